@@ -1,0 +1,66 @@
+"""Cadences: when a rule is due. Reads no clock and counts nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MOST_EVERY = 10**9
+"""The largest N of ``every: N``; more is a slip of the hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Due when at least `count` versions of episodes lie above the watermark."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Due when an instant of the expression has passed since the last one served.
+
+    Attributes:
+        expression: Five fields, as in crontab(5), or one of its six macros.
+        timezone: An IANA name; None takes the configuration's.
+    """
+
+    expression: str
+    timezone: str | None = None
+
+
+Cadence = Every | Cron
+
+
+def cadence_of(document: Mapping[str, Any]) -> Cadence:
+    """Read a rule's ``cadence``. Whether a cron expression has instants is not looked at.
+
+    Raises:
+        ValueError: It is not exactly one of ``every`` and ``cron``, or a value is out of bounds.
+    """
+    if unknown := sorted(set(document) - {"every", "cron", "timezone"}):
+        raise ValueError(f"unknown key {unknown[0]!r}; write 'every: N' or 'cron: \"0 3 * * *\"'")
+    if ("every" in document) == ("cron" in document):
+        raise ValueError("exactly one of 'every' and 'cron' is needed")
+    if "every" in document:
+        return _every(document)
+    return _cron(document)
+
+
+def _every(document: Mapping[str, Any]) -> Every:
+    count = document["every"]
+    if "timezone" in document:
+        raise ValueError("'timezone' goes with 'cron', not with 'every'")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_EVERY:
+        raise ValueError(f"'every' is a whole number from 1 to {MOST_EVERY}, not {count!r}")
+    return Every(count)
+
+
+def _cron(document: Mapping[str, Any]) -> Cron:
+    expression, timezone = document["cron"], document.get("timezone")
+    if not isinstance(expression, str) or not expression.strip():
+        raise ValueError(f"'cron' is an expression in quotes, not {expression!r}")
+    if timezone is not None and (not isinstance(timezone, str) or not timezone):
+        raise ValueError(f"'timezone' is a name as 'Europe/Berlin', not {timezone!r}")
+    return Cron(expression, timezone)

@@ -1,0 +1,91 @@
+"""Firings: one rule, let loose on one window of the episode log, at one instant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from slumberd.core.episode import EpisodeVersion
+
+Trigger = Literal["every", "cron", "catchup", "manual", "demo"]
+
+
+class Position(NamedTuple):
+    """A place in the episode log.
+
+    Attributes:
+        seq: Number of a log row, from 1; 0 lies before the first.
+        eid: The episode of that row, by which a restored memory.db is noticed.
+    """
+
+    seq: int = 0
+    eid: str = ""
+
+
+START = Position()
+"""Before the first episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The half-open stretch ``(after, upto]`` of the episode log, read.
+
+    Attributes:
+        after: Exclusive.
+        upto: Inclusive; equal to `after` when nothing lay above it.
+        versions: What still stands in the stretch, in log order; unmatched ones included.
+    """
+
+    after: Position
+    upto: Position
+    versions: list[EpisodeVersion] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """Why, when and under which version of a rule one batch is consolidated.
+
+    Attributes:
+        rule_id: The rule, or ``@hand`` for a person's or a program's direct change.
+        rule_hash: The rule's content hash; empty for hands.
+        trigger: What made it due.
+        at: When it began.
+        after: Where the window begins, exclusive.
+        upto: Where it ends, inclusive; the rule's watermark afterwards.
+    """
+
+    rule_id: str
+    rule_hash: str
+    trigger: Trigger
+    at: datetime
+    after: Position = START
+    upto: Position = START
+
+
+class Counts(NamedTuple):
+    """What became of a window in one channel; ``read`` is the sum of the next six.
+
+    Attributes:
+        read: Versions of episodes.
+        filtered: Not selected by the rule, and nothing of theirs to withdraw.
+        added: Deltas of kind add.
+        updated: Deltas of kind update.
+        deleted: Deltas of kind delete.
+        noop: Deltas of kind noop.
+        quarantined: Versions that could not be read.
+        restored: Facts that came back because another was withdrawn; beyond `read`.
+    """
+
+    read: int = 0
+    filtered: int = 0
+    added: int = 0
+    updated: int = 0
+    deleted: int = 0
+    noop: int = 0
+    quarantined: int = 0
+    restored: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the sum, field by field."""
+        return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))

@@ -1,0 +1,70 @@
+"""Scope keys: who an episode belongs to, in a form that two scopes never share."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import NamedTuple
+
+from slumberd.errors import MemoryScopeError
+
+_ESCAPES = str.maketrans({"%": "%25", "/": "%2F"})
+
+
+class Scope(NamedTuple):
+    """Where one episode belongs: a session of a user with an agent."""
+
+    user: str
+    session: str
+    agent: str
+
+    @property
+    def key(self) -> str:
+        """``/user/{user}/session/{session}/agent/{agent}/``, ``%`` and ``/`` percent-encoded."""
+        user, session, agent = (escape(part) for part in self)
+        return f"/user/{user}/session/{session}/agent/{agent}/"
+
+
+def escape(part: str) -> str:
+    """Return a part of a key in a form that holds no ``/``; equal parts, equal forms."""
+    return part.translate(_ESCAPES) if "%" in part or "/" in part else part
+
+
+def unescape(part: str) -> str:
+    """Return what `escape` was given."""
+    return part.replace("%2F", "/").replace("%25", "%")
+
+
+def checked(part: str, *, axis: str, scope: tuple[str | None, ...], operation: str) -> str:
+    """Return a part of a scope when it may be one.
+
+    Raises:
+        MemoryScopeError: It is empty, holds a control character, or is no valid Unicode.
+    """
+    if not part:
+        raise MemoryScopeError(scope, operation, f"{axis} is empty")
+    for character in part:
+        if unicodedata.category(character) in ("Cc", "Cs"):
+            raise MemoryScopeError(
+                scope, operation, f"{axis} holds the control character {character!r}"
+            )
+    return part
+
+
+def checked_scope(scope: Scope, *, operation: str) -> Scope:
+    """Return a scope when each of its parts may be one.
+
+    Raises:
+        MemoryScopeError: A part is empty, holds a control character, or is no valid Unicode.
+    """
+    for axis, part in zip(Scope._fields, scope, strict=True):
+        checked(part, axis=axis, scope=scope, operation=operation)
+    return scope
+
+
+def scope_of(key: str) -> Scope | None:
+    """Return the scope that a key was made from; None when it is no scope key."""
+    parts = key.split("/")
+    if len(parts) != 8 or parts[0] or parts[7] or parts[1::2][:3] != ["user", "session", "agent"]:
+        return None
+    user, session, agent = (unescape(part) for part in parts[2:7:2])
+    return Scope(user, session, agent)

@@ -1,0 +1,288 @@
+"""Every error that slumberd raises on purpose.
+
+Each class builds its own message from typed fields and keeps them, so that a caller can
+act on the fields and a person can act on the message::
+
+    SlumberdError
+    ├── UsageError                        the command line asks for what cannot be (exit 64)
+    ├── InputError                        data of a user that cannot be read       (exit 65)
+    ├── NoInputError                      a file that should be there is not       (exit 66)
+    ├── NotRunningError                   a daemon is needed and none answers      (exit 69)
+    ├── ConfigurationError                configuration or rules with mistakes     (exit 78)
+    └── StoreError                        the stores                               (exit 74)
+        ├── MemoryScopeError              an episode where it does not belong      (exit 65)
+        ├── ConsolidationRuleError        a rule or a delta that breaks its form   (exit 78)
+        │   └── FilterError               a ``when_filter`` that must not run, or cannot
+        ├── FactConflictError             a fact id or replaced id held elsewhere  (exit 65)
+        ├── MigrationNotSupportedError    also importable as ``MigrationNotSupported``
+        ├── SchemaError                   a file that is not ours, or too new      (exit 74)
+        ├── StoreBusyError                another process holds the lock           (exit 75)
+        ├── StateDirectoryLockedError     another daemon works on this directory   (exit 75)
+        ├── StaleWriterError              another daemon has taken over            (exit 75)
+        ├── StoppedError                  a pass was told to stop; nothing written (exit 75)
+        └── PermissionDeniedError         a file may not be read or written        (exit 77)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+__all__ = [
+    "ConfigurationError",
+    "ConsolidationRuleError",
+    "FactConflictError",
+    "FilterError",
+    "InputError",
+    "MemoryScopeError",
+    "MigrationNotSupported",
+    "MigrationNotSupportedError",
+    "Mistake",
+    "NoInputError",
+    "NotRunningError",
+    "PermissionDeniedError",
+    "SchemaError",
+    "SlumberdError",
+    "StaleWriterError",
+    "StateDirectoryLockedError",
+    "StoppedError",
+    "StoreBusyError",
+    "StoreError",
+    "UsageError",
+]
+
+
+class SlumberdError(Exception):
+    """Anything that slumberd refuses or fails to do.
+
+    Attributes:
+        exit_code: What the command line ends with, after sysexits.
+    """
+
+    exit_code: ClassVar[int] = 70
+
+
+class UsageError(SlumberdError):
+    """The command line asks for something that cannot be."""
+
+    exit_code = 64
+
+
+class InputError(SlumberdError):
+    """Data that a user handed over cannot be read."""
+
+    exit_code = 65
+
+
+class NoInputError(SlumberdError):
+    """A file that should be there is not."""
+
+    exit_code = 66
+
+    def __init__(self, path: Path | str, remedy: str) -> None:
+        self.path = path
+        self.remedy = remedy
+        super().__init__(f"{str(path)!r} does not exist: {remedy}")
+
+
+class NotRunningError(SlumberdError):
+    """A command needs the daemon, and none answers."""
+
+    exit_code = 69
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing that is wrong in one file.
+
+    Attributes:
+        file: The file as the operator named it.
+        line: From 1; 0 when the file as a whole is meant.
+        column: From 1; 0 when the line as a whole is meant.
+        path: Where in the document, as ``rules[0].cadence.every``; may be empty.
+        problem: What is wrong, and what to write instead.
+    """
+
+    file: str
+    line: int
+    column: int
+    path: str
+    problem: str
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        return ": ".join(part for part in (place, self.path, self.problem) if part)
+
+
+class ConfigurationError(SlumberdError):
+    """Configuration or rule files hold mistakes; all of them are listed.
+
+    Attributes:
+        mistakes: Every mistake of every file, in file order, then by position.
+    """
+
+    exit_code = 78
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        self.mistakes = list(mistakes)
+        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+
+class StoreError(SlumberdError):
+    """A store cannot do what was asked."""
+
+    exit_code = 74
+
+
+class MemoryScopeError(StoreError):
+    """An episode, or a read, does not fit its scope.
+
+    Attributes:
+        scope: The ``(user, session, agent)`` in question.
+        operation: The call that was refused, as ``put``.
+        violation: What is wrong with it.
+    """
+
+    exit_code = 65
+
+    def __init__(self, scope: tuple[str | None, ...], operation: str, violation: str) -> None:
+        self.scope = scope
+        self.operation = operation
+        self.violation = violation
+        super().__init__(f"{operation} in scope {scope!r}: {violation}")
+
+
+class ConsolidationRuleError(StoreError, ValueError):
+    """A rule, or a delta that claims to come from one, breaks its form.
+
+    Attributes:
+        rule_id: The rule; may be empty when that is the violation.
+        delta_type: The delta's class name, or empty when the rule itself is meant.
+        violation: What is wrong, as ``source_episode_ids must be non-empty``.
+    """
+
+    exit_code = 78
+
+    def __init__(self, rule_id: str, delta_type: str, violation: str) -> None:
+        self.rule_id = rule_id
+        self.delta_type = delta_type
+        self.violation = violation
+        subject = f"{delta_type} of rule {rule_id!r}" if delta_type else f"rule {rule_id!r}"
+        super().__init__(f"{subject}: {violation}")
+
+
+class FilterError(ConsolidationRuleError):
+    """A ``when_filter`` that must not run, cannot be compiled, or ran over its budget.
+
+    Attributes:
+        position: Character offset in the filter, from 0; None when the whole is meant.
+    """
+
+    def __init__(self, rule_id: str, violation: str, *, position: int | None = None) -> None:
+        self.position = position
+        where = "" if position is None else f" at character {position + 1}"
+        super().__init__(rule_id, "", f"when_filter{where}: {violation}")
+
+
+class FactConflictError(StoreError):
+    """A fact id is held by another user, agent or channel, or cannot be resolved.
+
+    Attributes:
+        fact_id: The id in question.
+    """
+
+    exit_code = 65
+
+    def __init__(self, fact_id: str, violation: str) -> None:
+        self.fact_id = fact_id
+        self.violation = violation
+        super().__init__(f"fact {fact_id!r}: {violation}")
+
+
+class MigrationNotSupportedError(StoreError):
+    """A migration plan asks for more than adding nullable columns.
+
+    Attributes:
+        store: ``sqlite_memory`` or ``sqlite_fact``.
+        operation: The ``op`` that was refused.
+        reason: ``v1-add-column-only``, ``non-nullable-add``, ``missing-fields`` or another.
+    """
+
+    def __init__(self, store: str, operation: str, reason: str) -> None:
+        self.store = store
+        self.operation = operation
+        self.reason = reason
+        super().__init__(f"migration {operation!r} of {store}: {reason}")
+
+
+MigrationNotSupported = MigrationNotSupportedError
+"""The specification's name."""
+
+
+class SchemaError(StoreError):
+    """A file is no database of ours, is damaged, or was written by a newer slumberd."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{str(path)!r}: {problem}")
+
+
+class StoreBusyError(StoreError):
+    """Another process held a database's lock for longer than we wait."""
+
+    exit_code = 75
+
+    def __init__(self, path: Path, waited_seconds: float) -> None:
+        self.path = path
+        self.waited_seconds = waited_seconds
+        super().__init__(
+            f"{str(path)!r} is locked by another process (waited {waited_seconds:g} s): try again"
+        )
+
+
+class StateDirectoryLockedError(StoreError):
+    """Another slumberd works on this state directory."""
+
+    exit_code = 75
+
+    def __init__(self, path: Path, holder: str) -> None:
+        self.path = path
+        self.holder = holder
+        super().__init__(
+            f"state directory {str(path)!r} is in use by another slumberd ({holder}): "
+            "stop it first, or give this one its own --state-dir"
+        )
+
+
+class StaleWriterError(StoreError):
+    """Another daemon has taken over the fact store since this one started."""
+
+    exit_code = 75
+
+    def __init__(self, path: Path, ours: int, current: int) -> None:
+        self.path = path
+        self.ours = ours
+        self.current = current
+        super().__init__(
+            f"{str(path)!r} has a newer writer: epoch {current}, ours was {ours}; nothing written"
+        )
+
+
+class StoppedError(StoreError):
+    """A pass over a store was told to stop and rolled back."""
+
+    exit_code = 75
+
+
+class PermissionDeniedError(StoreError):
+    """The operating system does not let us read or write a file."""
+
+    exit_code = 77
+
+    def __init__(self, path: Path, action: str) -> None:
+        self.path = path
+        self.action = action
+        super().__init__(f"{str(path)!r}: no permission to {action} it; check owner and mode")

@@ -1,0 +1,201 @@
+"""What the use case and the face ask of the world: Protocols only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.core.episode import Episode
+from slumberd.core.fact import Fact, FactPattern
+from slumberd.core.firing import Firing, Position, Window
+from slumberd.core.health import MigrationPlan, StoreHealth
+from slumberd.core.record import Outcome, Record
+from slumberd.core.rule import ConsolidationRule
+
+AnyDelta = AddDelta | UpdateDelta | DeleteDelta | NoopDelta
+
+
+@runtime_checkable
+class MemoryStore(Protocol):
+    """Episodes, as the specification has it."""
+
+    async def bootstrap(self) -> None:
+        """Create what is missing; changes nothing where all is there."""
+        ...
+
+    async def health(self) -> StoreHealth:
+        """Say whether the store can be used; never raises for the state of its file."""
+        ...
+
+    async def migrate(self, plan: MigrationPlan) -> None:
+        """Add nullable columns.
+
+        Raises:
+            MigrationNotSupportedError: The plan asks for anything else; nothing is done.
+        """
+        ...
+
+    async def put(self, episode: Episode, *, user: str, session: str, agent: str) -> None:
+        """Write one episode; it is committed when this returns.
+
+        Raises:
+            MemoryScopeError: The scope is malformed, contradicts the episode, or the id
+                belongs to another scope; nothing is written.
+        """
+        ...
+
+    async def recent(
+        self, user: str, session: str | None = None, agent: str | None = None, *, limit: int
+    ) -> list[Episode]:
+        """Return the latest episodes of a scope, newest first, then by id.
+
+        Raises:
+            MemoryScopeError: A part of the scope is malformed.
+            ValueError: `limit` is below 1.
+        """
+        ...
+
+    async def consolidate(self, rule: ConsolidationRule) -> list[AnyDelta]:
+        """Return one delta for each episode that the rule's filter selects; cumulative.
+
+        Raises:
+            ConsolidationRuleError: The filter, or what an episode asks for, breaks its form.
+        """
+        ...
+
+
+@runtime_checkable
+class FactStore(Protocol):
+    """Facts, as the specification has it."""
+
+    async def bootstrap(self) -> None:
+        """Create what is missing; changes nothing where all is there."""
+        ...
+
+    async def health(self) -> StoreHealth:
+        """Say whether the store can be used; never raises for the state of its file."""
+        ...
+
+    async def migrate(self, plan: MigrationPlan) -> None:
+        """Add nullable columns.
+
+        Raises:
+            MigrationNotSupportedError: The plan asks for anything else; nothing is done.
+        """
+        ...
+
+    async def pin(self, fact: Fact) -> None:
+        """Assert a fact by hand; it takes the place of whatever had its id.
+
+        Raises:
+            ValueError: The lineage is empty, or the confidence lies outside 0..1.
+            FactConflictError: Another user, agent or channel holds the id.
+        """
+        ...
+
+    async def query(self, pattern: FactPattern) -> list[Fact]:
+        """Return the facts that equal a pattern, by id."""
+        ...
+
+    async def unpin(self, fact_id: str) -> None:
+        """Take a fact out by hand; nothing happens when it does not stand."""
+        ...
+
+
+class EpisodeLog(Protocol):
+    """The windowed view of a memory store that the daemon consolidates."""
+
+    async def newest(self) -> Position:
+        """Return the last place of the log; the start when it is empty."""
+        ...
+
+    async def episode_at(self, seq: int) -> str | None:
+        """Return the episode id of one log row; None when there is no such row."""
+        ...
+
+    async def pending(self, after: int, *, at_most: int) -> int:
+        """Count the log rows above a place; counting ends at `at_most`."""
+        ...
+
+    async def select(self, rule: ConsolidationRule, *, after: Position, limit: int) -> Window:
+        """Read at most `limit` log rows above a place, in one snapshot.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its budget.
+        """
+        ...
+
+    async def changed(self) -> bool:
+        """Say whether any connection committed since the last call; True at the first."""
+        ...
+
+
+class Ledger(Protocol):
+    """The side of a fact store that consolidation writes to."""
+
+    async def watermark(self, rule_id: str) -> Position | None:
+        """Return how far a rule has read; None for a rule that was never seen."""
+        ...
+
+    async def marks(self, rule_id: str) -> list[Position]:
+        """Return every place at which a batch of the rule ended, newest first."""
+        ...
+
+    async def rewind(self, rule_id: str, to: Position) -> None:
+        """Move a watermark back, after memory.db was restored from a backup."""
+        ...
+
+    async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
+        """Give a rule that was never seen its first watermark and served instant."""
+        ...
+
+    async def served(self, rule_id: str) -> datetime | None:
+        """Return the instant up to which a rule's cron instants are served."""
+        ...
+
+    async def serve(self, rule_id: str, instant: datetime) -> None:
+        """Record that a rule's cron instants are served up to an instant; never moves back."""
+        ...
+
+    async def commit(self, firing: Firing, rule: ConsolidationRule, window: Window) -> Outcome:
+        """Settle a window: facts, ledger, quarantine and watermark in one transaction.
+
+        Raises:
+            StaleWriterError: Another daemon has taken over; nothing is written.
+            StoppedError: The store was told to stop; nothing is written.
+        """
+        ...
+
+    async def unlogged(self, *, limit: int) -> list[Record]:
+        """Return ledger rows whose log lines may not have been written, oldest first."""
+        ...
+
+    async def mark_logged(self, seq: int) -> None:
+        """Remember that the log lines up to a ledger row are written."""
+        ...
+
+
+class DeltaLog(Protocol):
+    """Where every committed delta leaves a line."""
+
+    def applied(self, records: Sequence[Record]) -> None:
+        """Write one ``delta.applied`` line for each record, in order."""
+        ...
+
+    def completed(self, outcome: Outcome) -> None:
+        """Write the ``firing.completed`` line of one batch."""
+        ...
+
+
+class Clock(Protocol):
+    """What time it is."""
+
+    def now(self) -> datetime:
+        """Return the wall clock: aware, UTC, a plain ``datetime``."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never step back."""
+        ...

@@ -1,0 +1,232 @@
+"""Connections to SQLite files: created with care, configured alike, one thread each.
+
+A transaction is a plain function of a ``sqlite3.Connection`` that runs whole in its
+connection's thread. It never spans an ``await``, so nothing can come between its statements,
+and the event loop never waits for a disk.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, Self, TypeVar
+
+import aiosqlite
+
+from slumberd.errors import (
+    PermissionDeniedError,
+    SchemaError,
+    StoreBusyError,
+    StoreError,
+)
+
+T = TypeVar("T")
+Synchronous = Literal["normal", "full"]
+Access = Literal["write", "read"]
+
+FILE_MODE = 0o660
+
+
+@dataclass(frozen=True, slots=True)
+class Pragmas:
+    """How a connection is set up.
+
+    Attributes:
+        synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
+        busy_seconds: How long a statement waits for another process's lock.
+        cache_mebibytes: Page cache of the connection.
+    """
+
+    synchronous: Synchronous = "normal"
+    busy_seconds: float = 5.0
+    cache_mebibytes: int = 8
+
+
+class Connection(aiosqlite.Connection):
+    """A connection whose thread runs whole functions, and ends with the process."""
+
+    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connector, iter_chunk_size=64)
+        # A host may end without closing its stores; it must not hang on our thread.
+        self._thread.daemon = True
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what `work` makes of the connection, in the connection's own thread."""
+        result: T = await self._execute(work, self._conn)
+        return result
+
+    def release(self) -> None:
+        """Close without waiting; for finalizers, where no event loop runs."""
+        self.stop()
+
+
+def connect(path: Path, pragmas: Pragmas, *, access: Access) -> sqlite3.Connection:
+    """Open one SQLite file; for writing, create it first, readable by owner and group only.
+
+    Raises:
+        PermissionDeniedError: The file or its directory may not be read, or written.
+        SchemaError: The file is no SQLite database.
+        StoreError: It cannot be opened, or does not exist and `access` is ``read``.
+    """
+    with translated(path, pragmas):
+        if access == "write":
+            _create(path)
+        mode = "rw" if access == "write" else "ro"
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=pragmas.busy_seconds,
+            cached_statements=256,
+        )
+        try:
+            _configure(connection, pragmas, access)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _create(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # SQLite gives -wal and -shm the mode of the database, so it must be right from the start.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+
+
+def _configure(connection: sqlite3.Connection, pragmas: Pragmas, access: Access) -> None:
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute(f"PRAGMA cache_size = {-1024 * pragmas.cache_mebibytes:d}")
+    if access == "read":
+        connection.execute("PRAGMA query_only = ON")
+        return
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {pragmas.synchronous}")
+
+
+@contextmanager
+def translated(path: Path, pragmas: Pragmas) -> Iterator[None]:
+    """Turn the errors of SQLite and of the system into ours, with the file named."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise _operational(error, path, pragmas) from error
+    except sqlite3.DatabaseError as error:
+        raise _damaged(error, path) from error
+    except PermissionError as error:
+        raise PermissionDeniedError(path, "open") from error
+    except OSError as error:
+        raise StoreError(f"{str(path)!r} cannot be opened: {error.strerror}") from error
+
+
+def _operational(error: sqlite3.OperationalError, path: Path, pragmas: Pragmas) -> StoreError:
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    match code:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StoreBusyError(path, pragmas.busy_seconds)
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
+            return PermissionDeniedError(path, "write")
+        case sqlite3.SQLITE_CANTOPEN if not path.exists():
+            return StoreError(f"{str(path)!r} does not exist")
+        case sqlite3.SQLITE_CANTOPEN if not os.access(path, os.R_OK):
+            return PermissionDeniedError(path, "read")
+        case _:
+            return StoreError(f"{str(path)!r}: {error}")
+
+
+def _damaged(error: sqlite3.DatabaseError, path: Path) -> StoreError:
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    if code == sqlite3.SQLITE_NOTADB:
+        return SchemaError(path, "is no SQLite database")
+    if code == sqlite3.SQLITE_CORRUPT:
+        return SchemaError(path, "is damaged; restore it from a backup")
+    return StoreError(f"{str(path)!r}: {error}")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Write all of the block, or nothing.
+
+    ``BEGIN IMMEDIATE`` comes first: a transaction that reads and only then writes is refused
+    at once when another process wrote in between, whatever the busy timeout says.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # After a full disk SQLite has rolled back by itself already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let every read of the block see the same state."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+class Database:
+    """One SQLite file: a connection that writes, and one that reads beside it.
+
+    Both are opened at first use and kept. `close` is optional for hosts that end anyway.
+    """
+
+    def __init__(self, path: Path, pragmas: Pragmas) -> None:
+        self.path = path
+        self.pragmas = pragmas
+        self._open: dict[Access, Connection] = {}
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what `work` makes of the writing connection, in that connection's thread."""
+        return await self._run("write", work)
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what `work` makes of the reading connection, in that connection's thread."""
+        return await self._run("read", work)
+
+    async def _run(self, access: Access, work: Callable[[sqlite3.Connection], T]) -> T:
+        with translated(self.path, self.pragmas):
+            return await (await self._connection(access)).run(work)
+
+    async def _connection(self, access: Access) -> Connection:
+        if access not in self._open:
+            opened = await Connection(
+                partial(connect, self.path, self.pragmas, access=access)
+            )
+            # Two callers may have come here at once; the first to finish is kept.
+            if access in self._open:
+                await opened.close()
+            else:
+                self._open[access] = opened  # type: ignore[assignment] # __await__ is untyped
+        return self._open[access]
+
+    async def close(self) -> None:
+        """Close both connections; the next use opens them again."""
+        for connection in [self._open.pop(access) for access in list(self._open)]:
+            await connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        for connection in self._open.values():
+            connection.release()
+
+
