@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
@@ -10,6 +10,7 @@ from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.core.episode import Episode
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position, Window
+from slumberd.core.ground import Incoming
 from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
@@ -159,12 +160,15 @@ class Ledger(Protocol):
         """Record that a rule's cron instants are served up to an instant; never moves back."""
         ...
 
-    async def commit(self, firing: Firing, rule: ConsolidationRule, window: Window) -> Outcome:
-        """Settle a window: facts, ledger, quarantine and watermark in one transaction.
+    async def commit(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+        """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
+
+        Args:
+            firing: Its ``upto`` becomes the rule's watermark.
+            met: By channel, in any order.
 
         Raises:
             StaleWriterError: Another daemon has taken over; nothing is written.
-            StoppedError: The store was told to stop; nothing is written.
         """
         ...
 

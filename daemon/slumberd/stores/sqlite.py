@@ -101,7 +101,6 @@ def _create(path: Path) -> None:
 
 def _configure(connection: sqlite3.Connection, pragmas: Pragmas, access: Access) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute(f"PRAGMA cache_size = {-1024 * pragmas.cache_mebibytes:d}")
     if access == "read":

@@ -1,0 +1,149 @@
+"""Consolidate: the order in which a firing reads, decides, commits and tells. Once, here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from slumberd.core.firing import START, Counts, Firing, Position, Trigger, Window
+from slumberd.core.meet import meet
+from slumberd.core.record import Outcome
+from slumberd.core.rule import ConsolidationRule
+from slumberd.ports import Clock, DeltaLog, EpisodeLog, Ledger
+
+LARGE_BACKLOG = 50_000
+"""From here on batches may be twice as large: commits are what a backlog waits for."""
+
+_REPEATED = 1_000
+"""Log lines that may be repeated at a time after a crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one firing did, over all of its batches.
+
+    Attributes:
+        rule_id: The rule.
+        firing_ids: One for each batch, in order; empty when nothing was pending.
+        channels: The accounting, by channel.
+    """
+
+    rule_id: str
+    firing_ids: list[str]
+    channels: dict[str, Counts]
+
+
+class Consolidator:
+    """Runs rules over an episode log, into a ledger, with a line for each delta.
+
+    Args:
+        episodes: Where episodes come from.
+        ledger: Where facts go.
+        log: Where every delta leaves a line, after its commit.
+        clock: For durations.
+        batch: At most this many log rows are settled in one transaction.
+    """
+
+    def __init__(
+        self,
+        episodes: EpisodeLog,
+        ledger: Ledger,
+        log: DeltaLog,
+        clock: Clock,
+        *,
+        batch: int,
+    ) -> None:
+        self._episodes = episodes
+        self._ledger = ledger
+        self._log = log
+        self._clock = clock
+        self._batch = batch
+
+    async def fire(
+        self,
+        rule: ConsolidationRule,
+        trigger: Trigger,
+        at: datetime,
+        *,
+        stop: asyncio.Event | None = None,
+    ) -> Report:
+        """Consolidate everything that is pending for a rule, batch by batch.
+
+        Args:
+            rule: The rule.
+            trigger: What made it due.
+            at: The firing's instant.
+            stop: When set, no further batch begins; what is committed stays.
+
+        Raises:
+            FilterError: The rule's filter failed; earlier batches stay committed.
+            StaleWriterError: Another daemon has taken over.
+        """
+        after = await self.resume(rule.id)
+        last = (await self._episodes.newest()).seq
+        outcomes: list[Outcome] = []
+        while after.seq < last and not (stop and stop.is_set()):
+            window = await self._read(rule, after, backlog=last - after.seq)
+            if window.upto == window.after:
+                break
+            outcomes.append(await self._settle(rule, trigger, at, window))
+            after = window.upto
+        return _report(rule, outcomes)
+
+    async def resume(self, rule_id: str) -> Position:
+        """Return where a rule goes on; steps back when memory.db lost what it had read.
+
+        The log's row at the watermark must still be the episode it was. If it is not, the
+        database was restored from a backup, and the rule resumes where both last agreed.
+        """
+        mark = await self._ledger.watermark(rule_id)
+        if mark is None or mark == START or await self._agrees(mark):
+            return mark or START
+        for earlier in await self._ledger.marks(rule_id):
+            if earlier.seq < mark.seq and await self._agrees(earlier):
+                await self._ledger.rewind(rule_id, earlier)
+                return earlier
+        await self._ledger.rewind(rule_id, START)
+        return START
+
+    async def _agrees(self, mark: Position) -> bool:
+        return mark == START or await self._episodes.episode_at(mark.seq) == mark.eid
+
+    async def _read(self, rule: ConsolidationRule, after: Position, *, backlog: int) -> Window:
+        limit = self._batch * 2 if backlog > LARGE_BACKLOG else self._batch
+        return await self._episodes.select(rule, after=after, limit=limit)
+
+    async def _settle(
+        self, rule: ConsolidationRule, trigger: Trigger, at: datetime, window: Window
+    ) -> Outcome:
+        began = self._clock.monotonic()
+        firing = Firing(rule.id, rule.content_hash, trigger, at, window.after, window.upto)
+        met = await asyncio.to_thread(meet, window.versions, rule)
+        outcome = await self._ledger.commit(firing, met)
+        outcome = replace(outcome, seconds=self._clock.monotonic() - began)
+        await self._tell(outcome)
+        return outcome
+
+    async def _tell(self, outcome: Outcome) -> None:
+        await asyncio.to_thread(self._log.applied, outcome.records)
+        self._log.completed(outcome)
+        await self._ledger.mark_logged(outcome.records[-1].seq)
+
+    async def tell_again(self) -> int:
+        """Write the log lines that a crash may have swallowed; return how many."""
+        told = 0
+        while records := await self._ledger.unlogged(limit=_REPEATED):
+            await asyncio.to_thread(self._log.applied, records)
+            await self._ledger.mark_logged(records[-1].seq)
+            told += len(records)
+        return told
+
+
+def _report(rule: ConsolidationRule, outcomes: Sequence[Outcome]) -> Report:
+    channels = {channel: Counts() for channel in rule.then_emits}
+    for outcome in outcomes:
+        for channel, counts in outcome.channels.items():
+            channels[channel] = channels[channel].plus(counts)
+    return Report(rule.id, [outcome.firing_id for outcome in outcomes], channels)

@@ -1,0 +1,228 @@
+"""Acts: what one version of one episode, or one hand, says in one channel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from slumberd.core.episode import EpisodeVersion
+from slumberd.core.rule import FACTS
+from slumberd.core.scope import escape
+
+ALL = ""
+"""In place of an object: every object of a key."""
+
+EPISODE, NAMER, HAND = 0, 1, 2
+"""Ranks: an episode, an update or delete that names ids (who names an id has seen it), a person."""
+
+INTENTS = ("add", "update", "delete", "noop")
+
+INTENT_UNKNOWN = "intent_unknown"
+REPLACES_MALFORMED = "replaces_malformed"
+DELETE_OF_NOTHING = "delete_of_nothing"
+
+
+class Stamp(NamedTuple):
+    """When something was said, in an order without ties.
+
+    Attributes:
+        at: Microseconds since 1970 UTC.
+        rank: `EPISODE`, `NAMER` or `HAND`.
+        id: The episode's id; of hands their number, so that the later one wins.
+    """
+
+    at: int
+    rank: int
+    id: str
+
+
+class Act(NamedTuple):
+    """What is asserted, and what is retracted.
+
+    Attributes:
+        fact_id: The id of the fact that it promotes, or would.
+        owner: User, agent and channel, escaped and joined; ends with a slash.
+        key: Owner, subject and predicate; without those two, the owner and the fact id.
+        stamp: When it is said.
+        asserts: Whether it says that `object` holds for `key`.
+        object: Canonical JSON; `ALL` when a retraction gives none.
+        names: Fact ids whose belief (key, object) it retracts.
+        clears: Whether it retracts `object` of its own key, or all of its objects.
+        confidence: 0 to 1.
+        payload: The fact's body; of retractions only what they are about.
+        lineage: Of hands, the own entries that they gave.
+        metadata: Of hands, the fact's metadata.
+    """
+
+    fact_id: str
+    owner: str
+    key: str
+    stamp: Stamp
+    asserts: bool
+    object: str
+    names: tuple[str, ...]
+    clears: bool
+    confidence: float
+    payload: dict[str, Any]
+    lineage: tuple[dict[str, Any], ...] = ()
+    metadata: dict[str, Any] | None = None
+
+
+class Fault(NamedTuple):
+    """Why an episode cannot be read as an act.
+
+    Attributes:
+        reason: One word of a closed set.
+        detail: What was found, for a person.
+    """
+
+    reason: str
+    detail: str
+
+
+def fact_id_of(channel: str, episode_id: str) -> str:
+    """Return the id of the fact that an episode promotes into a channel."""
+    if channel == FACTS and not episode_id.startswith("@"):
+        return episode_id
+    return f"@{channel}/{episode_id}"
+
+
+def channel_of(fact_id: str) -> str:
+    """Return the channel that a fact id speaks of; ``facts`` for ids of any other form."""
+    if fact_id.startswith("@") and "/" in fact_id:
+        return fact_id[1:].split("/", 1)[0] or FACTS
+    return FACTS
+
+
+def owner_of(user: str, agent: str, channel: str) -> str:
+    """Return the part of a key that says whose it is, and where."""
+    return f"{escape(user)}/{escape(agent)}/{escape(channel)}/"
+
+
+def key_of(owner: str, payload: Mapping[str, Any], fact_id: str) -> str:
+    """Return the key of what a payload says; one of its own without subject and predicate."""
+    subject, predicate = payload.get("subject"), payload.get("predicate")
+    if isinstance(subject, str) and isinstance(predicate, str) and subject and predicate:
+        return f"{owner}{escape(subject)}/{escape(predicate)}"
+    return f"{owner}//{escape(fact_id)}"
+
+
+def has_subject(act: Act) -> bool:
+    """Say whether an act's key is one of subject and predicate."""
+    return not act.key.startswith("//", len(act.owner))
+
+
+def canonical(value: object) -> str:
+    """Return JSON with sorted keys: objects are equal when this is."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def confidence_of(metadata: Mapping[str, Any]) -> float:
+    """Return ``metadata.confidence`` when it is a finite number in 0..1, else 1.0."""
+    value = metadata.get("confidence")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 1.0
+    return float(value) if math.isfinite(value) and 0 <= value <= 1 else 1.0
+
+
+def act_of(version: EpisodeVersion, channel: str) -> Act | Fault:
+    """Read what one version of an episode says in one channel."""
+    metadata = version.metadata
+    intent = metadata.get("intent")
+    if intent is None or intent == "add":
+        return _assertion(version, channel, ())
+    if intent not in INTENTS:
+        return Fault(INTENT_UNKNOWN, f"intent is {intent!r}; write one of {', '.join(INTENTS)}")
+    if intent == "noop":
+        return _retraction(version, channel, (), clears=False)
+    names = _names(metadata.get("replaces"))
+    if isinstance(names, Fault):
+        return names
+    named = tuple(dict.fromkeys(fact_id_of(channel, name) for name in names))
+    if intent == "update":
+        return _assertion(version, channel, named)
+    return _delete(version, channel, named)
+
+
+def _names(replaces: object) -> tuple[str, ...] | Fault:
+    match replaces:
+        case None:
+            return ()
+        case str():
+            return (replaces,)
+        case list() if all(isinstance(name, str) for name in replaces):
+            return tuple(replaces)
+        case _:
+            detail = f"replaces is {replaces!r}; write a list of episode ids"
+            return Fault(REPLACES_MALFORMED, detail[:200])
+
+
+def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Act:
+    fact_id = fact_id_of(channel, version.id)
+    owner = owner_of(version.user, version.agent, channel)
+    payload = {
+        "id": fact_id,
+        "user": version.user,
+        "agent": version.agent,
+        "content": version.content,
+        "source_node": version.source_node,
+    }
+    _add_triple(payload, version.metadata)
+    return Act(
+        fact_id,
+        owner,
+        key_of(owner, payload, fact_id),
+        Stamp(version.at, NAMER if names else EPISODE, version.id),
+        True,
+        canonical(version.metadata.get("object")),
+        names,
+        False,
+        confidence_of(version.metadata),
+        payload,
+    )
+
+
+def _add_triple(payload: dict[str, Any], metadata: Mapping[str, Any]) -> None:
+    for part in ("subject", "predicate", "object"):
+        value = metadata.get(part)
+        if value is not None:
+            payload[part] = value
+
+
+def _retraction(
+    version: EpisodeVersion, channel: str, names: tuple[str, ...], *, clears: bool
+) -> Act:
+    fact_id = fact_id_of(channel, version.id)
+    owner = owner_of(version.user, version.agent, channel)
+    payload = {"id": fact_id, "user": version.user, "agent": version.agent}
+    _add_triple(payload, version.metadata)
+    return Act(
+        fact_id,
+        owner,
+        key_of(owner, payload, fact_id),
+        Stamp(version.at, NAMER if names else EPISODE, version.id),
+        False,
+        canonical(payload["object"]) if "object" in payload else ALL,
+        names,
+        clears,
+        confidence_of(version.metadata),
+        payload,
+    )
+
+
+def _delete(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Act | Fault:
+    act = _retraction(version, channel, names, clears=not names)
+    if act.clears and not has_subject(act):
+        detail = "delete names no id and has no subject and predicate; give one of them"
+        return Fault(DELETE_OF_NOTHING, detail)
+    return act
+
+
+def episode_id_of(fact_id: str) -> str:
+    """Return the id of the episode that a fact id was made from."""
+    if fact_id.startswith("@") and "/" in fact_id:
+        return fact_id.split("/", 1)[1]
+    return fact_id

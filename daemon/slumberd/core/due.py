@@ -1,0 +1,185 @@
+"""Decide whether a rule is due, in which order, and when a failed one may try again.
+
+Reads no clock and no store: the caller says what time it is and what the stores hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from zlib import crc32
+
+from slumberd.core.cadence import Cadence, Every
+from slumberd.core.firing import Trigger
+
+LATE = timedelta(seconds=60)
+"""A cron instant served later than this was missed: its firing is a ``catchup``."""
+
+BACKOFF_SECONDS = (1.0, 5.0, 25.0)
+"""The pauses after the first, second and third failure in a row."""
+
+_JITTER = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Cron instants that have passed and are not served.
+
+    Attributes:
+        first: The oldest.
+        latest: The newest.
+        count: How many; counting may have ended early.
+    """
+
+    first: datetime
+    latest: datetime
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One rule that is to fire, and why.
+
+    Attributes:
+        rule_id: The rule.
+        trigger: ``every``, ``cron`` or ``catchup``.
+        since: When it became due; for ``every``, when that was noticed.
+        missed: How many cron instants the firing serves; 0 for ``every``.
+        upto: The last instant it serves; None for ``every``.
+        after: The watermark it was seen at; 0 for cron.
+        newest: The end of the log it was seen at; 0 for cron.
+    """
+
+    rule_id: str
+    trigger: Trigger
+    since: datetime
+    missed: int = 0
+    upto: datetime | None = None
+    after: int = 0
+    newest: int = 0
+
+    @property
+    def moment(self) -> tuple[datetime | None, int, int]:
+        """What made it due; a moment is worth one firing, whatever that came to."""
+        return self.upto, self.after, self.newest
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """A firing that failed.
+
+    Attributes:
+        due: What was to fire.
+        failures: How many failed in a row.
+        retry_at: On the monotonic clock; None waits for the rule's next due moment.
+    """
+
+    due: Due
+    failures: int
+    retry_at: float | None
+
+
+def is_cut_short(due: Due) -> bool:
+    """Say whether the log ends below the watermark: memory.db was restored from a backup."""
+    return due.newest < due.after
+
+
+def may_be_due(due: Due, cadence: Every) -> bool:
+    """Say whether counting what is pending is worth a query."""
+    return due.newest - due.after >= cadence.count
+
+
+def due_every(cadence: Every, pending: int) -> bool:
+    """Say whether so many pending versions make a rule due."""
+    return pending >= cadence.count
+
+
+def due_cron(rule_id: str, missed: Missed | None, *, served: datetime, now: datetime) -> Due | None:
+    """Make of all that a rule has missed one firing; None when there is nothing to serve.
+
+    An instant at or before `served` never fires again, also when the wall clock steps back.
+    """
+    if missed is None or not served < missed.latest <= now:
+        return None
+    late = missed.count > 1 or now - missed.latest > LATE
+    trigger: Trigger = "catchup" if late else "cron"
+    return Due(rule_id, trigger, missed.first, missed=missed.count, upto=missed.latest)
+
+
+def in_due_order(dues: Iterable[Due]) -> list[Due]:
+    """Return what is due first first, then by rule id."""
+    return sorted(dues, key=lambda due: (due.since, due.rule_id))
+
+
+def set_back(due: Due, earlier: Setback | None, *, now: float) -> Setback:
+    """Return what follows a failure: the next pause, or none when all pauses are used up.
+
+    Args:
+        due: What failed.
+        earlier: What the failure before it left, if no firing of the rule has succeeded since.
+        now: On the monotonic clock.
+    """
+    afresh = earlier is None or earlier.retry_at is None
+    failures = 1 if earlier is None or afresh else earlier.failures + 1
+    if failures > len(BACKOFF_SECONDS):
+        return Setback(due, failures, None)
+    return Setback(due, failures, now + BACKOFF_SECONDS[failures - 1] * _jitter(due, failures))
+
+
+def _jitter(due: Due, failures: int) -> float:
+    # From the rule's id, so that rules that failed together try again apart, and predictably.
+    spread = crc32(f"{due.rule_id}:{failures}".encode()) / 2**32
+    return 1 + _JITTER * (2 * spread - 1)
+
+
+def is_held_back(due: Due, setback: Setback, cadence: Cadence, *, now: float) -> bool:
+    """Say whether a rule that failed must wait still, at a moment of the monotonic clock."""
+    if setback.retry_at is not None:
+        return now < setback.retry_at
+    return not _is_next_moment(due, setback.due, cadence)
+
+
+def _is_next_moment(due: Due, failed: Due, cadence: Cadence) -> bool:
+    if isinstance(cadence, Every):
+        return due.newest < failed.newest or due.newest - failed.newest >= cadence.count
+    return due.upto != failed.upto
+
+
+class Held:
+    """Rules that must not fire although they are due: it was in vain, or it failed."""
+
+    def __init__(self) -> None:
+        self._spent: dict[str, Due] = {}
+        self._setbacks: dict[str, Setback] = {}
+
+    def allows(self, due: Due, cadence: Cadence, *, monotonic: float) -> bool:
+        """Say whether a rule that is due may fire, at a moment of the monotonic clock."""
+        spent, setback = self._spent.get(due.rule_id), self._setbacks.get(due.rule_id)
+        if spent and spent.moment == due.moment:
+            return False
+        return not (setback and is_held_back(due, setback, cadence, now=monotonic))
+
+    def succeeded(self, due: Due) -> None:
+        """Let the rule fire again as soon as anything else makes it due."""
+        self._spent[due.rule_id] = due
+        self._setbacks.pop(due.rule_id, None)
+
+    def failed(self, due: Due, *, monotonic: float) -> Setback:
+        """Let the rule wait, and return for how long."""
+        setback = set_back(due, self._setbacks.get(due.rule_id), now=monotonic)
+        self._setbacks[due.rule_id] = setback
+        return setback
+
+    def forget(self, rule_id: str) -> None:
+        """Hold nothing against a rule that is no longer due."""
+        self._spent.pop(rule_id, None)
+        self._setbacks.pop(rule_id, None)
+
+    def ripe(self, monotonic: float) -> set[str]:
+        """Return the rules whose pause is over."""
+        return {
+            rule_id
+            for rule_id, setback in self._setbacks.items()
+            if setback.retry_at is not None and setback.retry_at <= monotonic
+        }

@@ -1,0 +1,168 @@
+"""The ground that a batch is settled on: what the ledger knows of the acts and keys at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from slumberd.core.act import ALL, Act, Stamp
+from slumberd.core.law import (
+    Assertion,
+    Counted,
+    Head,
+    Link,
+    Meeting,
+    MultiValued,
+    counting,
+    link,
+)
+
+
+class Incoming(NamedTuple):
+    """What a rule, or a hand, meets now.
+
+    Attributes:
+        fact_id: The fact id it speaks under.
+        owner: User, agent and channel that it comes from.
+        rule_id: The rule, or `law.HANDS`.
+        version: Number of the episode's version; 0 for hands.
+        at: Its instant, microseconds since 1970 UTC.
+        eid: The episode's id; of hands the fact id.
+        act: What it says; None when the filter does not select it, or it cannot be read.
+        reason: Why it cannot be read, a word; empty when it can.
+        detail: The same for a person.
+        contested: Whose it is cannot be told, so nothing of that id is touched.
+    """
+
+    fact_id: str
+    owner: str
+    rule_id: str
+    version: int
+    at: int
+    eid: str
+    act: Act | None
+    reason: str = ""
+    detail: str = ""
+    contested: bool = False
+
+
+class Standing(NamedTuple):
+    """A fact that stands, with what its row is made of."""
+
+    fact_id: str
+    counted: Counted
+    trail: tuple[Link, ...]
+
+
+@dataclass(slots=True)
+class Ground:
+    """What the ledger knows of the acts and keys that are at hand.
+
+    Attributes:
+        multi: Which keys hold several objects at once.
+        depth: Links of lineage that are kept of what a fact replaced.
+        meetings: Per fact id every meeting, oldest first.
+        namers: Per fact id the fact ids of acts that name it, in any version.
+        heads: Per key its heads by slot; `ALL` is the only slot of a single-valued key.
+        full: Per key that is known in full the fact ids of all acts that speak of it.
+        until: Acts later than this instant, in microseconds, do not count; None counts all.
+    """
+
+    multi: MultiValued
+    depth: int
+    meetings: dict[str, list[Meeting]] = field(default_factory=dict)
+    namers: dict[str, set[str]] = field(default_factory=dict)
+    heads: dict[str, dict[str, Head]] = field(default_factory=dict)
+    full: dict[str, set[str]] = field(default_factory=dict)
+    until: int | None = None
+
+    def counted(self, fact_id: str) -> tuple[Counted, ...]:
+        """Return what counts of one fact id."""
+        found = counting(self.meetings.get(fact_id, ()))
+        if self.until is None:
+            return found
+        return tuple(one for one in found if one.act.stamp.at <= self.until)
+
+    def targets(self, act: Act) -> list[Act]:
+        """Return the assertions that an act names, in its own user, agent and channel."""
+        return [
+            one.act
+            for name in act.names
+            for one in self.counted(name)
+            if one.act.asserts and one.act.owner == act.owner
+        ]
+
+    def head(self, key: str, slot: str) -> Head:
+        """Return a slot's head; a new one knows what was retracted of the whole key."""
+        slots = self.heads.setdefault(key, {})
+        if slot not in slots:
+            slots[slot] = Head()
+            if slot != ALL and ALL in slots and ALL in slots[ALL].reach:
+                slots[slot].retracted(ALL, slots[ALL].reach[ALL])
+        return slots[slot]
+
+    def fold(self, key: str) -> None:
+        """Work out a key's heads again from all of its acts."""
+        acts = [
+            one.act
+            for fact_id in sorted(self.full[key])
+            for one in self.counted(fact_id)
+            if one.act.key == key
+        ]
+        self.heads[key] = {}
+        for act in sorted(acts, key=_clears_first):
+            self.fold_in(act)
+
+    def fold_in(self, act: Act) -> None:
+        """Fold what one act says of its own key, and what others say of it, into the heads."""
+        if act.clears:
+            self._clear(act)
+        if act.asserts:
+            head = self.head(act.key, self.multi.slot(act.key, act.object))
+            head.asserted(Assertion(act.stamp, act.fact_id, act.object), self.depth)
+            self._retract_by_namers(act, head)
+
+    def retract(self, target: Act, *, by: Stamp) -> None:
+        """Fold a retraction of what an act asserts into its head."""
+        slot = self.multi.slot(target.key, target.object)
+        self.head(target.key, slot).retracted(target.object, by)
+
+    def _clear(self, act: Act) -> None:
+        slot = self.multi.slot(act.key, act.object)
+        self.head(act.key, slot).retracted(act.object, act.stamp)
+
+    def _retract_by_namers(self, act: Act, head: Head) -> None:
+        namers = self.namers.get(act.fact_id, set())
+        if len(self.meetings.get(act.fact_id, ())) > 1:
+            namers = {*namers, act.fact_id}
+        for namer in namers:
+            for one in self.counted(namer):
+                if act.fact_id in one.act.names and one.act.owner == act.owner:
+                    head.retracted(act.object, one.act.stamp)
+
+    def standing(self, key: str) -> dict[str, Assertion]:
+        """Return what stands of a key, by slot."""
+        found = {slot: head.standing for slot, head in self.heads.get(key, {}).items()}
+        return {slot: one for slot, one in found.items() if one is not None}
+
+    def trail(self, key: str, slot: str) -> list[Link]:
+        """Return what a slot's top replaced, newest first, at most `depth` links."""
+        head = self.heads[key][slot]
+        if head.trail is None:
+            head.trail = self._older(key, slot)
+        return head.trail
+
+    def _older(self, key: str, slot: str) -> list[Link]:
+        said = [
+            Assertion(one.act.stamp, one.act.fact_id, one.act.object)
+            for fact_id in self.full[key]
+            for one in self.counted(fact_id)
+            if one.act.key == key and one.act.asserts
+        ]
+        mine = [one for one in said if self.multi.slot(key, one.object) == slot]
+        return [link(one) for one in sorted(mine, reverse=True)[1 : self.depth + 1]]
+
+
+def _clears_first(act: Act) -> tuple[bool, object]:
+    # A retraction of a whole multi-valued key must be known before its slots get heads.
+    return act.asserts, act.stamp

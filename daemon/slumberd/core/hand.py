@@ -1,0 +1,141 @@
+"""Hands: what people and programs say directly, as acts of the highest rank.
+
+A hand takes effect at once, whatever instants its key or id already holds, and only newer
+episodes change what it said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from slumberd.core.act import ALL, HAND, Act, Stamp, canonical, channel_of, key_of, owner_of
+from slumberd.core.ground import Ground, Incoming
+from slumberd.core.law import HANDS
+
+
+class Said(NamedTuple):
+    """An assertion that a hand makes.
+
+    Attributes:
+        fact_id: The fact's id.
+        user: Whose fact it is.
+        agent: Whose fact it is.
+        payload: Its body.
+        confidence: 0 to 1.
+        lineage: Its own entries.
+        metadata: Free form; None for what a delta says.
+        names: Fact ids that it replaces.
+    """
+
+    fact_id: str
+    user: str
+    agent: str
+    payload: dict[str, Any]
+    confidence: float
+    lineage: Sequence[dict[str, Any]]
+    metadata: dict[str, Any] | None
+    names: tuple[str, ...] = ()
+
+
+def stamp_of(at: int, number: int) -> Stamp:
+    """Return a hand's stamp; of two hands at one instant the later number wins."""
+    return Stamp(at, HAND, f"{number:020d}")
+
+
+def assertion(said: Said, stamp: Stamp) -> Act:
+    """Return the act of pinning a fact."""
+    owner = owner_of(said.user, said.agent, channel_of(said.fact_id))
+    return Act(
+        said.fact_id,
+        owner,
+        key_of(owner, said.payload, said.fact_id),
+        stamp,
+        True,
+        canonical(said.payload.get("object")),
+        said.names,
+        False,
+        said.confidence,
+        said.payload,
+        tuple(said.lineage),
+        said.metadata,
+    )
+
+
+def retraction(
+    targets: Sequence[Act], stamp: Stamp, *, number: int, lineage: Sequence[dict[str, Any]]
+) -> Act:
+    """Return the act of taking out facts of one owner; at least one.
+
+    Of a single fact its belief is kept too, so that an edit of the episode behind it does not
+    undo what the hand took out.
+    """
+    first = targets[0]
+    alone = len(targets) == 1
+    return Act(
+        hand_id(number),
+        first.owner,
+        first.key if alone else key_of(first.owner, {}, hand_id(number)),
+        stamp,
+        False,
+        first.object if alone else ALL,
+        tuple(target.fact_id for target in targets),
+        alone,
+        1.0,
+        {},
+        tuple(lineage),
+        None,
+    )
+
+
+def silence(stamp: Stamp, *, number: int, confidence: float, lineage: Sequence[dict[str, Any]]) -> Act:
+    """Return the act of a noop: it is recorded and changes nothing."""
+    owner = owner_of("", "", "")
+    return Act(
+        hand_id(number),
+        owner,
+        key_of(owner, {}, hand_id(number)),
+        stamp,
+        False,
+        ALL,
+        (),
+        False,
+        confidence,
+        {},
+        tuple(lineage),
+        None,
+    )
+
+
+def hand_id(number: int) -> str:
+    """Return the id under which a hand that promotes no fact is recorded."""
+    return f"@/{number}"
+
+
+def incoming(act: Act) -> Incoming:
+    """Return a hand's act as what is met."""
+    return Incoming(act.fact_id, act.owner, HANDS, 0, act.stamp.at, act.fact_id, act)
+
+
+def newest_instant(ground: Ground, fact_ids: Iterable[str], keys: Iterable[str]) -> int | None:
+    """Return the latest instant that ids or keys hold, microseconds; None when nothing does."""
+    of_ids = [
+        one.act.stamp.at for fact_id in fact_ids for one in ground.counted(fact_id)
+    ]
+    heads = [head for key in keys for head in ground.heads.get(key, {}).values()]
+    of_tops = [head.top.stamp.at for head in heads if head.top is not None]
+    of_reach = [stamp.at for head in heads for stamp in head.reach.values()]
+    return max([*of_ids, *of_tops, *of_reach], default=None)
+
+
+def says_the_same(one: Act, other: Act) -> bool:
+    """Say whether two acts differ in nothing but when they were said and promoted."""
+    return _timeless(one) == _timeless(other)
+
+
+def _timeless(act: Act) -> tuple[Any, ...]:
+    lineage = [
+        {name: value for name, value in entry.items() if name != "promotion_ts"}
+        for entry in act.lineage
+    ]
+    return (act.key, act.object, act.names, act.confidence, act.payload, lineage)

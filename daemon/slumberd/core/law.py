@@ -1,0 +1,199 @@
+"""The law: what stands, as a function of the set of acts.
+
+A retraction reaches what is older than itself. Per key (per object, when multi-valued) the
+assertion with the highest stamp stands, unless a retraction reaches it.
+
+A `Head` is all of a slot that the law can still need when more is said: its newest assertion,
+and per object the newest retraction that is younger than it. Heads are folded one act at a
+time and the order of folding does not matter, so a head that was kept since yesterday and one
+that is folded again from every act are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from slumberd.core.act import ALL, HAND, Act, Stamp
+
+Link = dict[str, Any]
+"""A lineage entry that says what was replaced."""
+
+HANDS = "@hand"
+"""The rule id of what people and programs do directly."""
+
+
+class Meeting(NamedTuple):
+    """One row of the ledger in which a rule, or a hand, met one fact id.
+
+    Attributes:
+        seq: The row's number.
+        rule_id: The rule, or `HANDS`.
+        version: Number of the episode's version; 0 for hands.
+        act: What it says; None when the rule's filter let go of it, or it cannot be read.
+        promoted_at: The firing's instant, microseconds since 1970 UTC.
+    """
+
+    seq: int
+    rule_id: str
+    version: int
+    act: Act | None
+    promoted_at: int
+
+
+class Counted(NamedTuple):
+    """An act that counts, and who says so.
+
+    Attributes:
+        act: The act.
+        promoters: Rule id and promotion instant (microseconds), by rule id.
+    """
+
+    act: Act
+    promoters: tuple[tuple[str, int], ...]
+
+
+class Assertion(NamedTuple):
+    """What a head keeps of an act that asserts."""
+
+    stamp: Stamp
+    fact_id: str
+    object: str
+
+
+class Head:
+    """The newest assertion of a slot, the retractions younger than it, and what it replaced.
+
+    Attributes:
+        top: The newest assertion; None when there is none.
+        reach: Per object, or `ALL`, the newest retraction that is younger than `top`.
+        trail: What `top` replaced, newest first, one link each; None when it must be
+            worked out from all of the slot's assertions.
+    """
+
+    __slots__ = ("reach", "top", "trail")
+
+    def __init__(
+        self,
+        top: Assertion | None = None,
+        reach: dict[str, Stamp] | None = None,
+        trail: list[Link] | None = None,
+    ) -> None:
+        self.top = top
+        self.reach: dict[str, Stamp] = {} if reach is None else reach
+        self.trail = [] if top is None else trail
+
+    def asserted(self, said: Assertion, depth: int) -> None:
+        """Fold an assertion in; at most `depth` links are kept of what it replaces."""
+        if self.top is None:
+            self.top = said
+        elif said.stamp > self.top.stamp:
+            if self.trail is not None:
+                self.trail = [link(self.top), *self.trail][:depth]
+            self.top = said
+        else:
+            self.trail = None
+            return
+        if self.reach:
+            self.reach = {what: by for what, by in self.reach.items() if by > said.stamp}
+
+    def retracted(self, what: str, by: Stamp) -> None:
+        """Fold a retraction of one object, or of `ALL`, in."""
+        if self.top is not None and by <= self.top.stamp:
+            return
+        if what not in self.reach or by > self.reach[what]:
+            self.reach[what] = by
+
+    @property
+    def standing(self) -> Assertion | None:
+        """The top, unless a retraction reaches it."""
+        if self.top is None or (
+            self.reach and (self.top.object in self.reach or ALL in self.reach)
+        ):
+            return None
+        return self.top
+
+
+def link(replaced: Assertion) -> Link:
+    """Return the lineage entry for what an assertion took the place of."""
+    sources = [] if replaced.stamp.rank == HAND else [replaced.stamp.id]
+    return {"replaces": replaced.fact_id, "source_episode_ids": sources}
+
+
+def counting(meetings: Iterable[Meeting]) -> tuple[Counted, ...]:
+    """Return what counts of one fact id: at most one episode's act and one hand's.
+
+    Per rule its newest version is what it says; of all rules the newest version counts. Of
+    hands the last one does.
+    """
+    said: dict[str, Meeting] = {}
+    for meeting in meetings:
+        held = said.get(meeting.rule_id)
+        if held is None or _newer(meeting, held):
+            said[meeting.rule_id] = meeting
+    hand = said.pop(HANDS, None)
+    episode = _newest_version(list(said.values()))
+    by_hand = () if hand is None or hand.act is None else (_by_hand(hand, hand.act),)
+    return _holders_of_one_id(*episode, *by_hand)
+
+
+def _newer(meeting: Meeting, held: Meeting) -> bool:
+    if meeting.version != held.version:
+        return meeting.version > held.version
+    return meeting.act != held.act or meeting.rule_id == HANDS
+
+
+def _newest_version(meetings: list[Meeting]) -> tuple[Counted, ...]:
+    newest = max((meeting.version for meeting in meetings), default=0)
+    current = [meeting for meeting in meetings if meeting.version == newest and meeting.act]
+    if not current or current[0].act is None:
+        return ()
+    promoters = sorted((meeting.rule_id, meeting.promoted_at) for meeting in current)
+    return (Counted(current[0].act, tuple(promoters)),)
+
+
+def _by_hand(meeting: Meeting, act: Act) -> Counted:
+    return Counted(act, ((HANDS, meeting.promoted_at),))
+
+
+def _holders_of_one_id(*counted: Counted) -> tuple[Counted, ...]:
+    if len(counted) < 2:
+        return counted
+    # An id holds one fact: whoever says it later retracts what the other says under it.
+    return tuple(
+        Counted(one.act._replace(names=(*one.act.names, one.act.fact_id)), one.promoters)
+        for one in counted
+    )
+
+
+class MultiValued:
+    """Which predicates of which channels may hold several objects at once."""
+
+    __slots__ = ("_pairs", "channels")
+
+    def __init__(self, channels: Mapping[str, Iterable[str]] | None = None) -> None:
+        self.channels = {
+            channel: frozenset(predicates)
+            for channel, predicates in sorted((channels or {}).items())
+            if predicates
+        }
+        self._pairs = {
+            (_escaped(channel), _escaped(predicate))
+            for channel, predicates in self.channels.items()
+            for predicate in predicates
+        }
+
+    def __contains__(self, key: str) -> bool:
+        """Say whether a key holds several objects at once."""
+        if not self._pairs:
+            return False
+        parts = key.split("/")
+        return len(parts) == 5 and (parts[2], parts[4]) in self._pairs
+
+    def slot(self, key: str, what: str) -> str:
+        """Return the part of a key that has a head of its own: the object, or `ALL` of it."""
+        return what if key in self else ALL
+
+
+def _escaped(part: str) -> str:
+    return part.replace("%", "%25").replace("/", "%2F")

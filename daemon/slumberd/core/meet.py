@@ -1,0 +1,54 @@
+"""Meet a window: every version becomes what one channel of one rule hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slumberd.core.act import Fault, act_of, fact_id_of, owner_of
+from slumberd.core.episode import EpisodeVersion
+from slumberd.core.ground import Incoming
+from slumberd.core.rule import ConsolidationRule
+
+UNREADABLE = "unreadable"
+"""The reason of a fault that gives none."""
+
+
+def meet(
+    versions: Sequence[EpisodeVersion], rule: ConsolidationRule
+) -> dict[str, list[Incoming]]:
+    """Return, by channel, what a rule meets in a window; one for each version."""
+    return {
+        channel: [_met(version, rule.id, channel) for version in versions]
+        for channel in dict.fromkeys(rule.then_emits)
+    }
+
+
+def _met(version: EpisodeVersion, rule_id: str, channel: str) -> Incoming:
+    if version.fault:
+        reason, _, detail = version.fault.partition(": ")
+        return _silent(version, rule_id, channel, Fault(reason or UNREADABLE, detail))
+    if not version.matched:
+        return _silent(version, rule_id, channel, None)
+    act = act_of(version, channel)
+    if isinstance(act, Fault):
+        return _silent(version, rule_id, channel, act)
+    return Incoming(
+        act.fact_id, act.owner, rule_id, version.seq, version.at, version.id, act
+    )
+
+
+def _silent(
+    version: EpisodeVersion, rule_id: str, channel: str, fault: Fault | None
+) -> Incoming:
+    return Incoming(
+        fact_id_of(channel, version.id),
+        owner_of(version.user, version.agent, channel),
+        rule_id,
+        version.seq,
+        version.at,
+        version.id,
+        None,
+        fault.reason if fault else "",
+        fault.detail if fault else "",
+        version.contested,
+    )

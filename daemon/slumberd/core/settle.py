@@ -1,0 +1,346 @@
+"""Settle what is newly met against what is known: the deltas are the difference it makes.
+
+Pure. Most acts are appends, decided by the heads of the slots they touch. Whatever takes back
+something said before (an edit, a withdrawal) folds the keys it touches again from all of their
+acts, so of those keys the ground must hold every act (`keys_to_load`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from slumberd.core.act import ALL, Act
+from slumberd.core.ground import Ground, Incoming, Standing
+from slumberd.core.law import Assertion, Counted, Meeting, MultiValued
+
+What = Literal["act", "withdrawal", "quarantine", "known", "restored"]
+Delta = Literal["add", "update", "delete", "noop", "quarantine"]
+
+ID_TAKEN = "id_taken"
+
+
+class Entry(NamedTuple):
+    """One row for the ledger.
+
+    Attributes:
+        seq: Its number.
+        what: What was met.
+        delta: The difference that it made.
+        met: What was met; None for a fact that came back because another went.
+        fact_id: The fact it speaks of; empty when contested.
+        key: The key it speaks of; empty when contested.
+        replaces: Ids of the facts that went.
+        reason: Of a noop or a quarantine.
+        first: Number of the row that met the same before; its own when it is the first.
+    """
+
+    seq: int
+    what: What
+    delta: Delta
+    met: Incoming | None
+    fact_id: str
+    key: str
+    replaces: tuple[str, ...] = ()
+    reason: str = ""
+    first: int = 0
+
+
+def order_of(incoming: Incoming) -> tuple[int, int, str]:
+    """Return the place of what is met within a batch: by stamp."""
+    return incoming.act.stamp if incoming.act else (incoming.at, 0, incoming.eid)
+
+
+def keys_to_load(incoming: Sequence[Incoming], ground: Ground) -> set[str]:
+    """Return the keys whose every act must be in the ground before these can be settled.
+
+    The ground holds the meetings of every fact id that is met or named, and the heads of
+    their keys.
+    """
+    keys: set[str] = set()
+    arriving = {one.fact_id: one.act for one in incoming if one.act}
+    for one in incoming:
+        if one.fact_id in ground.meetings:
+            keys |= _keys_of_a_change(one, ground, arriving)
+        elif one.act is not None and _needs_all(one.act, ground):
+            keys.add(one.act.key)
+    return keys
+
+
+def _keys_of_a_change(
+    incoming: Incoming, ground: Ground, arriving: dict[str, Act]
+) -> set[str]:
+    before = [one.act for one in ground.counted(incoming.fact_id)]
+    acts = before if incoming.act is None else [*before, incoming.act]
+    if incoming.act is not None and before == [incoming.act]:
+        return set()
+    keys = {act.key for act in acts}
+    for act in acts:
+        keys |= {target.key for target in ground.targets(act)}
+        keys |= {arriving[name].key for name in act.names if name in arriving}
+    return keys
+
+
+def _needs_all(act: Act, ground: Ground) -> bool:
+    if act.clears and act.object == ALL and act.key in ground.multi:
+        return True
+    head = ground.heads.get(act.key, {}).get(ground.multi.slot(act.key, act.object))
+    return act.asserts and head is not None and head.top is not None and (
+        act.stamp < head.top.stamp
+    )
+
+
+class Settlement:
+    """One batch being settled.
+
+    Attributes:
+        entries: The ledger rows so far, numbered without gaps.
+        filtered: What was met and left no row: not selected, and nothing to withdraw.
+        dirty: Slots (key, slot) whose fact may have to be written again.
+        gone: Fact ids that stood when the batch began to speak of them, and went.
+    """
+
+    def __init__(self, ground: Ground, *, first: int) -> None:
+        self._ground = ground
+        self._next = first
+        self.entries: list[Entry] = []
+        self.filtered = 0
+        self.dirty: dict[tuple[str, str], None] = {}
+        self.gone: dict[str, None] = {}
+
+    def meet(self, met: Incoming, *, promoted_at: int) -> None:
+        """Settle what one rule, or hand, meets."""
+        prior = self._ground.meetings.get(met.fact_id, ())
+        if met.contested or (prior and self._is_taken(met)):
+            self._quarantine_contested(met)
+        elif met.act is None and not met.reason and not _in_force(met, prior):
+            self.filtered += 1
+        elif known := _met_before(met, prior):
+            self._enter("known", "noop", met, reason="known", first=known.seq)
+        else:
+            self._change(met, Meeting(self._next, met.rule_id, met.version, met.act, promoted_at))
+
+    def resettle(self, keys: Iterable[str], former: MultiValued) -> None:
+        """Fold keys again that were single- or multi-valued before; enter what went and came."""
+        ground = self._ground
+        for key in sorted(keys):
+            ground.multi, current = former, ground.multi
+            ground.fold(key)
+            before = ground.standing(key)
+            ground.multi = current
+            ground.fold(key)
+            went, came = self._difference({key: before})
+            for fact_id in went:
+                self._enter("restored", "delete", None, fact_id=fact_id, key=key, went=(fact_id,))
+            self._restore(came)
+
+    def standing(self) -> dict[str, Standing]:
+        """Return the facts that stand now in every slot that was touched, by fact id."""
+        found = {}
+        for key, slot in self.dirty:
+            head = self._ground.heads[key].get(slot)
+            top = head.standing if head else None
+            if top is not None:
+                trail = tuple(self._ground.trail(key, slot))
+                found[top.fact_id] = Standing(top.fact_id, self._counted(top), trail)
+        return found
+
+    def _counted(self, top: Assertion) -> Counted:
+        return next(
+            one
+            for one in self._ground.counted(top.fact_id)
+            if one.act.stamp == top.stamp and one.act.asserts
+        )
+
+    def _is_taken(self, met: Incoming) -> bool:
+        return any(
+            one.act.owner != met.owner for one in self._ground.counted(met.fact_id)
+        )
+
+    def _quarantine_contested(self, met: Incoming) -> None:
+        taken = met.reason or ID_TAKEN
+        detail = met.detail or f"fact id {met.fact_id!r} belongs to another user or agent"
+        said = met._replace(act=None, contested=True, reason=taken, detail=detail)
+        self._enter("quarantine", "quarantine", said, fact_id="", reason=taken)
+
+    def _change(self, met: Incoming, meeting: Meeting) -> None:
+        ground = self._ground
+        if met.act is not None and met.fact_id not in ground.meetings:
+            ground.meetings[met.fact_id] = [meeting]
+            self._append(met, met.act)
+            return
+        before = ground.counted(met.fact_id)
+        ground.meetings.setdefault(met.fact_id, []).append(meeting)
+        after = ground.counted(met.fact_id)
+        if [one.act for one in before] == [one.act for one in after]:
+            self._confirm(met, after)
+        elif before or not after:
+            self._fold_again(met, before, after)
+        else:
+            self._append(met, after[0].act)
+
+    def _confirm(self, met: Incoming, after: tuple[Counted, ...]) -> None:
+        """Enter a meeting that changes no act: at most who says it."""
+        stands = [place for place in self._places(after) if self._holds(place, met.fact_id)]
+        for place in stands:
+            self.dirty[place] = None
+        if stands and met.act is not None and met.rule_id in _promoters(after):
+            self._enter(*_of(met, "update"), met, went=(met.fact_id,))
+        else:
+            self._nothing(met, ())
+
+    def _append(self, met: Incoming, act: Act) -> None:
+        """Fold an act that is said for the first time into the heads it touches."""
+        ground = self._ground
+        targets = ground.targets(act)
+        touched = dict.fromkeys((act.key, *(target.key for target in targets)))
+        before = {key: ground.standing(key) for key in touched}
+        self._learn(act)
+        ground.fold_in(act)
+        for target in targets:
+            ground.retract(target, by=act.stamp)
+        if act.clears and act.object == ALL and act.key in ground.multi:
+            ground.fold(act.key)
+        if act.asserts:
+            self.dirty[(act.key, ground.multi.slot(act.key, act.object))] = None
+        self._enter_difference(met, before, stood=False)
+
+    def _fold_again(
+        self, met: Incoming, before: tuple[Counted, ...], after: tuple[Counted, ...]
+    ) -> None:
+        """Fold every key again that an episode spoke of, or speaks of now."""
+        ground = self._ground
+        keys: set[str] = set()
+        for one in (*before, *after):
+            self._learn(one.act)
+            keys |= {one.act.key, *(target.key for target in ground.targets(one.act))}
+        stood = {key: ground.standing(key) for key in sorted(keys)}
+        held = any(self._holds(place, met.fact_id) for place in self._places(before))
+        for key in stood:
+            ground.fold(key)
+            self.dirty |= dict.fromkeys((key, slot) for slot in ground.heads[key])
+        self._enter_difference(met, stood, stood=held)
+
+    def _learn(self, act: Act) -> None:
+        if act.key in self._ground.full:
+            self._ground.full[act.key].add(act.fact_id)
+        for name in act.names:
+            self._ground.namers.setdefault(name, set()).add(act.fact_id)
+
+    def _places(self, counted: tuple[Counted, ...]) -> list[tuple[str, str]]:
+        slot = self._ground.multi.slot
+        return [(one.act.key, slot(one.act.key, one.act.object)) for one in counted]
+
+    def _holds(self, place: tuple[str, str], fact_id: str) -> bool:
+        head = self._ground.heads.get(place[0], {}).get(place[1])
+        return head is not None and head.standing is not None and (
+            head.standing.fact_id == fact_id
+        )
+
+    def _difference(
+        self, before: dict[str, dict[str, Assertion]]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        went: dict[str, str] = {}
+        came: dict[str, str] = {}
+        for key, stood in before.items():
+            stands = self._ground.standing(key)
+            went |= {one.fact_id: key for slot, one in stood.items() if stands.get(slot) != one}
+            came |= {one.fact_id: key for slot, one in stands.items() if stood.get(slot) != one}
+            self.dirty |= dict.fromkeys(
+                (key, slot) for slot in {*stood, *stands} if stood.get(slot) != stands.get(slot)
+            )
+        self.gone |= dict.fromkeys(went)
+        return went, came
+
+    def _enter_difference(
+        self, met: Incoming, before: dict[str, dict[str, Assertion]], *, stood: bool
+    ) -> None:
+        went, came = self._difference(before)
+        mine = met.act is not None and met.act.asserts and self._stands(met.act)
+        if mine:
+            came.pop(met.fact_id, None)
+            if stood:
+                went.setdefault(met.fact_id, "")
+            self._enter(*_of(met, "update" if went else "add"), met, went=tuple(went))
+        elif went:
+            self._enter(*_of(met, "delete"), met, went=tuple(went))
+        else:
+            self._nothing(met, before)
+        self._restore(came)
+
+    def _stands(self, act: Act) -> bool:
+        slot = self._ground.multi.slot(act.key, act.object)
+        head = self._ground.heads.get(act.key, {}).get(slot)
+        return head is not None and head.standing == Assertion(
+            act.stamp, act.fact_id, act.object
+        )
+
+    def _nothing(self, met: Incoming, touched: Iterable[str]) -> None:
+        if met.reason:
+            self._enter("quarantine", "quarantine", met, reason=met.reason)
+        elif met.act is None:
+            self._enter("withdrawal", "noop", met, reason="filtered")
+        else:
+            self._enter("act", "noop", met, reason=self._why_nothing(met.act))
+
+    def _why_nothing(self, act: Act) -> str:
+        ground = self._ground
+        if act.asserts:
+            head = ground.heads[act.key][ground.multi.slot(act.key, act.object)]
+            return "retracted" if head.top and head.top.fact_id == act.fact_id else "stale"
+        if act.names:
+            reached = [one for one in ground.targets(act) if one.stamp < act.stamp]
+            return "stale" if reached else "unresolved"
+        if act.clears:
+            heads = ground.heads.get(act.key, {}).values()
+            return "stale" if any(head.top for head in heads) else "unresolved"
+        return "noop"
+
+    def _restore(self, came: dict[str, str]) -> None:
+        for fact_id, key in came.items():
+            self._enter("restored", "add", None, fact_id=fact_id, key=key)
+
+    def _enter(
+        self,
+        what: What,
+        delta: Delta,
+        met: Incoming | None,
+        *,
+        fact_id: str | None = None,
+        key: str | None = None,
+        went: tuple[str, ...] = (),
+        reason: str = "",
+        first: int = 0,
+    ) -> None:
+        if fact_id is None:
+            fact_id = met.fact_id if met else ""
+        if key is None:
+            key = met.act.key if met and met.act else ""
+        seq = self._next
+        self._next = seq + 1
+        self.entries.append(
+            Entry(seq, what, delta, met, fact_id, key, went, reason, first or seq)
+        )
+
+
+def _of(met: Incoming, delta: Delta) -> tuple[What, Delta]:
+    if met.reason:
+        return "quarantine", "quarantine"
+    return ("act" if met.act is not None else "withdrawal"), delta
+
+
+def _promoters(counted: tuple[Counted, ...]) -> set[str]:
+    return {rule_id for one in counted for rule_id, _ in one.promoters}
+
+
+def _in_force(met: Incoming, prior: Sequence[Meeting]) -> bool:
+    mine = [meeting for meeting in prior if meeting.rule_id == met.rule_id]
+    return bool(mine) and max(mine, key=lambda one: (one.version, one.seq)).act is not None
+
+
+def _met_before(met: Incoming, prior: Sequence[Meeting]) -> Meeting | None:
+    mine = [meeting for meeting in prior if meeting.rule_id == met.rule_id]
+    if not mine:
+        return None
+    last = max(mine, key=lambda one: (one.version, one.seq))
+    return last if last.version == met.version and last.act == met.act else None

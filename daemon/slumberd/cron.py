@@ -1,0 +1,179 @@
+"""Cron expressions: what they mean and which instants they name. Reads no clock.
+
+The parser, day numbers and both daylight-saving edges are cronsim's. Everything here walks
+forwards: backwards, cronsim misses an instant of the repeated hour, and started inside
+that hour it first returns one that has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from difflib import get_close_matches
+from itertools import islice, takewhile
+from zoneinfo import ZoneInfo, available_timezones
+
+from cronsim import CronSim, CronSimError
+
+from slumberd.core.due import Missed
+
+MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+MOST_COUNTED = 100
+"""Missed instants are counted up to here; they are worth one run however many."""
+
+_LONGEST = 500
+_FIELDS = "minute hour day-of-month month day-of-week"
+_BOUNDS = {
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day-of-month": "1 to 31, L or LW",
+    "month": "1 to 12 or JAN to DEC",
+    "day-of-week": "0 to 7 or SUN to SAT (0 and 7 are Sunday)",
+}
+_MINUTE = timedelta(minutes=1)
+_REFERENCE = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def check(expression: str, timezone: str | None) -> None:
+    """Refuse an expression that cannot be read or names no instant, and an unknown zone.
+
+    Raises:
+        ValueError: With what is wrong, and what to write instead.
+    """
+    next_instant(expression, timezone, after=_REFERENCE)
+
+
+def next_instant(expression: str, timezone: str | None, *, after: datetime) -> datetime:
+    """Return the first instant that lies strictly after another; aware, UTC.
+
+    Args:
+        expression: Five fields or a macro.
+        timezone: An IANA name; None is UTC.
+        after: Aware.
+
+    Raises:
+        ValueError: The expression or the zone cannot be read, or nothing comes in 50 years.
+    """
+    for instant in _instants(expression, timezone, after):
+        return instant
+    raise ValueError(f"{expression!r} names no instant within 50 years; check its day and month")
+
+
+def instants_between(
+    expression: str, timezone: str | None, *, after: datetime, until: datetime, most: int
+) -> list[datetime]:
+    """Return the first instants in ``(after, until]``, oldest first, `most` of them at most."""
+    instants = _instants(expression, timezone, after)
+    return list(islice(takewhile(lambda instant: instant <= until, instants), most))
+
+
+def latest_instant(
+    expression: str, timezone: str | None, *, after: datetime, until: datetime
+) -> datetime | None:
+    """Return the last instant in ``(after, until]``, in some 30 steps however many there are."""
+    latest = next_instant(expression, timezone, after=after)
+    if latest > until:
+        return None
+    end = until
+    # None lies in (end, until], and two instants are a minute apart at least.
+    while end - latest >= _MINUTE:
+        middle = latest + (end - latest) / 2
+        instant = next_instant(expression, timezone, after=middle)
+        if instant <= end:
+            latest = instant
+        else:
+            end = middle
+    return latest
+
+
+def missed(
+    expression: str, timezone: str | None, *, after: datetime, until: datetime
+) -> Missed | None:
+    """Sum up the instants in ``(after, until]``; None when there is none."""
+    first = instants_between(expression, timezone, after=after, until=until, most=MOST_COUNTED)
+    if not first:
+        return None
+    latest = latest_instant(expression, timezone, after=first[-1], until=until)
+    return Missed(first[0], latest or first[-1], len(first))
+
+
+def _instants(expression: str, timezone: str | None, after: datetime) -> Iterator[datetime]:
+    last = after.astimezone(UTC)
+    for local in _parsed(expression, after.astimezone(_zone(timezone))):
+        instant = local.astimezone(UTC)
+        # Started inside a repeated hour, cronsim begins with what has passed.
+        if instant > last:
+            yield instant
+            last = instant
+
+
+def _parsed(expression: str, start: datetime) -> CronSim:
+    fields = _fields(expression)
+    try:
+        return CronSim(" ".join(fields), start)
+    except CronSimError as error:
+        raise ValueError(_problem(expression, fields, str(error))) from error
+
+
+def _fields(expression: str) -> list[str]:
+    if len(expression) > _LONGEST:
+        raise ValueError(f"a cron expression has at most {_LONGEST} characters")
+    text = expression.strip()
+    if text.startswith("@"):
+        return _macro(text).split()
+    fields = text.split()
+    if len(fields) == len(_BOUNDS):
+        return fields
+    hint = " (there is no field for seconds)" if len(fields) == len(_BOUNDS) + 1 else ""
+    raise ValueError(
+        f"{expression!r} has {len(fields)} fields; a cron expression has five: {_FIELDS}{hint}"
+    )
+
+
+def _macro(name: str) -> str:
+    try:
+        return MACROS[name.lower()]
+    except KeyError:
+        known = " ".join(MACROS)
+        raise ValueError(f"{name!r} is no macro; write one of {known}") from None
+
+
+def _problem(expression: str, fields: list[str], complaint: str) -> str:
+    name = complaint.removeprefix("Bad ")
+    if name == "day-of-month" and _is_readable(fields[2]):
+        return f"{expression!r} never comes: none of its months has such a day"
+    value = fields[list(_BOUNDS).index(name)]
+    return f"{expression!r} has {value!r} as its {name}; write {_BOUNDS[name]}"
+
+
+def _is_readable(day: str) -> bool:
+    try:
+        CronSim(f"0 0 {day} * *", _REFERENCE)
+    except CronSimError:
+        return False
+    return True
+
+
+def _zone(name: str | None) -> tzinfo:
+    # cronsim is exact and faster on the fixed zone; ZoneInfo("UTC") is another object.
+    if name is None or name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(_unknown_zone(name)) from None
+
+
+def _unknown_zone(name: str) -> str:
+    zones = {zone.lower(): zone for zone in available_timezones()}
+    near = get_close_matches(name.lower().replace(" ", "_"), zones, n=1)
+    hint = f"did you mean {zones[near[0]]!r}?" if near else "write a name as 'Europe/Berlin'"
+    return f"{name!r} is no time zone; {hint}"

@@ -1,0 +1,300 @@
+"""Read YAML strictly, with the line and column of everything in it. Knows no models.
+
+Stricter than YAML where YAML surprises: no anchors, aliases, tags or merge keys, no key twice, and
+no plain word that two YAML readers would take for different things.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import yaml
+
+from slumberd.errors import ConfigurationError, Mistake
+
+MOST_BYTES = 256 * 1024
+MOST_DEPTH = 20
+MOST_EVENTS = 10_000
+
+Trail = tuple[str | int, ...]
+"""The keys and indexes that lead to a value, from the root."""
+
+
+class Place(NamedTuple):
+    """A line and a column, both from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What one file says, and where.
+
+    Attributes:
+        file: As the operator named it.
+        value: Of null, booleans, numbers, text, lists and dicts; None when `readable` is False.
+        readable: Whether the file could be read to its end.
+        values: Where each value begins.
+        keys: Where each key begins.
+        mistakes: Against YAML, or our idea of it; a value named here is the text as it stands.
+    """
+
+    file: str
+    value: Any
+    readable: bool
+    values: Mapping[Trail, Place]
+    keys: Mapping[Trail, Place]
+    mistakes: tuple[Mistake, ...]
+
+    def mistake(
+        self, trail: Trail, problem: str, *, at: Literal["key", "value"] = "value"
+    ) -> Mistake:
+        """Return a mistake at a value or its key; where there is none, at what would hold it."""
+        place = (self.keys if at == "key" else self.values).get(trail)
+        return Mistake(self.file, *(place or self.place(trail)), dotted(trail), problem)
+
+    def place(self, trail: Trail) -> Place:
+        """Return where a value begins; where there is none, what would hold it."""
+        while trail and trail not in self.values:
+            trail = trail[:-1]
+        return self.values.get(trail, Place(1, 1))
+
+
+def dotted(trail: Trail) -> str:
+    """Return a trail as a person writes it: ``rules[0].cadence.every``."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in trail)
+    return "".join(steps).removeprefix(".")
+
+
+def read_document(path: Path) -> Document:
+    """Read one file. What is wrong with it stands in the document's mistakes."""
+    reader = _Reader(str(path))
+    try:
+        value = reader.value_of(_text(path))
+    except ConfigurationError as error:
+        return reader.document(None, also=error.mistakes)
+    return reader.document(value)
+
+
+def _text(path: Path) -> str:
+    content = _content(path)
+    if len(content) > MOST_BYTES:
+        raise _unreadable(path, f"is larger than {MOST_BYTES // 1024} KiB; split it")
+    if b"\0" in content:
+        raise _unreadable(path, "is no text file: it holds NUL bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise _unreadable(path, "is not in UTF-8; save it as UTF-8", line=line) from error
+
+
+def _content(path: Path) -> bytes:
+    try:
+        # Without O_NONBLOCK, a FIFO would hold us until somebody writes to it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _unreadable(path, "is no regular file")
+            return file.read(MOST_BYTES + 1)
+    except FileNotFoundError as error:
+        raise _unreadable(path, "does not exist") from error
+    except IsADirectoryError as error:
+        raise _unreadable(path, "is a directory, not a file") from error
+    except PermissionError as error:
+        raise _unreadable(path, "no permission to read it; check owner and mode") from error
+    except OSError as error:
+        raise _unreadable(path, f"cannot be read: {error.strerror}") from error
+
+
+def _unreadable(path: Path, problem: str, *, line: int = 0) -> ConfigurationError:
+    return ConfigurationError([Mistake(str(path), line, 0, "", problem)])
+
+
+class _Reader:
+    """Builds the value of one file from YAML's events; goes on after a mistake where it can."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._values: dict[Trail, Place] = {}
+        self._keys: dict[Trail, Place] = {}
+        self._mistakes: list[Mistake] = []
+        self._events: Iterator[yaml.Event] = iter(())
+
+    def document(self, value: Any, *, also: Iterable[Mistake] = ()) -> Document:
+        """Return what was read; `also` holds what ended the reading early."""
+        ended = list(also)
+        mistakes = (*self._mistakes, *ended)
+        return Document(self._file, value, not ended, self._values, self._keys, mistakes)
+
+    def value_of(self, text: str) -> Any:
+        """Return the value that a text holds, None when it holds none.
+
+        Raises:
+            ConfigurationError: The text cannot be read to its end.
+        """
+        try:
+            self._events = self._limited(yaml.parse(text, Loader=yaml.SafeLoader))
+            return self._root()
+        except yaml.reader.ReaderError as error:
+            raise self._end(_place_in(text, error.position), "holds a control character") from error
+        except yaml.MarkedYAMLError as error:
+            place, problem = _explained(error)
+            raise self._end(place, problem) from error
+
+    def _limited(self, events: Iterable[yaml.Event]) -> Iterator[yaml.Event]:
+        for number, event in enumerate(events):
+            if number == MOST_EVENTS:
+                raise self._end(_place(event), "the file holds too many values; split it")
+            yield event
+
+    def _root(self) -> Any:
+        """Read what lies between the start and the end of the stream: one document, or none."""
+        values: list[Any] = []
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent) and values:
+                raise self._end(_place(event), "a second document begins; one a file is read")
+            if isinstance(event, yaml.NodeEvent):
+                values.append(self._value(event, ()))
+        return values[0] if values else None
+
+    def _value(self, event: yaml.Event, trail: Trail) -> Any:
+        if len(trail) > MOST_DEPTH:
+            raise self._end(_place(event), f"is nested deeper than {MOST_DEPTH} levels")
+        self._values.setdefault(trail, _place(event))
+        self._refuse_extras(event, trail)
+        match event:
+            case yaml.ScalarEvent():
+                return self._scalar(event, trail)
+            case yaml.SequenceStartEvent():
+                return [self._value(item, (*trail, n)) for n, item in enumerate(self._items())]
+            case yaml.MappingStartEvent():
+                return self._mapping(trail)
+            case _:
+                self._add(event, trail, "aliases are not read; write the value out, or quote it")
+
+    def _items(self) -> Iterator[yaml.Event]:
+        """Yield the first events of what a list or mapping holds, up to its end."""
+        for event in self._events:
+            if isinstance(event, yaml.CollectionEndEvent):
+                return
+            yield event
+
+    def _mapping(self, trail: Trail) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for event in self._items():
+            key = self._key(event, trail)
+            self._keys.setdefault((*trail, key), _place(event))
+            value = self._value(next(self._events), (*trail, key))
+            mapping.setdefault(key, value)
+        return mapping
+
+    def _key(self, event: yaml.Event, parent: Trail) -> str:
+        if not isinstance(event, yaml.ScalarEvent):
+            raise self._end(_place(event), "a key must be text")
+        key = event.value
+        trail = (*parent, key)
+        self._refuse_extras(event, trail)
+        if first := self._keys.get(trail):
+            self._add(event, trail, f"key {key!r} is given twice; it first stands in line {first.line}")
+        elif event.implicit[0] and key == "<<":
+            self._add(event, trail, "merge keys are not read; write the keys out")
+        elif not isinstance(self._scalar(event, trail), str):
+            self._add(event, trail, f"a key must be text; write '{key}' in quotes")
+        return key
+
+    def _refuse_extras(self, event: yaml.Event, trail: Trail) -> None:
+        if getattr(event, "tag", None) is not None:
+            self._add(event, trail, f"tags are not read; leave out {event.tag!r}")
+        elif not isinstance(event, yaml.AliasEvent) and event.anchor is not None:
+            self._add(event, trail, f"anchors are not read; leave out '&{event.anchor}'")
+
+    def _scalar(self, event: yaml.ScalarEvent, trail: Trail) -> Any:
+        text: str = event.value
+        if not event.implicit[0]:
+            return text
+        for pattern, problem in _TRAPS:
+            if pattern.fullmatch(text):
+                self._add(event, trail, f"{text!r} {problem}")
+                return text
+        return _plain(text)
+
+    def _add(self, event: yaml.Event, trail: Trail, problem: str) -> None:
+        self._mistakes.append(Mistake(self._file, *_place(event), dotted(trail), problem))
+
+    def _end(self, place: Place, problem: str) -> ConfigurationError:
+        return ConfigurationError([Mistake(self._file, *place, "", problem)])
+
+
+def _place(event: yaml.Event) -> Place:
+    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+
+
+def _place_in(text: str, position: int) -> Place:
+    before = text[:position]
+    return Place(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+
+
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_DECIMAL = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?")
+
+# What YAML 1.1 and 1.2 read differently, or what nobody means.
+_TRAPS = [
+    (re.compile(pattern), problem)
+    for pattern, problem in (
+        (r"(?i:y|n|yes|no|on|off)", "is a boolean to some YAML readers; write true or false, or quote it"),
+        (r"[-+]?0[0-9_]+", "is octal to some YAML readers; leave out the leading 0, or quote it"),
+        (r"[-+]?0[xob][0-9a-fA-F_]+", "is no decimal number; write it in decimal, or quote it"),
+        (r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?", "is a number to the base 60 to some YAML readers; quote it"),
+        (r"[-+]?[0-9][0-9_]*_[0-9_.]*", "holds '_'; leave it out of a number, or quote it"),
+        (r"[-+]?\.(?i:inf)|\.(?i:nan)", "is no finite number; write one, or quote it"),
+        (r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt\s].*)?", "is a date to some YAML readers; quote it"),
+        (r"[-+]?[0-9]{19,}", "has more digits than can be counted with; write fewer, or quote it"),
+    )
+]
+
+
+def _plain(text: str) -> Any:
+    """Return what a plain word stands for: null, a boolean, a number, or else itself."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    if _DECIMAL.fullmatch(text) and math.isfinite(number := float(text)):
+        return number
+    return text
+
+
+# What YAML's parser says, and what to do about it. The first that fits is taken.
+_EXPLANATIONS: list[tuple[str, str]] = [
+    ("scanning an alias", "a value that begins with '*' must be quoted, as \"*/5 * * * *\""),
+    (r"character '\t'", "a tab stands where YAML wants spaces"),
+    ("cannot start any token", "a value that begins with this character must be quoted"),
+    ("mapping values are not allowed", "no ':' can stand here: quote the value, or mend the indentation"),
+    ("quoted scalar", "the quoted text that begins here is not well formed, or never ends"),
+    ("flow sequence", "the '[' has no matching ']'; ',' goes between entries"),
+    ("flow mapping", "the '{' has no matching '}'; ',' goes between entries"),
+    ("could not find expected ':'", "a ':' is missing after a key"),
+    ("parsing a block", "this does not fit here: mend the indentation, or quote the whole value"),
+]
+
+
+def _explained(error: yaml.MarkedYAMLError) -> tuple[Place, str]:
+    said = f"{error.context or ''} {error.problem or ''}"
+    words = next((words for sign, words in _EXPLANATIONS if sign in said), f"not YAML: {error.problem}")
+    opened = "quoted scalar" in said or "flow" in said
+    mark = (error.context_mark if opened else None) or error.problem_mark or error.context_mark
+    return (Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)), words

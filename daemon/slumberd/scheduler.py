@@ -1,0 +1,340 @@
+"""When rules fire: an alarm clock for cron instants, and the loop that asks what is due.
+
+APScheduler only wakes the loop. What is due is worked out from the stores at every look,
+so a lost alarm, a restart or a clock that jumps costs time and never a firing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import structlog
+from apscheduler.jobstores.memory import MemoryJobStore
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.base import BaseTrigger
+
+from slumberd import cron
+from slumberd.core.cadence import Cron, Every
+from slumberd.core.due import BACKOFF_SECONDS, Due, Held
+from slumberd.core.firing import Trigger
+from slumberd.core.rule import ConsolidationRule
+from slumberd.errors import StaleWriterError, StoppedError, StoreError
+from slumberd.lookout import Lookout
+from slumberd.ports import Clock, EpisodeLog, Ledger
+
+Fire = Callable[[ConsolidationRule, Trigger, datetime], Awaitable[None]]
+
+JUMP_SECONDS = 2.0
+"""Wall and monotonic clock drifting apart faster than this between two beats is a jump."""
+
+_log = structlog.get_logger(__name__)
+_MOST_OF_A_MESSAGE = 500
+
+
+class CronTrigger(BaseTrigger):  # type: ignore[misc]  # apscheduler ships no types
+    """Tells APScheduler the next instant of a cron expression; never raises."""
+
+    __slots__ = ("_expression", "_rule_id", "_timezone")
+
+    def __init__(self, rule_id: str, expression: str, timezone: str) -> None:
+        self._rule_id = rule_id
+        self._expression = expression
+        self._timezone = timezone
+
+    def get_next_fire_time(
+        self, previous_fire_time: datetime | None, now: datetime
+    ) -> datetime | None:
+        """Return the first instant after both arguments; None ends the alarm."""
+        after = max(previous_fire_time or now, now)
+        try:
+            return cron.next_instant(self._expression, self._timezone, after=after)
+        except Exception as error:  # noqa: BLE001 - a trigger that raises ends APScheduler, silently
+            _log.error("alarm.failed", rule_id=self._rule_id, **_described(error))
+            return None
+
+
+class Alarm:
+    """Calls `wake` at every instant of every cron rule, and when the wall clock jumps."""
+
+    def __init__(self, clock: Clock, wake: Callable[[], None]) -> None:
+        self._clock = clock
+        self._wake = wake
+        self._rearm: Callable[[], None] = lambda: None
+        self._beaten_at = (clock.now(), clock.monotonic())
+        self._scheduler = AsyncIOScheduler(
+            timezone=UTC,
+            jobstores={"default": MemoryJobStore()},
+            job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
+        )
+
+    async def __aenter__(self) -> Self:
+        """Start, on the running event loop."""
+        self._scheduler.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        await self.close()
+
+    def arm(self, rules: Sequence[ConsolidationRule], timezone: str) -> None:
+        """Replace all alarms.
+
+        Args:
+            rules: Those that count episodes, or are disabled, get none.
+            timezone: Of the rules that name none.
+        """
+        self._rearm = partial(self.arm, tuple(rules), timezone)
+        self._scheduler.pause()  # else each job added would wake it
+        self._scheduler.remove_all_jobs()
+        for rule in rules:
+            cadence = rule.due
+            if rule.enabled and isinstance(cadence, Cron):
+                self._add(rule.id, cadence, timezone)
+        self._scheduler.resume()
+
+    def _add(self, rule_id: str, cadence: Cron, timezone: str) -> None:
+        trigger = CronTrigger(rule_id, cadence.expression, cadence.timezone or timezone)
+        self._scheduler.add_job(self._ring, trigger, id=rule_id)
+
+    async def _ring(self) -> None:
+        # A coroutine, so that APScheduler calls it on the loop and not in a thread.
+        self._wake()
+
+    async def heartbeat(self, stop: asyncio.Event, *, every_seconds: float = 5.0) -> None:
+        """Beat until `stop` is set."""
+        while not await _set_within(stop, every_seconds):
+            self.beat()
+
+    def beat(self) -> None:
+        """Compare the clocks with the last beat; after a jump of the wall clock, rearm and wake.
+
+        APScheduler sleeps on the monotonic clock, and after a step back the next instants it
+        has worked out lie too far ahead: neither would be noticed until an alarm is overdue.
+        """
+        wall, monotonic = self._beaten_at
+        self._beaten_at = now = (self._clock.now(), self._clock.monotonic())
+        jump = (now[0] - wall).total_seconds() - (now[1] - monotonic)
+        if abs(jump) <= JUMP_SECONDS:
+            return
+        _log.warning("clock.jumped", delta_seconds=round(jump, 3))
+        self._rearm()
+        self._scheduler.wakeup()
+        self._wake()
+
+    async def close(self) -> None:
+        """Ring no more."""
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+            await asyncio.sleep(0)  # it shuts down in a callback
+
+
+class Scheduler:
+    """Fires every rule that is due, one at a time, in due order, then by rule id.
+
+    Attributes:
+        firing: The id of the rule that fires now; None between firings.
+        turned_at: When the loop last came round, on the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        episodes: EpisodeLog,
+        ledger: Ledger,
+        fire: Fire,
+        poll_seconds: float = 0.05,
+    ) -> None:
+        """Join what it watches with what it sets off.
+
+        Args:
+            clock: Says what time it is.
+            episodes: Asked every `poll_seconds` whether anything changed.
+            ledger: Where watermarks and served instants are kept.
+            fire: Consolidates what is pending for a rule, as of an instant; returns when
+                that is committed. A long one must itself heed the stop event.
+            poll_seconds: How long a new episode may go unnoticed.
+        """
+        self._clock = clock
+        self._episodes = episodes
+        self._ledger = ledger
+        self._fire = fire
+        self._poll_seconds = poll_seconds
+        self._lookout = Lookout(episodes, ledger)
+        self._woken = asyncio.Event()
+        self._rules: dict[str, ConsolidationRule] = {}
+        self._counting: set[str] = set()
+        self._timezone = "UTC"
+        self._owed: set[str] = set()  # rules that are to be looked at
+        self._held = Held()
+        self._failed_looks = 0
+        self._blind_until = clock.monotonic()
+        self.firing: str | None = None
+        self.turned_at = clock.monotonic()
+
+    def replace(self, rules: Sequence[ConsolidationRule], timezone: str) -> None:
+        """Go on with other rules from the next firing on; what failed may try at once.
+
+        Args:
+            rules: Those that are disabled are never looked at.
+            timezone: Of the rules that name none.
+        """
+        self._rules = {rule.id: rule for rule in rules if rule.enabled}
+        self._counting = {name for name, rule in self._rules.items() if isinstance(rule.due, Every)}
+        self._timezone = timezone
+        self._held = Held()
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Look at every rule soon; to be called on the event loop."""
+        self._owed |= self._rules.keys()
+        self._woken.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Fire what is due, when it is, until `stop` is set and the firing under way has ended.
+
+        The caller bounds the wait for that firing: a cancelled run cancels it.
+
+        Raises:
+            StaleWriterError: Another daemon has taken over.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                waker = group.create_task(self._wake_at(stop))
+                await self._turn_until(stop)
+                waker.cancel()
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _wake_at(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._woken.set()
+
+    async def _turn_until(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            self.turned_at = self._clock.monotonic()
+            if self.turned_at >= self._blind_until:
+                await self._try_turn(stop)
+            await self._rest()
+
+    async def _try_turn(self, stop: asyncio.Event) -> None:
+        try:
+            await self.turn(stop)
+        except StaleWriterError:
+            raise
+        except StoreError as error:
+            self._pause(error)
+        else:
+            self._failed_looks = 0
+
+    def _pause(self, error: StoreError) -> None:
+        pause = BACKOFF_SECONDS[min(self._failed_looks, len(BACKOFF_SECONDS) - 1)]
+        self._failed_looks += 1
+        self._blind_until = self._clock.monotonic() + pause
+        _log.error("look.failed", retry_seconds=pause, **_described(error))
+
+    async def _rest(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._poll_seconds):
+                await self._woken.wait()
+        self._woken.clear()
+
+    async def turn(self, stop: asyncio.Event) -> None:
+        """Fire until nothing is due, or `stop` is set.
+
+        Raises:
+            StaleWriterError: Another daemon has taken over.
+            StoreError: A store cannot say what is due.
+        """
+        while not stop.is_set():
+            rules = self._rules
+            dues = await self._look(rules)
+            if not dues:
+                return
+            await self._fire_each(dues, rules, stop)
+
+    async def _look(self, rules: dict[str, ConsolidationRule]) -> list[Due]:
+        if await self._episodes.changed():
+            self._owed |= self._counting
+        self._owed |= self._held.ripe(self._clock.monotonic())
+        owed, self._owed = self._owed & rules.keys(), set()
+        if not owed:
+            return []
+        try:
+            dues = await self._lookout.find(
+                [rules[rule_id] for rule_id in owed], self._timezone, self._clock.now()
+            )
+        except StoreError:
+            self._owed |= owed
+            raise
+        for rule_id in owed - {due.rule_id for due in dues}:
+            self._held.forget(rule_id)
+        return [due for due in dues if self._may_fire(due, rules[due.rule_id])]
+
+    def _may_fire(self, due: Due, rule: ConsolidationRule) -> bool:
+        return self._held.allows(due, rule.due, monotonic=self._clock.monotonic())
+
+    async def _fire_each(
+        self, dues: list[Due], rules: dict[str, ConsolidationRule], stop: asyncio.Event
+    ) -> None:
+        for due in dues:
+            if stop.is_set() or self._rules is not rules:
+                return
+            self.firing = due.rule_id
+            try:
+                await self._fire_one(due, rules[due.rule_id])
+            finally:
+                self.firing = None
+
+    async def _fire_one(self, due: Due, rule: ConsolidationRule) -> None:
+        try:
+            await self._fire(rule, due.trigger, self._clock.now())
+            if due.upto is not None:
+                await self._ledger.serve(rule.id, due.upto)
+        except StaleWriterError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one rule, whatever is wrong with it, must not stop the others
+            self._set_back(due, error)
+        else:
+            self._held.succeeded(due)
+            self._owed.add(rule.id)  # it may be due still
+
+    def _set_back(self, due: Due, error: Exception) -> None:
+        now = self._clock.monotonic()
+        setback = self._held.failed(due, monotonic=now)
+        if isinstance(error, StoppedError):
+            _log.info("firing.stopped", rule_id=due.rule_id)
+            return
+        retry = None if setback.retry_at is None else round(setback.retry_at - now, 3)
+        _log.error(
+            "firing.failed",
+            rule_id=due.rule_id,
+            failures=setback.failures,
+            retry_seconds=retry,
+            **_described(error),
+        )
+        _log.debug("firing.traced", rule_id=due.rule_id, exc_info=error)
+
+
+def _described(error: Exception) -> dict[str, str]:
+    return {"error": type(error).__name__, "message": str(error)[:_MOST_OF_A_MESSAGE]}
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

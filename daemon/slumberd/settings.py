@@ -1,0 +1,302 @@
+"""Settings, in layers: command line, environment, file, defaults. The earlier one wins.
+
+A relative ``state_dir`` or ``rules_dir`` starts where its author stands: in the file, at the file's
+own directory; on the command line and in the environment, at the working directory. The databases
+and the log file start at ``state_dir``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from slumberd.documents import Document, Trail, dotted, read_document
+from slumberd.errors import ConfigurationError, Mistake
+from slumberd.forms import Form, TimeZone, mistakes_of, problems, shown, suggestion
+
+SYSTEM_FILE = Path("/etc/slumberd/slumberd.yaml")
+PREFIX = "SLUMBERD_"
+CONFIG_VARIABLE = "SLUMBERD_CONFIG"
+
+
+def _path(value: Any) -> Path:
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+        raise ValueError(f"a path is needed, not {shown(value)}")
+    if str(value).startswith("~"):
+        raise ValueError(f"'~' is not expanded in {shown(value)}; write the path out")
+    return Path(value)
+
+
+FilePath = Annotated[Path, BeforeValidator(_path)]
+
+
+class MemorySettings(Form):
+    """Where episodes are.
+
+    Attributes:
+        path: Of the database; relative to `Settings.state_dir`.
+        synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
+        scope_mismatch: What to do with a row whose scope key and content disagree.
+        poll_seconds: How often to look for other programs' episodes.
+    """
+
+    path: FilePath = Path("memory.db")
+    synchronous: Literal["normal", "full"] = "normal"
+    scope_mismatch: Literal["quarantine", "trust_scope", "trust_episode"] = "quarantine"
+    poll_seconds: float = Field(default=0.05, ge=0.01, le=60, allow_inf_nan=False)
+
+
+class FactsSettings(Form):
+    """Where facts are, and how they are written.
+
+    Attributes:
+        path: Of the database; relative to `Settings.state_dir`.
+        lineage_depth: How many older assertions of a key a fact's lineage names.
+        batch: How many versions of episodes one transaction takes.
+    """
+
+    path: FilePath = Path("facts.db")
+    lineage_depth: int = Field(default=8, ge=0, le=100)
+    batch: int = Field(default=5000, ge=1, le=50_000)
+
+
+class LoggingSettings(Form):
+    """What is logged, how and where.
+
+    Attributes:
+        format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
+        level: The least that is logged.
+        file: Appended to, relative to `Settings.state_dir`; None is standard error.
+    """
+
+    format: Literal["auto", "json", "console"] = "auto"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    file: FilePath | None = None
+
+
+class Settings(Form):
+    """Everything that can be set.
+
+    Attributes:
+        state_dir: What the daemon keeps; absolute when loaded.
+        rules_dir: The directory of rule files; absolute when loaded.
+        timezone: Of cron rules that name none.
+        stop_seconds: How long a stop waits for the firing under way.
+    """
+
+    # What can be left out of a file is not required, though a Settings has it.
+    model_config = ConfigDict(json_schema_extra={"required": []})
+
+    state_dir: FilePath
+    rules_dir: FilePath
+    memory: MemorySettings = MemorySettings()
+    facts: FactsSettings = FactsSettings()
+    timezone: TimeZone = "UTC"
+    logging: LoggingSettings = LoggingSettings()
+    stop_seconds: float = Field(default=25.0, ge=0, le=3600, allow_inf_nan=False)
+
+    @property
+    def memory_path(self) -> Path:
+        """The database of episodes."""
+        return self.state_dir / self.memory.path
+
+    @property
+    def facts_path(self) -> Path:
+        """The database of facts."""
+        return self.state_dir / self.facts.path
+
+    @property
+    def log_path(self) -> Path | None:
+        """The log file; None is standard error."""
+        return None if self.logging.file is None else self.state_dir / self.logging.file
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What one source sets, and what is wrong with it."""
+
+    values: Mapping[str, Any]
+    mistakes: Sequence[Mistake] = ()
+
+
+def load_settings(
+    config: Path | None,
+    *,
+    overrides: Mapping[str, Any],
+    environ: Mapping[str, str],
+    system_file: Path = SYSTEM_FILE,
+) -> Settings:
+    """Load the settings from every source.
+
+    The file is `config`, else what ``$SLUMBERD_CONFIG`` names, else `system_file` when it is
+    there, else none. Without a ``state_dir`` the state is in ``$XDG_STATE_HOME/slumberd`` or
+    ``~/.local/state/slumberd``; without a ``rules_dir`` the rules are in ``rules.d`` beside the
+    file, or in the state directory when there is no file.
+
+    Args:
+        config: The file that the command line names.
+        overrides: What the command line sets, nested as in the file; None sets nothing.
+        environ: Variables, as ``SLUMBERD_FACTS__BATCH``; an empty one sets nothing.
+        system_file: The machine's own file.
+
+    Raises:
+        ConfigurationError: With every mistake of every source.
+    """
+    document, source = _found(config, environ, system_file)
+    layers = [_of_document(document, source), _of_environment(environ), _of_command_line(overrides)]
+    if mistakes := [mistake for layer in layers for mistake in layer.mistakes]:
+        raise ConfigurationError(mistakes)
+    values = reduce(_over, (layer.values for layer in layers), {})
+    settings = Settings.model_validate(_with_places(values, document, environ))
+    _refuse_one_file_for_two(settings, document)
+    return settings
+
+
+_NO_FILE = Document("", {}, True, {}, {}, ())
+
+
+def _found(
+    config: Path | None, environ: Mapping[str, str], system_file: Path
+) -> tuple[Document, str]:
+    """Return the file that counts and by what it was named."""
+    if config is not None:
+        return read_document(config), "--config"
+    if named := environ.get(CONFIG_VARIABLE):
+        return read_document(Path(named)), CONFIG_VARIABLE
+    if _is_there(system_file):
+        return read_document(system_file), ""
+    return _NO_FILE, ""
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True  # reading it will say what is wrong
+    return True
+
+
+def _of_document(document: Document, source: str) -> _Layer:
+    if document.readable and document.value is None:
+        return _Layer({})
+    complete = replace(document, value=_over(_NEEDED, document.value))
+    mistakes = [
+        replace(mistake, path=mistake.path or ("" if mistake.line else source))
+        for mistake in mistakes_of(complete, Settings)
+    ]
+    return _Layer(_anchored(document.value, Path(document.file).parent), mistakes)
+
+
+def _of_environment(environ: Mapping[str, str]) -> _Layer:
+    known = dict(variables())
+    given = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(PREFIX) and name != CONFIG_VARIABLE and value
+    }
+    unknown = [
+        Mistake("environment", 0, 0, name, f"unknown variable; {suggestion(name, known)}")
+        for name in given
+        if name not in known
+    ]
+    values = _nested({known[name]: value for name, value in given.items() if name in known})
+    names = {trail: name for name, trail in known.items()}
+    return _Layer(
+        _anchored(values, Path.cwd()),
+        [*unknown, *_refused("environment", values, lambda trail: names[trail])],
+    )
+
+
+def _of_command_line(overrides: Mapping[str, Any]) -> _Layer:
+    values = _without_none(overrides)
+    return _Layer(_anchored(values, Path.cwd()), _refused("command line", values, dotted))
+
+
+def _refused(
+    source: str, values: Mapping[str, Any], name_of: Callable[[Trail], str]
+) -> list[Mistake]:
+    return [
+        Mistake(source, 0, 0, name_of(problem.trail), problem.text)
+        for problem in problems(Settings, _over(_NEEDED, values), strict=False)
+    ]
+
+
+def variables(form: type[Form] = Settings, trail: Trail = ()) -> Iterator[tuple[str, Trail]]:
+    """Yield the environment variable of each setting, with the setting's place in a file."""
+    for key, field in form.model_fields.items():
+        here = (*trail, key)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Form):
+            yield from variables(field.annotation, here)
+        else:
+            yield PREFIX + "__".join(map(str, here)).upper(), here
+
+
+# A source may leave out what only the whole must have.
+_NEEDED = {"state_dir": "/", "rules_dir": "/"}
+
+
+def _over(lower: Any, upper: Any) -> Any:
+    """Return what two layers say together; where both say something, the upper one counts."""
+    if not isinstance(lower, Mapping) or not isinstance(upper, Mapping):
+        return upper
+    return {**lower, **{key: _over(lower.get(key), value) for key, value in upper.items()}}
+
+
+def _nested(leaves: Mapping[Trail, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for trail, value in leaves.items():
+        for step in reversed(trail):
+            value = {step: value}
+        tree = _over(tree, value)
+    return tree
+
+
+def _without_none(tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in tree.items()
+        if value is not None
+    }
+
+
+def _anchored(values: Any, directory: Path) -> Any:
+    """Return the values with their two directories absolute; wrong ones as they are."""
+    if not isinstance(values, Mapping):
+        return values
+    places = {
+        key: directory.absolute() / values[key]
+        for key in _NEEDED
+        if isinstance(values.get(key), str | Path)
+    }
+    return {**values, **places}
+
+
+def _with_places(
+    values: Mapping[str, Any], document: Document, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    state_dir = values.get("state_dir") or _own_state_dir(environ)
+    beside = Path(document.file).absolute().parent if document.file else state_dir
+    return {"rules_dir": beside / "rules.d", **values, "state_dir": state_dir}
+
+
+def _own_state_dir(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_STATE_HOME", "")
+    if base.startswith("/"):  # others are to be ignored, says the XDG specification
+        return Path(base, "slumberd")
+    if home := environ.get("HOME"):
+        return Path(home, ".local/state/slumberd")
+    problem = "is not set, and there is no HOME to put it under; name a directory"
+    raise ConfigurationError([Mistake("settings", 0, 0, "state_dir", problem)])
+
+
+def _refuse_one_file_for_two(settings: Settings, document: Document) -> None:
+    if settings.memory_path == settings.facts_path:
+        problem = f"'memory.path' is {str(settings.facts_path)!r} too; give each its own file"
+        raise ConfigurationError([Mistake(document.file or "settings", 0, 0, "facts.path", problem)])

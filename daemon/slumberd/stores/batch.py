@@ -1,0 +1,272 @@
+"""One batch: settle what was met and write facts, ledger, quarantine and watermark.
+
+Everything here runs inside one transaction of facts.db that the caller has begun.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from slumberd.core.act import HAND, channel_of
+from slumberd.core.episode import instant, microseconds
+from slumberd.core.firing import Counts, Firing
+from slumberd.core.ground import Incoming, Standing
+from slumberd.core.law import HANDS, MultiValued
+from slumberd.core.record import Outcome, Record
+from slumberd.core.settle import Entry, Settlement, order_of
+from slumberd.stores.grounds import LoadedGround
+from slumberd.stores.ledger import (
+    GENESIS,
+    Draft,
+    document_of,
+    draft_of,
+    firing_id_of,
+    seal,
+    sources_of,
+)
+from slumberd.stores.queries import statements
+
+_SQL = statements("ledger")
+_FACTS = statements("facts")
+
+_GENERATION_BITS = 40
+"""Log numbers take the low bits of a version: a restored log starts a new generation above."""
+
+
+class Batch:
+    """A batch in the making.
+
+    Attributes:
+        number: The number of the batch's own row in the ledger.
+        at: Its instant, microseconds; never before the last one recorded.
+        loaded: What it is settled on.
+        note: What the batch's own row says beyond the firing.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, firing: Firing, multi: MultiValued, depth: int
+    ) -> None:
+        self._connection = connection
+        self._firing = firing
+        last = connection.execute(_SQL["last_row"]).fetchone()
+        self.number, self._head = (last[0] + 1, last[1]) if last else (1, GENESIS)
+        recorded = connection.execute(_SQL["last_instant"]).fetchone()
+        self.at = max(microseconds(firing.at), recorded[0] if recorded else -(2**62))
+        self._generation = number(connection, "generation")
+        self.loaded = LoadedGround(connection, multi, depth)
+        self.note: dict[str, Any] = {}
+
+    def commit(self, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+        """Settle what was met, by channel, and write all of it."""
+        versioned = {channel: self._versioned(ones) for channel, ones in met.items()}
+        self.loaded.load([one for ones in versioned.values() for one in ones])
+        settlement = Settlement(self.loaded.ground, first=self.number + 1)
+        counts = {
+            channel: self._settle(settlement, ones) for channel, ones in versioned.items()
+        }
+        return self.write(settlement, counts)
+
+    def next(self) -> Batch:
+        """Return the batch that follows this one in the same transaction."""
+        return Batch(
+            self._connection, self._firing, self.loaded.ground.multi, self.loaded.ground.depth
+        )
+
+    def _versioned(self, ones: Sequence[Incoming]) -> Sequence[Incoming]:
+        if not self._generation:
+            return ones
+        high = self._generation << _GENERATION_BITS
+        return [one._replace(version=one.version | high) if one.version else one for one in ones]
+
+    def _settle(self, settlement: Settlement, ones: Sequence[Incoming]) -> Counts:
+        before, filtered = len(settlement.entries), settlement.filtered
+        for one in sorted(ones, key=order_of):
+            settlement.meet(one, promoted_at=self.at)
+        entered = settlement.entries[before:]
+        return _counts(len(ones), settlement.filtered - filtered, entered)
+
+    def write(self, settlement: Settlement, counts: dict[str, Counts]) -> Outcome:
+        """Write what a settlement came to."""
+        entries = settlement.entries
+        self._write_ledger(entries, counts)
+        self._write_names(entries)
+        self._write_quarantine(entries)
+        self._write_facts(settlement)
+        self.loaded.save()
+        firing = replace(self._firing, at=instant(self.at))
+        firing_id = firing_id_of(firing.rule_id, self.number)
+        records = [self._own_record(firing_id), *(self._record(one, firing_id) for one in entries)]
+        return Outcome(firing, firing_id, counts, records, 0.0)
+
+    def _write_ledger(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> None:
+        key_ids = self.loaded.key_ids
+        drafts = [self._own_draft(counts)]
+        for entry in entries:
+            key_id = key_ids.setdefault(entry.key, entry.seq) if entry.key else None
+            if key_id == entry.seq:
+                self.loaded.ground.heads.setdefault(entry.key, {})
+            drafts.append(draft_of(entry, firing=self.number, key_id=key_id))
+        rows = seal(drafts, self._head)
+        self._connection.execute(_SQL["add_firing"], self._firing_row(rows[-1].seq, counts))
+        self._connection.executemany(_SQL["add_row"], rows)
+
+    def _firing_row(self, last_seq: int, counts: dict[str, Counts]) -> tuple[object, ...]:
+        firing = self._firing
+        return (
+            self.number, firing.rule_id, firing.rule_hash, firing.trigger, self.at, last_seq,
+            self._generation, firing.upto.seq, firing.upto.eid, _counts_json(counts),
+        )  # fmt: skip
+
+    def _own_draft(self, counts: dict[str, Counts]) -> Draft:
+        firing = self._firing
+        payload = orjson.dumps(
+            {
+                "rule": firing.rule_id,
+                "rule_hash": firing.rule_hash,
+                "trigger": firing.trigger,
+                "at": instant(self.at).isoformat(),
+                "after": tuple(firing.after),
+                "upto": tuple(firing.upto),
+                "counts": {channel: one._asdict() for channel, one in counts.items()},
+                **self.note,
+            }
+        )
+        number = self.number
+        return Draft(
+            number, number, number, "firing", "firing", "", 0, None, None, None, None, payload
+        )
+
+    def _write_names(self, entries: Sequence[Entry]) -> None:
+        named = [
+            (name, entry.fact_id)
+            for entry in entries
+            if entry.what == "act" and entry.met and entry.met.act and entry.met.act.names
+            for name in entry.met.act.names
+        ]
+        self._connection.executemany(_SQL["add_name"], named)
+
+    def _write_quarantine(self, entries: Sequence[Entry]) -> None:
+        held = self._connection.execute(_SQL["count_quarantine"]).fetchone()[0]
+        mended = [
+            (entry.met.rule_id, _channel(entry), entry.met.eid)
+            for entry in entries
+            if held and entry.met and entry.what != "quarantine"
+        ]
+        self._connection.executemany(_SQL["drop_quarantine"], mended)
+        self._connection.executemany(
+            _SQL["put_quarantine"], [_quarantined(one) for one in entries if one.what == "quarantine"]
+        )
+
+    def _write_facts(self, settlement: Settlement) -> None:
+        standing = settlement.standing()
+        gone = [(fact_id,) for fact_id in settlement.gone if fact_id not in standing]
+        self._connection.executemany(_FACTS["drop_fact"], gone)
+        rows = [fact_row(one) for one in standing.values()]
+        self._connection.executemany(_FACTS["put_fact"], rows)
+
+    def _own_record(self, firing_id: str) -> Record:
+        return Record(
+            self.number, firing_id, self._firing.rule_id, "firing", "", (), (), "", 1.0,
+            instant(self.at),
+        )  # fmt: skip
+
+    def _record(self, entry: Entry, firing_id: str) -> Record:
+        act = entry.met.act if entry.met else None
+        return Record(
+            entry.seq,
+            firing_id,
+            self._firing.rule_id,
+            entry.delta,
+            entry.fact_id,
+            entry.replaces,
+            _sources(entry),
+            entry.reason,
+            act.confidence if act else 1.0,
+            instant(self.at),
+        )
+
+
+def number(connection: sqlite3.Connection, name: str) -> int:
+    """Return one of the store's own numbers: ``epoch``, ``generation`` or ``logged``."""
+    value: int = connection.execute(_SQL["number"], (name,)).fetchone()[0]
+    return value
+
+
+def _sources(entry: Entry) -> tuple[str, ...]:
+    met = entry.met
+    if met is not None and met.act is not None and met.act.stamp.rank == HAND:
+        return sources_of(entry.fact_id, document_of(met.act))
+    if met is not None:
+        return (met.eid,)
+    return sources_of(entry.fact_id, {})
+
+
+def _channel(entry: Entry) -> str:
+    return entry.met.owner.split("/")[2] if entry.met else channel_of(entry.fact_id)
+
+
+def _quarantined(entry: Entry) -> tuple[object, ...]:
+    met = entry.met
+    if met is None:
+        raise ValueError(f"row {entry.seq} is a quarantine of nothing")
+    return (
+        met.rule_id, _channel(entry), met.eid, met.version, met.owner, met.reason, met.detail,
+        entry.seq,
+    )  # fmt: skip
+
+
+def _counts(read: int, filtered: int, entered: Sequence[Entry]) -> Counts:
+    kinds = Counter(entry.delta for entry in entered if entry.what != "restored")
+    return Counts(
+        read,
+        filtered,
+        kinds["add"],
+        kinds["update"],
+        kinds["delete"],
+        kinds["noop"],
+        kinds["quarantine"],
+        sum(1 for entry in entered if entry.what == "restored"),
+    )
+
+
+def _counts_json(counts: Mapping[str, Counts]) -> bytes:
+    return orjson.dumps({channel: one._asdict() for channel, one in counts.items()})
+
+
+def fact_row(standing: Standing) -> tuple[object, ...]:
+    """Return a fact that stands as a row of the specified table."""
+    act, promoters = standing.counted
+    own = list(act.lineage) if promoters[0][0] == HANDS else _own_entries(standing)
+    # A pinned fact comes back as it was given; what a delta or an episode says is chained.
+    trail = () if act.metadata is not None else standing.trail
+    return (
+        act.fact_id,
+        *_user_and_agent(act.owner),
+        orjson.dumps(act.payload),
+        orjson.dumps([*own, *trail]),
+        act.confidence,
+        orjson.dumps(act.metadata or {}),
+        instant(max(at for _, at in promoters)).isoformat(),
+    )
+
+
+def _user_and_agent(owner: str) -> tuple[str, str]:
+    user, agent, _ = (part.replace("%2F", "/").replace("%25", "%") for part in owner.split("/")[:3])
+    return user, agent
+
+
+def _own_entries(standing: Standing) -> list[dict[str, object]]:
+    return [
+        {
+            "rule_id": rule_id,
+            "source_episode_ids": [standing.counted.act.stamp.id],
+            "promotion_ts": instant(at).isoformat(),
+        }
+        for rule_id, at in standing.counted.promoters
+    ]

@@ -1,0 +1,88 @@
+"""What stood: the law on fewer acts, and on all of them to check the facts that stand."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import orjson
+
+from slumberd.core.ground import Ground, Standing
+from slumberd.core.law import Meeting, MultiValued
+from slumberd.core.scope import escape
+from slumberd.stores.grounds import whole_ground
+from slumberd.stores.ledger import meetings_from
+from slumberd.stores.queries import statements
+
+_SQL = statements("ledger")
+_EVERYTHING = 2**63 - 1
+
+
+def channels_at(connection: sqlite3.Connection, seq: int = _EVERYTHING) -> MultiValued:
+    """Return which predicates were multi-valued when a ledger row was written."""
+    row = connection.execute(_SQL["channels"], (seq,)).fetchone()
+    return MultiValued(orjson.loads(row[0]) if row else {})
+
+
+def seq_at(connection: sqlite3.Connection, believed_at: int | None) -> int:
+    """Return the last ledger row that was there at an instant in microseconds."""
+    if believed_at is None:
+        return _EVERYTHING
+    found = connection.execute(_SQL["last_seq_by"], (believed_at,)).fetchone()[0]
+    return found or 0
+
+
+def facts_then(
+    connection: sqlite3.Connection,
+    *,
+    user: str | None,
+    depth: int,
+    valid_at: int | None = None,
+    believed_at: int | None = None,
+) -> list[Standing]:
+    """Return what stood, of one user or of all, by fact id.
+
+    Args:
+        connection: Inside a snapshot.
+        user: Whose facts; None for everybody's.
+        depth: Links of lineage.
+        valid_at: Acts later than this instant, in microseconds, do not count.
+        believed_at: Rows recorded after this instant, in microseconds, do not count.
+    """
+    upto = seq_at(connection, believed_at)
+    meetings, namers = _known(connection, user, upto)
+    multi = channels_at(connection, upto)
+    ground = whole_ground(meetings, namers, multi, depth, until=valid_at)
+    return sorted(_standing(ground), key=lambda one: one.fact_id)
+
+
+def _known(
+    connection: sqlite3.Connection, user: str | None, upto: int
+) -> tuple[dict[str, list[Meeting]], list[tuple[str, str]]]:
+    if user is None:
+        found = connection.execute(_SQL["all_meetings"], {"upto": upto})
+        meetings = meetings_from(found)
+    else:
+        low = f"{escape(user)}/"
+        between = {"low": low, "high": f"{low[:-1]}0"}
+        ids = connection.execute(_SQL["fact_ids_between"], between).fetchall()
+        asked = {"ids": orjson.dumps([row[0] for row in ids]).decode()}
+        meetings = meetings_from(connection.execute(_SQL["meetings"], asked).fetchall())
+        meetings = {
+            fact_id: [one for one in met if one.seq <= upto] for fact_id, met in meetings.items()
+        }
+    asked = {"ids": orjson.dumps(list(meetings)).decode()}
+    return meetings, connection.execute(_SQL["namers"], asked).fetchall()
+
+
+def _standing(ground: Ground) -> Iterator[Standing]:
+    for key in ground.full:
+        for slot, top in ground.standing(key).items():
+            counted = next(
+                one
+                for one in ground.counted(top.fact_id)
+                if one.act.asserts and one.act.stamp == top.stamp
+            )
+            yield Standing(top.fact_id, counted, tuple(ground.trail(key, slot)))
+
+

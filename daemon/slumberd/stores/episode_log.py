@@ -1,0 +1,102 @@
+"""The episode log: a number for each version of each episode, whoever writes it.
+
+Triggers on ``episodes`` add a row for each insert, replace and change, so the log also sees
+other programs' writes. A table that was rebuilt has lost its triggers, and what was written to
+it since cannot be told; then every episode is logged anew, for nothing may be lost.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from slumberd.core.firing import Position
+from slumberd.stores.codec import shown
+from slumberd.stores.queries import statements
+
+_SQL = statements("episode_log")
+_EPISODES = statements("episodes")
+_TRIGGERS = {
+    "slumberd_episode_inserted": _SQL["create_insert_trigger"],
+    "slumberd_episode_updated": _SQL["create_update_trigger"],
+}
+
+Found = dict[str, tuple[str, str]]
+"""Of each schema object that we look for: its table, and the text that made it."""
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return the number that SQLite raises whenever the schema of the file changes."""
+    version: int = connection.execute("PRAGMA schema_version").fetchone()[0]
+    return version
+
+
+def installed(connection: sqlite3.Connection) -> bool:
+    """Say whether table, indexes, log and triggers are all there, and ours."""
+    found = _found(connection)
+    return "slumberd_episode_log" in found and _indexed(found) and _triggered(found)
+
+
+def _found(connection: sqlite3.Connection) -> Found:
+    return {name: (table, sql) for name, table, sql in connection.execute(_SQL["objects"])}
+
+
+def _indexed(found: Found) -> bool:
+    names = ("idx_episodes_scope_ts", "slumberd_episodes_user")
+    return all(found.get(name, ("", ""))[0] == "episodes" for name in names)
+
+
+def _triggered(found: Found) -> bool:
+    return all(found.get(name) == ("episodes", sql) for name, sql in _TRIGGERS.items())
+
+
+def install(connection: sqlite3.Connection) -> None:
+    """Create what is missing, within the caller's transaction.
+
+    Raises:
+        sqlite3.OperationalError: There is an ``episodes`` of another form.
+    """
+    connection.execute(_EPISODES["create_table"])
+    connection.execute(_EPISODES["probe"])
+    found = _found(connection)
+    if not _indexed(found):
+        _index(connection)
+    if "slumberd_episode_log" not in found:
+        connection.execute(_SQL["create_table"])
+    if not _triggered(found):
+        _log_from_now(connection)
+
+
+def _index(connection: sqlite3.Connection) -> None:
+    # Dropped first: after a rename the old table may still hold their names.
+    for name in ("drop_index", "drop_user_index"):
+        connection.execute(_SQL[name])
+    for name in ("create_index", "create_user_index"):
+        connection.execute(_EPISODES[name])
+
+
+def _log_from_now(connection: sqlite3.Connection) -> None:
+    for name in ("drop_insert_trigger", "drop_update_trigger"):
+        connection.execute(_SQL[name])
+    for sql in _TRIGGERS.values():
+        connection.execute(sql)
+    connection.execute(_SQL["log_every_episode"])
+
+
+def newest(connection: sqlite3.Connection) -> Position:
+    """Return the last place of the log."""
+    row = connection.execute(_SQL["newest"]).fetchone()
+    return Position(row[0], shown(row[1])) if row else Position()
+
+
+def episode_at(connection: sqlite3.Connection, seq: int) -> str | None:
+    """Return the episode id of one log row; None when there is no such row."""
+    row = connection.execute(_SQL["episode_at"], {"seq": seq}).fetchone()
+    return shown(row[0]) if row else None
+
+
+def pending(connection: sqlite3.Connection, after: int, at_most: int) -> int:
+    """Count the log rows above a place, up to `at_most`."""
+    counted: int = connection.execute(
+        _SQL["pending"], {"after": after, "at_most": at_most}
+    ).fetchone()[0]
+    return counted

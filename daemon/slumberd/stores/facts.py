@@ -1,0 +1,592 @@
+"""Facts in one SQLite file: the specified table, and beside it the ledger of how it came to be."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+from slumberd.clock import SystemClock
+from slumberd.core.act import Act
+from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta, checked_delta
+from slumberd.core.episode import instant, microseconds
+from slumberd.core.fact import Fact, FactPattern
+from slumberd.core.firing import START, Firing, Position
+from slumberd.core.ground import Ground, Incoming
+from slumberd.core.hand import (
+    Said,
+    assertion,
+    incoming,
+    newest_instant,
+    retraction,
+    says_the_same,
+    silence,
+    stamp_of,
+)
+from slumberd.core.health import MigrationPlan, StoreHealth
+from slumberd.core.law import HANDS, MultiValued
+from slumberd.core.record import Outcome, Record
+from slumberd.core.settle import Settlement
+from slumberd.errors import ConsolidationRuleError, FactConflictError, StaleWriterError
+from slumberd.ports import AnyDelta, Clock
+from slumberd.stores import migrations
+from slumberd.stores.batch import Batch, fact_row, number
+from slumberd.stores.beliefs import channels_at, facts_then
+from slumberd.stores.ledger import Break, first_break, record_from, rows
+from slumberd.stores.queries import statements
+from slumberd.stores.sqlite import Database, Pragmas, Synchronous, snapshot, transaction
+
+_SQL = statements("ledger")
+_FACTS = statements("facts")
+_SCHEMA = statements("ledger_schema")
+
+LINEAGE_DEPTH = 8
+"""How many replaced assertions a fact's lineage names, unless configured otherwise."""
+
+_COMPONENT = "ledger"
+_STORE = "sqlite_fact"
+
+
+class SQLiteFactStore:
+    """Facts, and the ledger of every act behind them; implements ``FactStore`` and ``Ledger``.
+
+    Args:
+        path: The SQLite file; it and its directory are created by `bootstrap`.
+        synchronous: ``full`` survives a power cut, ``normal`` any crash of the process.
+        lineage_depth: How many replaced assertions a fact's lineage names.
+        clock: What hands take as their moment.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        synchronous: Synchronous = "full",
+        lineage_depth: int = LINEAGE_DEPTH,
+        clock: Clock | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._database = Database(self.path, Pragmas(synchronous, cache_mebibytes=64))
+        self._depth = lineage_depth
+        self._clock = clock or SystemClock()
+        self._epoch: int | None = None
+        self._logged = 0
+
+    async def bootstrap(self) -> None:
+        """Create the specified table and our own beside it; changes nothing where all is there.
+
+        Raises:
+            SchemaError: The file is no database, or a newer slumberd wrote it.
+        """
+        await self._database.write(_bootstrap)
+
+    async def health(self) -> StoreHealth:
+        """Say whether the store can be used; never raises for the state of its file."""
+        return await migrations.health(self._database, table="facts")
+
+    async def migrate(self, plan: MigrationPlan) -> None:
+        """Add nullable columns to the specified table.
+
+        Raises:
+            MigrationNotSupportedError: The plan asks for anything else; nothing is done.
+        """
+        at = self._clock.now().isoformat()
+        await self._database.write(
+            lambda connection: migrations.add_columns(
+                connection, plan, store=_STORE, tables=("facts",), at=at
+            )
+        )
+
+    async def pin(self, fact: Fact) -> None:
+        """Assert a fact by hand; it takes the place of whatever had its id.
+
+        Raises:
+            ValueError: The lineage is empty, or the confidence lies outside 0..1.
+            FactConflictError: Another user, agent or channel holds the id.
+        """
+        if not fact.lineage:
+            raise ValueError(f"fact {fact.id!r}: lineage must be non-empty")
+        if not (math.isfinite(fact.confidence) and 0 <= fact.confidence <= 1):
+            raise ValueError(f"fact {fact.id!r}: confidence must lie in 0..1")
+        said = Said(
+            fact.id, fact.user, fact.agent, dict(fact.payload), fact.confidence, fact.lineage,
+            dict(fact.metadata),
+        )  # fmt: skip
+        await self._by_hand(lambda hand: hand.assert_(said, again=True))
+
+    async def unpin(self, fact_id: str) -> None:
+        """Take a fact out by hand; nothing happens when it does not stand."""
+        await self._by_hand(lambda hand: hand.take_out((fact_id,), lineage=()))
+
+    async def apply_delta(self, delta: AnyDelta, *, strict: bool = False) -> None:
+        """Apply one delta, whole or not at all; applying it again changes nothing.
+
+        Args:
+            delta: From ``MemoryStore.consolidate``, or made by hand.
+            strict: Refuse ids in ``replaces`` that no fact was ever promoted under.
+
+        Raises:
+            ConsolidationRuleError: Its provenance is not whole; also a ``ValueError``.
+            FactConflictError: It speaks about a fact of another user, agent or channel, or
+                `strict` and an id in ``replaces`` is unknown.
+        """
+        checked_delta(delta)
+        await self._by_hand(lambda hand: hand.apply(delta, strict=strict))
+
+    async def query(
+        self,
+        pattern: FactPattern,
+        *,
+        valid_at: datetime | None = None,
+        believed_at: datetime | None = None,
+    ) -> list[Fact]:
+        """Return the facts that equal a pattern, by id.
+
+        Args:
+            pattern: What every fact must equal.
+            valid_at: What was true then: only what had been said by that instant counts.
+            believed_at: What was held then: only what had been recorded by that instant counts.
+        """
+        if valid_at is None and believed_at is None:
+            return await self._database.read(lambda connection: _find(connection, pattern))
+        return await self._database.read(
+            lambda connection: _find_then(connection, pattern, self._depth, valid_at, believed_at)
+        )
+
+    async def watermark(self, rule_id: str) -> Position | None:
+        """Return how far a rule has read; None for a rule that was never seen."""
+        row = await self._one("watermark", (rule_id,))
+        return Position(*row) if row else None
+
+    async def watermarks(self) -> dict[str, tuple[Position, datetime]]:
+        """Return every rule's watermark and the instant up to which it is served."""
+        found = await self._all("watermarks", ())
+        return {
+            rule: (Position(seq, eid), instant(served)) for rule, seq, eid, served in found
+        }
+
+    async def marks(self, rule_id: str) -> list[Position]:
+        """Return every place at which a batch of the rule ended, newest first."""
+        return [Position(*row) for row in await self._all("marks", (rule_id,))]
+
+    async def rewind(self, rule_id: str, to: Position) -> None:
+        """Move a watermark back, after memory.db was restored from a backup.
+
+        Versions met from now on count as newer than all that were met before.
+        """
+
+        def work(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                self._fence(connection)
+                values = {"rule": rule_id, "seq": to.seq, "eid": to.eid, "served": 0}
+                connection.execute(_SQL["set_watermark"], values)
+                _set_number(connection, "generation", number(connection, "generation") + 1)
+
+        await self._database.write(work)
+
+    async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
+        """Give a rule that was never seen its first watermark and served instant."""
+        values = {
+            "rule": rule_id,
+            "seq": at.seq,
+            "eid": at.eid,
+            "served": microseconds(served),
+        }
+        await self._write_one("first_watermark", values)
+
+    async def served(self, rule_id: str) -> datetime | None:
+        """Return the instant up to which a rule's cron instants are served."""
+        row = await self._one("served", (rule_id,))
+        return instant(row[0]) if row else None
+
+    async def serve(self, rule_id: str, instant: datetime) -> None:
+        """Record that a rule's cron instants are served up to an instant; never moves back."""
+        await self._write_one("serve", {"rule": rule_id, "served": microseconds(instant)})
+
+    async def take_over(self) -> int:
+        """Become the writer: whoever was before can commit no more. Return the new epoch."""
+
+        def work(connection: sqlite3.Connection) -> int:
+            with transaction(connection):
+                epoch = number(connection, "epoch") + 1
+                _set_number(connection, "epoch", epoch)
+                return epoch
+
+        self._epoch = await self._database.write(work)
+        return self._epoch
+
+    async def commit(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+        """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
+
+        Raises:
+            StaleWriterError: Another daemon has taken over; nothing is written.
+        """
+
+        def work(connection: sqlite3.Connection) -> Outcome:
+            with transaction(connection):
+                self._fence(connection)
+                batch = Batch(connection, firing, channels_at(connection), self._depth)
+                outcome = batch.commit(met)
+                values = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
+                connection.execute(_SQL["set_watermark"], values)
+                _set_number(connection, "logged", self._logged)
+                return outcome
+
+        return await self._database.write(work)
+
+    async def set_channels(
+        self, multi_valued: Mapping[str, frozenset[str]], *, at: datetime
+    ) -> Outcome | None:
+        """Take which predicates hold several objects; settle again the keys that this changes.
+
+        Returns:
+            What it did; None when nothing is new.
+        """
+        multi = MultiValued(multi_valued)
+
+        def work(connection: sqlite3.Connection) -> Outcome | None:
+            with transaction(connection):
+                self._fence(connection)
+                before = channels_at(connection)
+                if before.channels == multi.channels:
+                    return None
+                return _change_channels(connection, before, multi, self._depth, at)
+
+        return await self._database.write(work)
+
+    async def unlogged(self, *, limit: int) -> list[Record]:
+        """Return ledger rows whose log lines may not have been written, oldest first."""
+
+        def work(connection: sqlite3.Connection) -> list[Record]:
+            after = max(self._logged, number(connection, "logged"))
+            return _records(connection, after, limit)
+
+        return await self._database.read(work)
+
+    async def mark_logged(self, seq: int) -> None:
+        """Remember that log lines up to a ledger row are written; kept with the next commit."""
+        self._logged = max(self._logged, seq)
+
+    async def records(self, *, after: int = 0, limit: int = 1_000) -> list[Record]:
+        """Return ledger rows above a number, oldest first."""
+        return await self._database.read(lambda connection: _records(connection, after, limit))
+
+    async def records_of(self, fact_id: str) -> list[Record]:
+        """Return the ledger rows that speak of one fact id, oldest first."""
+        found = await self._all("records_of_fact", {"fact_id": fact_id})
+        return [record_from(row) for row in found]
+
+    async def verify(self) -> tuple[int, str, Break | None]:
+        """Recompute the chain, and replay it against the facts.
+
+        Returns:
+            How many rows were read, the chain's head in hexadecimal, and the first break.
+        """
+        return await self._database.read(lambda connection: _verify(connection, self._depth))
+
+    async def quarantined(self) -> dict[str, int]:
+        """Return how many episodes are quarantined, by rule."""
+        return {rule: count for rule, count in await self._all("quarantine_by_rule", ())}
+
+    async def quarantine(self) -> list[dict[str, Any]]:
+        """Return the quarantined episodes, by rule, channel and id."""
+        names = ("rule_id", "channel", "episode_id", "reason", "detail", "seq")
+        found = await self._all("list_quarantine", ())
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+    async def last_firings(self) -> dict[str, tuple[int, datetime]]:
+        """Return each rule's last batch: its number and instant."""
+        found = await self._all("last_firings", ())
+        return {rule: (number, instant(at)) for rule, number, at in found}
+
+    async def close(self) -> None:
+        """Keep what is known of the log lines, and close the file; the next use opens it."""
+        if self._logged:
+            await self._database.write(
+                lambda connection: _set_number(connection, "logged", self._logged)
+            )
+        await self._database.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _one(self, query: str, values: object) -> tuple[Any, ...] | None:
+        found = await self._all(query, values)
+        return found[0] if found else None
+
+    async def _all(self, query: str, values: Any) -> list[tuple[Any, ...]]:
+        return await self._database.read(
+            lambda connection: connection.execute(_SQL[query], values).fetchall()
+        )
+
+    async def _write_one(self, query: str, values: dict[str, Any]) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                self._fence(connection)
+                connection.execute(_SQL[query], values)
+
+        await self._database.write(work)
+
+    def _fence(self, connection: sqlite3.Connection) -> None:
+        if self._epoch is not None:
+            current = number(connection, "epoch")
+            if current != self._epoch:
+                raise StaleWriterError(self.path, self._epoch, current)
+
+    async def _by_hand(self, work: Callable[[_Hand], None]) -> None:
+        now = self._clock.now()
+
+        def transact(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                work(_Hand(connection, self._depth, now))
+
+        await self._database.write(transact)
+
+
+class _Hand:
+    """One direct change, inside a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, depth: int, now: datetime) -> None:
+        self._connection = connection
+        firing = Firing(HANDS, "", "manual", now)
+        self._batch = Batch(connection, firing, channels_at(connection), depth)
+        self._stamp = stamp_of(self._batch.at, self._batch.number)
+
+    @property
+    def _ground(self) -> Ground:
+        return self._batch.loaded.ground
+
+    def assert_(self, said: Said, *, again: bool) -> None:
+        """Assert a fact; unless `again`, not when the last hand on its id said the same."""
+        act = self._in_time(assertion(said, self._stamp))
+        self._refuse_foreign(act, (act.fact_id, *act.names))
+        last = [one.act for one in self._ground.meetings.get(act.fact_id, ()) if one.act]
+        known = bool(last) and says_the_same(last[-1], act)
+        if not known or (again and not self._stands(act.fact_id)):
+            self._commit(act)
+
+    def take_out(self, fact_ids: Sequence[str], *, lineage: Sequence[dict[str, Any]]) -> None:
+        """Take out those of some facts that stand."""
+        self._batch.loaded.load_named(fact_ids)
+        standing = [fact_id for fact_id in fact_ids if self._stands(fact_id)]
+        by_owner: dict[str, list[Act]] = {}
+        for fact_id in standing:
+            for one in self._ground.counted(fact_id):
+                if one.act.asserts:
+                    by_owner.setdefault(one.act.owner, []).append(one.act)
+        for targets in by_owner.values():
+            act = retraction(
+                targets, self._stamp, number=self._batch.number, lineage=lineage
+            )
+            self._commit(self._in_time(act))
+            self._batch = self._batch.next()
+            self._stamp = stamp_of(self._batch.at, self._batch.number)
+
+    def apply(self, delta: AnyDelta, *, strict: bool) -> None:
+        """Apply one delta whose provenance is whole."""
+        lineage = (_provenance(delta),)
+        if isinstance(delta, UpdateDelta | DeleteDelta) and strict:
+            self._refuse_unknown(delta.replaces)
+        match delta:
+            case NoopDelta():
+                self._commit(
+                    silence(
+                        self._stamp,
+                        number=self._batch.number,
+                        confidence=delta.confidence,
+                        lineage=lineage,
+                    )
+                )
+            case DeleteDelta():
+                self.take_out(delta.replaces, lineage=lineage)
+            case AddDelta() | UpdateDelta():
+                self.assert_(_said(delta, lineage), again=False)
+
+    def _in_time(self, act: Act) -> Act:
+        """Let a hand take effect at once, whatever its key and ids already hold."""
+        self._batch.loaded.load([incoming(act)])
+        targets = self._ground.targets(act)
+        newest = newest_instant(
+            self._ground,
+            (act.fact_id, *act.names),
+            (act.key, *(target.key for target in targets)),
+        )
+        if newest is None or newest <= act.stamp.at:
+            return act
+        return act._replace(stamp=act.stamp._replace(at=newest))
+
+    def _commit(self, act: Act) -> None:
+        self._batch.commit({"": [incoming(act)]})
+
+    def _stands(self, fact_id: str) -> bool:
+        return self._connection.execute(_FACTS["has_fact"], (fact_id,)).fetchone() is not None
+
+    def _refuse_foreign(self, act: Act, fact_ids: Sequence[str]) -> None:
+        for fact_id in fact_ids:
+            for one in self._ground.counted(fact_id):
+                if one.act.owner != act.owner:
+                    raise FactConflictError(
+                        fact_id, "is held by another user, agent or channel"
+                    )
+
+    def _refuse_unknown(self, fact_ids: Sequence[str]) -> None:
+        self._batch.loaded.load_named(fact_ids)
+        for fact_id in fact_ids:
+            if not self._ground.counted(fact_id):
+                raise FactConflictError(fact_id, "replaces a fact that never was")
+
+
+def _provenance(delta: AnyDelta) -> dict[str, Any]:
+    return {
+        "rule_id": delta.rule_id,
+        "source_episode_ids": list(delta.source_episode_ids),
+        "promotion_ts": delta.promotion_ts.isoformat(),
+    }
+
+
+def _said(delta: AddDelta | UpdateDelta, lineage: Sequence[dict[str, Any]]) -> Said:
+    payload = dict(delta.fact_payload)
+    fact_id = str(payload.get("id") or _derived_id(delta))
+    names = tuple(delta.replaces) if isinstance(delta, UpdateDelta) else ()
+    user, agent = str(payload.get("user") or ""), str(payload.get("agent") or "")
+    return Said(fact_id, user, agent, payload, delta.confidence, lineage, None, names)
+
+
+def _derived_id(delta: AddDelta | UpdateDelta) -> str:
+    # A payload without an id must come out the same each time it is applied.
+    told = orjson.dumps(
+        [delta.rule_id, delta.source_episode_ids, delta.fact_payload],
+        option=orjson.OPT_SORT_KEYS,
+    )
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, told.decode()))
+
+
+def _bootstrap(connection: sqlite3.Connection) -> None:
+    with transaction(connection):
+        connection.execute(_FACTS["create_facts"])
+    migrations.upgrade(connection, [";\n".join(_SCHEMA.values())], component=_COMPONENT)
+
+
+def _set_number(connection: sqlite3.Connection, name: str, value: int) -> None:
+    connection.execute(_SQL["set_number"], {"name": name, "value": value})
+
+
+def _records(connection: sqlite3.Connection, after: int, limit: int) -> list[Record]:
+    found = connection.execute(_SQL["records"], {"after": after, "limit": limit}).fetchall()
+    return [record_from(row) for row in found]
+
+
+def _find(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
+    if pattern.user is not None:
+        query = "find_facts_of_user"
+    elif pattern.subject is not None:
+        query = "find_facts_of_subject"
+    elif pattern.object is not None:
+        query = "find_facts_of_object"
+    else:
+        query = "all_facts"
+    found = connection.execute(_FACTS[query], pattern.model_dump()).fetchall()
+    return [fact for fact in map(_fact_from, found) if _equals(fact, pattern)]
+
+
+def _find_then(
+    connection: sqlite3.Connection,
+    pattern: FactPattern,
+    depth: int,
+    valid_at: datetime | None,
+    believed_at: datetime | None,
+) -> list[Fact]:
+    with snapshot(connection):
+        standing = facts_then(
+            connection,
+            user=pattern.user,
+            depth=depth,
+            valid_at=None if valid_at is None else microseconds(valid_at),
+            believed_at=None if believed_at is None else microseconds(believed_at),
+        )
+    stored = (fact_row(one) for one in standing)
+    facts = (
+        _fact_from((fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata))
+        for fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at in stored
+    )
+    return [fact for fact in facts if _equals(fact, pattern)]
+
+
+def _fact_from(row: Sequence[Any]) -> Fact:
+    fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata = row
+    return Fact.model_construct(
+        id=fact_id,
+        user=user,
+        agent=agent,
+        payload=orjson.loads(payload),
+        lineage=orjson.loads(lineage),
+        confidence=confidence,
+        pinned_at=datetime.fromisoformat(pinned_at),
+        metadata=orjson.loads(metadata),
+    )
+
+
+def _equals(fact: Fact, pattern: FactPattern) -> bool:
+    return all(
+        wanted is None or found == wanted
+        for wanted, found in (
+            (pattern.user, fact.user),
+            (pattern.agent, fact.agent),
+            (pattern.subject, fact.payload.get("subject")),
+            (pattern.predicate, fact.payload.get("predicate")),
+            (pattern.object, fact.payload.get("object")),
+        )
+    )
+
+
+def _verify(connection: sqlite3.Connection, depth: int) -> tuple[int, str, Break | None]:
+    with snapshot(connection):
+        count, head, broken = first_break(rows(connection))
+        if broken is None:
+            broken = _first_changed_fact(connection, depth)
+    return count, head.hex(), broken
+
+
+def _first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | None:
+    replayed = {one.fact_id: fact_row(one) for one in facts_then(connection, user=None, depth=depth)}
+    for fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata in (
+        connection.execute(_FACTS["all_facts"])
+    ):
+        stored = (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
+        if replayed.pop(fact_id, None) != stored:
+            return Break(0, f"fact {fact_id!r} is not what the ledger says")
+    for fact_id in sorted(replayed):
+        return Break(0, f"fact {fact_id!r} stands by the ledger and is missing")
+    return None
+
+
+def _change_channels(
+    connection: sqlite3.Connection,
+    before: MultiValued,
+    after: MultiValued,
+    depth: int,
+    at: datetime,
+) -> Outcome:
+    firing = Firing("@channels", "", "manual", at, START, START)
+    batch = Batch(connection, firing, after, depth)
+    channels = {name: sorted(predicates) for name, predicates in after.channels.items()}
+    batch.note = {"multi_valued": channels}
+    connection.execute(_SQL["add_channels"], (batch.number, orjson.dumps(channels)))
+    keys = {
+        key
+        for (key,) in connection.execute(_SQL["keys"]).fetchall()
+        if (key in before) != (key in after)
+    }
+    batch.loaded.load_in_full(keys)
+    settlement = Settlement(batch.loaded.ground, first=batch.number + 1)
+    settlement.resettle(keys, before)
+    return batch.write(settlement, {})

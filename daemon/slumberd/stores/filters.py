@@ -1,0 +1,246 @@
+"""Run a rule's ``when_filter`` where it can read the documented columns, and nothing else.
+
+Three walls, each of which holds without the others: `fragments` lets through one expression of
+known words; an authorizer lets through the columns of one temporary view and functions that
+cannot run long; and limits on values, patterns and time bound what is left. All of it happens
+on the connection, and in the snapshot, that the rows themselves are read in.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event
+
+from slumberd.errors import FilterError, StoppedError
+from slumberd.stores.codec import ScopeMismatch
+from slumberd.stores.fragments import COLUMNS, FUNCTIONS, Token, tokens_of
+from slumberd.stores.queries import statements
+
+SECONDS = 5.0
+"""How long a filter may take for one batch."""
+
+_SQL = statements("filters")
+_EPISODES = statements("episodes")
+
+_VIEWS = ("slumberd_filter_by_scope", "slumberd_filter_by_content")
+_VIEW_FUNCTIONS = frozenset(
+    {"substr", "instr", "replace", "length", "json_valid", "json_extract", "json_type"}
+)
+_CALLABLE = FUNCTIONS | {"->", "->>"}
+_READABLE = frozenset({"rid", *COLUMNS})
+
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 100,
+    sqlite3.SQLITE_LIMIT_LENGTH: 32 * 1024 * 1024,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 1,
+}
+# Between two calls of the progress handler there are few enough of the slowest functions.
+_STEPS = 50
+
+_NEAR = re.compile(r'near "(.*?)"|no such (?:column|function): (\S+)|function (\w+)\(\)')
+_PLAIN = '{"content":"{}","source_node":"","agent":"a","user":"u","session":"s"}'
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a filter makes of a batch.
+
+    Attributes:
+        matched: The rowids that it selects.
+        failed: Why it cannot be evaluated on others, by rowid.
+    """
+
+    matched: set[int] = field(default_factory=set)
+    failed: dict[int, str] = field(default_factory=dict)
+
+
+class Filter:
+    """One rule's filter, ready to judge rows.
+
+    Args:
+        rule_id: For errors.
+        fragment: The ``when_filter``; not empty.
+        mismatch: Under ``trust_episode`` the columns user, session and agent are the content's.
+        stop: When set, a judgement under way ends with `StoppedError`.
+        seconds: How long one judgement may take.
+
+    Raises:
+        FilterError: The fragment may not run.
+    """
+
+    def __init__(
+        self,
+        rule_id: str,
+        fragment: str,
+        *,
+        mismatch: ScopeMismatch = "quarantine",
+        stop: Event | None = None,
+        seconds: float = SECONDS,
+    ) -> None:
+        self._rule_id = rule_id
+        self._tokens = tokens_of(rule_id, fragment)
+        self._stop = stop or Event()
+        self._seconds = seconds
+        source = "content" if mismatch == "trust_episode" else "scope"
+        # The one place where SQL is put together: on lines of its own, inside parentheses.
+        self._sql = f"{_SQL[f'select_by_{source}']}\n{fragment}\n)"
+
+    def judge(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
+        """Say which rows the filter selects; `prepare` must have seen the connection.
+
+        Raises:
+            FilterError: The filter does not compile, or runs over its budget.
+            StoppedError: The store was told to stop.
+        """
+        verdict = Verdict()
+        deadline = time.monotonic() + self._seconds
+        _fill(connection, rids)
+        with _confined(connection, lambda: self._stop.is_set() or time.monotonic() > deadline):
+            self._compile(connection)
+            self._judge(connection, sorted(rids), verdict)
+        return verdict
+
+    def _compile(self, connection: sqlite3.Connection) -> None:
+        try:
+            self._run(connection, 1, 0)
+        except sqlite3.Error as error:
+            raise self._refused(error) from error
+
+    def _judge(
+        self, connection: sqlite3.Connection, rids: Sequence[int], verdict: Verdict
+    ) -> None:
+        # A row that the filter fails on must not take the others with it: halve until found.
+        stretches = [rids] if rids else []
+        while stretches:
+            some = stretches.pop()
+            try:
+                verdict.matched.update(self._run(connection, some[0], some[-1]))
+            except sqlite3.Error as error:
+                if len(some) > 1:
+                    middle = len(some) // 2
+                    stretches += [some[:middle], some[middle:]]
+                else:
+                    verdict.failed[some[0]] = str(error)
+
+    def _run(self, connection: sqlite3.Connection, first: int, last: int) -> list[int]:
+        try:
+            found = connection.execute(self._sql, {"first": first, "last": last}).fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise
+            raise self._interrupted() from error
+        return [rid for (rid,) in found]
+
+    def _interrupted(self) -> FilterError | StoppedError:
+        if self._stop.is_set():
+            return StoppedError(f"the filter of rule {self._rule_id!r} was told to stop")
+        return FilterError(self._rule_id, f"ran over its budget of {self._seconds:g} s")
+
+    def _refused(self, error: sqlite3.Error) -> FilterError:
+        problem = str(error)
+        position = _position(problem, self._tokens)
+        if error.sqlite_errorcode == sqlite3.SQLITE_AUTH:
+            problem = f"reads or calls what a filter may not: {problem}"
+        elif position is None and problem.startswith('near ")"'):
+            problem = "something is missing at its end"
+        return FilterError(self._rule_id, problem, position=position)
+
+
+def _position(problem: str, tokens: Sequence[Token]) -> int | None:
+    match = _NEAR.search(problem)
+    if match is None:
+        return None
+    named = next(group for group in match.groups() if group is not None)
+    return next((token.position for token in tokens if token.text == named), None)
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Give a connection what filters read; outside of any transaction."""
+    with _writable(connection):
+        for name in ("create_batch", "create_view_by_scope", "create_view_by_content"):
+            connection.execute(_SQL[name])
+
+
+@contextmanager
+def _writable(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let the connection write; to temporary tables, for its files are opened for reading."""
+    connection.execute("PRAGMA query_only = OFF")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA query_only = ON")
+
+
+def _fill(connection: sqlite3.Connection, rids: Iterable[int]) -> None:
+    with _writable(connection):
+        connection.execute(_SQL["clear_batch"])
+        connection.executemany(_SQL["fill_batch"], ((rid,) for rid in rids))
+
+
+@contextmanager
+def _confined(connection: sqlite3.Connection, late: Callable[[], bool]) -> Iterator[None]:
+    limits = {limit: connection.setlimit(limit, most) for limit, most in _LIMITS.items()}
+    connection.set_authorizer(_authorize)
+    connection.set_progress_handler(late, _STEPS)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None, 0)
+        connection.set_authorizer(None)
+        for limit, most in limits.items():
+            connection.setlimit(limit, most)
+
+
+def _authorize(
+    action: int, first: str | None, second: str | None, _: str | None, within: str | None
+) -> int:
+    match action:
+        case sqlite3.SQLITE_SELECT:
+            allowed = True
+        # Without a column SQLite asks for the tables beneath a view that nothing is read from.
+        case sqlite3.SQLITE_READ if within in _VIEWS or not second:
+            allowed = first in ("episodes", "slumberd_batch", *_VIEWS)
+        case sqlite3.SQLITE_READ:
+            allowed = first in _VIEWS and second in _READABLE
+        case sqlite3.SQLITE_FUNCTION if within in _VIEWS:
+            allowed = second in _VIEW_FUNCTIONS
+        case sqlite3.SQLITE_FUNCTION:
+            allowed = str(second).lower() in _CALLABLE
+        case _:
+            allowed = False
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+
+def check_filter(rule_id: str, fragment: str) -> None:
+    """Compile a filter, and try it on an episode that says nothing.
+
+    Raises:
+        FilterError: It may not run, or fails; with its position where it can be told.
+    """
+    if not fragment.strip():
+        return
+    with _sample() as connection:
+        verdict = Filter(rule_id, fragment).judge(connection, [1])
+    for problem in verdict.failed.values():
+        raise FilterError(rule_id, problem)
+
+
+@contextmanager
+def _sample() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute(_EPISODES["create_table"])
+        connection.execute(
+            _EPISODES["insert"],
+            ("e", "/user/u/session/s/agent/a/", _PLAIN, "2026-01-01T00:00:00+00:00", "{}"),
+        )
+        prepare(connection)
+        yield connection
+    finally:
+        connection.close()

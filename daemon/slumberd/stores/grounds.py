@@ -1,0 +1,202 @@
+"""Load from facts.db the ground that a batch is settled on, and write its heads back."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import orjson
+
+from slumberd.core.act import ALL, Act, Stamp
+from slumberd.core.ground import Ground, Incoming
+from slumberd.core.law import Assertion, Head, Meeting, MultiValued
+from slumberd.core.settle import keys_to_load
+from slumberd.stores.ledger import meetings_from
+from slumberd.stores.queries import statements
+
+_SQL = statements("ledger")
+
+_HeadRow = tuple[Any, ...]
+
+
+class LoadedGround:
+    """A ground, and what is needed to write its heads back.
+
+    Attributes:
+        ground: What a settlement works on.
+        key_ids: The number of each key that the ledger knows.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, multi: MultiValued, depth: int) -> None:
+        self._connection = connection
+        self._stored: dict[tuple[str, str], _HeadRow] = {}
+        self.key_ids: dict[str, int] = {}
+        self.ground = Ground(multi, depth)
+
+    def load(self, incoming: Sequence[Incoming]) -> None:
+        """Load all that settling these can need."""
+        arriving = {one.fact_id for one in incoming}
+        acts = [one.act for one in incoming if one.act is not None]
+        self._load_meetings(arriving | {name for act in acts for name in act.names})
+        self._load_namers(arriving)
+        acts += self._known_acts(arriving)
+        self._load_meetings({name for act in acts for name in act.names})
+        self._load_heads(self._slots(acts))
+        self.load_in_full(keys_to_load(incoming, self.ground))
+
+    def load_named(self, fact_ids: Sequence[str]) -> None:
+        """Load what is known of some fact ids."""
+        self._load_meetings(fact_ids)
+
+    def load_in_full(self, keys: set[str]) -> None:
+        """Load every act that speaks of some keys."""
+        if not keys:
+            return
+        self._load_heads((key, ALL) for key in keys)
+        for key in keys:
+            self.ground.full[key] = self._arrived(key)
+        for key, fact_id in self._ask("facts_of_keys", keys):
+            self.ground.full[key].add(fact_id)
+        fact_ids = {fact_id for key in keys for fact_id in self.ground.full[key]}
+        self._load_meetings(fact_ids)
+        self._load_namers(fact_ids)
+
+    def _arrived(self, key: str) -> set[str]:
+        return {
+            fact_id
+            for fact_id, meetings in self.ground.meetings.items()
+            if any(meeting.act is not None and meeting.act.key == key for meeting in meetings)
+        }
+
+    def _known_acts(self, fact_ids: Iterable[str]) -> list[Act]:
+        known = self.ground.meetings
+        return [
+            meeting.act
+            for fact_id in fact_ids
+            for meeting in known.get(fact_id, ())
+            if meeting.act is not None
+        ]
+
+    def _slots(self, acts: Sequence[Act]) -> set[tuple[str, str]]:
+        ground = self.ground
+        wanted: set[tuple[str, str]] = set()
+        for act in acts:
+            for one in (act, *ground.targets(act)) if act.names else (act,):
+                wanted.add((one.key, ALL))
+                if one.key in ground.multi:
+                    wanted.add((one.key, one.object))
+        return wanted
+
+    def _ask(self, query: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
+        sql = _SQL[query]
+        # Each query takes one JSON array; its parameter is the only one.
+        parameter = sql[sql.index("json_each(:") + 11 : sql.index(")", sql.index("json_each(:"))]
+        asked = orjson.dumps(list(values)).decode()
+        return self._connection.execute(sql, {parameter: asked}).fetchall()
+
+    def _load_meetings(self, fact_ids: Iterable[str]) -> None:
+        missing = [fact_id for fact_id in fact_ids if fact_id not in self.ground.meetings]
+        if missing:
+            self.ground.meetings |= meetings_from(self._ask("meetings", missing))
+
+    def _load_namers(self, fact_ids: Iterable[str]) -> None:
+        found = self._ask("namers", fact_ids)
+        for name, namer in found:
+            self.ground.namers.setdefault(name, set()).add(namer)
+        self._load_meetings({namer for _, namer in found})
+
+    def _load_heads(self, slots: Iterable[tuple[str, str]]) -> None:
+        wanted = [place for place in slots if place not in self._stored]
+        by_row = {(key, slot_name(slot)): slot for key, slot in wanted}
+        whole = [key for key, slot in wanted if slot == ALL and key not in self.ground.multi]
+        parts = [place for place in by_row if place[0] in self.ground.multi]
+        for row in [*self._ask("heads", whole), *self._ask("heads_of_slots", parts)]:
+            self._take(row, by_row.get((row[0], row[1])))
+
+    def _take(self, row: _HeadRow, slot: str | None) -> None:
+        key = row[0]
+        self.key_ids[key] = row[2]
+        if slot is not None:
+            self._stored[(key, slot)] = row
+            self.ground.heads.setdefault(key, {})[slot] = _head_from(row)
+
+    def save(self) -> None:
+        """Write every head that has changed, and forget slots that are no more."""
+        folded = self.ground.full
+        if folded:
+            self._connection.executemany(_SQL["drop_heads"], [(key,) for key in folded])
+            self._stored = {
+                (key, slot): row
+                for (key, slot), row in self._stored.items()
+                if slot == ALL or key not in folded
+            }
+        self._connection.executemany(_SQL["put_head"], self._changed())
+
+    def _changed(self) -> list[_HeadRow]:
+        changed = []
+        for key, slots in self.ground.heads.items():
+            slots.setdefault(ALL, Head())
+            for slot, head in slots.items():
+                row = _row_of(key, slot, self.key_ids[key], head, self.ground)
+                if self._stored.get((key, slot)) != row:
+                    changed.append(row)
+        return changed
+
+
+def slot_name(slot: str) -> str:
+    """Return a slot as the table has it: objects can be long, so they are hashed."""
+    return hashlib.sha256(slot.encode()).hexdigest()[:32] if slot else ALL
+
+
+def _head_from(row: _HeadRow) -> Head:
+    _, _, _, at, rank, stamp_id, fact_id, what, reach, trail = row
+    if at is None:
+        return Head(None, _reach_from(reach))
+    top = Assertion(Stamp(at, rank, stamp_id), fact_id, what)
+    return Head(top, _reach_from(reach), orjson.loads(trail) if trail else [])
+
+
+def _reach_json(head: Head) -> bytes:
+    return orjson.dumps({what: tuple(stamp) for what, stamp in head.reach.items()})
+
+
+def _reach_from(reach: bytes | None) -> dict[str, Stamp]:
+    if not reach:
+        return {}
+    return {what: Stamp(*stamp) for what, stamp in orjson.loads(reach).items()}
+
+
+def _row_of(key: str, slot: str, key_id: int, head: Head, ground: Ground) -> _HeadRow:
+    reach = _reach_json(head) if head.reach else None
+    if head.top is None:
+        return (key, slot_name(slot), key_id, None, None, None, None, None, reach, None)
+    links = head.trail if head.trail is not None else ground.trail(key, slot)
+    trail = orjson.dumps(links) if links else None
+    stamp = head.top.stamp
+    return (
+        key, slot_name(slot), key_id, stamp.at, stamp.rank, stamp.id, head.top.fact_id,
+        head.top.object, reach, trail,
+    )  # fmt: skip
+
+
+def whole_ground(
+    meetings: dict[str, list[Meeting]],
+    namers: Iterable[tuple[str, str]],
+    multi: MultiValued,
+    depth: int,
+    *,
+    until: int | None = None,
+) -> Ground:
+    """Return a ground on which every key is known in full, from meetings alone."""
+    ground = Ground(multi, depth, meetings=meetings, until=until)
+    for name, namer in namers:
+        ground.namers.setdefault(name, set()).add(namer)
+    for fact_id, met in meetings.items():
+        for meeting in met:
+            if meeting.act is not None:
+                ground.full.setdefault(meeting.act.key, set()).add(fact_id)
+    for key in ground.full:
+        ground.fold(key)
+    return ground

@@ -1,0 +1,293 @@
+"""Episodes in SQLite: the specification's memory store, and the log that the daemon reads."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Self, TypeVar
+
+from slumberd.clock import SystemClock
+from slumberd.core.classify import classify
+from slumberd.core.episode import Episode
+from slumberd.core.firing import Position, Window
+from slumberd.core.health import MigrationPlan, StoreHealth
+from slumberd.core.rule import ConsolidationRule
+from slumberd.core.scope import Scope
+from slumberd.errors import MemoryScopeError, SchemaError, StoreError
+from slumberd.ports import AnyDelta, Clock
+from slumberd.stores import episode_log, inspection, migrations
+from slumberd.stores.codec import Row, ScopeMismatch, encode
+from slumberd.stores.puts import GroupCommit, PutCounts, write
+from slumberd.stores.recall import Reach, recall
+from slumberd.stores.sqlite import Database, Pragmas, Synchronous, snapshot, transaction, translated
+from slumberd.stores.windows import Reader
+
+T = TypeVar("T")
+
+STORE = "sqlite_memory"
+
+
+class _NotInstalledError(Exception):
+    """A snapshot lacks something of ours; a control flow of this module."""
+
+
+class SQLiteMemoryStore:
+    """Episodes in one SQLite file; implements ``ports.MemoryStore`` and ``ports.EpisodeLog``.
+
+    Every method but `health` and `close` bootstraps a file that lacks a table, an index or a
+    trigger of ours, and so finds and mends a table that another program has rebuilt.
+
+    Args:
+        path: The file; created with its parents when it is first needed.
+        synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
+        scope_mismatch: What counts when a row's scope key and its content name different
+            owners, which only other programs' rows do. ``quarantine`` reads neither.
+        clock: The promotion instant of `consolidate`, and the instant of `migrate`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        synchronous: Synchronous = "normal",
+        scope_mismatch: ScopeMismatch = "quarantine",
+        clock: Clock | None = None,
+    ) -> None:
+        self._path = Path(path)
+        self._database = Database(self._path, Pragmas(synchronous=synchronous))
+        self._mismatch = scope_mismatch
+        self._clock = clock or SystemClock()
+        self._puts = GroupCommit()
+        self._stop = Event()
+        self._installed_at: int | None = None
+        self._seen: int | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.bootstrap()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the file; the next call opens it again."""
+        await self._database.close()
+
+    def stop(self) -> None:
+        """End a pass under way, and every later one, with `StoppedError`; from any thread."""
+        self._stop.set()
+
+    # The specification's store
+
+    async def bootstrap(self) -> None:
+        """Create the table, its indexes and the episode log where they are missing.
+
+        Raises:
+            SchemaError: The file is no database, or its ``episodes`` is of another form.
+        """
+        await self._database.write(self._install)
+
+    async def health(self) -> StoreHealth:
+        """Say whether the store can be used; never raises for the file's state, creates nothing."""
+        return await asyncio.to_thread(inspection.health, self._path, _PROBE)
+
+    async def migrate(self, plan: MigrationPlan) -> None:
+        """Add nullable columns to ``episodes``; what is there already is left alone.
+
+        Raises:
+            MigrationNotSupportedError: The plan asks for anything else; nothing is done.
+        """
+        await self.bootstrap()
+        at = self._clock.now().isoformat()
+        await self._database.write(partial(_migrate, plan=plan, at=at))
+
+    async def put(self, episode: Episode, *, user: str, session: str, agent: str) -> None:
+        """Write one episode; it is committed when this returns.
+
+        The same episode again changes nothing; the same id with anything else in it is a new
+        version. Puts that wait together share a transaction.
+
+        Raises:
+            MemoryScopeError: The scope is malformed, contradicts the episode, or the id belongs
+                to another scope; nothing is written.
+            InputError: A value of the episode would not come back equal.
+        """
+        scope = Scope(user, session, agent)
+        own = Scope(episode.user, episode.session, episode.agent)
+        if scope != own:
+            raise MemoryScopeError(
+                tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {tuple(own)}"
+            )
+        await self._put(encode(episode, scope, operation="put"))
+
+    async def _put(self, row: Row) -> None:
+        waiting = self._puts.add(row)
+        try:
+            await self._database.write(partial(self._puts.flush, prepare=self._ensure))
+        finally:
+            self._puts.withdraw(waiting)
+        if waiting.error is not None:
+            with translated(self._path, self._database.pragmas):
+                raise waiting.error
+        if waiting.change is None:
+            raise StoreError(f"episode {row.id!r} was not written")
+
+    async def put_many(self, episodes: Sequence[Episode]) -> PutCounts:
+        """Write many episodes, each in its own scope, in one transaction.
+
+        Raises:
+            MemoryScopeError: A scope is malformed, or an id belongs to another; nothing is written.
+            InputError: A value of an episode would not come back equal; nothing is written.
+        """
+        return await self._database.write(partial(self._write_many, episodes))
+
+    def _write_many(
+        self, episodes: Sequence[Episode], connection: sqlite3.Connection
+    ) -> PutCounts:
+        rows = [
+            encode(episode, Scope(episode.user, episode.session, episode.agent), operation="put")
+            for episode in episodes
+        ]
+        self._ensure(connection)
+        with transaction(connection):
+            return write(connection, rows)
+
+    async def recent(
+        self, user: str, session: str | None = None, agent: str | None = None, *, limit: int
+    ) -> list[Episode]:
+        """Return the latest episodes of a scope, newest first, equal instants by id from the last.
+
+        Rows are found by their scope key. What cannot be read is left out, and so are rows whose
+        content names another owner, unless the store was told to trust the scope key.
+
+        Raises:
+            MemoryScopeError: A part of the scope is malformed.
+            ValueError: `limit` is below 1.
+        """
+        if limit < 1:
+            raise ValueError(f"limit is {limit}; it must be at least 1")
+        reach = Reach.of(user, session, agent)
+        return await self._read(partial(recall, reach=reach, limit=limit, mismatch=self._mismatch))
+
+    async def consolidate(self, rule: ConsolidationRule) -> list[AnyDelta]:
+        """Return one delta for each episode that the rule's filter selects; cumulative.
+
+        Episodes that cannot be read are left out: one of them must not stop the others, and the
+        daemon's `select` is where they are accounted for.
+
+        Raises:
+            FilterError: The filter may not run.
+            ConsolidationRuleError: An episode asks for what breaks the form; it is named.
+        """
+        reader = self._reader(rule)
+        at = self._clock.now()
+
+        def deltas(connection: sqlite3.Connection) -> list[AnyDelta]:
+            versions = (
+                version
+                for version in reader.everything(connection)
+                if version.matched and not version.fault
+            )
+            return classify(list(versions), rule, at=at)
+
+        return await self._read(deltas, prepare=reader.prepare)
+
+    # The episode log
+
+    async def newest(self) -> Position:
+        """Return the last place of the log; the start when it is empty."""
+        return await self._read(episode_log.newest)
+
+    async def episode_at(self, seq: int) -> str | None:
+        """Return the episode id of one log row; None when there is no such row."""
+        return await self._read(partial(episode_log.episode_at, seq=seq))
+
+    async def pending(self, after: int, *, at_most: int) -> int:
+        """Count the log rows above a place; counting ends at `at_most`."""
+        return await self._read(partial(episode_log.pending, after=after, at_most=at_most))
+
+    async def select(self, rule: ConsolidationRule, *, after: Position, limit: int) -> Window:
+        """Read at most `limit` log rows above a place, in one snapshot.
+
+        Of each episode only the newest log row counts. What cannot be read is matched, with its
+        fault; so is what the filter fails on.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its budget.
+            StoppedError: The store was told to stop.
+        """
+        reader = self._reader(rule)
+        return await self._read(
+            partial(reader.window, after=after, limit=limit), prepare=reader.prepare
+        )
+
+    async def changed(self) -> bool:
+        """Say whether any connection committed since the last call; True at the first."""
+        seen = await self._read(_commits)
+        before, self._seen = self._seen, seen
+        return seen != before
+
+    def _reader(self, rule: ConsolidationRule) -> Reader:
+        return Reader(rule, mismatch=self._mismatch, stop=self._stop)
+
+    # The schema
+
+    async def _read(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        prepare: Callable[[sqlite3.Connection], None] | None = None,
+    ) -> T:
+        """Return what `work` makes of one snapshot of a file that has all that is ours."""
+        if not self._path.exists():
+            await self.bootstrap()
+
+        def read(connection: sqlite3.Connection) -> T:
+            if prepare is not None:
+                prepare(connection)
+            with snapshot(connection):
+                if not self._is_installed(connection):
+                    raise _NotInstalledError
+                return work(connection)
+
+        try:
+            return await self._database.read(read)
+        except _NotInstalledError:
+            await self.bootstrap()
+            return await self._database.read(read)
+
+    def _is_installed(self, connection: sqlite3.Connection) -> bool:
+        version = episode_log.schema_version(connection)
+        if version != self._installed_at and episode_log.installed(connection):
+            self._installed_at = version
+        return version == self._installed_at
+
+    def _ensure(self, connection: sqlite3.Connection) -> None:
+        if not self._is_installed(connection):
+            self._install(connection)
+
+    def _install(self, connection: sqlite3.Connection) -> None:
+        with transaction(connection):
+            try:
+                episode_log.install(connection)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                    raise
+                raise SchemaError(self._path, f"'episodes' is not the table we know: {error}") from error
+
+
+def _commits(connection: sqlite3.Connection) -> int:
+    commits: int = connection.execute("PRAGMA data_version").fetchone()[0]
+    return commits
+
+
+def _migrate(connection: sqlite3.Connection, plan: MigrationPlan, at: str) -> None:
+    with transaction(connection):
+        migrations.add_columns(connection, plan, store=STORE, tables=("episodes",), at=at)
+
+
+_PROBE = inspection.Probe(count=("episodes", "count"), complete=episode_log.installed)

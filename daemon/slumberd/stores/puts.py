@@ -1,0 +1,191 @@
+"""Write rows of episodes: what changes is written, what is there already is left alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+import orjson
+
+from slumberd.core.scope import Scope, scope_of
+from slumberd.errors import MemoryScopeError
+from slumberd.stores.codec import Row, same
+from slumberd.stores.queries import statements
+from slumberd.stores.sqlite import transaction
+
+Change = Literal["new", "changed", "unchanged"]
+
+_SQL = statements("episodes")
+_LOOKED_UP = 1_000
+"""Rows that are compared with the table at a time."""
+
+
+class PutCounts(NamedTuple):
+    """What became of many episodes.
+
+    Attributes:
+        new: Ids that were not there.
+        changed: Ids that were, with something else.
+        unchanged: Ids that were, with the same.
+    """
+
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+
+
+def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> PutCounts:
+    """Write rows within the caller's transaction.
+
+    Raises:
+        MemoryScopeError: An id belongs to another scope.
+    """
+    counts = PutCounts()
+    for first in range(0, len(rows), _LOOKED_UP):
+        some = rows[first : first + _LOOKED_UP]
+        stored = _stored(connection, some)
+        changes = [_change(row, stored) for row in some]
+        for change in changes:
+            if isinstance(change, MemoryScopeError):
+                raise change
+        _execute(connection, some, changes)
+        counts = PutCounts(*map(sum, zip(counts, _counted(changes), strict=True)))
+    return counts
+
+
+def _counted(changes: Sequence[Change | MemoryScopeError]) -> PutCounts:
+    return PutCounts(*(changes.count(kind) for kind in ("new", "changed", "unchanged")))
+
+
+def _stored(connection: sqlite3.Connection, rows: Sequence[Row]) -> dict[str, Row]:
+    ids = orjson.dumps([row.id for row in rows]).decode()
+    found = connection.execute(_SQL["by_ids"], {"ids": ids}).fetchall()
+    return {row[0]: Row(*row) for row in found}
+
+
+def _change(row: Row, stored: dict[str, Row]) -> Change | MemoryScopeError:
+    """Decide about one row, and let the next of the same id know."""
+    before = stored.get(row.id)
+    if before is not None and before.scope_key != row.scope_key:
+        conflict = _conflict(row, before)
+        if conflict is not None:
+            return conflict
+    if before is not None and same(row, before):
+        return "unchanged"
+    stored[row.id] = row
+    return "new" if before is None else "changed"
+
+
+def _conflict(row: Row, before: Row) -> MemoryScopeError | None:
+    ours, theirs = scope_of(row.scope_key), scope_of(str(before.scope_key))
+    if ours == theirs:
+        return None
+    # Nothing of the other scope is told: it may be another tenant's.
+    return MemoryScopeError(
+        tuple(ours or ()), "put", f"episode {row.id!r} belongs to another scope"
+    )
+
+
+def _execute(
+    connection: sqlite3.Connection,
+    rows: Sequence[Row],
+    changes: Sequence[Change | MemoryScopeError],
+) -> None:
+    # All inserts go first: an update in the same batch may be of a row that one of them makes.
+    for kind, name in (("new", "insert"), ("changed", "update")):
+        chosen = [row for row, change in zip(rows, changes, strict=True) if change == kind]
+        if chosen:
+            connection.executemany(_SQL[name], chosen)
+
+
+class Waiting:
+    """One put on its way: committed when `change` is set, refused when `error` is."""
+
+    __slots__ = ("change", "error", "row")
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.change: Change | None = None
+        self.error: Exception | None = None
+
+
+class GroupCommit:
+    """Puts that wait for the writing connection share the next transaction.
+
+    Each put queues itself and asks the connection's thread to `flush`. The first flush to run
+    takes all that wait by then, so the later ones find their puts done.
+    """
+
+    def __init__(self) -> None:
+        self._queue: deque[Waiting] = deque()
+
+    def add(self, row: Row) -> Waiting:
+        """Queue one row for the next flush."""
+        waiting = Waiting(row)
+        self._queue.append(waiting)
+        return waiting
+
+    def withdraw(self, waiting: Waiting) -> None:
+        """Take a put out whose flush never ran, so that no later one writes it."""
+        # A flush that runs now takes it first; then there is nothing to remove.
+        with suppress(ValueError, IndexError):
+            self._queue.remove(waiting)
+
+    def _take(self) -> list[Waiting]:
+        puts: list[Waiting] = []
+        with suppress(IndexError):
+            while True:
+                puts.append(self._queue.popleft())
+        return puts
+
+    def flush(
+        self, connection: sqlite3.Connection, prepare: Callable[[sqlite3.Connection], None]
+    ) -> None:
+        """Write all that wait; what goes wrong is left with the puts that it concerns.
+
+        Args:
+            connection: The writing connection, in its own thread.
+            prepare: Called first when anything waits.
+        """
+        puts = self._take()
+        if not puts:
+            return
+        try:
+            prepare(connection)
+            _write_together(connection, puts)
+        except Exception as error:  # noqa: BLE001 # it belongs to every put, not to this caller
+            for put in puts:
+                put.change, put.error = None, error
+
+
+def _write_together(connection: sqlite3.Connection, puts: Sequence[Waiting]) -> None:
+    try:
+        with transaction(connection):
+            _write_each(connection, puts)
+    except sqlite3.IntegrityError:
+        # A constraint or trigger that is not ours refused one of them; find out which.
+        for put in puts:
+            _write_alone(connection, put)
+
+
+def _write_alone(connection: sqlite3.Connection, put: Waiting) -> None:
+    try:
+        with transaction(connection):
+            _write_each(connection, [put])
+    except sqlite3.IntegrityError as error:
+        put.change, put.error = None, error
+
+
+def _write_each(connection: sqlite3.Connection, puts: Sequence[Waiting]) -> None:
+    rows = [put.row for put in puts]
+    stored = _stored(connection, rows)
+    changes = [_change(row, stored) for row in rows]
+    _execute(connection, rows, changes)
+    for put, change in zip(puts, changes, strict=True):
+        if isinstance(change, MemoryScopeError):
+            put.error = change
+        else:
+            put.change = change

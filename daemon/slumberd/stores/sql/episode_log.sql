@@ -1,0 +1,91 @@
+-- name: create_table
+CREATE TABLE slumberd_episode_log (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  rid,
+  eid
+)
+
+-- name: create_insert_trigger
+CREATE TRIGGER slumberd_episode_inserted
+AFTER INSERT ON episodes
+BEGIN
+  INSERT INTO slumberd_episode_log (rid, eid)
+  VALUES (NEW.rowid, NEW.id);
+END
+
+-- name: create_update_trigger
+CREATE TRIGGER slumberd_episode_updated
+AFTER UPDATE ON episodes
+WHEN NEW.rowid IS NOT OLD.rowid
+  OR NEW.id IS NOT OLD.id
+  OR NEW.scope_key IS NOT OLD.scope_key
+  OR NEW.content IS NOT OLD.content
+  OR NEW.timestamp IS NOT OLD.timestamp
+  OR NEW.metadata IS NOT OLD.metadata
+BEGIN
+  INSERT INTO slumberd_episode_log (rid, eid)
+  VALUES (NEW.rowid, NEW.id);
+END
+
+-- name: drop_insert_trigger
+DROP TRIGGER IF EXISTS slumberd_episode_inserted
+
+-- name: drop_update_trigger
+DROP TRIGGER IF EXISTS slumberd_episode_updated
+
+-- name: drop_index
+DROP INDEX IF EXISTS idx_episodes_scope_ts
+
+-- name: drop_user_index
+DROP INDEX IF EXISTS slumberd_episodes_user
+
+-- name: objects
+SELECT name, tbl_name, sql
+FROM sqlite_master
+WHERE name IN (
+  'episodes',
+  'idx_episodes_scope_ts',
+  'slumberd_episodes_user',
+  'slumberd_episode_log',
+  'slumberd_episode_inserted',
+  'slumberd_episode_updated'
+)
+
+-- name: log_every_episode
+INSERT INTO slumberd_episode_log (rid, eid)
+SELECT rowid, id
+FROM episodes
+ORDER BY julianday(timestamp), timestamp, id
+
+-- name: newest
+SELECT seq, eid
+FROM slumberd_episode_log
+ORDER BY seq DESC
+LIMIT 1
+
+-- name: episode_at
+SELECT eid
+FROM slumberd_episode_log
+WHERE seq = :seq
+
+-- name: pending
+SELECT COUNT(*)
+FROM (
+  SELECT 1
+  FROM slumberd_episode_log
+  WHERE seq > :after
+  LIMIT :at_most
+)
+
+-- name: window
+SELECT l.seq, l.eid, e.rowid, e.id, e.scope_key, e.content, e.timestamp, e.metadata
+FROM slumberd_episode_log AS l
+LEFT JOIN episodes AS e ON e.rowid = l.rid AND e.id IS l.eid
+WHERE l.seq > :after
+ORDER BY l.seq
+LIMIT :limit
+
+-- name: moved
+SELECT rowid, id, scope_key, content, timestamp, metadata
+FROM episodes
+WHERE id IN (SELECT value FROM json_each(:ids))

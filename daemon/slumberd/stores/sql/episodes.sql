@@ -1,0 +1,46 @@
+-- name: create_table
+CREATE TABLE IF NOT EXISTS episodes (
+  id TEXT PRIMARY KEY,
+  scope_key TEXT NOT NULL,
+  content BLOB NOT NULL,
+  timestamp TEXT NOT NULL,
+  metadata BLOB NOT NULL
+)
+
+-- name: probe
+SELECT rowid, id, scope_key, content, timestamp, metadata
+FROM episodes
+LIMIT 0
+
+-- name: create_index
+CREATE INDEX IF NOT EXISTS idx_episodes_scope_ts
+ON episodes(scope_key, timestamp DESC)
+
+-- name: create_user_index
+CREATE INDEX IF NOT EXISTS slumberd_episodes_user
+ON episodes(substr(scope_key, 1, 6 + instr(substr(scope_key, 7), '/')), timestamp DESC)
+
+-- name: count
+SELECT COUNT(*)
+FROM episodes
+
+-- name: by_ids
+SELECT id, scope_key, content, timestamp, metadata
+FROM episodes
+WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: insert
+INSERT INTO episodes (id, scope_key, content, timestamp, metadata)
+VALUES (?1, ?2, ?3, ?4, ?5)
+
+-- name: update
+UPDATE episodes
+SET content = ?3, timestamp = ?4, metadata = ?5
+WHERE id = ?1
+
+-- name: page
+SELECT rowid, id, scope_key, content, timestamp, metadata
+FROM episodes
+WHERE rowid > :after
+ORDER BY rowid
+LIMIT :limit

@@ -1,0 +1,81 @@
+-- name: create_facts
+CREATE TABLE IF NOT EXISTS facts (
+  fact_id TEXT PRIMARY KEY,
+  user TEXT NOT NULL,
+  agent TEXT NOT NULL,
+  payload BLOB NOT NULL,
+  lineage BLOB NOT NULL,
+  confidence REAL NOT NULL,
+  metadata BLOB NOT NULL,
+  pinned_at TEXT NOT NULL
+)
+
+-- name: count_facts
+SELECT count(*)
+FROM facts
+
+-- name: find_facts
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE (:user IS NULL OR user = :user)
+  AND (:agent IS NULL OR agent = :agent)
+  AND (:object IS NULL OR
+    CASE WHEN json_valid(CAST(payload AS TEXT))
+      THEN json_extract(CAST(payload AS TEXT), '$.object') END = :object)
+  AND (:subject IS NULL OR
+    CASE WHEN json_valid(CAST(payload AS TEXT))
+      THEN json_extract(CAST(payload AS TEXT), '$.subject') END = :subject)
+  AND (:predicate IS NULL OR
+    CASE WHEN json_valid(CAST(payload AS TEXT))
+      THEN json_extract(CAST(payload AS TEXT), '$.predicate') END = :predicate)
+ORDER BY fact_id
+
+-- name: find_facts_of_user
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE user = :user
+  AND (:agent IS NULL OR agent = :agent)
+ORDER BY fact_id
+
+-- name: find_facts_of_subject
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.subject') END = :subject
+  AND (:predicate IS NULL OR
+    CASE WHEN json_valid(CAST(payload AS TEXT))
+      THEN json_extract(CAST(payload AS TEXT), '$.predicate') END = :predicate)
+ORDER BY fact_id
+
+-- name: find_facts_of_object
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.object') END = :object
+ORDER BY fact_id
+
+-- name: all_facts
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+ORDER BY fact_id
+
+-- name: put_fact
+INSERT INTO facts (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (fact_id) DO UPDATE SET
+  user = excluded.user,
+  agent = excluded.agent,
+  payload = excluded.payload,
+  lineage = excluded.lineage,
+  confidence = excluded.confidence,
+  metadata = excluded.metadata,
+  pinned_at = excluded.pinned_at
+
+-- name: drop_fact
+DELETE FROM facts
+WHERE fact_id = ?
+
+-- name: has_fact
+SELECT 1
+FROM facts
+WHERE fact_id = ?

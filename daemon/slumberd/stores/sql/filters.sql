@@ -1,0 +1,89 @@
+-- name: create_batch
+CREATE TEMP TABLE IF NOT EXISTS slumberd_batch (
+  rid INTEGER PRIMARY KEY
+)
+
+-- name: clear_batch
+DELETE FROM temp.slumberd_batch
+
+-- name: fill_batch
+INSERT OR IGNORE INTO temp.slumberd_batch (rid)
+VALUES (?1)
+
+-- name: create_view_by_scope
+CREATE TEMP VIEW IF NOT EXISTS slumberd_filter_by_scope AS
+SELECT
+  rid,
+  id,
+  scope_key,
+  replace(replace(substr(user_on, 1, instr(user_on, '/') - 1), '%2F', '/'), '%25', '%') AS user,
+  replace(replace(substr(session_on, 1, instr(session_on, '/') - 1), '%2F', '/'), '%25', '%') AS session,
+  replace(replace(substr(agent_on, 1, instr(agent_on, '/') - 1), '%2F', '/'), '%25', '%') AS agent,
+  substr(json_extract(told, '$.content'), 1, 65536) AS content,
+  substr(json_extract(told, '$.source_node'), 1, 65536) AS source_node,
+  timestamp,
+  CASE WHEN length(meta) <= 65536 THEN meta END AS metadata,
+  substr(json_extract(meta, '$.intent'), 1, 65536) AS intent,
+  substr(json_extract(meta, '$.subject'), 1, 65536) AS subject,
+  substr(json_extract(meta, '$.predicate'), 1, 65536) AS predicate,
+  CASE json_type(meta, '$.object')
+    WHEN 'integer' THEN json_extract(meta, '$.object')
+    WHEN 'real' THEN json_extract(meta, '$.object')
+    ELSE substr(json_extract(meta, '$.object'), 1, 65536)
+  END AS object,
+  CASE
+    WHEN json_type(meta, '$.confidence') IN ('integer', 'real')
+      AND json_extract(meta, '$.confidence') BETWEEN 0 AND 1
+    THEN CAST(json_extract(meta, '$.confidence') AS REAL)
+    ELSE 1.0
+  END AS confidence
+FROM (
+  SELECT *, substr(session_on, instr(session_on, '/') + 7) AS agent_on
+  FROM (
+    SELECT *, substr(user_on, instr(user_on, '/') + 9) AS session_on
+    FROM (
+      SELECT
+        b.rid,
+        substr(CAST(e.id AS TEXT), 1, 65536) AS id,
+        substr(CAST(e.scope_key AS TEXT), 1, 65536) AS scope_key,
+        substr(CAST(e.scope_key AS TEXT), 7, 65536) AS user_on,
+        substr(CAST(e.timestamp AS TEXT), 1, 65536) AS timestamp,
+        CASE WHEN json_valid(CAST(e.content AS TEXT)) THEN CAST(e.content AS TEXT) END AS told,
+        CASE WHEN json_valid(CAST(e.metadata AS TEXT)) THEN CAST(e.metadata AS TEXT) END AS meta
+      FROM temp.slumberd_batch AS b
+      CROSS JOIN main.episodes AS e ON e.rowid = b.rid
+    )
+  )
+)
+
+-- name: create_view_by_content
+CREATE TEMP VIEW IF NOT EXISTS slumberd_filter_by_content AS
+SELECT
+  v.rid,
+  v.id,
+  v.scope_key,
+  substr(json_extract(CAST(e.content AS TEXT), '$.user'), 1, 65536) AS user,
+  substr(json_extract(CAST(e.content AS TEXT), '$.session'), 1, 65536) AS session,
+  substr(json_extract(CAST(e.content AS TEXT), '$.agent'), 1, 65536) AS agent,
+  v.content,
+  v.source_node,
+  v.timestamp,
+  v.metadata,
+  v.intent,
+  v.subject,
+  v.predicate,
+  v.object,
+  v.confidence
+FROM slumberd_filter_by_scope AS v
+CROSS JOIN main.episodes AS e ON e.rowid = v.rid
+WHERE json_valid(CAST(e.content AS TEXT))
+
+-- name: select_by_scope
+SELECT rid
+FROM slumberd_filter_by_scope AS episodes
+WHERE rid BETWEEN :first AND :last AND (
+
+-- name: select_by_content
+SELECT rid
+FROM slumberd_filter_by_content AS episodes
+WHERE rid BETWEEN :first AND :last AND (

@@ -1,0 +1,236 @@
+-- name: last_row
+SELECT seq, chain
+FROM slumberd_ledger
+ORDER BY seq DESC
+LIMIT 1
+
+-- name: last_instant
+SELECT at
+FROM slumberd_firings
+ORDER BY n DESC
+LIMIT 1
+
+-- name: number
+SELECT value
+FROM slumberd_numbers
+WHERE name = ?
+
+-- name: set_number
+UPDATE slumberd_numbers
+SET value = :value
+WHERE name = :name
+
+-- name: add_firing
+INSERT INTO slumberd_firings
+  (n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: add_row
+INSERT INTO slumberd_ledger
+  (seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
+   payload, commitment, chain)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: add_name
+INSERT INTO slumberd_names (name, namer)
+VALUES (?, ?)
+ON CONFLICT DO NOTHING
+
+-- name: meetings
+SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
+  ledger.payload, firings.at
+FROM json_each(:ids) AS wanted
+CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.what IN (1, 2, 3)
+ORDER BY ledger.seq
+
+-- name: all_meetings
+SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
+  ledger.payload, firings.at
+FROM slumberd_ledger AS ledger
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.what IN (1, 2, 3)
+  AND ledger.fact_id IS NOT NULL
+  AND ledger.seq <= :upto
+ORDER BY ledger.seq
+
+-- name: namers
+SELECT names.name, names.namer
+FROM json_each(:ids) AS wanted
+CROSS JOIN slumberd_names AS names ON names.name = wanted.value
+
+-- name: heads
+SELECT keys.key, keys.slot, keys.key_id, keys.top_at, keys.top_rank, keys.top_id,
+  keys.top_fact, keys.top_object, keys.reach, keys.trail
+FROM json_each(:keys) AS wanted
+CROSS JOIN slumberd_keys AS keys ON keys.key = wanted.value
+
+-- name: heads_of_slots
+SELECT keys.key, keys.slot, keys.key_id, keys.top_at, keys.top_rank, keys.top_id,
+  keys.top_fact, keys.top_object, keys.reach, keys.trail
+FROM json_each(:slots) AS wanted
+CROSS JOIN slumberd_keys AS keys
+  ON keys.key = json_extract(wanted.value, '$[0]')
+  AND keys.slot = json_extract(wanted.value, '$[1]')
+
+-- name: put_head
+INSERT INTO slumberd_keys
+  (key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, reach, trail)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (key, slot) DO UPDATE SET
+  top_at = excluded.top_at,
+  top_rank = excluded.top_rank,
+  top_id = excluded.top_id,
+  top_fact = excluded.top_fact,
+  top_object = excluded.top_object,
+  reach = excluded.reach,
+  trail = excluded.trail
+
+-- name: drop_heads
+DELETE FROM slumberd_keys
+WHERE key = ?
+  AND slot != ''
+
+-- name: facts_of_keys
+SELECT DISTINCT keys.key, ledger.fact_id
+FROM json_each(:keys) AS wanted
+CROSS JOIN slumberd_keys AS keys ON keys.key = wanted.value AND keys.slot = ''
+CROSS JOIN slumberd_ledger AS ledger ON ledger.key_id = keys.key_id
+WHERE ledger.fact_id IS NOT NULL
+
+-- name: keys_between
+SELECT key
+FROM slumberd_keys
+WHERE key >= :low
+  AND key < :high
+  AND slot = ''
+
+-- name: keys
+SELECT key
+FROM slumberd_keys
+WHERE slot = ''
+
+-- name: fact_ids_between
+SELECT DISTINCT ledger.fact_id
+FROM slumberd_keys AS keys
+CROSS JOIN slumberd_ledger AS ledger ON ledger.key_id = keys.key_id
+WHERE keys.key >= :low
+  AND keys.key < :high
+  AND keys.slot = ''
+  AND ledger.fact_id IS NOT NULL
+
+-- name: watermark
+SELECT seq, eid
+FROM slumberd_watermark
+WHERE rule = ?
+
+-- name: set_watermark
+INSERT INTO slumberd_watermark (rule, seq, eid, served)
+VALUES (:rule, :seq, :eid, :served)
+ON CONFLICT (rule) DO UPDATE SET
+  seq = excluded.seq,
+  eid = excluded.eid
+
+-- name: first_watermark
+INSERT INTO slumberd_watermark (rule, seq, eid, served)
+VALUES (:rule, :seq, :eid, :served)
+ON CONFLICT (rule) DO NOTHING
+
+-- name: watermarks
+SELECT rule, seq, eid, served
+FROM slumberd_watermark
+ORDER BY rule
+
+-- name: marks
+SELECT upto_seq, upto_eid
+FROM slumberd_firings
+WHERE rule = ?
+ORDER BY n DESC
+
+-- name: served
+SELECT served
+FROM slumberd_watermark
+WHERE rule = ?
+
+-- name: serve
+UPDATE slumberd_watermark
+SET served = :served
+WHERE rule = :rule
+  AND served < :served
+
+-- name: last_seq_by
+SELECT max(last_seq)
+FROM slumberd_firings
+WHERE at <= ?
+
+-- name: channels
+SELECT multi_valued
+FROM slumberd_channels
+WHERE seq <= ?
+ORDER BY seq DESC
+LIMIT 1
+
+-- name: add_channels
+INSERT INTO slumberd_channels (seq, multi_valued)
+VALUES (?, ?)
+
+-- name: put_quarantine
+INSERT INTO slumberd_quarantine (rule, channel, eid, version, owner, reason, detail, seq)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (rule, channel, eid) DO UPDATE SET
+  version = excluded.version,
+  owner = excluded.owner,
+  reason = excluded.reason,
+  detail = excluded.detail,
+  seq = excluded.seq
+
+-- name: drop_quarantine
+DELETE FROM slumberd_quarantine
+WHERE rule = ?
+  AND channel = ?
+  AND eid = ?
+
+-- name: count_quarantine
+SELECT count(*)
+FROM slumberd_quarantine
+
+-- name: quarantine_by_rule
+SELECT rule, count(*)
+FROM slumberd_quarantine
+GROUP BY rule
+
+-- name: list_quarantine
+SELECT rule, channel, eid, reason, detail, seq
+FROM slumberd_quarantine
+ORDER BY rule, channel, eid
+
+-- name: last_firings
+SELECT rule, max(n), at
+FROM slumberd_firings
+GROUP BY rule
+
+-- name: records
+SELECT ledger.seq, firings.rule, ledger.firing, ledger.what, ledger.kind, ledger.fact_id,
+  ledger.replaces, ledger.payload, ledger.reason, firings.at
+FROM slumberd_ledger AS ledger
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.seq > :after
+ORDER BY ledger.seq
+LIMIT :limit
+
+-- name: records_of_fact
+SELECT ledger.seq, firings.rule, ledger.firing, ledger.what, ledger.kind, ledger.fact_id,
+  ledger.replaces, ledger.payload, ledger.reason, firings.at
+FROM slumberd_ledger AS ledger
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.fact_id = :fact_id
+ORDER BY ledger.seq
+
+-- name: rows
+SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
+  payload, commitment, chain
+FROM slumberd_ledger
+WHERE seq > :after
+ORDER BY seq
+LIMIT :limit

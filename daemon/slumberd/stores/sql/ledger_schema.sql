@@ -1,0 +1,117 @@
+-- name: facts_user
+CREATE INDEX slumberd_facts_user ON facts (user, agent)
+
+-- name: facts_subject_predicate
+CREATE INDEX slumberd_facts_sp ON facts (
+  CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.subject') END,
+  CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.predicate') END
+)
+
+-- name: facts_object
+CREATE INDEX slumberd_facts_object ON facts (
+  CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.object') END
+)
+
+-- name: keys
+CREATE TABLE slumberd_keys (
+  key TEXT NOT NULL,
+  slot TEXT NOT NULL,
+  key_id INTEGER NOT NULL,
+  top_at INTEGER,
+  top_rank INTEGER,
+  top_id TEXT,
+  top_fact TEXT,
+  top_object TEXT,
+  reach BLOB,
+  trail BLOB,
+  PRIMARY KEY (key, slot)
+) STRICT, WITHOUT ROWID
+
+-- name: firings
+CREATE TABLE slumberd_firings (
+  n INTEGER PRIMARY KEY,
+  rule TEXT NOT NULL,
+  rule_hash TEXT NOT NULL,
+  cause TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  last_seq INTEGER NOT NULL,
+  generation INTEGER NOT NULL,
+  upto_seq INTEGER NOT NULL,
+  upto_eid TEXT NOT NULL,
+  counts BLOB NOT NULL
+) STRICT
+
+-- name: firings_rule
+CREATE INDEX slumberd_firings_rule ON slumberd_firings (rule, n)
+
+-- name: ledger
+CREATE TABLE slumberd_ledger (
+  seq INTEGER PRIMARY KEY,
+  delta INTEGER NOT NULL,
+  firing INTEGER NOT NULL,
+  what INTEGER NOT NULL,
+  kind INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  key_id INTEGER,
+  at INTEGER,
+  fact_id TEXT,
+  replaces TEXT,
+  salt BLOB,
+  payload BLOB,
+  commitment BLOB NOT NULL,
+  chain BLOB NOT NULL
+) STRICT
+
+-- name: ledger_key
+CREATE INDEX slumberd_ledger_key ON slumberd_ledger (key_id) WHERE key_id IS NOT NULL
+
+-- name: ledger_fact
+CREATE INDEX slumberd_ledger_fact ON slumberd_ledger (fact_id) WHERE fact_id IS NOT NULL
+
+-- name: names
+CREATE TABLE slumberd_names (
+  name TEXT NOT NULL,
+  namer TEXT NOT NULL,
+  PRIMARY KEY (name, namer)
+) STRICT, WITHOUT ROWID
+
+-- name: watermark
+CREATE TABLE slumberd_watermark (
+  rule TEXT PRIMARY KEY,
+  seq INTEGER NOT NULL,
+  eid TEXT NOT NULL,
+  served INTEGER NOT NULL
+) STRICT, WITHOUT ROWID
+
+-- name: quarantine
+CREATE TABLE slumberd_quarantine (
+  rule TEXT NOT NULL,
+  channel TEXT NOT NULL,
+  eid TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  owner TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  detail TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  PRIMARY KEY (rule, channel, eid)
+) STRICT, WITHOUT ROWID
+
+-- name: channels
+CREATE TABLE slumberd_channels (
+  seq INTEGER PRIMARY KEY,
+  multi_valued BLOB NOT NULL
+) STRICT
+
+-- name: numbers
+CREATE TABLE slumberd_numbers (
+  name TEXT PRIMARY KEY,
+  value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID
+
+-- name: first_numbers
+INSERT INTO slumberd_numbers (name, value)
+VALUES ('epoch', 0), ('generation', 0), ('logged', 0)

@@ -1,0 +1,143 @@
+"""Read episodes as a rule does: a window of the log, or all of them, in one snapshot."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from threading import Event
+from typing import Any
+
+import orjson
+
+from slumberd.core.episode import EpisodeVersion
+from slumberd.core.firing import Position, Window
+from slumberd.core.rule import ConsolidationRule
+from slumberd.errors import StoppedError
+from slumberd.stores import filters
+from slumberd.stores.codec import (
+    FILTER_FAILED,
+    ScopeMismatch,
+    decode,
+    lenient_text,
+    shown,
+)
+from slumberd.stores.filters import Filter, Verdict
+from slumberd.stores.queries import statements
+
+Found = tuple[int, int, Sequence[Any]]
+"""A log row's number, the rowid of its episode, and the episode's columns."""
+
+_LOG = statements("episode_log")
+_EPISODES = statements("episodes")
+_PAGE = 5_000
+
+
+class Reader:
+    """Reads episodes for one rule.
+
+    Args:
+        rule: Whose filter decides what matches.
+        mismatch: What counts when scope key and content disagree.
+        stop: When set, a pass under way ends with `StoppedError`.
+
+    Raises:
+        FilterError: The rule's filter may not run.
+    """
+
+    def __init__(self, rule: ConsolidationRule, *, mismatch: ScopeMismatch, stop: Event) -> None:
+        self._mismatch = mismatch
+        self._stop = stop
+        self._filter = _filter_of(rule, mismatch, stop)
+
+    def prepare(self, connection: sqlite3.Connection) -> None:
+        """Make a connection ready; outside of any transaction."""
+        if self._filter is not None:
+            filters.prepare(connection)
+
+    def window(self, connection: sqlite3.Connection, after: Position, limit: int) -> Window:
+        """Return what at most `limit` log rows above a place speak of."""
+        rows = _fetch(connection, _LOG["window"], {"after": after.seq, "limit": limit})
+        if not rows:
+            return Window(after, after)
+        upto = Position(rows[-1][0], shown(rows[-1][1]))
+        return Window(after, upto, self._versions(connection, _found(connection, rows)))
+
+    def everything(self, connection: sqlite3.Connection) -> Iterator[EpisodeVersion]:
+        """Yield every episode, readable or not, matched or not."""
+        after = -(2**63)
+        while rows := _fetch(connection, _EPISODES["page"], {"after": after, "limit": _PAGE}):
+            if self._stop.is_set():
+                raise StoppedError("the store was told to stop")
+            after = rows[-1][0]
+            yield from self._versions(connection, [(0, row[0], row[1:]) for row in rows])
+
+    def _versions(
+        self, connection: sqlite3.Connection, found: Sequence[Found]
+    ) -> list[EpisodeVersion]:
+        verdict = self._verdict(connection, found)
+        if verdict is None:
+            return [decode(seq, row, mismatch=self._mismatch) for seq, _, row in found]
+        return [self._judged(verdict, *one) for one in found]
+
+    def _verdict(
+        self, connection: sqlite3.Connection, found: Sequence[Found]
+    ) -> Verdict | None:
+        if self._filter is None:
+            return None
+        return self._filter.judge(connection, [rid for _, rid, _ in found])
+
+    def _judged(
+        self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]
+    ) -> EpisodeVersion:
+        matched = rid in verdict.matched
+        version = decode(seq, row, mismatch=self._mismatch, matched=matched)
+        if rid in verdict.failed and not version.fault:
+            fault = f"{FILTER_FAILED}: {verdict.failed[rid]}"
+            return version._replace(matched=True, fault=fault)
+        return version
+
+
+def _filter_of(
+    rule: ConsolidationRule, mismatch: ScopeMismatch, stop: Event
+) -> Filter | None:
+    if not rule.when_filter.strip():
+        return None
+    return Filter(rule.id, rule.when_filter, mismatch=mismatch, stop=stop)
+
+
+def _fetch(
+    connection: sqlite3.Connection, sql: str, parameters: dict[str, int]
+) -> list[tuple[Any, ...]]:
+    try:
+        return connection.execute(sql, parameters).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error):
+            raise
+    # Some text of another program is no UTF-8; a text factory of our own is slower, and reads it.
+    connection.text_factory = lenient_text
+    try:
+        return connection.execute(sql, parameters).fetchall()
+    finally:
+        connection.text_factory = str
+
+
+def _found(
+    connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]
+) -> list[Found]:
+    """Return, in log order, the newest log row of each episode of a batch that still stands."""
+    newest = {row[1]: row for row in rows}
+    lost = [eid for eid, row in newest.items() if row[2] is None and isinstance(eid, str)]
+    moved = _moved(connection, lost) if lost else {}
+    return [
+        (row[0], row[2], row[3:]) if row[2] is not None else (row[0], *moved[eid])
+        for eid, row in sorted(newest.items(), key=lambda item: item[1][0])
+        if row[2] is not None or eid in moved
+    ]
+
+
+def _moved(
+    connection: sqlite3.Connection, eids: Sequence[str]
+) -> dict[str, tuple[int, Sequence[Any]]]:
+    """Find by id what has another rowid now: replaced, or renumbered by a restored dump."""
+    rows = connection.execute(_LOG["moved"], {"ids": orjson.dumps(eids).decode()}).fetchall()
+    return {row[1]: (row[0], row[1:]) for row in rows}

@@ -1,0 +1,64 @@
+"""Values for tests: each builder has a sensible default for what a test does not care about."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from slumberd.core.episode import Episode, EpisodeVersion, microseconds
+from slumberd.core.rule import ConsolidationRule
+
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+"""When every story begins."""
+
+
+def at(seconds: float) -> datetime:
+    """Return the instant that lies this many seconds after the start."""
+    return START + timedelta(seconds=seconds)
+
+
+def episode(id: str = "e1", **overrides: Any) -> Episode:
+    """Return an episode of alice, talking to rag in session s1."""
+    fields: dict[str, Any] = {
+        "content": f"content of {id}",
+        "timestamp": START,
+        "source_node": "chat",
+        "agent": "rag",
+        "user": "alice",
+        "session": "s1",
+        "metadata": {},
+    }
+    return Episode(id=id, **(fields | overrides))
+
+
+def triple(id: str, subject: Any, predicate: Any, object: Any, **overrides: Any) -> Episode:
+    """Return an episode that says one triple; `metadata` overrides are merged in."""
+    metadata = {"subject": subject, "predicate": predicate, "object": object}
+    metadata |= overrides.pop("metadata", {})
+    return episode(id, metadata=metadata, **overrides)
+
+
+def version(id: str = "e1", *, seq: int = 1, **overrides: Any) -> EpisodeVersion:
+    """Return what a firing reads of `episode(id, **overrides)`."""
+    told = episode(id, **overrides)
+    return EpisodeVersion(
+        seq=seq,
+        id=told.id,
+        user=told.user,
+        session=told.session,
+        agent=told.agent,
+        at=microseconds(told.timestamp),
+        content=told.content,
+        source_node=told.source_node,
+        metadata=told.metadata,
+    )
+
+
+def rule(id: str = "everything", **overrides: Any) -> ConsolidationRule:
+    """Return a rule that promotes every episode into the channel ``facts``."""
+    fields: dict[str, Any] = {
+        "cadence": {"every": 1},
+        "when_filter": "",
+        "then_emits": ["facts"],
+    }
+    return ConsolidationRule(id=id, **(fields | overrides))

@@ -1,0 +1,206 @@
+"""The ports, in memory: as strict as the real ones, and without a clock of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from slumberd.core.episode import EpisodeVersion
+from slumberd.core.firing import START, Counts, Firing, Position, Window
+from slumberd.core.record import Outcome, Record
+from slumberd.core.rule import ConsolidationRule
+from tests import builders
+
+
+class FakeClock:
+    """Time stands still until a test moves it."""
+
+    def __init__(self, at: datetime = builders.START) -> None:
+        self._now = at
+        self._monotonic = 1000.0
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, on both clocks."""
+        self._now += timedelta(seconds=seconds)
+        self._monotonic += seconds
+
+    def set(self, at: datetime) -> None:
+        """Step the wall clock only, in either direction."""
+        self._now = at
+
+
+class FakeEpisodeLog:
+    """A list of episode versions; every rule selects all of them.
+
+    Attributes:
+        versions: The rows of the log.
+        queries: The names of the calls made, `changed` left out.
+        fault: Raised by every call while it is set.
+    """
+
+    def __init__(self, *ids: str) -> None:
+        self.versions: list[EpisodeVersion] = []
+        self.queries: list[str] = []
+        self.fault: Exception | None = None
+        self._changed = True
+        self.append(*ids)
+
+    def append(self, *ids: str) -> None:
+        """Put one more version of each of these episodes."""
+        for id in ids:
+            self.versions.append(builders.version(id, seq=self._newest() + 1))
+        self._changed = True
+
+    def append_many(self, count: int) -> None:
+        """Put so many episodes with new ids."""
+        first = self._newest() + 1
+        self.append(*(f"e{number}" for number in range(first, first + count)))
+
+    def restore(self, length: int) -> None:
+        """Go back to an earlier state of the log, as a backup does."""
+        del self.versions[length:]
+        self._changed = True
+
+    async def newest(self) -> Position:
+        self._asked("newest")
+        return Position(self.versions[-1].seq, self.versions[-1].id) if self.versions else START
+
+    async def episode_at(self, seq: int) -> str | None:
+        self._asked("episode_at")
+        return next((version.id for version in self.versions if version.seq == seq), None)
+
+    async def pending(self, after: int, *, at_most: int) -> int:
+        self._asked("pending")
+        return min(len(self._above(after)), at_most)
+
+    async def select(self, rule: ConsolidationRule, *, after: Position, limit: int) -> Window:
+        self._asked("select")
+        versions = self._above(after.seq)[:limit]
+        upto = Position(versions[-1].seq, versions[-1].id) if versions else after
+        return Window(after, upto, versions)
+
+    async def changed(self) -> bool:
+        self._raise()
+        changed, self._changed = self._changed, False
+        return changed
+
+    def _above(self, seq: int) -> list[EpisodeVersion]:
+        return [version for version in self.versions if version.seq > seq]
+
+    def _newest(self) -> int:
+        return self.versions[-1].seq if self.versions else 0
+
+    def _asked(self, name: str) -> None:
+        self._raise()
+        self.queries.append(name)
+
+    def _raise(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+
+class FakeLedger:
+    """Watermarks, served instants and the rows of firings; settles nothing.
+
+    Attributes:
+        outcomes: Of every batch that was committed, oldest first.
+        records: Every row, oldest first.
+        logged: The last row whose log lines are written.
+        queries: The names of the calls made.
+        fault: Raised by every call while it is set.
+    """
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self.records: list[Record] = []
+        self.logged = 0
+        self.queries: list[str] = []
+        self.fault: Exception | None = None
+        self._marks: dict[str, list[Position]] = {}
+        self._served: dict[str, datetime] = {}
+
+    async def watermark(self, rule_id: str) -> Position | None:
+        self._asked("watermark")
+        marks = self._marks.get(rule_id)
+        return marks[-1] if marks else None
+
+    async def marks(self, rule_id: str) -> list[Position]:
+        self._asked("marks")
+        return self._marks.get(rule_id, [])[::-1]
+
+    async def rewind(self, rule_id: str, to: Position) -> None:
+        self._asked("rewind")
+        self._marks[rule_id].append(to)
+
+    async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
+        self._asked("begin")
+        assert rule_id not in self._marks, f"rule {rule_id!r} was seen before"
+        self._marks[rule_id] = [at]
+        self._served[rule_id] = served
+
+    async def served(self, rule_id: str) -> datetime | None:
+        self._asked("served")
+        return self._served.get(rule_id)
+
+    async def serve(self, rule_id: str, instant: datetime) -> None:
+        self._asked("serve")
+        self._served[rule_id] = max(instant, self._served.get(rule_id, instant))
+
+    async def commit(self, firing: Firing, rule: ConsolidationRule, window: Window) -> Outcome:
+        self._asked("commit")
+        record = self._record(firing)
+        read = Counts(read=len(window.versions), noop=len(window.versions))
+        channels = dict.fromkeys(rule.then_emits, read)
+        outcome = Outcome(firing, record.firing_id, channels, [record], seconds=0.0)
+        self.records.append(record)
+        self.outcomes.append(outcome)
+        self._marks.setdefault(rule.id, []).append(window.upto)
+        return outcome
+
+    async def unlogged(self, *, limit: int) -> list[Record]:
+        self._asked("unlogged")
+        return self.records[self.logged :][:limit]
+
+    async def mark_logged(self, seq: int) -> None:
+        self._asked("mark_logged")
+        self.logged = max(self.logged, seq)
+
+    def _record(self, firing: Firing) -> Record:
+        seq = len(self.records) + 1
+        return Record(
+            seq=seq,
+            firing_id=f"{firing.rule_id}@{seq}",
+            rule_id=firing.rule_id,
+            kind="firing",
+            fact_id="",
+            replaces=(),
+            source_episode_ids=(),
+            reason="",
+            confidence=1.0,
+            at=firing.at,
+        )
+
+    def _asked(self, name: str) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.queries.append(name)
+
+
+class FakeDeltaLog:
+    """Remembers what would have been written."""
+
+    def __init__(self) -> None:
+        self.lines: list[Record] = []
+        self.batches: list[Outcome] = []
+
+    def applied(self, records: Sequence[Record]) -> None:
+        self.lines.extend(records)
+
+    def completed(self, outcome: Outcome) -> None:
+        self.batches.append(outcome)

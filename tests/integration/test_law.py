@@ -1,0 +1,250 @@
+"""The law on real files: what stands is a function of the set of acts, whatever came first."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slumberd.core.episode import EpisodeVersion, microseconds
+from slumberd.core.fact import Fact, FactPattern
+from slumberd.core.firing import Firing, Position
+from slumberd.core.meet import meet
+from slumberd.core.rule import ConsolidationRule
+from slumberd.stores.facts import SQLiteFactStore
+from tests.builders import START, rule
+from tests.oracle import Told, fact_id, replaced, stands, told
+
+MULTI = {("facts", "likes"), ("notes", "likes")}
+CHANNELS = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
+DEPTH = 3
+
+RULES = {
+    "all": (rule("all", then_emits=["facts"]), lambda tag: True),
+    "tagged": (rule("tagged", then_emits=["facts", "notes"]), lambda tag: tag > 0),
+    "first": (rule("a-first", then_emits=["notes"]), lambda tag: tag < 2),
+}
+
+
+class LaterAndLater:
+    """A clock that no two hands read alike, later than every episode."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def now(self) -> datetime:
+        self.calls += 1
+        return START + timedelta(days=1, seconds=self.calls)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+@dataclass
+class World:
+    """A memory, its log and what each rule has met: the story that both sides are told."""
+
+    store: SQLiteFactStore
+    episodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+    read: dict[str, int] = field(default_factory=dict)
+    met: dict[str, dict[str, tuple[int, dict[str, Any] | None]]] = field(default_factory=dict)
+    hands: dict[str, Told] = field(default_factory=dict)
+    fired: int = 0
+    moments: int = 0
+
+    def put(self, episode: dict[str, Any]) -> None:
+        if self.episodes.get(episode["id"]) != episode:
+            self.episodes[episode["id"]] = episode
+            self.log.append(episode["id"])
+
+    async def fire(self, name: str, limit: int) -> None:
+        fired, matches = RULES[name]
+        after = self.read.get(name, 0)
+        upto = min(after + limit, len(self.log))
+        if upto == after:
+            return
+        newest = {eid: seq for seq, eid in enumerate(self.log, start=1)}
+        current = {eid: seq for eid, seq in newest.items() if after < seq <= upto}
+        versions = [self._version(eid, seq, matches) for eid, seq in current.items()]
+        self.fired += 1
+        at = START + timedelta(seconds=self.fired)
+        position = Position(upto, self.log[upto - 1])
+        await self.store.commit(
+            Firing(fired.id, "h", "every", at, Position(), position), meet(versions, fired)
+        )
+        self.read[name] = upto
+        self._remember(fired, versions)
+
+    def _version(self, eid: str, seq: int, matches: Any) -> EpisodeVersion:
+        told_ = self.episodes[eid]
+        return EpisodeVersion(
+            seq, eid, told_["user"], "s", told_["agent"], told_["at"], "text", "node",
+            told_["metadata"], matches(told_["tag"]),
+        )  # fmt: skip
+
+    def _remember(self, fired: ConsolidationRule, versions: Sequence[EpisodeVersion]) -> None:
+        mine = self.met.setdefault(fired.id, {})
+        for one in versions:
+            episode = self.episodes[one.id]
+            readable = told(episode, "facts", ()) is not None
+            if one.matched:
+                mine[one.id] = (one.seq, episode if readable else None)
+            elif mine.get(one.id, (0, None))[1] is not None:
+                mine[one.id] = (one.seq, None)
+
+    def acts(self) -> list[Told]:
+        found = []
+        for channel in ("facts", "notes"):
+            said: dict[str, list[tuple[int, str, dict[str, Any] | None]]] = {}
+            for fired, _ in RULES.values():
+                if channel in fired.then_emits:
+                    for eid, (seq, episode) in self.met.get(fired.id, {}).items():
+                        said.setdefault(eid, []).append((seq, fired.id, episode))
+            for versions in said.values():
+                newest = max(seq for seq, _, _ in versions)
+                now = [(rule_id, e) for seq, rule_id, e in versions if seq == newest and e]
+                if now:
+                    act = told(now[0][1], channel, tuple(sorted(r for r, _ in now)))
+                    assert act is not None
+                    found.append(act)
+        return [*found, *self.hands.values()]
+
+
+async def check_equals_oracle(world: World) -> None:
+    acts = world.acts()
+    expected = stands(acts, MULTI)
+    facts = await world.store.query(FactPattern())
+    found = {fact.id: fact for fact in facts}
+    assert set(found) == set(expected)
+    for id_, act in expected.items():
+        check_fact(found[id_], act, replaced(act, acts, MULTI, DEPTH))
+    rows, _, broken = await world.store.verify()
+    assert broken is None, (rows, broken)
+
+
+def check_fact(fact: Fact, act: Told, older: list[str]) -> None:
+    assert (fact.user, fact.agent) == (act.user, act.agent)
+    assert fact.confidence == act.confidence
+    assert fact.payload.get("object") == act.object
+    if act.stamp[1] < 2:
+        own = [entry["rule_id"] for entry in fact.lineage if "rule_id" in entry]
+        assert own == list(act.rules)
+        assert [entry["replaces"] for entry in fact.lineage[len(own) :]] == older
+
+
+IDS = ["e1", "e2", "e3", "e4", "@e5"]
+
+
+@st.composite
+def episodes(draw: st.DrawFn) -> dict[str, Any]:
+    metadata: dict[str, Any] = {}
+    if draw(st.integers(0, 9)):
+        metadata["subject"] = draw(st.sampled_from(["s", "s", "t/u", "", None]))
+        metadata["predicate"] = draw(st.sampled_from(["is", "is", "likes"]))
+    if draw(st.integers(0, 4)):
+        metadata["object"] = draw(st.sampled_from(["a", "a", "b", 1, {"x": 1}]))
+    intent = draw(st.sampled_from([None, None, "add", "update", "delete", "delete", "noop", "?"]))
+    if intent:
+        metadata["intent"] = intent
+        metadata["replaces"] = draw(
+            st.none() | st.sampled_from(IDS) | st.lists(st.sampled_from(IDS), max_size=2)
+        )
+    if draw(st.booleans()):
+        metadata["confidence"] = 0.5
+    id_ = draw(st.sampled_from(IDS))
+    return {
+        "id": id_,
+        "user": "bob" if id_ == "e4" else "alice",
+        "agent": "rag",
+        "at": microseconds(START) + draw(st.integers(0, 4)),
+        "tag": draw(st.integers(0, 2)),
+        "metadata": metadata,
+    }
+
+
+STEPS = st.lists(
+    st.tuples(st.just("put"), episodes())
+    | st.tuples(st.just("fire"), st.sampled_from(list(RULES)), st.integers(1, 4))
+    | st.tuples(st.just("pin"), st.sampled_from(["e1", "e2", "p1"]), st.sampled_from("ab"))
+    | st.tuples(st.just("unpin"), st.sampled_from([*IDS, "p1", "@notes/e1"])),
+    min_size=1,
+    max_size=25,
+)
+
+
+async def tell(world: World, step: tuple[Any, ...]) -> None:
+    match step:
+        case ("put", episode):
+            world.put(episode)
+        case ("fire", name, limit):
+            await world.fire(name, limit)
+        case ("pin", id_, what):
+            await pin(world, id_, what)
+        case ("unpin", id_):
+            await unpin(world, id_)
+
+
+async def pin(world: World, id_: str, what: str) -> None:
+    payload = {"subject": "s", "predicate": "is", "object": what}
+    lineage = [{"kind": "hand", "source_id": "me"}]
+    act = Told(
+        id_, "alice", "rag", "facts", hand_stamp(world), True, "s", "is", what, (), ""
+    )
+    before = stands(world.acts(), MULTI).get(id_)
+    await world.store.pin(
+        Fact(
+            id=id_, user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
+            pinned_at=START,
+        )
+    )  # fmt: skip
+    if before is None or before.stamp[1] < 2 or before.object != what:
+        world.hands[id_] = act
+
+
+async def unpin(world: World, id_: str) -> None:
+    target = stands(world.acts(), MULTI).get(id_)
+    await world.store.unpin(id_)
+    if target is not None:
+        stamp = hand_stamp(world)
+        world.hands[f"hand {stamp}"] = Told(
+            f"hand {stamp}", target.user, target.agent, target.channel, stamp, False,
+            target.subject, target.predicate, target.object, (id_,), "object", about=target,
+        )  # fmt: skip
+
+
+def hand_stamp(world: World) -> tuple[int, int, str]:
+    world.moments += 1
+    return (10**18, 2, f"{world.moments:09d}")
+
+
+async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
+    store = SQLiteFactStore(
+        Path(folder) / "facts.db", lineage_depth=DEPTH, clock=LaterAndLater(), synchronous="normal"
+    )
+    async with store:
+        await store.bootstrap()
+        await store.set_channels(CHANNELS, at=START)
+        world = World(store)
+        for step in steps:
+            await tell(world, step)
+            if step[0] != "put":
+                await check_equals_oracle(world)
+        for name in RULES:
+            await world.fire(name, 1_000)
+        await check_equals_oracle(world)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(STEPS)
+def test_what_stands_equals_the_oracle_after_every_step(steps: list[tuple[Any, ...]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(play(steps, folder))

@@ -1,0 +1,120 @@
+"""The law by brute force, from its words alone: shares no code with the daemon.
+
+What stands is a function of the set of acts: a retraction reaches what is older than itself,
+and per key (per object, when multi-valued) the assertion with the highest stamp stands, unless
+a retraction reaches it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+ANY = object()
+
+
+@dataclass(frozen=True)
+class Told:
+    """One act that counts: an episode's newest version in one channel, or a hand.
+
+    ``clears`` is ``all`` or ``object`` where its own key is retracted; a hand's key is that of
+    what it was ``about``.
+    """
+
+    fact_id: str
+    user: str
+    agent: str
+    channel: str
+    stamp: tuple[int, int, str]
+    asserts: bool
+    subject: Any
+    predicate: Any
+    object: Any
+    names: tuple[str, ...]
+    clears: str
+    confidence: float = 1.0
+    rules: tuple[str, ...] = ()
+    about: Told | None = None
+
+    @property
+    def owner(self) -> tuple[str, str, str]:
+        return self.user, self.agent, self.channel
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        if self.about is not None:
+            return self.about.key
+        keyed = all(isinstance(p, str) and p for p in (self.subject, self.predicate))
+        return (*self.owner, *((self.subject, self.predicate) if keyed else (self.fact_id,)))
+
+    @property
+    def belief(self) -> str:
+        return json.dumps(self.object, sort_keys=True)
+
+
+def fact_id(channel: str, episode_id: str) -> str:
+    plain = channel == "facts" and not episode_id.startswith("@")
+    return episode_id if plain else f"@{channel}/{episode_id}"
+
+
+def told(episode: dict[str, Any], channel: str, rules: tuple[str, ...]) -> Told | None:
+    """Read an episode as an act; None when it is malformed."""
+    meta = episode["metadata"]
+    intent, replaces = meta.get("intent"), meta.get("replaces")
+    if intent not in (None, "add", "update", "delete", "noop"):
+        return None
+    names: list[str] = []
+    if intent in ("update", "delete"):
+        names = [replaces] if isinstance(replaces, str) else (replaces or [])
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            return None
+    subject, predicate = meta.get("subject"), meta.get("predicate")
+    keyed = all(isinstance(p, str) and p for p in (subject, predicate))
+    if intent == "delete" and not names and not keyed:
+        return None
+    clears = "all" if meta.get("object") is None else "object"
+    return Told(
+        fact_id(channel, episode["id"]), episode["user"], episode["agent"], channel,
+        (episode["at"], 1 if names else 0, episode["id"]), intent in (None, "add", "update"),
+        subject, predicate, meta.get("object"), tuple(fact_id(channel, n) for n in names),
+        clears if intent == "delete" and not names else "", meta.get("confidence", 1.0), rules,
+    )  # fmt: skip
+
+
+def stands(acts: list[Told], multi: set[tuple[str, str]]) -> dict[str, Told]:
+    """Return the acts that stand, by fact id."""
+    retractions = []
+    for act in acts:
+        holders = [b for b in acts if (b.fact_id, b.owner) == (act.fact_id, act.owner)]
+        names = {*act.names, *({act.fact_id} if len(holders) > 1 else ())}
+        for other in acts:
+            if other.fact_id in names and other.asserts and other.owner == act.owner:
+                retractions.append((act.stamp, other.key, other.belief))
+        if act.clears:
+            retractions.append((act.stamp, act.key, ANY if act.clears == "all" else act.belief))
+    found = {}
+    for act in acts:
+        rivals = [b for b in acts if b.asserts and slot(b, multi) == slot(act, multi)]
+        if act.asserts and act.stamp == max(b.stamp for b in rivals):
+            reached = any(
+                by > act.stamp and key == act.key and what in (ANY, act.belief)
+                for by, key, what in retractions
+            )
+            if not reached:
+                found[act.fact_id] = act
+    return found
+
+
+def slot(act: Told, multi: set[tuple[str, str]]) -> tuple[Any, ...]:
+    several = (act.channel, act.predicate) in multi and len(act.key) == 5
+    return (act.key, act.belief if several else None)
+
+
+def replaced(act: Told, acts: list[Told], multi: set[tuple[str, str]], depth: int) -> list[str]:
+    """Return the fact ids that an act took the place of, newest first."""
+    older = [
+        b for b in acts
+        if b.asserts and slot(b, multi) == slot(act, multi) and b.stamp < act.stamp
+    ]  # fmt: skip
+    return [b.fact_id for b in sorted(older, key=lambda b: b.stamp, reverse=True)][:depth]
