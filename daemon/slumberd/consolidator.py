@@ -16,6 +16,9 @@ from slumberd.ports import Clock, DeltaLog, EpisodeLog, Ledger
 LARGE_BACKLOG = 50_000
 """From here on batches may be twice as large: commits are what a backlog waits for."""
 
+REHEARSED = 100_000
+"""Log rows that a rehearsal settles at most; it holds them in memory and the write lock."""
+
 _REPEATED = 1_000
 """Log lines that may be repeated at a time after a crash."""
 
@@ -91,6 +94,14 @@ class Consolidator:
             outcomes.append(await self._settle(rule, trigger, at, window))
             after = window.upto
         return _report(rule, outcomes)
+
+    async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
+        """Say what a firing would do now, at most `REHEARSED` log rows of it; write nothing."""
+        mark = await self._ledger.watermark(rule.id) or START
+        window = await self._episodes.select(rule, after=mark, limit=REHEARSED)
+        firing = Firing(rule.id, rule.content_hash, "manual", at, window.after, window.upto)
+        met = await asyncio.to_thread(meet, window.versions, rule)
+        return _report(rule, [await self._ledger.rehearse(firing, met)])
 
     async def resume(self, rule_id: str) -> Position:
         """Return where a rule goes on; steps back when memory.db lost what it had read.

@@ -6,18 +6,18 @@ no plain word that two YAML readers would take for different things.
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import yaml
+from yaml.error import Mark
 
 from slumberd.errors import ConfigurationError, Mistake
+from slumberd.scalars import Scalar, plain, trap
 
 MOST_BYTES = 256 * 1024
 MOST_DEPTH = 20
@@ -25,6 +25,9 @@ MOST_EVENTS = 10_000
 
 Trail = tuple[str | int, ...]
 """The keys and indexes that lead to a value, from the root."""
+
+Value: TypeAlias = "Scalar | list[Value] | dict[str, Value]"
+"""What YAML can say."""
 
 
 class Place(NamedTuple):
@@ -40,7 +43,7 @@ class Document:
 
     Attributes:
         file: As the operator named it.
-        value: Of null, booleans, numbers, text, lists and dicts; None when `readable` is False.
+        value: What it says; None when `readable` is False.
         readable: Whether the file could be read to its end.
         values: Where each value begins.
         keys: Where each key begins.
@@ -48,7 +51,7 @@ class Document:
     """
 
     file: str
-    value: Any
+    value: Value
     readable: bool
     values: Mapping[Trail, Place]
     keys: Mapping[Trail, Place]
@@ -129,13 +132,13 @@ class _Reader:
         self._mistakes: list[Mistake] = []
         self._events: Iterator[yaml.Event] = iter(())
 
-    def document(self, value: Any, *, also: Iterable[Mistake] = ()) -> Document:
+    def document(self, value: Value, *, also: Iterable[Mistake] = ()) -> Document:
         """Return what was read; `also` holds what ended the reading early."""
         ended = list(also)
         mistakes = (*self._mistakes, *ended)
         return Document(self._file, value, not ended, self._values, self._keys, mistakes)
 
-    def value_of(self, text: str) -> Any:
+    def value_of(self, text: str) -> Value:
         """Return the value that a text holds, None when it holds none.
 
         Raises:
@@ -156,9 +159,9 @@ class _Reader:
                 raise self._end(_place(event), "the file holds too many values; split it")
             yield event
 
-    def _root(self) -> Any:
+    def _root(self) -> Value:
         """Read what lies between the start and the end of the stream: one document, or none."""
-        values: list[Any] = []
+        values: list[Value] = []
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent) and values:
                 raise self._end(_place(event), "a second document begins; one a file is read")
@@ -166,7 +169,7 @@ class _Reader:
                 values.append(self._value(event, ()))
         return values[0] if values else None
 
-    def _value(self, event: yaml.Event, trail: Trail) -> Any:
+    def _value(self, event: yaml.Event, trail: Trail) -> Value:
         if len(trail) > MOST_DEPTH:
             raise self._end(_place(event), f"is nested deeper than {MOST_DEPTH} levels")
         self._values.setdefault(trail, _place(event))
@@ -180,6 +183,7 @@ class _Reader:
                 return self._mapping(trail)
             case _:
                 self._add(event, trail, "aliases are not read; write the value out, or quote it")
+                return None
 
     def _items(self) -> Iterator[yaml.Event]:
         """Yield the first events of what a list or mapping holds, up to its end."""
@@ -188,8 +192,8 @@ class _Reader:
                 return
             yield event
 
-    def _mapping(self, trail: Trail) -> dict[str, Any]:
-        mapping: dict[str, Any] = {}
+    def _mapping(self, trail: Trail) -> dict[str, Value]:
+        mapping: dict[str, Value] = {}
         for event in self._items():
             key = self._key(event, trail)
             self._keys.setdefault((*trail, key), _place(event))
@@ -204,7 +208,9 @@ class _Reader:
         trail = (*parent, key)
         self._refuse_extras(event, trail)
         if first := self._keys.get(trail):
-            self._add(event, trail, f"key {key!r} is given twice; it first stands in line {first.line}")
+            self._add(
+                event, trail, f"key {key!r} is given twice; it first stands in line {first.line}"
+            )
         elif event.implicit[0] and key == "<<":
             self._add(event, trail, "merge keys are not read; write the keys out")
         elif not isinstance(self._scalar(event, trail), str):
@@ -212,20 +218,21 @@ class _Reader:
         return key
 
     def _refuse_extras(self, event: yaml.Event, trail: Trail) -> None:
-        if getattr(event, "tag", None) is not None:
+        if not isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent):
+            return
+        if event.tag is not None:
             self._add(event, trail, f"tags are not read; leave out {event.tag!r}")
-        elif not isinstance(event, yaml.AliasEvent) and event.anchor is not None:
+        if event.anchor is not None:
             self._add(event, trail, f"anchors are not read; leave out '&{event.anchor}'")
 
-    def _scalar(self, event: yaml.ScalarEvent, trail: Trail) -> Any:
+    def _scalar(self, event: yaml.ScalarEvent, trail: Trail) -> Scalar:
         text: str = event.value
         if not event.implicit[0]:
             return text
-        for pattern, problem in _TRAPS:
-            if pattern.fullmatch(text):
-                self._add(event, trail, f"{text!r} {problem}")
-                return text
-        return _plain(text)
+        if problem := trap(text):
+            self._add(event, trail, f"{text!r} {problem}")
+            return text
+        return plain(text)
 
     def _add(self, event: yaml.Event, trail: Trail, problem: str) -> None:
         self._mistakes.append(Mistake(self._file, *_place(event), dotted(trail), problem))
@@ -235,7 +242,11 @@ class _Reader:
 
 
 def _place(event: yaml.Event) -> Place:
-    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+    return _at(event.start_mark)
+
+
+def _at(mark: Mark | None) -> Place:
+    return Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
 
 
 def _place_in(text: str, position: int) -> Place:
@@ -243,47 +254,15 @@ def _place_in(text: str, position: int) -> Place:
     return Place(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
 
 
-_WORDS = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*)")
-_DECIMAL = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?")
-
-# What YAML 1.1 and 1.2 read differently, or what nobody means.
-_TRAPS = [
-    (re.compile(pattern), problem)
-    for pattern, problem in (
-        (r"(?i:y|n|yes|no|on|off)", "is a boolean to some YAML readers; write true or false, or quote it"),
-        (r"[-+]?0[0-9_]+", "is octal to some YAML readers; leave out the leading 0, or quote it"),
-        (r"[-+]?0[xob][0-9a-fA-F_]+", "is no decimal number; write it in decimal, or quote it"),
-        (r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?", "is a number to the base 60 to some YAML readers; quote it"),
-        (r"[-+]?[0-9][0-9_]*_[0-9_.]*", "holds '_'; leave it out of a number, or quote it"),
-        (r"[-+]?\.(?i:inf)|\.(?i:nan)", "is no finite number; write one, or quote it"),
-        (r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt\s].*)?", "is a date to some YAML readers; quote it"),
-        (r"[-+]?[0-9]{19,}", "has more digits than can be counted with; write fewer, or quote it"),
-    )
-]
-
-
-def _plain(text: str) -> Any:
-    """Return what a plain word stands for: null, a boolean, a number, or else itself."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if _WHOLE.fullmatch(text):
-        return int(text)
-    if _DECIMAL.fullmatch(text) and math.isfinite(number := float(text)):
-        return number
-    return text
-
-
 # What YAML's parser says, and what to do about it. The first that fits is taken.
 _EXPLANATIONS: list[tuple[str, str]] = [
     ("scanning an alias", "a value that begins with '*' must be quoted, as \"*/5 * * * *\""),
     (r"character '\t'", "a tab stands where YAML wants spaces"),
     ("cannot start any token", "a value that begins with this character must be quoted"),
-    ("mapping values are not allowed", "no ':' can stand here: quote the value, or mend the indentation"),
+    (
+        "mapping values are not allowed",
+        "no ':' can stand here: quote the value, or mend the indentation",
+    ),
     ("quoted scalar", "the quoted text that begins here is not well formed, or never ends"),
     ("flow sequence", "the '[' has no matching ']'; ',' goes between entries"),
     ("flow mapping", "the '{' has no matching '}'; ',' goes between entries"),
@@ -294,7 +273,9 @@ _EXPLANATIONS: list[tuple[str, str]] = [
 
 def _explained(error: yaml.MarkedYAMLError) -> tuple[Place, str]:
     said = f"{error.context or ''} {error.problem or ''}"
-    words = next((words for sign, words in _EXPLANATIONS if sign in said), f"not YAML: {error.problem}")
+    words = next(
+        (words for sign, words in _EXPLANATIONS if sign in said), f"not YAML: {error.problem}"
+    )
     opened = "quoted scalar" in said or "flow" in said
     mark = (error.context_mark if opened else None) or error.problem_mark or error.context_mark
-    return (Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)), words
+    return _at(mark), words

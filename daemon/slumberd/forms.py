@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 import zoneinfo
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from reprlib import Repr
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -50,7 +50,7 @@ def mistakes_of(document: Document, form: type[BaseModel]) -> list[Mistake]:
     return [*document.mistakes, *(m for m in found if (m.line, m.column) not in known)]
 
 
-def problems(form: type[BaseModel], value: Any, *, strict: bool) -> list[Problem]:
+def problems(form: type[BaseModel], value: object, *, strict: bool) -> list[Problem]:
     """Return what a form refuses of a value; a strict one takes no text for a number."""
     try:
         form.model_validate(value, strict=strict)
@@ -66,7 +66,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(words)}"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Return a value as a message shows it: short, and with the words of YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -113,11 +113,12 @@ def _words(details: ErrorDetails) -> str:
     return text.format(**details.get("ctx", {}), value=shown(details["input"]))
 
 
-def _keys_at(form: Any, trail: Trail) -> Iterator[str]:
+def _keys_at(form: type[BaseModel], trail: Trail) -> list[str]:
+    kind: object = form
     for step in trail:
-        is_model = isinstance(form, type) and issubclass(form, BaseModel)
-        form = form.model_fields[str(step)].annotation if is_model else get_args(form)[-1]
-    return iter(form.model_fields)
+        fields = getattr(kind, "model_fields", None)
+        kind = fields[step].annotation if fields else get_args(kind)[-1]
+    return list(getattr(kind, "model_fields", ()))
 
 
 def _checked_name(value: str) -> str:

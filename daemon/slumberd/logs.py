@@ -1,8 +1,4 @@
-"""Log lines: JSON for machines, readable on a terminal; from structlog, logging and the ledger.
-
-A line is never longer than `MOST_BYTES`, for journald splits long ones into pieces that are no
-JSON, and always one line, whatever its values hold.
-"""
+"""Where log lines go: those of structlog, of logging, and of the ledger, to one stream."""
 
 from __future__ import annotations
 
@@ -11,37 +7,34 @@ import logging
 import os
 import select
 import threading
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-import orjson
 import structlog
 
 from slumberd.core.record import Outcome, Record
 from slumberd.errors import ConfigurationError, Mistake
-
-MOST_BYTES = 8192
+from slumberd.lines import Event, console_line, json_line, timestamp
 
 Format = Literal["auto", "json", "console"]
 Level = Literal["debug", "info", "warning", "error"]
 Now = Callable[[], datetime]
-Event = Mapping[str, Any]
 Render = Callable[[Event], bytes]
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 
 
 def configure(
-    format: Format, level: Level, target: BinaryIO | Path, *, terminal: bool, now: Now
+    style: Format, level: Level, target: BinaryIO | Path, *, terminal: bool, now: Now
 ) -> DeltaLines:
     """Send what structlog and logging are told to one place; return the ledger's way there.
 
     Args:
-        format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
+        style: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
         level: The least that is written. Other people's modules start at warning.
         target: An open stream, or a file to append to.
         terminal: Whether a person watches `target`.
@@ -51,11 +44,74 @@ def configure(
         ConfigurationError: The file cannot be opened.
     """
     sink = Sink(open_file(target) if isinstance(target, Path) else target)
-    console = format == "console" or (format == "auto" and terminal)
-    render = _console(colors=terminal) if console else json_line
-    _configure_structlog(render, level, sink, now)
+    console = style == "console" or (style == "auto" and terminal)
+    render: Render = partial(console_line, colors=terminal) if console else json_line
+    _configure_structlog(sink, level=level, now=now, render=render)
     _configure_logging(level)
-    return DeltaLines(sink, level=level, now=now, render=_short if console else json_line)
+    return DeltaLines(sink, level=level, now=now, render=render)
+
+
+def _configure_structlog(sink: Sink, *, level: Level, now: Now, render: Render) -> None:
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.format_exc_info,
+            partial(_rendered, now=now, render=render),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=lambda *_: _EventLogger(sink),
+        # A logger that was used before a reload must not go on with what was configured then.
+        cache_logger_on_first_use=False,
+    )
+
+
+def _rendered(
+    _logger: object, method: str, event: MutableMapping[str, Any], *, now: Now, render: Render
+) -> bytes:
+    level = {"critical": "error", "exception": "error"}.get(method, method)
+    said = event.pop("event", "")
+    return render({"ts": timestamp(now()), "level": level, "event": said, **event})
+
+
+class _EventLogger:
+    """What structlog hands its lines to."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def msg(self, line: bytes) -> None:
+        # A full disk or a reader that went away must not stop what the line is about.
+        with suppress(OSError):
+            self._sink.write(line)
+
+    debug = info = warning = error = critical = exception = msg
+
+
+def _configure_logging(level: Level) -> None:
+    # Not below warning: aiosqlite's debug lines hold the parameters of statements, so content.
+    logging.basicConfig(
+        handlers=[_Bridge()], level=max(_LEVELS[level], logging.WARNING), force=True
+    )
+    logging.captureWarnings(capture=True)
+
+
+class _Bridge(logging.Handler):
+    """Turns what other people's modules log into events."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log a record as ``library.logged``."""
+        log = structlog.get_logger()
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError, KeyError):
+            message = record.msg
+        log.log(
+            record.levelno,
+            "library.logged",
+            logger=record.name,
+            message=message,
+            exc_info=record.exc_info,
+        )
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -127,13 +183,13 @@ class DeltaLines:
 
     def applied(self, records: Sequence[Record]) -> None:
         """Write the ``delta.applied`` lines of a batch at once; firings have their own line."""
-        ts = _timestamp(self._now())
+        ts = timestamp(self._now())
         events = (_delta_event(record, ts) for record in records if record.kind != "firing")
         self._write(events)
 
     def completed(self, outcome: Outcome) -> None:
         """Write the ``firing.completed`` line of one batch."""
-        self._write([_firing_event(outcome, _timestamp(self._now()))])
+        self._write([_firing_event(outcome, timestamp(self._now()))])
 
     def _write(self, events: Iterable[Event]) -> None:
         lines = [self._render(e) for e in events if _LEVELS[e["level"]] >= self._least]
@@ -168,85 +224,8 @@ def _firing_event(outcome: Outcome, ts: str) -> Event:
         "rule_id": firing.rule_id,
         "rule_hash": firing.rule_hash,
         "trigger": firing.trigger,
-        "at": _timestamp(firing.at),
+        "at": timestamp(firing.at),
         "window": {"after": firing.after.seq, "upto": firing.upto.seq},
         "channels": {name: counts._asdict() for name, counts in outcome.channels.items()},
         "seconds": round(outcome.seconds, 6),
     }
-
-
-def _timestamp(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def json_line(event: Event) -> bytes:
-    """Return an event as one line of JSON, values cut where it would grow too long.
-
-    A line that was cut says ``"truncated": true``.
-    """
-    line = _dumped(event)
-    if len(line) <= MOST_BYTES:
-        return line
-    for most in (1024, 128, 32):
-        line = _dumped({key: _cut(value, most) for key, value in event.items()} | _TRUNCATED)
-        if len(line) <= MOST_BYTES:
-            return line
-    kept = {key: _cut(event.get(key), 32) for key in ("ts", "level", "event")}
-    return _dumped(kept | _TRUNCATED)
-
-
-_TRUNCATED = {"truncated": True}
-
-
-def _dumped(event: Event) -> bytes:
-    try:
-        return orjson.dumps(event, default=str, option=_OPTIONS)
-    except TypeError:  # lone surrogates, whole numbers of over 64 bits, nesting without end
-        return orjson.dumps({_text(key): _text(value) for key, value in event.items()}, option=_OPTIONS)
-
-
-def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _cut(value: Any, most: int) -> Any:
-    """Return a value when it is short, else the beginning of its text."""
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    text = value if isinstance(value, str) else _dumped(value).decode().rstrip()
-    return value if len(text) <= most else text[:most] + "\N{HORIZONTAL ELLIPSIS}"
-
-
-def _short(event: Event) -> bytes:
-    """Return a delta or a firing as one short line for a person."""
-    parts = _short_delta(event) if event["event"] == "delta.applied" else _short_firing(event)
-    return (event["ts"] + " " + _one_line("  ".join(filter(None, parts)))[:_MOST_SHOWN] + "\n").encode()
-
-
-def _short_delta(event: Event) -> list[str]:
-    replaces = ", ".join(event["replaces"][:_MOST_NAMED])
-    more = len(event["replaces"]) - _MOST_NAMED
-    return [
-        f"{event['kind']:<10}",
-        event["fact_id"] or ", ".join(event["source_episode_ids"][:_MOST_NAMED]),
-        f"replaces {replaces}" + (f" and {more} more" if more > 0 else "") if replaces else "",
-        f"({event['reason']})" if event["reason"] else "",
-        f"by {event['firing_id']}",
-    ]
-
-
-def _short_firing(event: Event) -> list[str]:
-    channels = (
-        f"{name}: " + (", ".join(f"{n} {what}" for what, n in counts.items() if n) or "nothing read")
-        for name, counts in event["channels"].items()
-    )
-    return ["fired     ", event["firing_id"], *channels, f"in {event['seconds']:.3f} s"]
-
-
-_MOST_NAMED = 3
-_MOST_SHOWN = 1000
-_CONTROLS = {
-    code: repr(chr(code))[1:-1]
-    for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-}

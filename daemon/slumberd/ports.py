@@ -172,6 +172,10 @@ class Ledger(Protocol):
         """
         ...
 
+    async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+        """Settle as `commit` does, say what came of it, and write nothing."""
+        ...
+
     async def unlogged(self, *, limit: int) -> list[Record]:
         """Return ledger rows whose log lines may not have been written, oldest first."""
         ...

@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 import orjson
 from pydantic import AfterValidator, Field, model_validator
 
 from slumberd.core.cadence import MOST_EVERY, Cron, cadence_of
 from slumberd.core.rule import ConsolidationRule
-from slumberd.documents import Document, Trail, dotted, read_document
+from slumberd.documents import Document, Trail, Value, dotted, read_document
 from slumberd.errors import ConfigurationError, FilterError, Mistake
 from slumberd.forms import Form, Name, TimeZone, mistakes_of
 
@@ -176,7 +176,7 @@ def _entries(sheet: _Sheet) -> Iterator[_Entry]:
             yield _Entry(form.rule(), sheet.document, trail)
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: Value) -> list[Value]:
     rules = value.get("rules") if isinstance(value, dict) else None
     return rules if isinstance(rules, list) else []
 
@@ -200,9 +200,7 @@ def _refused_filters(entries: Iterable[_Entry], check: CheckFilter) -> Iterator[
             yield entry.mistake("when_filter", problem=problem)
 
 
-def _refused_crons(
-    entries: Iterable[_Entry], check: CheckCron, timezone: str
-) -> Iterator[Mistake]:
+def _refused_crons(entries: Iterable[_Entry], check: CheckCron, timezone: str) -> Iterator[Mistake]:
     for entry in entries:
         cadence = entry.rule.due
         if not isinstance(cadence, Cron):

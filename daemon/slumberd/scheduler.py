@@ -258,6 +258,7 @@ class Scheduler:
             StoreError: A store cannot say what is due.
         """
         while not stop.is_set():
+            self.turned_at = self._clock.monotonic()
             rules = self._rules
             dues = await self._look(rules)
             if not dues:
@@ -272,9 +273,8 @@ class Scheduler:
         if not owed:
             return []
         try:
-            dues = await self._lookout.find(
-                [rules[rule_id] for rule_id in owed], self._timezone, self._clock.now()
-            )
+            seen = [rule for rule_id, rule in rules.items() if rule_id in owed]
+            dues = await self._lookout.find(seen, self._timezone, self._clock.now())
         except StoreError:
             self._owed |= owed
             raise

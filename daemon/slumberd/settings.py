@@ -23,8 +23,11 @@ SYSTEM_FILE = Path("/etc/slumberd/slumberd.yaml")
 PREFIX = "SLUMBERD_"
 CONFIG_VARIABLE = "SLUMBERD_CONFIG"
 
+Tree = Mapping[str, Any]
+"""Settings by name, nested as in the file."""
 
-def _path(value: Any) -> Path:
+
+def _path(value: object) -> Path:
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
         raise ValueError(f"a path is needed, not {shown(value)}")
     if str(value).startswith("~"):
@@ -120,14 +123,14 @@ class Settings(Form):
 class _Layer:
     """What one source sets, and what is wrong with it."""
 
-    values: Mapping[str, Any]
+    values: Tree
     mistakes: Sequence[Mistake] = ()
 
 
 def load_settings(
     config: Path | None,
     *,
-    overrides: Mapping[str, Any],
+    overrides: Tree,
     environ: Mapping[str, str],
     system_file: Path = SYSTEM_FILE,
 ) -> Settings:
@@ -151,7 +154,7 @@ def load_settings(
     layers = [_of_document(document, source), _of_environment(environ), _of_command_line(overrides)]
     if mistakes := [mistake for layer in layers for mistake in layer.mistakes]:
         raise ConfigurationError(mistakes)
-    values = reduce(_over, (layer.values for layer in layers), {})
+    values = reduce(_over, [layer.values for layer in layers])
     settings = Settings.model_validate(_with_places(values, document, environ))
     _refuse_one_file_for_two(settings, document)
     return settings
@@ -184,14 +187,14 @@ def _is_there(path: Path) -> bool:
 
 
 def _of_document(document: Document, source: str) -> _Layer:
-    if document.readable and document.value is None:
-        return _Layer({})
-    complete = replace(document, value=_over(_NEEDED, document.value))
+    values = {} if document.readable and document.value is None else document.value
+    whole = {**_NEEDED, **values} if isinstance(values, dict) else values
     mistakes = [
         replace(mistake, path=mistake.path or ("" if mistake.line else source))
-        for mistake in mistakes_of(complete, Settings)
+        for mistake in mistakes_of(replace(document, value=whole), Settings)
     ]
-    return _Layer(_anchored(document.value, Path(document.file).parent), mistakes)
+    tree = values if isinstance(values, dict) else {}
+    return _Layer(_anchored(tree, Path(document.file).parent), mistakes)
 
 
 def _of_environment(environ: Mapping[str, str]) -> _Layer:
@@ -206,7 +209,8 @@ def _of_environment(environ: Mapping[str, str]) -> _Layer:
         for name in given
         if name not in known
     ]
-    values = _nested({known[name]: value for name, value in given.items() if name in known})
+    branches = [_branch(known[name], value) for name, value in given.items() if name in known]
+    values: Tree = reduce(_over, branches, _NOTHING)
     names = {trail: name for name, trail in known.items()}
     return _Layer(
         _anchored(values, Path.cwd()),
@@ -214,14 +218,12 @@ def _of_environment(environ: Mapping[str, str]) -> _Layer:
     )
 
 
-def _of_command_line(overrides: Mapping[str, Any]) -> _Layer:
+def _of_command_line(overrides: Tree) -> _Layer:
     values = _without_none(overrides)
     return _Layer(_anchored(values, Path.cwd()), _refused("command line", values, dotted))
 
 
-def _refused(
-    source: str, values: Mapping[str, Any], name_of: Callable[[Trail], str]
-) -> list[Mistake]:
+def _refused(source: str, values: Tree, name_of: Callable[[Trail], str]) -> list[Mistake]:
     return [
         Mistake(source, 0, 0, name_of(problem.trail), problem.text)
         for problem in problems(Settings, _over(_NEEDED, values), strict=False)
@@ -238,27 +240,27 @@ def variables(form: type[Form] = Settings, trail: Trail = ()) -> Iterator[tuple[
             yield PREFIX + "__".join(map(str, here)).upper(), here
 
 
+_NOTHING: Tree = {}
+
 # A source may leave out what only the whole must have.
 _NEEDED = {"state_dir": "/", "rules_dir": "/"}
 
 
-def _over(lower: Any, upper: Any) -> Any:
+def _over(lower: Tree, upper: Tree) -> Tree:
     """Return what two layers say together; where both say something, the upper one counts."""
-    if not isinstance(lower, Mapping) or not isinstance(upper, Mapping):
-        return upper
-    return {**lower, **{key: _over(lower.get(key), value) for key, value in upper.items()}}
+    both = {
+        key: _over(lower[key], value)
+        for key, value in upper.items()
+        if isinstance(value, Mapping) and isinstance(lower.get(key), Mapping)
+    }
+    return {**lower, **upper, **both}
 
 
-def _nested(leaves: Mapping[Trail, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for trail, value in leaves.items():
-        for step in reversed(trail):
-            value = {step: value}
-        tree = _over(tree, value)
-    return tree
+def _branch(trail: Trail, value: object) -> Tree:
+    return {str(trail[0]): _branch(trail[1:], value) if trail[1:] else value}
 
 
-def _without_none(tree: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(tree: Tree) -> Tree:
     return {
         key: _without_none(value) if isinstance(value, Mapping) else value
         for key, value in tree.items()
@@ -266,10 +268,8 @@ def _without_none(tree: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _anchored(values: Any, directory: Path) -> Any:
+def _anchored(values: Tree, directory: Path) -> Tree:
     """Return the values with their two directories absolute; wrong ones as they are."""
-    if not isinstance(values, Mapping):
-        return values
     places = {
         key: directory.absolute() / values[key]
         for key in _NEEDED
@@ -278,9 +278,7 @@ def _anchored(values: Any, directory: Path) -> Any:
     return {**values, **places}
 
 
-def _with_places(
-    values: Mapping[str, Any], document: Document, environ: Mapping[str, str]
-) -> dict[str, Any]:
+def _with_places(values: Tree, document: Document, environ: Mapping[str, str]) -> Tree:
     state_dir = values.get("state_dir") or _own_state_dir(environ)
     beside = Path(document.file).absolute().parent if document.file else state_dir
     return {"rules_dir": beside / "rules.d", **values, "state_dir": state_dir}
@@ -299,4 +297,6 @@ def _own_state_dir(environ: Mapping[str, str]) -> Path:
 def _refuse_one_file_for_two(settings: Settings, document: Document) -> None:
     if settings.memory_path == settings.facts_path:
         problem = f"'memory.path' is {str(settings.facts_path)!r} too; give each its own file"
-        raise ConfigurationError([Mistake(document.file or "settings", 0, 0, "facts.path", problem)])
+        raise ConfigurationError(
+            [Mistake(document.file or "settings", 0, 0, "facts.path", problem)]
+        )

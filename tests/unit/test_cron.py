@@ -33,9 +33,7 @@ def instants(expression: str, timezone: str | None, day: str) -> list[str]:
     """Return a UTC day's instants, as ``HH:MM``."""
     midnight = datetime.fromisoformat(day).replace(tzinfo=UTC)
     before = midnight - timedelta(seconds=1)
-    found = cron.instants_between(
-        expression, timezone, after=before, until=before + DAY, most=2000
-    )
+    found = cron.instants_between(expression, timezone, after=before, until=before + DAY, most=2000)
     return [instant.strftime("%H:%M") for instant in found]
 
 

@@ -211,9 +211,7 @@ def decode(
         return _faulty(seq, row, owner if any(owner) else _claimed(key), error)
 
 
-def _faulty(
-    seq: int, row: Sequence[Any], owner: Scope, error: _UnreadableError
-) -> EpisodeVersion:
+def _faulty(seq: int, row: Sequence[Any], owner: Scope, error: _UnreadableError) -> EpisodeVersion:
     return EpisodeVersion(
         seq, shown(row[0]), *owner, _instant_or_zero(row[3]), "", "", {}, True,
         error.fault, error.contested,

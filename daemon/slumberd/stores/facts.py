@@ -230,15 +230,35 @@ class SQLiteFactStore:
 
         def work(connection: sqlite3.Connection) -> Outcome:
             with transaction(connection):
-                self._fence(connection)
-                batch = Batch(connection, firing, channels_at(connection), self._depth)
-                outcome = batch.commit(met)
-                values = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
-                connection.execute(_SQL["set_watermark"], values)
-                _set_number(connection, "logged", self._logged)
-                return outcome
+                return self._settle(connection, firing, met)
 
         return await self._database.write(work)
+
+    async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+        """Settle as `commit` does, say what came of it, and write nothing."""
+
+        def work(connection: sqlite3.Connection) -> Outcome:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                return self._settle(connection, firing, met)
+            finally:
+                connection.execute("ROLLBACK")
+
+        return await self._database.write(work)
+
+    def _settle(
+        self,
+        connection: sqlite3.Connection,
+        firing: Firing,
+        met: Mapping[str, Sequence[Incoming]],
+    ) -> Outcome:
+        self._fence(connection)
+        outcome = Batch(connection, firing, channels_at(connection), self._depth).commit(met)
+        # The watermark moves with the facts: a crash repeats a batch or finishes it, never half.
+        values = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
+        connection.execute(_SQL["set_watermark"], values)
+        _set_number(connection, "logged", max(self._logged, number(connection, "logged")))
+        return outcome
 
     async def set_channels(
         self, multi_valued: Mapping[str, frozenset[str]], *, at: datetime

@@ -111,9 +111,7 @@ class Filter:
         except sqlite3.Error as error:
             raise self._refused(error) from error
 
-    def _judge(
-        self, connection: sqlite3.Connection, rids: Sequence[int], verdict: Verdict
-    ) -> None:
+    def _judge(self, connection: sqlite3.Connection, rids: Sequence[int], verdict: Verdict) -> None:
         # A row that the filter fails on must not take the others with it: halve until found.
         stretches = [rids] if rids else []
         while stretches:

@@ -184,9 +184,7 @@ def _check_word(token: Token, *, called: bool) -> None:
     if word in _KEYWORDS or word in (FUNCTIONS if called else COLUMNS):
         return
     if called:
-        raise _Refusal(
-            f"{token.text!r} is no function of filters{_nearest(word)}", token.position
-        )
+        raise _Refusal(f"{token.text!r} is no function of filters{_nearest(word)}", token.position)
     raise _Refusal(
         f"{token.text!r} is no column or word of filters{_nearest(word)}", token.position
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,7 +27,7 @@ from slumberd.stores.windows import Reader
 
 T = TypeVar("T")
 
-STORE = "sqlite_memory"
+_STORE = "sqlite_memory"
 
 
 class _NotInstalledError(Exception):
@@ -93,7 +92,7 @@ class SQLiteMemoryStore:
 
     async def health(self) -> StoreHealth:
         """Say whether the store can be used; never raises for the file's state, creates nothing."""
-        return await asyncio.to_thread(inspection.health, self._path, _PROBE)
+        return await inspection.health(self._database, table="episodes", warn=_missing)
 
     async def migrate(self, plan: MigrationPlan) -> None:
         """Add nullable columns to ``episodes``; what is there already is left alone.
@@ -103,7 +102,8 @@ class SQLiteMemoryStore:
         """
         await self.bootstrap()
         at = self._clock.now().isoformat()
-        await self._database.write(partial(_migrate, plan=plan, at=at))
+        add = partial(migrations.add_columns, plan=plan, store=_STORE, tables=["episodes"], at=at)
+        await self._database.write(add)
 
     async def put(self, episode: Episode, *, user: str, session: str, agent: str) -> None:
         """Write one episode; it is committed when this returns.
@@ -128,8 +128,9 @@ class SQLiteMemoryStore:
         waiting = self._puts.add(row)
         try:
             await self._database.write(partial(self._puts.flush, prepare=self._ensure))
-        finally:
+        except BaseException:
             self._puts.withdraw(waiting)
+            raise
         if waiting.error is not None:
             with translated(self._path, self._database.pragmas):
                 raise waiting.error
@@ -145,9 +146,7 @@ class SQLiteMemoryStore:
         """
         return await self._database.write(partial(self._write_many, episodes))
 
-    def _write_many(
-        self, episodes: Sequence[Episode], connection: sqlite3.Connection
-    ) -> PutCounts:
+    def _write_many(self, episodes: Sequence[Episode], connection: sqlite3.Connection) -> PutCounts:
         rows = [
             encode(episode, Scope(episode.user, episode.session, episode.agent), operation="put")
             for episode in episodes
@@ -277,7 +276,9 @@ class SQLiteMemoryStore:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
                     raise
-                raise SchemaError(self._path, f"'episodes' is not the table we know: {error}") from error
+                raise SchemaError(
+                    self._path, f"'episodes' is not the table we know: {error}"
+                ) from error
 
 
 def _commits(connection: sqlite3.Connection) -> int:
@@ -285,9 +286,7 @@ def _commits(connection: sqlite3.Connection) -> int:
     return commits
 
 
-def _migrate(connection: sqlite3.Connection, plan: MigrationPlan, at: str) -> None:
-    with transaction(connection):
-        migrations.add_columns(connection, plan, store=STORE, tables=("episodes",), at=at)
-
-
-_PROBE = inspection.Probe(count=("episodes", "count"), complete=episode_log.installed)
+def _missing(connection: sqlite3.Connection) -> list[str]:
+    if episode_log.installed(connection):
+        return []
+    return ["the episode log is not installed: the next call of the store installs it"]

@@ -79,16 +79,12 @@ class Reader:
             return [decode(seq, row, mismatch=self._mismatch) for seq, _, row in found]
         return [self._judged(verdict, *one) for one in found]
 
-    def _verdict(
-        self, connection: sqlite3.Connection, found: Sequence[Found]
-    ) -> Verdict | None:
+    def _verdict(self, connection: sqlite3.Connection, found: Sequence[Found]) -> Verdict | None:
         if self._filter is None:
             return None
         return self._filter.judge(connection, [rid for _, rid, _ in found])
 
-    def _judged(
-        self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]
-    ) -> EpisodeVersion:
+    def _judged(self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]) -> EpisodeVersion:
         matched = rid in verdict.matched
         version = decode(seq, row, mismatch=self._mismatch, matched=matched)
         if rid in verdict.failed and not version.fault:
@@ -97,9 +93,7 @@ class Reader:
         return version
 
 
-def _filter_of(
-    rule: ConsolidationRule, mismatch: ScopeMismatch, stop: Event
-) -> Filter | None:
+def _filter_of(rule: ConsolidationRule, mismatch: ScopeMismatch, stop: Event) -> Filter | None:
     if not rule.when_filter.strip():
         return None
     return Filter(rule.id, rule.when_filter, mismatch=mismatch, stop=stop)
@@ -121,11 +115,10 @@ def _fetch(
         connection.text_factory = str
 
 
-def _found(
-    connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]
-) -> list[Found]:
+def _found(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> list[Found]:
     """Return, in log order, the newest log row of each episode of a batch that still stands."""
-    newest = {row[1]: row for row in rows}
+    # NULL is no id: such rows are told apart by their rowid.
+    newest = {row[2] if row[1] is None else row[1]: row for row in rows}
     lost = [eid for eid, row in newest.items() if row[2] is None and isinstance(eid, str)]
     moved = _moved(connection, lost) if lost else {}
     return [

@@ -20,10 +20,6 @@ ON episodes(scope_key, timestamp DESC)
 CREATE INDEX IF NOT EXISTS slumberd_episodes_user
 ON episodes(substr(scope_key, 1, 6 + instr(substr(scope_key, 7), '/')), timestamp DESC)
 
--- name: count
-SELECT COUNT(*)
-FROM episodes
-
 -- name: by_ids
 SELECT id, scope_key, content, timestamp, metadata
 FROM episodes

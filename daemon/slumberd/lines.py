@@ -1,0 +1,113 @@
+"""How an event becomes a line: JSON for machines, short and escaped for people. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+MOST_BYTES = 8192
+"""The longest line of JSON; journald breaks long lines into pieces that are none."""
+
+Event = Mapping[str, Any]
+"""With ``ts``, ``level`` and ``event``, then whatever it is about."""
+
+_OPTIONS = orjson.OPT_APPEND_NEWLINE
+_TRUNCATED = {"truncated": True}
+
+
+def timestamp(at: datetime) -> str:
+    """Return an instant as every line has it: ISO 8601, UTC, microseconds."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def json_line(event: Event) -> bytes:
+    """Return an event as JSON; values are cut, and it says so, where it would grow too long."""
+    line = _dumped(event)
+    return line if len(line) <= MOST_BYTES else _dumped(_shortened(event))
+
+
+def _dumped(event: Event) -> bytes:
+    try:
+        return orjson.dumps(event, default=str, option=_OPTIONS)
+    except TypeError:  # a lone surrogate, a number of over 64 bits, a key that is no text
+        plain = {printable(key): printable(value) for key, value in event.items()}
+        return orjson.dumps(plain, option=_OPTIONS)
+
+
+def _shortened(event: Event) -> Event:
+    """Return an event with as much of each value as there is room for."""
+    for most in (1024, 128, 32):
+        short = {key: _cut(value, most) for key, value in event.items()} | _TRUNCATED
+        if len(_dumped(short)) <= MOST_BYTES:
+            return short
+    return {key: _cut(event.get(key), 32) for key in ("ts", "level", "event")} | _TRUNCATED
+
+
+def _cut(value: object, most: int) -> object:
+    """Return a value when it is short, else the beginning of its text."""
+    text = value if isinstance(value, str) else repr(value)
+    return value if len(text) <= most else text[:most] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def printable(value: object) -> str:
+    """Return a value's text in one line, with whatever could move a cursor escaped."""
+    text = value if isinstance(value, str) else repr(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+_COLORS = {"debug": "\33[2m", "info": "\33[32m", "warning": "\33[33m", "error": "\33[31m"}
+_NO_COLOR = "\33[0m"
+
+
+def console_line(event: Event, *, colors: bool) -> bytes:
+    """Return an event for a person to read; a traceback follows in lines of its own."""
+    level = f"{event['level']:<7}"
+    if colors:
+        level = _COLORS.get(event["level"], "") + level + _NO_COLOR
+    said = printable(event["event"])
+    words = "  ".join(_words(event))
+    line = f"{event['ts'][:19]}Z {level} {said:<18}  {words}".rstrip()
+    return "\n".join([line, *_traceback(event), ""]).encode()
+
+
+def _words(event: Event) -> Iterable[str]:
+    match event["event"]:
+        case "delta.applied":
+            return _delta_words(event)
+        case "firing.completed":
+            return _firing_words(event)
+        case _:
+            told = {"ts", "level", "event", "exception"}
+            return [f"{key}={_shown(value)}" for key, value in event.items() if key not in told]
+
+
+def _shown(value: object) -> str:
+    return printable(_cut(value, 1024))
+
+
+def _delta_words(event: Event) -> list[str]:
+    words = [event["kind"], _shown(event["fact_id"] or ", ".join(event["source_episode_ids"]))]
+    if event["replaces"]:
+        words.append(f"replaces {_shown(', '.join(event['replaces']))}")
+    if event["reason"]:
+        words.append(f"({_shown(event['reason'])})")
+    return [*words, f"by {event['firing_id']}"]
+
+
+def _firing_words(event: Event) -> list[str]:
+    channels = [f"{name}: {_counted(counts)}" for name, counts in event["channels"].items()]
+    return [event["firing_id"], *channels, f"{event['seconds']:.3f} s"]
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    told = [f"{count} {what}" for what, count in counts.items() if count]
+    return ", ".join(told) or "nothing read"
+
+
+def _traceback(event: Event) -> list[str]:
+    return [f"  {printable(line)}" for line in str(event.get("exception") or "").splitlines()]

@@ -1,0 +1,137 @@
+"""Find the latest episodes of a scope, by instant, however their timestamps are written.
+
+Among timestamps as we write them (UTC, ``isoformat``) text order is instant order, so an index
+gives the newest first. Other programs' rows may carry any offset. Their text lies within a day
+of their instant in UTC, so they are looked through from a little below what was found.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from dataclasses import dataclass
+from datetime import timedelta
+
+from slumberd.core.episode import Episode, EpisodeVersion, instant
+from slumberd.core.scope import Scope, checked, escape, scope_of
+from slumberd.stores.codec import ScopeMismatch, decode, episode_of, lenient_text
+from slumberd.stores.queries import statements
+
+_SQL = statements("recent")
+# A day for the offset, and one for a blank in place of the T, which sorts before it.
+_SLACK = timedelta(days=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The scopes that one read may see: exactly these, in that case and spelling.
+
+    Attributes:
+        user: Always given.
+        session: None for all sessions.
+        agent: None for all agents.
+    """
+
+    user: str
+    session: str | None
+    agent: str | None
+
+    @classmethod
+    def of(cls, user: str, session: str | None, agent: str | None) -> Reach:
+        """Return a reach whose parts may be parts of scopes.
+
+        Raises:
+            MemoryScopeError: One of them may not.
+        """
+        parts = {"user": user, "session": session, "agent": agent}
+        for axis, part in parts.items():
+            if part is not None:
+                checked(part, axis=axis, scope=(user, session, agent), operation="recent")
+        return cls(user, session, agent)
+
+    def holds(self, scope_key: object) -> bool:
+        """Say whether a row under this key is within reach."""
+        scope = scope_of(scope_key) if isinstance(scope_key, str) else None
+        return (
+            scope is not None
+            and scope.user == self.user
+            and self.session in (None, scope.session)
+            and self.agent in (None, scope.agent)
+        )
+
+    def ranges(self) -> list[tuple[str, dict[str, str | None]]]:
+        """Return the kind of each index range to read, with its parameters."""
+        raw = Scope(self.user, self.session or "", self.agent or "")
+        escaped = Scope(*(escape(part) for part in raw))
+        # Stargraph does not escape: a % of its rows stands in the key as it is.
+        spellings = [escaped, raw] if raw != escaped and "/" not in "".join(raw) else [escaped]
+        return [self._range(*spelling) for spelling in spellings]
+
+    def _range(self, user: str, session: str, agent: str) -> tuple[str, dict[str, str | None]]:
+        if self.session is None:
+            tail = None if self.agent is None else f"/agent/{agent}/"
+            return "user", {"key": f"/user/{user}/", "tail": tail}
+        within = f"/user/{user}/session/{session}/agent/"
+        if self.agent is None:
+            return "session", {"key": within, "end": f"{within[:-1]}0"}
+        return "exact", {"key": f"{within}{agent}/"}
+
+
+class _Newest:
+    """The best of what was seen so far, at most so many, the worst of them at hand."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._heap: list[tuple[int, str, EpisodeVersion]] = []
+
+    def add(self, version: EpisodeVersion) -> None:
+        entry = (version.at, version.id, version)
+        if len(self._heap) < self._most:
+            heapq.heappush(self._heap, entry)
+        else:
+            heapq.heappushpop(self._heap, entry)
+
+    def floor(self, slack: timedelta) -> str:
+        """Return the text below which no timestamp can matter any more."""
+        if len(self._heap) < self._most:
+            return ""
+        at = instant(self._heap[0][0])
+        return (at - slack).date().isoformat() if slack else at.isoformat()
+
+    def ordered(self) -> list[EpisodeVersion]:
+        return [version for _, _, version in sorted(self._heap, reverse=True)]
+
+
+def recall(
+    connection: sqlite3.Connection, reach: Reach, limit: int, mismatch: ScopeMismatch
+) -> list[Episode]:
+    """Return the latest readable episodes within reach, newest first, then by id from the last."""
+    newest = _Newest(limit)
+    connection.text_factory = lenient_text
+    try:
+        for suffix, slack in (("utc", timedelta(0)), ("other", _SLACK)):
+            for kind, parameters in reach.ranges():
+                parameters["floor"] = newest.floor(slack)
+                rows = connection.execute(_SQL[f"{kind}_{suffix}"], parameters)
+                _take(rows, newest, reach=reach, mismatch=mismatch, slack=slack)
+    finally:
+        connection.text_factory = str
+    return [episode_of(version) for version in newest.ordered()]
+
+
+def _take(
+    rows: sqlite3.Cursor,
+    newest: _Newest,
+    *,
+    reach: Reach,
+    mismatch: ScopeMismatch,
+    slack: timedelta,
+) -> None:
+    """Add rows, which come in falling text order, until none that follows can matter."""
+    for row in rows:
+        if isinstance(row[3], str) and row[3] < newest.floor(slack):
+            break
+        version = decode(0, row, mismatch=mismatch)
+        if reach.holds(row[1]) and not version.fault and version.user == reach.user:
+            newest.add(version)
+    rows.close()

@@ -1,0 +1,53 @@
+-- name: create_migrations
+CREATE TABLE IF NOT EXISTS _migrations (
+  version INTEGER PRIMARY KEY,
+  applied_at TEXT NOT NULL
+)
+
+-- name: record_migration
+INSERT OR IGNORE INTO _migrations (version, applied_at)
+VALUES (:version, :at)
+
+-- name: migrated_to
+SELECT MAX(version)
+FROM _migrations
+
+-- name: table_exists
+SELECT EXISTS (
+  SELECT 1
+  FROM sqlite_master
+  WHERE type = 'table' AND name = :name
+)
+
+-- name: columns
+SELECT name
+FROM pragma_table_info(:name)
+
+-- name: create_schema
+CREATE TABLE IF NOT EXISTS slumberd_schema (
+  component TEXT PRIMARY KEY,
+  version INTEGER NOT NULL
+)
+
+-- name: component_version
+SELECT version
+FROM slumberd_schema
+WHERE component = :component
+
+-- name: set_component_version
+INSERT INTO slumberd_schema (component, version)
+VALUES (:component, :version)
+ON CONFLICT (component) DO UPDATE SET version = excluded.version
+
+-- name: file
+SELECT file
+FROM pragma_database_list
+WHERE name = 'main'
+
+-- name: count_episodes
+SELECT COUNT(*)
+FROM episodes
+
+-- name: count_facts
+SELECT COUNT(*)
+FROM facts

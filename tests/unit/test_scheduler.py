@@ -1,0 +1,765 @@
+"""When rules fire: driven turn by turn, with a stopped clock and stores in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import structlog
+from freezegun import freeze_time
+
+from slumberd.core.firing import Firing, Position, Trigger
+from slumberd.core.rule import ConsolidationRule
+from slumberd.errors import StaleWriterError, StoppedError, StoreBusyError, StoreError
+from slumberd.scheduler import Alarm, CronTrigger, Scheduler
+from tests.builders import START, at, rule
+from tests.fakes import FakeClock, FakeEpisodeLog, FakeLedger
+
+NOON = START
+DAILY = {"cron": "0 3 * * *"}
+MINUTELY = {"cron": "* * * * *"}
+AT_03_00 = datetime(2026, 1, 2, 3, tzinfo=UTC)
+
+
+class Den:
+    """A scheduler with everything it needs, and a firing that can be told to fail.
+
+    Attributes:
+        fired: ``(rule id, trigger)`` of every firing that was begun.
+        instants: When each of them was.
+        faults: What the firings of a rule raise.
+        idle: Rules whose firings succeed and move nothing.
+        during: Called in the middle of every firing.
+    """
+
+    def __init__(self) -> None:
+        self.clock = FakeClock(NOON)
+        self.episodes = FakeEpisodeLog()
+        self.ledger = FakeLedger()
+        self.fired: list[tuple[str, Trigger]] = []
+        self.instants: list[datetime] = []
+        self.faults: dict[str, Exception] = {}
+        self.idle: set[str] = set()
+        self.during: Any = lambda: None
+        self.stop = asyncio.Event()
+        self.scheduler = Scheduler(
+            clock=self.clock,
+            episodes=self.episodes,
+            ledger=self.ledger,
+            fire=self.fire,
+            poll_seconds=0.001,
+        )
+
+    async def fire(self, rule: ConsolidationRule, trigger: Trigger, at: datetime) -> None:
+        self.fired.append((rule.id, trigger))
+        self.instants.append(at)
+        self.during()
+        if rule.id in self.faults:
+            raise self.faults[rule.id]
+        if rule.id not in self.idle:
+            await self.consolidate(rule, trigger, at)
+
+    async def consolidate(self, rule: ConsolidationRule, trigger: Trigger, at: datetime) -> None:
+        after = await self.ledger.watermark(rule.id) or Position()
+        if await self.episodes.episode_at(after.seq) != (after.eid or None):
+            after = Position()
+        window = await self.episodes.select(rule, after=after, limit=1000)
+        firing = Firing(rule.id, rule.content_hash, trigger, at, after, window.upto)
+        await self.ledger.commit(firing, rule, window)
+
+    async def turn(self) -> list[str]:
+        """Turn once; return the ids of the rules that fired."""
+        already = len(self.fired)
+        await self.scheduler.turn(self.stop)
+        return [rule_id for rule_id, _ in self.fired[already:]]
+
+    async def settled(self, *rules: ConsolidationRule) -> Den:
+        """Let the scheduler meet these rules, and forget what came of it."""
+        self.scheduler.replace(rules, "UTC")
+        await self.turn()
+        self.fired.clear()
+        self.forget_queries()
+        return self
+
+    def forget_queries(self) -> None:
+        self.episodes.queries.clear()
+        self.ledger.queries.clear()
+
+
+@pytest.fixture
+async def den() -> Den:
+    return Den()
+
+
+# every: N
+
+
+async def test_counting_rule_fires_when_enough_is_pending(den: Den) -> None:
+    await den.settled(rule("r1", cadence={"every": 3}))
+    den.episodes.append("e1", "e2")
+    assert await den.turn() == []
+
+    den.episodes.append("e3")
+
+    assert await den.turn() == ["r1"]
+    assert den.fired == [("r1", "every")]
+    assert den.instants == [NOON]
+
+
+async def test_counting_rule_reads_the_history_that_was_there_before_it(den: Den) -> None:
+    den.episodes.append("e1", "e2")
+    den.scheduler.replace([rule("r1")], "UTC")
+
+    await den.turn()
+
+    assert await den.ledger.watermark("r1") == Position(2, "e2")
+
+
+async def test_rule_that_starts_now_skips_history(den: Den) -> None:
+    den.episodes.append("e1", "e2")
+
+    await den.settled(rule("r1", start="now"))
+
+    assert await den.ledger.watermark("r1") == Position(2, "e2")
+    assert await den.turn() == []
+
+
+async def test_restarted_scheduler_fires_what_was_pending(den: Den) -> None:
+    await den.settled(rule("r1", cadence={"every": 3}))
+    den.episodes.append("e1", "e2")
+    await den.turn()
+    later = Den()
+    later.episodes, later.ledger = den.episodes, den.ledger
+    later.episodes.append("e3")
+    successor = Scheduler(
+        clock=later.clock, episodes=later.episodes, ledger=later.ledger, fire=later.fire
+    )
+
+    successor.replace([rule("r1", cadence={"every": 3})], "UTC")
+    await successor.turn(later.stop)
+
+    assert later.fired == [("r1", "every")]
+
+
+async def test_unchanged_log_costs_no_query_whatever_the_number_of_rules(den: Den) -> None:
+    await den.settled(*(rule(f"r{n}") for n in range(1000)))
+
+    await den.turn()
+
+    assert den.episodes.queries == []
+    assert den.ledger.queries == []
+
+
+async def test_too_few_new_episodes_are_not_even_counted(den: Den) -> None:
+    await den.settled(*(rule(f"r{n}", cadence={"every": 10}) for n in range(20)))
+    den.episodes.append_many(9)
+
+    await den.turn()
+
+    assert den.episodes.queries == ["newest"]
+    assert den.ledger.queries == ["watermark"] * 20
+
+
+async def test_rule_fires_until_nothing_is_due(den: Den) -> None:
+    await den.settled(rule("r1"))
+    den.episodes.append("e1")
+    arrivals = iter(["e2", "e3"])
+    den.during = lambda: den.episodes.append(*(id for id in [next(arrivals, "")] if id))
+
+    fired = await den.turn()
+
+    assert set(fired) == {"r1"}
+    assert await den.ledger.watermark("r1") == await den.episodes.newest()
+
+
+async def test_due_rules_fire_in_order_of_their_ids(den: Den) -> None:
+    await den.settled(rule("b"), rule("c"), rule("a"))
+    den.episodes.append("e1")
+
+    assert await den.turn() == ["a", "b", "c"]
+
+
+async def test_disabled_rule_does_not_fire(den: Den) -> None:
+    await den.settled(rule("r1", enabled=False), rule("r2", enabled=False, cadence=MINUTELY))
+    den.episodes.append("e1")
+    den.clock.advance(3600)
+    den.scheduler.nudge()
+
+    assert await den.turn() == []
+    assert den.ledger.queries == []
+
+
+async def test_firing_that_moves_nothing_is_not_repeated_until_something_changes(
+    den: Den,
+) -> None:
+    await den.settled(rule("r1"))
+    den.idle.add("r1")
+    den.episodes.append("e1")
+    assert await den.turn() == ["r1"]
+    den.scheduler.nudge()
+    assert await den.turn() == []
+
+    den.episodes.append("e2")
+
+    assert await den.turn() == ["r1"]
+
+
+async def test_restored_log_is_fired_on_so_that_the_watermark_can_walk_back(den: Den) -> None:
+    den.episodes.append_many(5)
+    await den.settled(rule("r1", cadence={"every": 2}))
+    assert await den.ledger.watermark("r1") == Position(5, "e5")
+
+    den.episodes.restore(3)
+
+    assert await den.turn() == ["r1"]
+    assert await den.ledger.watermark("r1") == Position(3, "e3")
+
+
+# cron
+
+
+async def test_cron_rule_does_not_fire_for_instants_before_it_was_seen(den: Den) -> None:
+    await den.settled(rule("r1", cadence=DAILY))
+
+    assert den.fired == []
+    assert await den.ledger.served("r1") == NOON
+
+
+async def test_cron_rule_fires_once_for_an_instant_that_has_come(den: Den) -> None:
+    await den.settled(rule("r1", cadence=DAILY))
+    den.clock.set(AT_03_00)
+    den.scheduler.nudge()
+
+    assert await den.turn() == ["r1"]
+    den.scheduler.nudge()
+    assert await den.turn() == []
+    assert den.fired == [("r1", "cron")]
+    assert den.instants == [AT_03_00]
+    assert await den.ledger.served("r1") == AT_03_00
+
+
+@pytest.mark.parametrize(
+    ("cadence", "passes"),
+    [
+        pytest.param(DAILY, timedelta(days=30), id="a month of nights"),
+        pytest.param(DAILY, timedelta(hours=15, seconds=61), id="one night, a minute late"),
+        pytest.param(MINUTELY, timedelta(days=366), id="a year of minutes"),
+    ],
+)
+async def test_downtime_is_caught_up_in_one_firing(
+    den: Den, cadence: dict[str, Any], passes: timedelta
+) -> None:
+    await den.settled(rule("r1", cadence=cadence))
+    den.clock.set(NOON + passes)
+    den.scheduler.nudge()
+
+    await den.turn()
+
+    assert den.fired == [("r1", "catchup")]
+
+
+async def test_clock_that_steps_back_fires_nothing_twice(den: Den) -> None:
+    await den.settled(rule("r1", cadence=DAILY))
+    den.clock.set(AT_03_00)
+    den.scheduler.nudge()
+    await den.turn()
+
+    den.clock.set(AT_03_00 - timedelta(hours=1))
+    den.scheduler.nudge()
+    assert await den.turn() == []
+    den.clock.set(AT_03_00 + timedelta(seconds=1))
+    den.scheduler.nudge()
+
+    assert await den.turn() == []
+
+
+async def test_what_came_due_first_fires_first(den: Den) -> None:
+    await den.settled(rule("a", cadence={"cron": "0 4 * * *"}), rule("b", cadence=DAILY), rule("0"))
+    den.episodes.append("e1")
+    den.clock.set(AT_03_00 + timedelta(hours=2))
+    den.scheduler.nudge()
+
+    assert await den.turn() == ["b", "a", "0"]
+
+
+@pytest.mark.parametrize(
+    ("own", "hour"),
+    [pytest.param(None, 2, id="the configured"), pytest.param("Asia/Tokyo", 18, id="its own")],
+)
+async def test_cron_rule_lives_in_a_time_zone(den: Den, own: str | None, hour: int) -> None:
+    cadence = DAILY | ({"timezone": own} if own else {})
+    den.scheduler.replace([rule("r1", cadence=cadence)], "Europe/Berlin")
+    await den.turn()
+    den.clock.set(NOON + timedelta(days=1))
+    den.scheduler.nudge()
+
+    await den.turn()
+
+    served = await den.ledger.served("r1")
+    assert served is not None
+    assert served.hour == hour
+
+
+async def test_cron_rule_that_cannot_be_read_stops_no_other(den: Den) -> None:
+    await den.settled(rule("bad", cadence={"cron": "no cron at all !"}), rule("good"))
+    den.episodes.append("e1")
+    den.scheduler.nudge()
+
+    with structlog.testing.capture_logs() as logs:
+        fired = await den.turn()
+
+    assert fired == ["good"]
+    assert [(line["event"], line["rule_id"]) for line in logs] == [("alarm.failed", "bad")]
+
+
+# failures
+
+
+async def test_failed_firing_is_logged_once_and_moves_nothing(den: Den) -> None:
+    await den.settled(rule("r1"))
+    den.faults["r1"] = RuntimeError("out of cheese")
+    den.episodes.append("e1")
+
+    with structlog.testing.capture_logs() as logs:
+        await den.turn()
+
+    (line,) = [line for line in logs if line["log_level"] != "debug"]
+    assert line["event"] == "firing.failed"
+    assert (line["rule_id"], line["error"], line["message"]) == (
+        "r1",
+        "RuntimeError",
+        "out of cheese",
+    )
+    assert line["retry_seconds"] == pytest.approx(1, rel=0.2)
+    assert "exc_info" not in line
+    assert await den.ledger.watermark("r1") == Position()
+
+
+async def test_failing_rule_starves_no_other(den: Den) -> None:
+    await den.settled(rule("bad"), rule("good"))
+    den.faults["bad"] = RuntimeError()
+    for id in ("e1", "e2", "e3"):
+        den.episodes.append(id)
+        await den.turn()
+
+    assert den.fired == [("bad", "every"), ("good", "every"), ("good", "every"), ("good", "every")]
+
+
+async def test_failing_rule_tries_again_later_and_later_then_waits_for_more(den: Den) -> None:
+    await den.settled(rule("r1", cadence={"every": 2}))
+    den.faults["r1"] = RuntimeError()
+    den.episodes.append("e1", "e2")
+
+    attempts = [second for second in range(200) if await tick(den)]
+
+    gaps = [later - earlier for earlier, later in zip(attempts, attempts[1:], strict=False)]
+    assert gaps == [pytest.approx(1, abs=1), pytest.approx(5, abs=2), pytest.approx(25, abs=6)]
+    den.episodes.append("e3")
+    assert await den.turn() == []
+    den.episodes.append("e4")
+    assert await den.turn() == ["r1"]
+
+
+async def tick(den: Den) -> list[str]:
+    """Turn, then let a second pass."""
+    fired = await den.turn()
+    den.clock.advance(1)
+    return fired
+
+
+async def test_failed_cron_rule_fires_at_its_next_instant_when_retries_are_used_up(
+    den: Den,
+) -> None:
+    await den.settled(rule("r1", cadence=DAILY))
+    den.faults["r1"] = RuntimeError()
+    den.clock.set(AT_03_00)
+    den.scheduler.nudge()
+    for _ in range(200):
+        await tick(den)
+    assert len(den.fired) == 4
+    den.faults.clear()
+    den.scheduler.nudge()
+    assert await den.turn() == []
+
+    den.clock.set(AT_03_00 + timedelta(days=1))
+    den.scheduler.nudge()
+
+    assert await den.turn() == ["r1"]
+    assert den.fired[-1] == ("r1", "catchup")
+
+
+async def test_instant_is_not_served_by_a_firing_that_failed(den: Den) -> None:
+    await den.settled(rule("r1", cadence=DAILY))
+    den.faults["r1"] = RuntimeError()
+    den.clock.set(AT_03_00)
+    den.scheduler.nudge()
+
+    await den.turn()
+
+    assert await den.ledger.served("r1") == NOON
+
+
+async def test_failed_rule_that_is_no_longer_due_is_left_alone(den: Den) -> None:
+    await den.settled(rule("r1"))
+    den.faults["r1"] = RuntimeError()
+    den.episodes.append("e1")
+    await den.turn()
+    await den.consolidate(rule("r1"), "manual", NOON)
+    den.clock.advance(10)
+    await den.turn()
+    den.forget_queries()
+
+    den.clock.advance(10)
+
+    assert await den.turn() == []
+    assert den.ledger.queries == []
+
+
+async def test_new_rules_try_at_once_what_failed(den: Den) -> None:
+    await den.settled(rule("r1"))
+    den.faults["r1"] = RuntimeError()
+    den.episodes.append("e1")
+    await den.turn()
+    den.faults.clear()
+
+    den.scheduler.replace([rule("r1")], "UTC")
+
+    assert await den.turn() == ["r1"]
+
+
+async def test_stopped_firing_is_no_failure(den: Den) -> None:
+    await den.settled(rule("r1"))
+    den.faults["r1"] = StoppedError("told to stop")
+    den.episodes.append("e1")
+
+    with structlog.testing.capture_logs() as logs:
+        await den.turn()
+
+    assert [line["event"] for line in logs] == ["firing.stopped"]
+
+
+async def test_stale_writer_ends_the_scheduler(den: Den, tmp_path: Any) -> None:
+    den.scheduler.replace([rule("r1")], "UTC")
+    den.faults["r1"] = StaleWriterError(tmp_path / "facts.db", 1, 2)
+    den.episodes.append("e1")
+
+    with pytest.raises(StaleWriterError):
+        async with asyncio.timeout(5):
+            await den.scheduler.run(den.stop)
+
+
+async def test_unreadable_store_is_asked_again_and_nothing_is_forgotten(den: Den) -> None:
+    await den.settled(rule("r1"))
+    den.episodes.append("e1")
+    den.ledger.fault = StoreError("disk on fire")
+    with pytest.raises(StoreError):
+        await den.turn()
+
+    den.ledger.fault = None
+
+    assert await den.turn() == ["r1"]
+
+
+# run
+
+
+async def test_run_fires_what_arrives_and_ends_when_told(den: Den) -> None:
+    den.scheduler.replace([rule("r1")], "UTC")
+    den.during = den.stop.set
+    den.episodes.append("e1")
+
+    async with asyncio.timeout(5):
+        await den.scheduler.run(den.stop)
+
+    assert den.fired == [("r1", "every")]
+    assert den.scheduler.firing is None
+
+
+async def test_run_notices_new_episodes_by_itself(den: Den) -> None:
+    den.scheduler.replace([rule("r1")], "UTC")
+    fired = asyncio.Event()
+    den.during = fired.set
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        group.create_task(den.scheduler.run(den.stop))
+        await asyncio.sleep(0)
+        den.episodes.append("e1")
+        await fired.wait()
+        den.stop.set()
+
+    assert den.fired == [("r1", "every")]
+
+
+async def test_no_firing_begins_once_the_scheduler_is_stopping(den: Den) -> None:
+    den.scheduler.replace([rule("a"), rule("b")], "UTC")
+    den.episodes.append("e1")
+    den.during = den.stop.set
+
+    async with asyncio.timeout(5):
+        await den.scheduler.run(den.stop)
+
+    assert den.fired == [("a", "every")]
+
+
+async def test_run_ends_only_after_the_firing_under_way(den: Den) -> None:
+    begun, let_go = asyncio.Event(), asyncio.Event()
+
+    async def fire(rule: ConsolidationRule, trigger: Trigger, at: datetime) -> None:
+        begun.set()
+        await let_go.wait()
+
+    scheduler = Scheduler(clock=den.clock, episodes=den.episodes, ledger=den.ledger, fire=fire)
+    scheduler.replace([rule("r1")], "UTC")
+    den.episodes.append("e1")
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        running = group.create_task(scheduler.run(den.stop))
+        await begun.wait()
+        den.stop.set()
+        done, _ = await asyncio.wait([running], timeout=0.05)
+        assert done == set()
+        assert scheduler.firing == "r1"
+
+        let_go.set()
+        await running
+
+    assert scheduler.firing is None
+
+
+async def test_stopping_does_not_wait_for_the_next_poll(den: Den) -> None:
+    scheduler = Scheduler(
+        clock=den.clock,
+        episodes=den.episodes,
+        ledger=den.ledger,
+        fire=den.fire,
+        poll_seconds=3600,
+    )
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        group.create_task(scheduler.run(den.stop))
+        await asyncio.sleep(0)
+        den.stop.set()
+
+
+async def test_nudge_does_not_wait_for_the_next_poll(den: Den) -> None:
+    scheduler = Scheduler(
+        clock=den.clock,
+        episodes=den.episodes,
+        ledger=den.ledger,
+        fire=den.fire,
+        poll_seconds=3600,
+    )
+    scheduler.replace([rule("r1", cadence=DAILY)], "UTC")
+    await scheduler.turn(den.stop)
+    den.during = den.stop.set
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        group.create_task(scheduler.run(den.stop))
+        await asyncio.sleep(0)
+        den.clock.set(AT_03_00)
+        scheduler.nudge()
+
+    assert den.fired == [("r1", "cron")]
+
+
+async def test_rules_are_swapped_between_two_firings(den: Den) -> None:
+    den.scheduler.replace([rule("a"), rule("b")], "UTC")
+    den.episodes.append("e1")
+    den.during = lambda: den.scheduler.replace([rule("c")], "UTC") if len(den.fired) == 1 else None
+
+    await den.turn()
+
+    assert [rule_id for rule_id, _ in den.fired] == ["a", "c"]
+
+
+async def test_store_that_cannot_be_read_pauses_the_loop(den: Den, tmp_path: Any) -> None:
+    den.scheduler.replace([rule("r1")], "UTC")
+    den.episodes.append("e1")
+    den.episodes.fault = StoreBusyError(tmp_path / "memory.db", 5)
+    den.during = den.stop.set
+
+    with structlog.testing.capture_logs() as logs:
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            group.create_task(den.scheduler.run(den.stop))
+            await until(lambda: "look.failed" in [line["event"] for line in logs])
+            den.episodes.fault = None
+            den.clock.advance(1.1)
+
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["look.failed"]
+    assert den.fired == [("r1", "every")]
+
+
+async def until(condition: Any) -> None:
+    """Give other tasks their turn until something holds; the caller sets the deadline."""
+    while not condition():
+        await asyncio.sleep(0)
+
+
+# the alarm clock
+
+
+class Bell:
+    """Counts how often it was rung."""
+
+    def __init__(self) -> None:
+        self.rung = 0
+        self.ringing = asyncio.Event()
+
+    def ring(self) -> None:
+        self.rung += 1
+        self.ringing.set()
+
+    async def rings(self) -> None:
+        """Wait for the next ring."""
+        async with asyncio.timeout(5):
+            await self.ringing.wait()
+        self.ringing.clear()
+
+
+@pytest.fixture
+async def bell() -> Bell:
+    return Bell()
+
+
+@pytest.fixture
+async def alarm(bell: Bell) -> AsyncIterator[tuple[Alarm, FakeClock]]:
+    clock = FakeClock(NOON)
+    async with Alarm(clock, bell.ring) as alarm:
+        yield alarm, clock
+
+
+def jobs(alarm: Alarm) -> dict[str, str]:
+    """Return when each alarm rings next."""
+    return {job.id: job.next_run_time.isoformat() for job in alarm._scheduler.get_jobs()}
+
+
+async def test_alarm_rings_at_each_instant_and_misses_none_however_late(bell: Bell) -> None:
+    with freeze_time(NOON, real_asyncio=True) as frozen:
+        async with Alarm(FakeClock(NOON), bell.ring) as alarm:
+            alarm.arm([rule("r1", cadence=DAILY)], "UTC")
+            for late in (timedelta(0), timedelta(days=1, hours=7), timedelta(days=9)):
+                frozen.move_to(AT_03_00 + late)
+                alarm._scheduler.wakeup()
+                await bell.rings()
+
+    assert bell.rung == 3
+
+
+async def test_alarm_is_set_for_enabled_cron_rules_in_their_zones(bell: Bell) -> None:
+    rules = [
+        rule("utc", cadence=DAILY),
+        rule("tokyo", cadence=DAILY | {"timezone": "Asia/Tokyo"}),
+        rule("off", cadence=DAILY, enabled=False),
+        rule("count"),
+    ]
+
+    with freeze_time(NOON, real_asyncio=True):
+        async with Alarm(FakeClock(NOON), bell.ring) as alarm:
+            alarm.arm(rules, "UTC")
+            expected = {"tokyo": "2026-01-01T18:00:00+00:00", "utc": "2026-01-02T03:00:00+00:00"}
+            assert jobs(alarm) == expected
+
+            alarm.arm(rules[:1], "Europe/Berlin")
+            assert jobs(alarm) == {"utc": "2026-01-02T02:00:00+00:00"}
+
+
+async def test_alarm_goes_on_when_one_rule_cannot_be_read(bell: Bell) -> None:
+    rules = [rule("bad", cadence={"cron": "no cron at all !"}), rule("good", cadence=DAILY)]
+
+    with freeze_time(NOON, real_asyncio=True) as frozen, structlog.testing.capture_logs() as logs:
+        async with Alarm(FakeClock(NOON), bell.ring) as alarm:
+            alarm.arm(rules, "UTC")
+            frozen.move_to(AT_03_00)
+            alarm._scheduler.wakeup()
+            await bell.rings()
+
+    assert [(line["event"], line["rule_id"]) for line in logs] == [("alarm.failed", "bad")]
+
+
+def test_trigger_never_goes_back_however_the_clock_steps() -> None:
+    trigger = CronTrigger("r1", "0 3 * * *", "UTC")
+
+    assert trigger.get_next_fire_time(AT_03_00, NOON) == AT_03_00 + timedelta(days=1)
+    assert trigger.get_next_fire_time(NOON, AT_03_00) == AT_03_00 + timedelta(days=1)
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0, 2.5], ids=["forward", "back", "just enough"])
+async def test_jump_of_the_wall_clock_wakes(
+    alarm: tuple[Alarm, FakeClock], bell: Bell, jump: float
+) -> None:
+    sleeper, clock = alarm
+    clock.advance(5)
+    clock.set(at(5 + jump))
+
+    with structlog.testing.capture_logs() as logs:
+        sleeper.beat()
+
+    assert [(line["event"], line["delta_seconds"]) for line in logs] == [("clock.jumped", jump)]
+    assert bell.rung == 1
+    sleeper.beat()
+    assert bell.rung == 1
+
+
+async def test_time_that_passes_is_no_jump(alarm: tuple[Alarm, FakeClock], bell: Bell) -> None:
+    sleeper, clock = alarm
+    clock.advance(86_400)
+    clock.set(at(86_400 + 1.9))
+
+    sleeper.beat()
+
+    assert bell.rung == 0
+
+
+async def test_alarm_is_set_anew_when_the_clock_was_ahead(bell: Bell) -> None:
+    clock = FakeClock(NOON + timedelta(days=1))
+    with freeze_time(NOON + timedelta(days=1), real_asyncio=True) as frozen:
+        async with Alarm(clock, bell.ring) as alarm:
+            alarm.arm([rule("r1", cadence=DAILY)], "UTC")
+            frozen.move_to(NOON)
+            clock.set(NOON)
+
+            alarm.beat()
+
+            assert jobs(alarm) == {"r1": AT_03_00.isoformat()}
+
+
+async def test_heart_beats_until_it_is_stopped(alarm: tuple[Alarm, FakeClock], bell: Bell) -> None:
+    sleeper, clock = alarm
+    stop = asyncio.Event()
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        group.create_task(sleeper.heartbeat(stop, every_seconds=0.001))
+        clock.set(at(100))
+        await bell.rings()
+        stop.set()
+
+    assert bell.rung == 1
+
+
+async def test_closed_alarm_rings_no_more(bell: Bell) -> None:
+    with freeze_time(NOON, real_asyncio=True) as frozen:
+        async with Alarm(FakeClock(NOON), bell.ring) as alarm:
+            alarm.arm([rule("r1", cadence=DAILY)], "UTC")
+        frozen.move_to(AT_03_00 + timedelta(days=1))
+        await alarm.close()
+        await asyncio.sleep(0)
+
+    assert bell.rung == 0
+
+
+async def test_alarm_wakes_the_scheduler_which_fires(den: Den) -> None:
+    rules = [rule("r1", cadence=DAILY)]
+    await den.settled(*rules)
+    den.during = den.stop.set
+    with freeze_time(NOON, real_asyncio=True) as frozen:
+        async with Alarm(den.clock, den.scheduler.nudge) as alarm, asyncio.timeout(5):
+            alarm.arm(rules, "UTC")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(den.scheduler.run(den.stop))
+                den.clock.set(AT_03_00)
+                frozen.move_to(AT_03_00)
+                alarm._scheduler.wakeup()
+
+    assert den.fired == [("r1", "cron")]
