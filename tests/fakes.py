@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.firing import START, Counts, Firing, Position, Window
+from slumberd.core.ground import Incoming
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from tests import builders
+
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FakeClock:
@@ -42,12 +46,14 @@ class FakeEpisodeLog:
         versions: The rows of the log.
         queries: The names of the calls made, `changed` left out.
         fault: Raised by every call while it is set.
+        failed: Set once it was raised.
     """
 
     def __init__(self, *ids: str) -> None:
         self.versions: list[EpisodeVersion] = []
         self.queries: list[str] = []
         self.fault: Exception | None = None
+        self.failed = asyncio.Event()
         self._changed = True
         self.append(*ids)
 
@@ -102,6 +108,7 @@ class FakeEpisodeLog:
 
     def _raise(self) -> None:
         if self.fault is not None:
+            self.failed.set()
             raise self.fault
 
 
@@ -130,6 +137,10 @@ class FakeLedger:
         marks = self._marks.get(rule_id)
         return marks[-1] if marks else None
 
+    async def watermarks(self) -> dict[str, tuple[Position, datetime]]:
+        self._asked("watermarks")
+        return {rule: (marks[-1], self._served[rule]) for rule, marks in self._marks.items()}
+
     async def marks(self, rule_id: str) -> list[Position]:
         self._asked("marks")
         return self._marks.get(rule_id, [])[::-1]
@@ -152,16 +163,18 @@ class FakeLedger:
         self._asked("serve")
         self._served[rule_id] = max(instant, self._served.get(rule_id, instant))
 
-    async def commit(self, firing: Firing, rule: ConsolidationRule, window: Window) -> Outcome:
+    async def commit(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
         self._asked("commit")
-        record = self._record(firing)
-        read = Counts(read=len(window.versions), noop=len(window.versions))
-        channels = dict.fromkeys(rule.then_emits, read)
-        outcome = Outcome(firing, record.firing_id, channels, [record], seconds=0.0)
-        self.records.append(record)
+        outcome = self._outcome(firing, met)
+        self.records.extend(outcome.records)
         self.outcomes.append(outcome)
-        self._marks.setdefault(rule.id, []).append(window.upto)
+        self._marks.setdefault(firing.rule_id, []).append(firing.upto)
+        self._served.setdefault(firing.rule_id, _NEVER)
         return outcome
+
+    async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+        self._asked("rehearse")
+        return self._outcome(firing, met)
 
     async def unlogged(self, *, limit: int) -> list[Record]:
         self._asked("unlogged")
@@ -170,6 +183,14 @@ class FakeLedger:
     async def mark_logged(self, seq: int) -> None:
         self._asked("mark_logged")
         self.logged = max(self.logged, seq)
+
+    def _outcome(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+        record = self._record(firing)
+        channels = {
+            channel: Counts(read=len(incoming), noop=len(incoming))
+            for channel, incoming in met.items()
+        }
+        return Outcome(firing, record.firing_id, channels, [record], seconds=0.0)
 
     def _record(self, firing: Firing) -> Record:
         seq = len(self.records) + 1

@@ -11,10 +11,9 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import yaml
-from yaml.error import Mark
 
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.scalars import Scalar, plain, trap
@@ -64,6 +63,19 @@ class Document:
         place = (self.keys if at == "key" else self.values).get(trail)
         return Mistake(self.file, *(place or self.place(trail)), dotted(trail), problem)
 
+    def at(self, trail: Trail) -> Value:
+        """Return the value that a trail leads to; None when it leads nowhere."""
+        value = self.value
+        for step in trail:
+            match value, step:
+                case dict(), str():
+                    value = value.get(step)
+                case list(), int() if step < len(value):
+                    value = value[step]
+                case _:
+                    return None
+        return value
+
     def place(self, trail: Trail) -> Place:
         """Return where a value begins; where there is none, what would hold it."""
         while trail and trail not in self.values:
@@ -108,14 +120,16 @@ def _content(path: Path) -> bytes:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _unreadable(path, "is no regular file")
             return file.read(MOST_BYTES + 1)
-    except FileNotFoundError as error:
-        raise _unreadable(path, "does not exist") from error
-    except IsADirectoryError as error:
-        raise _unreadable(path, "is a directory, not a file") from error
-    except PermissionError as error:
-        raise _unreadable(path, "no permission to read it; check owner and mode") from error
     except OSError as error:
-        raise _unreadable(path, f"cannot be read: {error.strerror}") from error
+        problem = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
+        raise _unreadable(path, problem) from error
+
+
+_REASONS: dict[type[OSError], str] = {
+    FileNotFoundError: "does not exist",
+    IsADirectoryError: "is a directory, not a file",
+    PermissionError: "no permission to read it; check owner and mode",
+}
 
 
 def _unreadable(path: Path, problem: str, *, line: int = 0) -> ConfigurationError:
@@ -221,7 +235,8 @@ class _Reader:
         if not isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent):
             return
         if event.tag is not None:
-            self._add(event, trail, f"tags are not read; leave out {event.tag!r}")
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            self._add(event, trail, f"tags are not read; leave out {tag!r}")
         if event.anchor is not None:
             self._add(event, trail, f"anchors are not read; leave out '&{event.anchor}'")
 
@@ -245,7 +260,14 @@ def _place(event: yaml.Event) -> Place:
     return _at(event.start_mark)
 
 
-def _at(mark: Mark | None) -> Place:
+class _Mark(Protocol):
+    """A place as YAML's parser has it, from 0."""
+
+    line: int
+    column: int
+
+
+def _at(mark: _Mark | None) -> Place:
     return Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
 
 

@@ -39,13 +39,16 @@ class Problem(NamedTuple):
 
 
 def mistakes_of(document: Document, form: type[BaseModel]) -> list[Mistake]:
-    """Return everything that is wrong with a document, YAML's mistakes and the form's."""
+    """Return everything that is wrong with a document, YAML's mistakes and the form's.
+
+    An empty document counts as one that sets nothing.
+    """
     if not document.readable:
         return list(document.mistakes)
     known = {(mistake.line, mistake.column) for mistake in document.mistakes}
     found = (
         document.mistake(problem.trail, problem.text, at=problem.at)
-        for problem in problems(form, document.value, strict=True)
+        for problem in problems(form, {} if document.value is None else document.value, strict=True)
     )
     return [*document.mistakes, *(m for m in found if (m.line, m.column) not in known)]
 
@@ -101,6 +104,7 @@ _TEXTS = {
     "list": "a list is needed, not {value}",
     "literal": "{expected} is needed, not {value}",
     "model": "keys with values are needed, not {value}",
+    "string_too_short": "text is needed, not {value}",
     "string": "text is needed, not {value}; quote it if that is meant",
     "too": "at least one entry is needed, not {value}",
     "value": "{error}",

@@ -68,7 +68,7 @@ def _configure_structlog(sink: Sink, *, level: Level, now: Now, render: Render) 
 def _rendered(
     _logger: object, method: str, event: MutableMapping[str, Any], *, now: Now, render: Render
 ) -> bytes:
-    level = {"critical": "error", "exception": "error"}.get(method, method)
+    level = "error" if method == "critical" else method
     said = event.pop("event", "")
     return render({"ts": timestamp(now()), "level": level, "event": said, **event})
 
@@ -84,7 +84,7 @@ class _EventLogger:
         with suppress(OSError):
             self._sink.write(line)
 
-    debug = info = warning = error = critical = exception = msg
+    debug = info = warning = error = critical = msg
 
 
 def _configure_logging(level: Level) -> None:
@@ -106,7 +106,7 @@ class _Bridge(logging.Handler):
         except (TypeError, ValueError, KeyError):
             message = record.msg
         log.log(
-            record.levelno,
+            min(max(record.levelno // 10 * 10, logging.DEBUG), logging.ERROR),
             "library.logged",
             logger=record.name,
             message=message,
@@ -143,7 +143,7 @@ class Sink:
         self._lock = threading.Lock()
         self._torn = False
 
-    def write(self, lines: bytes) -> None:
+    def write(self, lines: bytes | bytearray) -> None:
         """Write lines, in one system call where the system lets us.
 
         Raises:
@@ -192,9 +192,13 @@ class DeltaLines:
         self._write([_firing_event(outcome, timestamp(self._now()))])
 
     def _write(self, events: Iterable[Event]) -> None:
-        lines = [self._render(e) for e in events if _LEVELS[e["level"]] >= self._least]
+        # Not a list and join: the many small objects cost more than the growing of one.
+        lines = bytearray()
+        for event in events:
+            if _LEVELS[event["level"]] >= self._least:
+                lines += self._render(event)
         if lines:
-            self._sink.write(b"".join(lines))
+            self._sink.write(lines)
 
 
 def _delta_event(record: Record, ts: str) -> Event:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import structlog
 
@@ -13,20 +15,47 @@ from slumberd.core.cadence import Cron, Every
 from slumberd.core.due import Due, due_cron, due_every, in_due_order, is_cut_short, may_be_due
 from slumberd.core.firing import START, Position
 from slumberd.core.rule import ConsolidationRule
-from slumberd.ports import EpisodeLog, Ledger
+from slumberd.ports import EpisodeLog
 
 _log = structlog.get_logger(__name__)
+
+Mark = tuple[Position, datetime]
+"""How far a rule has read, and up to which instant it is served."""
+
+
+class Watermarks(Protocol):
+    """The part of a ledger that says where every rule stands."""
+
+    async def watermarks(self) -> dict[str, Mark]:
+        """Return every rule's watermark and the instant up to which it is served."""
+        ...
+
+    async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
+        """Give a rule that was never seen its first watermark and served instant."""
+        ...
+
+    async def serve(self, rule_id: str, instant: datetime) -> None:
+        """Record that a rule's cron instants are served up to an instant; never moves back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    marks: Mapping[str, Mark]
+    newest: Position
+    now: datetime
+    timezone: str
 
 
 class Lookout:
     """Works out which rules are due, and gives those never seen their first watermark."""
 
-    def __init__(self, episodes: EpisodeLog, ledger: Ledger) -> None:
+    def __init__(self, episodes: EpisodeLog, ledger: Watermarks) -> None:
         self._episodes = episodes
         self._ledger = ledger
 
     async def find(
-        self, rules: Iterable[ConsolidationRule], timezone: str, now: datetime
+        self, rules: Iterable[ConsolidationRule], *, timezone: str, now: datetime
     ) -> list[Due]:
         """Return the rules that are due, in due order.
 
@@ -35,47 +64,45 @@ class Lookout:
             timezone: Of the rules that name none.
             now: The wall clock.
         """
-        newest = await self._episodes.newest()
-        found = [await self._due(rule, timezone, newest, now) for rule in rules]
+        # The marks first: read after the log, one could lie beyond the end that we know.
+        marks = await self._ledger.watermarks()
+        view = _View(marks, await self._episodes.newest(), now, timezone)
+        found = [await self._due(rule, view) for rule in rules]
         return in_due_order(due for due in found if due)
 
-    async def _due(
-        self, rule: ConsolidationRule, timezone: str, newest: Position, now: datetime
-    ) -> Due | None:
-        after = await self._ledger.watermark(rule.id)
-        if after is None:
-            after = await self._begun(rule, newest, now)
+    async def _due(self, rule: ConsolidationRule, view: _View) -> Due | None:
+        mark = view.marks.get(rule.id) or await self._begun(rule, view)
         match rule.due:
             case Every() as cadence:
-                due = Due(rule.id, "every", now, after=after.seq, newest=newest.seq)
-                return await self._due_every(due, cadence)
+                return await self._due_every(rule.id, cadence, mark, view)
             case Cron() as cadence:
-                return await self._due_cron(rule.id, cadence, timezone, now)
+                await asyncio.sleep(0)  # a long downtime takes milliseconds: others go first
+                return _due_cron(rule.id, cadence, mark, view)
             case never:
                 assert_never(never)
 
-    async def _begun(self, rule: ConsolidationRule, newest: Position, now: datetime) -> Position:
-        after = START if rule.start == "beginning" else newest
-        await self._ledger.begin(rule.id, after, served=now)
+    async def _begun(self, rule: ConsolidationRule, view: _View) -> Mark:
+        after = START if rule.start == "beginning" else view.newest
+        await self._ledger.begin(rule.id, after, served=view.now)
         _log.info("rule.begun", rule_id=rule.id, after=after.seq)
-        return after
+        return after, view.now
 
-    async def _due_every(self, due: Due, cadence: Every) -> Due | None:
+    async def _due_every(self, rule_id: str, cadence: Every, mark: Mark, view: _View) -> Due | None:
+        after, _ = mark
+        due = Due(rule_id, "every", view.now, after=after.seq, newest=view.newest.seq)
         if is_cut_short(due):  # the firing walks back to where the log agrees
             return due
         if not may_be_due(due, cadence):
             return None
-        pending = await self._episodes.pending(due.after, at_most=cadence.count)
+        pending = await self._episodes.pending(after.seq, at_most=cadence.count)
         return due if due_every(cadence, pending) else None
 
-    async def _due_cron(
-        self, rule_id: str, cadence: Cron, timezone: str, now: datetime
-    ) -> Due | None:
-        zone = cadence.timezone or timezone
-        served = await self._ledger.served(rule_id) or now
-        try:
-            missed = cron.missed(cadence.expression, zone, after=served, until=now)
-        except ValueError as error:
-            _log.error("alarm.failed", rule_id=rule_id, error="ValueError", message=str(error))
-            return None
-        return due_cron(rule_id, missed, served=served, now=now)
+
+def _due_cron(rule_id: str, cadence: Cron, mark: Mark, view: _View) -> Due | None:
+    zone, (_, served) = cadence.timezone or view.timezone, mark
+    try:
+        missed = cron.missed(cadence.expression, zone, after=served, until=view.now)
+    except ValueError as error:
+        _log.error("alarm.failed", rule_id=rule_id, error="ValueError", message=str(error))
+        return None
+    return due_cron(rule_id, missed, served=served, now=view.now)

@@ -176,6 +176,10 @@ class Ledger(Protocol):
         """Settle as `commit` does, say what came of it, and write nothing."""
         ...
 
+    async def rest(self) -> None:
+        """Bring the file into its everyday order after a backlog."""
+        ...
+
     async def unlogged(self, *, limit: int) -> list[Record]:
         """Return ledger rows whose log lines may not have been written, oldest first."""
         ...

@@ -11,9 +11,9 @@ from typing import Annotated, Literal, NamedTuple, Self
 import orjson
 from pydantic import AfterValidator, Field, model_validator
 
-from slumberd.core.cadence import MOST_EVERY, Cron, cadence_of
+from slumberd.core.cadence import MOST_EVERY, cadence_of
 from slumberd.core.rule import ConsolidationRule
-from slumberd.documents import Document, Trail, Value, dotted, read_document
+from slumberd.documents import Document, Trail, dotted, read_document
 from slumberd.errors import ConfigurationError, FilterError, Mistake
 from slumberd.forms import Form, Name, TimeZone, mistakes_of
 
@@ -132,16 +132,16 @@ def load_rule_files(
 ) -> RuleSet:
     """Load rule files as one set; arguments and errors as in `load_rules`."""
     sheets = [_sheet(file) for file in files]
-    entries = [entry for sheet in sheets for entry in _entries(sheet)]
+    places = [place for sheet in sheets for place in _places(sheet)]
     mistakes = [
         *(mistake for sheet in sheets for mistake in sheet.mistakes),
-        *_repeated_ids(entries),
-        *_refused_filters(entries, check_filter),
-        *_refused_crons(entries, check_cron, timezone),
+        *_repeated_ids(places),
+        *_refused_filters(places, check_filter),
+        *_refused_crons(places, check_cron, timezone),
     ]
     if mistakes:
         raise ConfigurationError(_in_order(mistakes, files))
-    return _rule_set(entries, sheets)
+    return _rule_set([(sheet.document.file, _form(sheet)) for sheet in sheets])
 
 
 class _Sheet(NamedTuple):
@@ -151,64 +151,62 @@ class _Sheet(NamedTuple):
     mistakes: list[Mistake]
 
 
-class _Entry(NamedTuple):
-    """A well-formed rule and where it stands."""
-
-    rule: ConsolidationRule
-    document: Document
-    trail: Trail
-
-    def mistake(self, *keys: str, problem: str) -> Mistake:
-        return self.document.mistake((*self.trail, *keys), problem)
-
-
 def _sheet(file: Path) -> _Sheet:
     document = read_document(file)
     return _Sheet(document, mistakes_of(document, RuleFile))
 
 
-def _entries(sheet: _Sheet) -> Iterator[_Entry]:
-    """Yield the rules of a file that nothing is wrong with, whatever is with others."""
-    for number, rule in enumerate(_listed(sheet.document.value)):
-        trail: Trail = ("rules", number)
-        if not any(mistake.path.startswith(dotted(trail)) for mistake in sheet.mistakes):
-            form = RuleForm.model_validate(rule)
-            yield _Entry(form.rule(), sheet.document, trail)
+class _Place(NamedTuple):
+    """Where a rule stands; parts of it may be wrong, or not there."""
+
+    sheet: _Sheet
+    trail: Trail
+
+    def text(self, *keys: str) -> str:
+        """Return a text of the rule; empty when it is none, or known to be wrong."""
+        trail = (*self.trail, *keys)
+        value = self.sheet.document.at(trail)
+        wrong = any(mistake.path == dotted(trail) for mistake in self.sheet.mistakes)
+        return value if isinstance(value, str) and not wrong else ""
+
+    def mistake(self, *keys: str, problem: str) -> Mistake:
+        return self.sheet.document.mistake((*self.trail, *keys), problem)
 
 
-def _listed(value: Value) -> list[Value]:
-    rules = value.get("rules") if isinstance(value, dict) else None
-    return rules if isinstance(rules, list) else []
+def _places(sheet: _Sheet) -> list[_Place]:
+    rules = sheet.document.at(("rules",))
+    count = len(rules) if isinstance(rules, list) else 0
+    return [_Place(sheet, ("rules", number)) for number in range(count)]
 
 
-def _repeated_ids(entries: Iterable[_Entry]) -> Iterator[Mistake]:
-    first: dict[str, _Entry] = {}
-    for entry in entries:
-        other = first.setdefault(entry.rule.id, entry)
-        if other is not entry:
-            there = f"{other.document.file}:{other.document.place((*other.trail, 'id')).line}"
-            problem = f"id {entry.rule.id!r} is taken by the rule in {there}; give one another id"
-            yield entry.mistake("id", problem=problem)
+def _repeated_ids(places: Iterable[_Place]) -> Iterator[Mistake]:
+    first: dict[str, _Place] = {}
+    for place in places:
+        id = place.text("id")
+        other = first.setdefault(id, place)
+        if id and other is not place:
+            there = other.mistake("id", problem="")
+            where = f"{there.file}:{there.line}:{there.column}"
+            problem = f"id {id!r} is taken by the rule at {where}; give one another id"
+            yield place.mistake("id", problem=problem)
 
 
-def _refused_filters(entries: Iterable[_Entry], check: CheckFilter) -> Iterator[Mistake]:
-    for entry in entries:
+def _refused_filters(places: Iterable[_Place], check: CheckFilter) -> Iterator[Mistake]:
+    for place in places:
         try:
-            check(entry.rule.id, entry.rule.when_filter)
+            check(place.text("id"), place.text("when_filter"))
         except FilterError as error:
             problem = error.violation.removeprefix("when_filter").lstrip(" :")
-            yield entry.mistake("when_filter", problem=problem)
+            yield place.mistake("when_filter", problem=problem)
 
 
-def _refused_crons(entries: Iterable[_Entry], check: CheckCron, timezone: str) -> Iterator[Mistake]:
-    for entry in entries:
-        cadence = entry.rule.due
-        if not isinstance(cadence, Cron):
-            continue
+def _refused_crons(places: Iterable[_Place], check: CheckCron, timezone: str) -> Iterator[Mistake]:
+    for place in places:
         try:
-            check(cadence.expression, cadence.timezone or timezone)
+            if expression := place.text("cadence", "cron"):
+                check(expression, place.text("cadence", "timezone") or timezone)
         except ValueError as error:
-            yield entry.mistake("cadence", "cron", problem=str(error))
+            yield place.mistake("cadence", "cron", problem=str(error))
 
 
 def _in_order(mistakes: Iterable[Mistake], files: Sequence[Path]) -> list[Mistake]:
@@ -216,15 +214,23 @@ def _in_order(mistakes: Iterable[Mistake], files: Sequence[Path]) -> list[Mistak
     return sorted(mistakes, key=lambda m: (order[m.file], m.line, m.column))
 
 
-def _rule_set(entries: Sequence[_Entry], sheets: Sequence[_Sheet]) -> RuleSet:
-    rules = sorted((entry.rule for entry in entries), key=lambda rule: rule.id)
-    sources = {entry.rule.id: entry.document.file for entry in entries}
-    return RuleSet(tuple(rules), _multi_valued(sheets), sources)
+def _form(sheet: _Sheet) -> RuleFile:
+    return RuleFile.model_validate(sheet.document.value)
 
 
-def _multi_valued(sheets: Sequence[_Sheet]) -> dict[str, frozenset[str]]:
+def _rule_set(forms: Sequence[tuple[str, RuleFile]]) -> RuleSet:
+    rules = [form.rule() for _, file in forms for form in file.rules]
+    sources = {form.id: source for source, file in forms for form in file.rules}
+    return RuleSet(
+        rules=tuple(sorted(rules, key=lambda rule: rule.id)),
+        multi_valued=_multi_valued(file for _, file in forms),
+        sources=sources,
+    )
+
+
+def _multi_valued(files: Iterable[RuleFile]) -> dict[str, frozenset[str]]:
     union: dict[str, frozenset[str]] = {}
-    for sheet in sheets:
-        for name, channel in RuleFile.model_validate(sheet.document.value).channels.items():
+    for file in files:
+        for name, channel in file.channels.items():
             union[name] = union.get(name, frozenset()).union(channel.multi_valued)
     return union

@@ -21,7 +21,7 @@ _TRAPS = [
     for pattern, problem in (
         (
             r"(?i:y|n|yes|no|on|off)",
-            "is a boolean to some YAML readers; write true or false, or quote it",
+            "is a boolean to some YAML readers; quote it, or write true or false",
         ),
         (r"[-+]?0[0-9_]+", "is octal to some YAML readers; leave out the leading 0, or quote it"),
         (r"[-+]?0[xob][0-9a-fA-F_]+", "is no decimal number; write it in decimal, or quote it"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
@@ -25,8 +24,8 @@ from slumberd.core.due import BACKOFF_SECONDS, Due, Held
 from slumberd.core.firing import Trigger
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StaleWriterError, StoppedError, StoreError
-from slumberd.lookout import Lookout
-from slumberd.ports import Clock, EpisodeLog, Ledger
+from slumberd.lookout import Lookout, Watermarks
+from slumberd.ports import Clock, EpisodeLog
 
 Fire = Callable[[ConsolidationRule, Trigger, datetime], Awaitable[None]]
 
@@ -152,7 +151,7 @@ class Scheduler:
         *,
         clock: Clock,
         episodes: EpisodeLog,
-        ledger: Ledger,
+        ledger: Watermarks,
         fire: Fire,
         poll_seconds: float = 0.05,
     ) -> None:
@@ -245,9 +244,11 @@ class Scheduler:
         _log.error("look.failed", retry_seconds=pause, **_described(error))
 
     async def _rest(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._poll_seconds):
-                await self._woken.wait()
+        poll = asyncio.get_running_loop().call_later(self._poll_seconds, self._woken.set)
+        try:
+            await self._woken.wait()
+        finally:
+            poll.cancel()
         self._woken.clear()
 
     async def turn(self, stop: asyncio.Event) -> None:
@@ -274,7 +275,8 @@ class Scheduler:
             return []
         try:
             seen = [rule for rule_id, rule in rules.items() if rule_id in owed]
-            dues = await self._lookout.find(seen, self._timezone, self._clock.now())
+            now = self._clock.now()
+            dues = await self._lookout.find(seen, timezone=self._timezone, now=now)
         except StoreError:
             self._owed |= owed
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -182,18 +183,18 @@ def _is_there(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # reading it will say what is wrong
+        pass  # reading it will say what is wrong
     return True
 
 
 def _of_document(document: Document, source: str) -> _Layer:
-    values = {} if document.readable and document.value is None else document.value
-    whole = {**_NEEDED, **values} if isinstance(values, dict) else values
+    value = {} if document.value is None else document.value
+    tree = value if isinstance(value, dict) else {}
+    whole = replace(document, value={**_NEEDED, **tree} if tree is value else value)
     mistakes = [
         replace(mistake, path=mistake.path or ("" if mistake.line else source))
-        for mistake in mistakes_of(replace(document, value=whole), Settings)
+        for mistake in sorted(mistakes_of(whole, Settings), key=attrgetter("line", "column"))
     ]
-    tree = values if isinstance(values, dict) else {}
     return _Layer(_anchored(tree, Path(document.file).parent), mistakes)
 
 

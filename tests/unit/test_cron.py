@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -180,10 +181,8 @@ def test_check_lets_pass_what_has_instants(expression: str) -> None:
     ],
 )
 def test_check_refuses_with_a_remedy(expression: str, timezone: str | None, remedy: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=re.escape(remedy)):
         cron.check(expression, timezone)
-
-    assert remedy in str(caught.value)
 
 
 def test_instants_between_stops_at_the_most_that_are_wanted() -> None:

@@ -11,7 +11,7 @@ that is folded again from every act are equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from slumberd.core.act import ALL, HAND, Act, Stamp
@@ -120,12 +120,14 @@ def link(replaced: Assertion) -> Link:
     return {"replaces": replaced.fact_id, "source_episode_ids": sources}
 
 
-def counting(meetings: Iterable[Meeting]) -> tuple[Counted, ...]:
+def counting(meetings: Sequence[Meeting]) -> tuple[Counted, ...]:
     """Return what counts of one fact id: at most one episode's act and one hand's.
 
     Per rule its newest version is what it says; of all rules the newest version counts. Of
     hands the last one does.
     """
+    if len(meetings) == 1:
+        return _alone(meetings[0])
     said: dict[str, Meeting] = {}
     for meeting in meetings:
         held = said.get(meeting.rule_id)
@@ -135,6 +137,12 @@ def counting(meetings: Iterable[Meeting]) -> tuple[Counted, ...]:
     episode = _newest_version(list(said.values()))
     by_hand = () if hand is None or hand.act is None else (_by_hand(hand, hand.act),)
     return _holders_of_one_id(*episode, *by_hand)
+
+
+def _alone(meeting: Meeting) -> tuple[Counted, ...]:
+    if meeting.act is None:
+        return ()
+    return (Counted(meeting.act, ((meeting.rule_id, meeting.promoted_at),)),)
 
 
 def _newer(meeting: Meeting, held: Meeting) -> bool:

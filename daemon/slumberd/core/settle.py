@@ -17,6 +17,9 @@ from slumberd.core.law import Assertion, Counted, Meeting, MultiValued
 What = Literal["act", "withdrawal", "quarantine", "known", "restored"]
 Delta = Literal["add", "update", "delete", "noop", "quarantine"]
 
+Place = tuple[str, str]
+"""A key, and a slot of it."""
+
 ID_TAKEN = "id_taken"
 
 
@@ -105,7 +108,7 @@ class Settlement:
         self._next = first
         self.entries: list[Entry] = []
         self.filtered = 0
-        self.dirty: dict[tuple[str, str], None] = {}
+        self.dirty: dict[Place, None] = {}
         self.gone: dict[str, None] = {}
 
     def meet(self, met: Incoming, *, promoted_at: int) -> None:
@@ -126,10 +129,9 @@ class Settlement:
         for key in sorted(keys):
             ground.multi, current = former, ground.multi
             ground.fold(key)
-            before = ground.standing(key)
+            before = self._seen([key])
             ground.multi = current
-            ground.fold(key)
-            went, came = self._difference({key: before})
+            went, came = self._difference(self._folded([key], before))
             for fact_id in went:
                 self._enter("restored", "delete", None, fact_id=fact_id, key=key, went=(fact_id,))
             self._restore(came)
@@ -181,45 +183,61 @@ class Settlement:
 
     def _confirm(self, met: Incoming, after: tuple[Counted, ...]) -> None:
         """Enter a meeting that changes no act: at most who says it."""
-        stands = [place for place in self._places(after) if self._holds(place, met.fact_id)]
-        for place in stands:
-            self.dirty[place] = None
+        places = [self._place(one.act) for one in after]
+        stands = [place for place in places if self._holds(place, met.fact_id)]
+        self.dirty |= dict.fromkeys(stands)
         if stands and met.act is not None and met.rule_id in _promoters(after):
             self._enter(*_of(met, "update"), met, went=(met.fact_id,))
         else:
-            self._nothing(met, ())
+            self._nothing(met)
 
     def _append(self, met: Incoming, act: Act) -> None:
         """Fold an act that is said for the first time into the heads it touches."""
         ground = self._ground
-        targets = ground.targets(act)
-        touched = dict.fromkeys((act.key, *(target.key for target in targets)))
-        before = {key: ground.standing(key) for key in touched}
+        targets = ground.targets(act) if act.names else []
+        if act.clears and act.object == ALL and act.key in ground.multi:
+            self._learn(act)
+            self._fold_keys(met, [act.key], stood=False)
+            return
+        places = [self._place(one) for one in (act, *targets)]
+        before = {place: ground.head(*place).standing for place in places}
         self._learn(act)
         ground.fold_in(act)
         for target in targets:
             ground.retract(target, by=act.stamp)
-        if act.clears and act.object == ALL and act.key in ground.multi:
-            ground.fold(act.key)
         if act.asserts:
-            self.dirty[(act.key, ground.multi.slot(act.key, act.object))] = None
+            self.dirty[places[0]] = None
         self._enter_difference(met, before, stood=False)
 
     def _fold_again(
         self, met: Incoming, before: tuple[Counted, ...], after: tuple[Counted, ...]
     ) -> None:
         """Fold every key again that an episode spoke of, or speaks of now."""
-        ground = self._ground
-        keys: set[str] = set()
+        keys: dict[str, None] = {}
         for one in (*before, *after):
             self._learn(one.act)
-            keys |= {one.act.key, *(target.key for target in ground.targets(one.act))}
-        stood = {key: ground.standing(key) for key in sorted(keys)}
-        held = any(self._holds(place, met.fact_id) for place in self._places(before))
-        for key in stood:
-            ground.fold(key)
-            self.dirty |= dict.fromkeys((key, slot) for slot in ground.heads[key])
-        self._enter_difference(met, stood, stood=held)
+            keys |= dict.fromkeys((one.act.key, *(to.key for to in self._ground.targets(one.act))))
+        stood = any(self._holds(self._place(one.act), met.fact_id) for one in before)
+        self._fold_keys(met, sorted(keys), stood=stood)
+
+    def _fold_keys(self, met: Incoming, keys: Sequence[str], *, stood: bool) -> None:
+        before = self._folded(keys, self._seen(keys))
+        self.dirty |= dict.fromkeys(before)
+        self._enter_difference(met, before, stood=stood)
+
+    def _folded(
+        self, keys: Sequence[str], before: dict[Place, Assertion | None]
+    ) -> dict[Place, Assertion | None]:
+        """Fold keys; return what stood before in every slot that was there or is there now."""
+        for key in keys:
+            self._ground.fold(key)
+        return dict.fromkeys(self._seen(keys)) | before
+
+    def _seen(self, keys: Iterable[str]) -> dict[Place, Assertion | None]:
+        heads = self._ground.heads
+        return {
+            (key, slot): head.standing for key in keys for slot, head in heads.get(key, {}).items()
+        }
 
     def _learn(self, act: Act) -> None:
         if act.key in self._ground.full:
@@ -227,37 +245,40 @@ class Settlement:
         for name in act.names:
             self._ground.namers.setdefault(name, set()).add(act.fact_id)
 
-    def _places(self, counted: tuple[Counted, ...]) -> list[tuple[str, str]]:
-        slot = self._ground.multi.slot
-        return [(one.act.key, slot(one.act.key, one.act.object)) for one in counted]
+    def _place(self, act: Act) -> Place:
+        return act.key, self._ground.multi.slot(act.key, act.object)
 
-    def _holds(self, place: tuple[str, str], fact_id: str) -> bool:
+    def _holds(self, place: Place, fact_id: str) -> bool:
+        stands = self._stands_at(place)
+        return stands is not None and stands.fact_id == fact_id
+
+    def _stands_at(self, place: Place) -> Assertion | None:
         head = self._ground.heads.get(place[0], {}).get(place[1])
-        return head is not None and head.standing is not None and (
-            head.standing.fact_id == fact_id
-        )
+        return None if head is None else head.standing
 
     def _difference(
-        self, before: dict[str, dict[str, Assertion]]
+        self, before: dict[Place, Assertion | None]
     ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return, with their keys, the ids of the facts that went and of those that came."""
         went: dict[str, str] = {}
         came: dict[str, str] = {}
-        for key, stood in before.items():
-            stands = self._ground.standing(key)
-            went |= {one.fact_id: key for slot, one in stood.items() if stands.get(slot) != one}
-            came |= {one.fact_id: key for slot, one in stands.items() if stood.get(slot) != one}
-            self.dirty |= dict.fromkeys(
-                (key, slot) for slot in {*stood, *stands} if stood.get(slot) != stands.get(slot)
-            )
-        self.gone |= dict.fromkeys(went)
+        for place, stood in before.items():
+            stands = self._stands_at(place)
+            if stands == stood:
+                continue
+            self.dirty[place] = None
+            if stood is not None:
+                went[stood.fact_id] = place[0]
+                self.gone[stood.fact_id] = None
+            if stands is not None:
+                came[stands.fact_id] = place[0]
         return went, came
 
     def _enter_difference(
-        self, met: Incoming, before: dict[str, dict[str, Assertion]], *, stood: bool
+        self, met: Incoming, before: dict[Place, Assertion | None], *, stood: bool
     ) -> None:
         went, came = self._difference(before)
-        mine = met.act is not None and met.act.asserts and self._stands(met.act)
-        if mine:
+        if met.act is not None and met.act.asserts and self._stands(met.act):
             came.pop(met.fact_id, None)
             if stood:
                 went.setdefault(met.fact_id, "")
@@ -265,17 +286,14 @@ class Settlement:
         elif went:
             self._enter(*_of(met, "delete"), met, went=tuple(went))
         else:
-            self._nothing(met, before)
+            self._nothing(met)
         self._restore(came)
 
     def _stands(self, act: Act) -> bool:
-        slot = self._ground.multi.slot(act.key, act.object)
-        head = self._ground.heads.get(act.key, {}).get(slot)
-        return head is not None and head.standing == Assertion(
-            act.stamp, act.fact_id, act.object
-        )
+        stands = self._stands_at(self._place(act))
+        return stands is not None and stands.fact_id == act.fact_id and stands.stamp == act.stamp
 
-    def _nothing(self, met: Incoming, touched: Iterable[str]) -> None:
+    def _nothing(self, met: Incoming) -> None:
         if met.reason:
             self._enter("quarantine", "quarantine", met, reason=met.reason)
         elif met.act is None:

@@ -9,6 +9,8 @@ import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -19,6 +21,7 @@ from slumberd.core.firing import Counts, Firing
 from slumberd.core.ground import Incoming, Standing
 from slumberd.core.law import HANDS, MultiValued
 from slumberd.core.record import Outcome, Record
+from slumberd.core.scope import unescape
 from slumberd.core.settle import Entry, Settlement, order_of
 from slumberd.stores.grounds import LoadedGround
 from slumberd.stores.ledger import (
@@ -101,7 +104,9 @@ class Batch:
         self.loaded.save()
         firing = replace(self._firing, at=instant(self.at))
         firing_id = firing_id_of(firing.rule_id, self.number)
-        records = [self._own_record(firing_id), *(self._record(one, firing_id) for one in entries)]
+        now = firing.at
+        records = [self._own_record(firing_id, now)]
+        records += [self._record(entry, firing_id, now) for entry in entries]
         return Outcome(firing, firing_id, counts, records, 0.0)
 
     def _write_ledger(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> None:
@@ -130,7 +135,7 @@ class Batch:
                 "rule": firing.rule_id,
                 "rule_hash": firing.rule_hash,
                 "trigger": firing.trigger,
-                "at": instant(self.at).isoformat(),
+                "at": _iso(self.at),
                 "after": tuple(firing.after),
                 "upto": tuple(firing.upto),
                 "counts": {channel: one._asdict() for channel, one in counts.items()},
@@ -170,13 +175,12 @@ class Batch:
         rows = [fact_row(one) for one in standing.values()]
         self._connection.executemany(_FACTS["put_fact"], rows)
 
-    def _own_record(self, firing_id: str) -> Record:
+    def _own_record(self, firing_id: str, at: datetime) -> Record:
         return Record(
-            self.number, firing_id, self._firing.rule_id, "firing", "", (), (), "", 1.0,
-            instant(self.at),
+            self.number, firing_id, self._firing.rule_id, "firing", "", (), (), "", 1.0, at
         )  # fmt: skip
 
-    def _record(self, entry: Entry, firing_id: str) -> Record:
+    def _record(self, entry: Entry, firing_id: str, at: datetime) -> Record:
         act = entry.met.act if entry.met else None
         return Record(
             entry.seq,
@@ -188,7 +192,7 @@ class Batch:
             _sources(entry),
             entry.reason,
             act.confidence if act else 1.0,
-            instant(self.at),
+            at,
         )
 
 
@@ -252,13 +256,18 @@ def fact_row(standing: Standing) -> tuple[object, ...]:
         orjson.dumps([*own, *trail]),
         act.confidence,
         orjson.dumps(act.metadata or {}),
-        instant(max(at for _, at in promoters)).isoformat(),
+        _iso(max(at for _, at in promoters)),
     )
 
 
+@lru_cache(maxsize=1024)
+def _iso(at: int) -> str:
+    return instant(at).isoformat()
+
+
 def _user_and_agent(owner: str) -> tuple[str, str]:
-    user, agent, _ = (part.replace("%2F", "/").replace("%25", "%") for part in owner.split("/")[:3])
-    return user, agent
+    user, agent, _ = owner.split("/", 2)
+    return (unescape(user), unescape(agent)) if "%" in owner else (user, agent)
 
 
 def _own_entries(standing: Standing) -> list[dict[str, object]]:
@@ -266,7 +275,7 @@ def _own_entries(standing: Standing) -> list[dict[str, object]]:
         {
             "rule_id": rule_id,
             "source_episode_ids": [standing.counted.act.stamp.id],
-            "promotion_ts": instant(at).isoformat(),
+            "promotion_ts": _iso(at),
         }
         for rule_id, at in standing.counted.promoters
     ]

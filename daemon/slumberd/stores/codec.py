@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -196,7 +197,7 @@ def decode(
     owner = _NOWHERE
     try:
         said = _content(content)
-        owner = _owner(key, said, mismatch)
+        owner = _owner(key, _told(said), mismatch)
         return EpisodeVersion(
             seq,
             _usable(id),
@@ -257,9 +258,10 @@ def _metadata(encoded: object) -> dict[str, Any]:
     return _object(encoded, METADATA_UNREADABLE)
 
 
-def _object(encoded: Any, reason: str) -> dict[str, Any]:
+def _object(encoded: object, reason: str) -> dict[str, Any]:
     try:
-        value = orjson.loads(encoded)
+        # What is neither bytes nor text fails as malformed JSON does.
+        value = orjson.loads(encoded)  # type: ignore[arg-type]
     except ValueError as error:
         raise _UnreadableError(reason, str(error)) from error
     if type(value) is dict:
@@ -305,11 +307,8 @@ def _instant_or_zero(text: object) -> int:
         return 0
 
 
-def _owner(key: object, said: dict[str, Any], mismatch: ScopeMismatch) -> Scope:
-    told = _told(said)
-    # The usual row by far, and the cheapest to see.
-    if told is not None and key == told.key:
-        return _checked(told)
+@lru_cache(maxsize=65_536)
+def _owner(key: object, told: Scope | None, mismatch: ScopeMismatch) -> Scope:
     if mismatch == "trust_episode":
         return _checked(told)
     claimed = _checked(scope_of(key) if isinstance(key, str) else None)

@@ -49,6 +49,12 @@ _SCHEMA = statements("ledger_schema")
 LINEAGE_DEPTH = 8
 """How many replaced assertions a fact's lineage names, unless configured otherwise."""
 
+_BACKLOG_ROWS = 2_000
+"""A batch of as many is one of a backlog: checkpoints would cost it a quarter of its time."""
+
+_BACKLOG_PAGES, _EVERYDAY_PAGES = 50_000, 1_000
+"""Pages of 4 KiB in the write-ahead log at which SQLite checkpoints."""
+
 _COMPONENT = "ledger"
 _STORE = "sqlite_fact"
 
@@ -229,10 +235,21 @@ class SQLiteFactStore:
         """
 
         def work(connection: sqlite3.Connection) -> Outcome:
+            if sum(map(len, met.values())) >= _BACKLOG_ROWS:
+                connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
             with transaction(connection):
                 return self._settle(connection, firing, met)
 
         return await self._database.write(work)
+
+    async def rest(self) -> None:
+        """Bring the file into its everyday order after a backlog."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            connection.execute("PRAGMA wal_checkpoint = TRUNCATE")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_EVERYDAY_PAGES:d}")
+
+        await self._database.write(work)
 
     async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
         """Settle as `commit` does, say what came of it, and write nothing."""

@@ -159,6 +159,7 @@ def _position(problem: str, tokens: Sequence[Token]) -> int | None:
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Give a connection what filters read; outside of any transaction."""
+    connection.execute("PRAGMA trusted_schema = OFF")
     with _writable(connection):
         for name in ("create_batch", "create_view_by_scope", "create_view_by_content"):
             connection.execute(_SQL[name])
@@ -232,7 +233,6 @@ def check_filter(rule_id: str, fragment: str) -> None:
 def _sample() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute(_EPISODES["create_table"])
         connection.execute(
             _EPISODES["insert"],

@@ -59,12 +59,14 @@ def _contents(
 ) -> tuple[bool, int, int | None, list[str]]:
     path, pragmas = database.path, database.pragmas
     try:
-        with closing(connect(path, pragmas, access="read")) as connection:
-            with translated(path, pragmas):
-                version = table_version(connection)
-                if not has_table(connection, table):
-                    return False, version, None, [f"{str(path)!r} has no table {table!r}"]
-                return True, version, _count(connection, table), warn(connection)
+        with (
+            closing(connect(path, pragmas, access="read")) as connection,
+            translated(path, pragmas),
+        ):
+            version = table_version(connection)
+            if not has_table(connection, table):
+                return False, version, None, [f"{str(path)!r} has no table {table!r}"]
+            return True, version, _count(connection, table), warn(connection)
     except (StoreError, ValueError) as error:
         return False, 1, None, [str(error)]
 

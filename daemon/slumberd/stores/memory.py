@@ -16,10 +16,10 @@ from slumberd.core.firing import Position, Window
 from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Scope
-from slumberd.errors import MemoryScopeError, SchemaError, StoreError
+from slumberd.errors import MemoryScopeError, SchemaError
 from slumberd.ports import AnyDelta, Clock
 from slumberd.stores import episode_log, inspection, migrations
-from slumberd.stores.codec import Row, ScopeMismatch, encode
+from slumberd.stores.codec import ScopeMismatch, encode
 from slumberd.stores.puts import GroupCommit, PutCounts, write
 from slumberd.stores.recall import Reach, recall
 from slumberd.stores.sqlite import Database, Pragmas, Synchronous, snapshot, transaction, translated
@@ -60,7 +60,7 @@ class SQLiteMemoryStore:
         self._database = Database(self._path, Pragmas(synchronous=synchronous))
         self._mismatch = scope_mismatch
         self._clock = clock or SystemClock()
-        self._puts = GroupCommit()
+        self._puts = GroupCommit(self._ensure)
         self._stop = Event()
         self._installed_at: int | None = None
         self._seen: int | None = None
@@ -122,20 +122,9 @@ class SQLiteMemoryStore:
             raise MemoryScopeError(
                 tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {tuple(own)}"
             )
-        await self._put(encode(episode, scope, operation="put"))
-
-    async def _put(self, row: Row) -> None:
-        waiting = self._puts.add(row)
-        try:
-            await self._database.write(partial(self._puts.flush, prepare=self._ensure))
-        except BaseException:
-            self._puts.withdraw(waiting)
-            raise
-        if waiting.error is not None:
-            with translated(self._path, self._database.pragmas):
-                raise waiting.error
-        if waiting.change is None:
-            raise StoreError(f"episode {row.id!r} was not written")
+        row = encode(episode, scope, operation="put")
+        with translated(self._path, self._database.pragmas):
+            await self._puts.put(row, self._database.write)
 
     async def put_many(self, episodes: Sequence[Episode]) -> PutCounts:
         """Write many episodes, each in its own scope, in one transaction.

@@ -71,13 +71,17 @@ def _refusal(
         return "v1-add-column-only"
     if not operation.get("nullable"):
         return "non-nullable-add"
-    if not all(isinstance(part, str) and part and "\0" not in part for part in column):
+    if not all(map(_usable, column)):
         return "missing-fields"
     if column.table not in tables:
         return f"unknown table {column.table!r}"
     if not _TYPE.fullmatch(column.type):
         return f"unusable type {column.type!r}"
     return ""
+
+
+def _usable(part: object) -> bool:
+    return isinstance(part, str) and part != "" and "\0" not in part
 
 
 def _add(connection: sqlite3.Connection, column: _Column) -> None:

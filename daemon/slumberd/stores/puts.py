@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
+from threading import Lock
 from typing import Literal, NamedTuple
 
 import orjson
 
-from slumberd.core.scope import Scope, scope_of
+from slumberd.core.scope import scope_of
 from slumberd.errors import MemoryScopeError
 from slumberd.stores.codec import Row, same
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
+
+Write = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
+"""Runs a function in the writing connection's thread."""
 
 Change = Literal["new", "changed", "unchanged"]
 
@@ -104,32 +110,83 @@ def _execute(
 class Waiting:
     """One put on its way: committed when `change` is set, refused when `error` is."""
 
-    __slots__ = ("change", "error", "row")
+    __slots__ = ("change", "error", "loop", "row", "woken")
 
     def __init__(self, row: Row) -> None:
         self.row = row
         self.change: Change | None = None
         self.error: Exception | None = None
+        self.loop = asyncio.get_running_loop()
+        self.woken = self.loop.create_future()
+
+    @property
+    def settled(self) -> bool:
+        """Whether it needs no flush any more."""
+        return self.change is not None or self.error is not None
 
 
 class GroupCommit:
     """Puts that wait for the writing connection share the next transaction.
 
-    Each put queues itself and asks the connection's thread to `flush`. The first flush to run
-    takes all that wait by then, so the later ones find their puts done.
+    The first put to come asks the connection's thread for a flush. Puts that come before that
+    flush runs only wait: it takes all that are there. A flush that is lost on the way, as with
+    its caller, wakes the others, and one of them asks for the next.
+
+    Args:
+        prepare: Called with the connection before anything is written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
+        self._prepare = prepare
         self._queue: deque[Waiting] = deque()
+        self._asked = Lock()
 
-    def add(self, row: Row) -> Waiting:
-        """Queue one row for the next flush."""
+    async def put(self, row: Row, write: Write) -> None:
+        """Return when the row is committed.
+
+        Args:
+            row: What to write.
+            write: Runs a function in the writing connection's thread.
+        """
         waiting = Waiting(row)
         self._queue.append(waiting)
-        return waiting
+        try:
+            while not waiting.settled:
+                await self._flushed(waiting, write)
+        except BaseException:
+            self._withdraw(waiting)
+            raise
+        if waiting.error is not None:
+            raise waiting.error
 
-    def withdraw(self, waiting: Waiting) -> None:
-        """Take a put out whose flush never ran, so that no later one writes it."""
+    async def _flushed(self, waiting: Waiting, write: Write) -> None:
+        if not self._asked.acquire(blocking=False):
+            # Whoever holds it is still to take what waits, this put included.
+            await waiting.woken
+            waiting.woken = waiting.loop.create_future()
+            return
+        begun = Lock()
+        try:
+            await write(partial(self._flush, begun))
+        finally:
+            if begun.acquire(blocking=False):
+                self._asked.release()
+                _wake(self._queue.copy())
+
+    def _flush(self, begun: Lock, connection: sqlite3.Connection) -> None:
+        if not begun.acquire(blocking=False):
+            return
+        self._asked.release()
+        puts = self._take()
+        try:
+            self._prepare(connection)
+            _write_together(connection, puts)
+        except Exception as error:  # noqa: BLE001 # it belongs to every put, not to one caller
+            for put in puts:
+                put.change, put.error = None, error
+        _wake(puts)
+
+    def _withdraw(self, waiting: Waiting) -> None:
         # A flush that runs now takes it first; then there is nothing to remove.
         with suppress(ValueError, IndexError):
             self._queue.remove(waiting)
@@ -141,24 +198,21 @@ class GroupCommit:
                 puts.append(self._queue.popleft())
         return puts
 
-    def flush(
-        self, connection: sqlite3.Connection, prepare: Callable[[sqlite3.Connection], None]
-    ) -> None:
-        """Write all that wait; what goes wrong is left with the puts that it concerns.
 
-        Args:
-            connection: The writing connection, in its own thread.
-            prepare: Called first when anything waits.
-        """
-        puts = self._take()
-        if not puts:
-            return
-        try:
-            prepare(connection)
-            _write_together(connection, puts)
-        except Exception as error:  # noqa: BLE001 # it belongs to every put, not to this caller
-            for put in puts:
-                put.change, put.error = None, error
+def _wake(puts: Iterable[Waiting]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[Waiting]] = {}
+    for put in puts:
+        by_loop.setdefault(put.loop, []).append(put)
+    for loop, some in by_loop.items():
+        # A loop that has ended has nobody left who waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_resume, some)
+
+
+def _resume(puts: Sequence[Waiting]) -> None:
+    for put in puts:
+        if not put.woken.done():
+            put.woken.set_result(None)
 
 
 def _write_together(connection: sqlite3.Connection, puts: Sequence[Waiting]) -> None:

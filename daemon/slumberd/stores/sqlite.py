@@ -7,10 +7,11 @@ and the event loop never waits for a disk.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -57,12 +58,42 @@ class Connection(aiosqlite.Connection):
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what `work` makes of the connection, in the connection's own thread."""
-        result: T = await self._execute(work, self._conn)
-        return result
+        if not self._running:
+            raise ValueError("the connection is closed")
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[T] = loop.create_future()
+        self._tx.put_nowait((None, partial(_answer, loop, reply, work, self._conn)))
+        return await reply
 
     def release(self) -> None:
         """Close without waiting; for finalizers, where no event loop runs."""
         self.stop()
+
+
+def _answer(
+    loop: asyncio.AbstractEventLoop,
+    reply: asyncio.Future[T],
+    work: Callable[[sqlite3.Connection], T],
+    connection: sqlite3.Connection,
+) -> None:
+    try:
+        settle = partial(_succeed, reply, work(connection))
+    except BaseException as error:  # noqa: BLE001 # it is the caller's
+        settle = partial(_fail, reply, error)
+    # The loop of a caller that was cancelled may have ended. aiosqlite's own reply would then
+    # raise in the thread, end it, and leave every later call of the connection without answer.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(settle)
+
+
+def _succeed(reply: asyncio.Future[T], result: T) -> None:
+    if not reply.done():
+        reply.set_result(result)
+
+
+def _fail(reply: asyncio.Future[T], error: BaseException) -> None:
+    if not reply.done():
+        reply.set_exception(error)
 
 
 def connect(path: Path, pragmas: Pragmas, *, access: Access) -> sqlite3.Connection:
