@@ -7,6 +7,7 @@ no plain word that two YAML readers would take for different things.
 from __future__ import annotations
 
 import os
+import reprlib
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ class Place(NamedTuple):
 
     line: int
     column: int
+
+
+_NOWHERE = Place(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +89,8 @@ class Document:
 
 def dotted(trail: Trail) -> str:
     """Return a trail as a person writes it: ``rules[0].cadence.every``."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in trail)
-    return "".join(steps).removeprefix(".")
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in trail)
+    return (path if path.isprintable() else repr(path)[1:-1]).removeprefix(".")
 
 
 def read_document(path: Path) -> Document:
@@ -109,7 +113,7 @@ def _text(path: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise _unreadable(path, "is not in UTF-8; save it as UTF-8", line=line) from error
+        raise _unreadable(path, "is not in UTF-8; save it as UTF-8", Place(line, 0)) from error
 
 
 def _content(path: Path) -> bytes:
@@ -132,8 +136,8 @@ _REASONS: dict[type[OSError], str] = {
 }
 
 
-def _unreadable(path: Path, problem: str, *, line: int = 0) -> ConfigurationError:
-    return ConfigurationError([Mistake(str(path), line, 0, "", problem)])
+def _unreadable(file: Path | str, problem: str, place: Place = _NOWHERE) -> ConfigurationError:
+    return ConfigurationError([Mistake(str(file), *place, "", problem)])
 
 
 class _Reader:
@@ -162,15 +166,17 @@ class _Reader:
             self._events = self._limited(yaml.parse(text, Loader=yaml.SafeLoader))
             return self._root()
         except yaml.reader.ReaderError as error:
-            raise self._end(_place_in(text, error.position), "holds a control character") from error
+            raise _unreadable(
+                self._file, "holds a control character", _place_in(text, error.position)
+            ) from error
         except yaml.MarkedYAMLError as error:
             place, problem = _explained(error)
-            raise self._end(place, problem) from error
+            raise _unreadable(self._file, problem, place) from error
 
     def _limited(self, events: Iterable[yaml.Event]) -> Iterator[yaml.Event]:
         for number, event in enumerate(events):
             if number == MOST_EVENTS:
-                raise self._end(_place(event), "the file holds too many values; split it")
+                raise self._ended(event, "the file holds too many values; split it")
             yield event
 
     def _root(self) -> Value:
@@ -178,14 +184,14 @@ class _Reader:
         values: list[Value] = []
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent) and values:
-                raise self._end(_place(event), "a second document begins; one a file is read")
+                raise self._ended(event, "a second document begins; one a file is read")
             if isinstance(event, yaml.NodeEvent):
                 values.append(self._value(event, ()))
         return values[0] if values else None
 
     def _value(self, event: yaml.Event, trail: Trail) -> Value:
         if len(trail) > MOST_DEPTH:
-            raise self._end(_place(event), f"is nested deeper than {MOST_DEPTH} levels")
+            raise self._ended(event, f"is nested deeper than {MOST_DEPTH} levels")
         self._values.setdefault(trail, _place(event))
         self._refuse_extras(event, trail)
         match event:
@@ -217,7 +223,7 @@ class _Reader:
 
     def _key(self, event: yaml.Event, parent: Trail) -> str:
         if not isinstance(event, yaml.ScalarEvent):
-            raise self._end(_place(event), "a key must be text")
+            raise self._ended(event, "a key must be text")
         key = event.value
         trail = (*parent, key)
         self._refuse_extras(event, trail)
@@ -245,15 +251,15 @@ class _Reader:
         if not event.implicit[0]:
             return text
         if problem := trap(text):
-            self._add(event, trail, f"{text!r} {problem}")
+            self._add(event, trail, f"{reprlib.repr(text)} {problem}")
             return text
         return plain(text)
 
     def _add(self, event: yaml.Event, trail: Trail, problem: str) -> None:
         self._mistakes.append(Mistake(self._file, *_place(event), dotted(trail), problem))
 
-    def _end(self, place: Place, problem: str) -> ConfigurationError:
-        return ConfigurationError([Mistake(self._file, *place, "", problem)])
+    def _ended(self, event: yaml.Event, problem: str) -> ConfigurationError:
+        return _unreadable(self._file, problem, _place(event))
 
 
 def _place(event: yaml.Event) -> Place:

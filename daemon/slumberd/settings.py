@@ -180,10 +180,8 @@ def _found(
 def _is_there(path: Path) -> bool:
     try:
         path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        pass  # reading it will say what is wrong
+    except OSError as error:  # any other is told when the file is read
+        return not isinstance(error, FileNotFoundError | NotADirectoryError)
     return True
 
 

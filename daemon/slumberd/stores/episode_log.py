@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 
 from slumberd.core.firing import Position
-from slumberd.stores.codec import shown
+from slumberd.stores.decode import shown
 from slumberd.stores.queries import statements
 
 _SQL = statements("episode_log")

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from slumberd.errors import FilterError, StoppedError
-from slumberd.stores.codec import ScopeMismatch
-from slumberd.stores.fragments import COLUMNS, FUNCTIONS, Token, tokens_of
+from slumberd.stores.decode import ScopeMismatch
+from slumberd.stores.fragments import COLUMNS, FUNCTIONS, LONGEST_PATTERN, Token, tokens_of
 from slumberd.stores.queries import statements
 
 SECONDS = 5.0
@@ -35,7 +35,7 @@ _CALLABLE = FUNCTIONS | {"->", "->>"}
 _READABLE = frozenset({"rid", *COLUMNS})
 
 _LIMITS = {
-    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 100,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: LONGEST_PATTERN,
     sqlite3.SQLITE_LIMIT_LENGTH: 32 * 1024 * 1024,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 1,
 }

@@ -15,7 +15,11 @@ from typing import NamedTuple
 from slumberd.errors import FilterError
 
 LONGEST = 8 * 1024
+"""Bytes of a filter."""
+LONGEST_PATTERN = 100
+"""Characters of a text to look for."""
 DEEPEST = 50
+"""Parentheses within parentheses."""
 
 COLUMNS = (
     "id",
@@ -125,6 +129,7 @@ def _checked(fragment: str) -> list[Token]:
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         _check_names(token, following)
     _check_clock(tokens)
+    _check_searches(tokens)
     return tokens
 
 
@@ -205,6 +210,30 @@ def _check_clock(tokens: list[Token]) -> None:
             raise _Refusal(f"{token.text} depends on the machine's clock", token.position)
         if token.text.lower() in _DATES and after.kind == "open" and _is_close(later):
             raise _Refusal(f"{token.text}() reads the machine's clock", token.position)
+
+
+def _check_searches(tokens: list[Token]) -> None:
+    """Let ``instr`` look for short texts only: its time is the product of both lengths."""
+    for place, token in enumerate(tokens):
+        if token.kind == "word" and token.text.lower() == "instr":
+            sought = _last_argument(tokens[place + 2 :])
+            if [piece.kind for piece in sought] != ["string"]:
+                raise _Refusal("instr looks for a text in single quotes only", token.position)
+            if len(sought[0].text) > LONGEST_PATTERN:
+                raise _Refusal(
+                    f"instr looks for at most {LONGEST_PATTERN} characters", sought[0].position
+                )
+
+
+def _last_argument(tokens: list[Token]) -> list[Token]:
+    argument: list[Token] = []
+    depth = 1
+    for token in tokens:
+        depth += (token.kind == "open") - (token.kind == "close")
+        if depth == 0:
+            break
+        argument = [] if depth == 1 and token.text == "," else [*argument, token]
+    return argument
 
 
 def _is_close(token: Token | None) -> bool:

@@ -19,7 +19,8 @@ from slumberd.core.scope import Scope
 from slumberd.errors import MemoryScopeError, SchemaError
 from slumberd.ports import AnyDelta, Clock
 from slumberd.stores import episode_log, inspection, migrations
-from slumberd.stores.codec import ScopeMismatch, encode
+from slumberd.stores.codec import encode
+from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.puts import GroupCommit, PutCounts, write
 from slumberd.stores.recall import Reach, recall
 from slumberd.stores.sqlite import Database, Pragmas, Synchronous, snapshot, transaction, translated

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from slumberd.core.episode import Episode, EpisodeVersion, instant
 from slumberd.core.scope import Scope, checked, escape, scope_of
-from slumberd.stores.codec import ScopeMismatch, decode, episode_of, lenient_text
+from slumberd.stores.decode import ScopeMismatch, decode, episode_of, lenient_text
 from slumberd.stores.queries import statements
 
 _SQL = statements("recent")
@@ -49,9 +49,8 @@ class Reach:
                 checked(part, axis=axis, scope=(user, session, agent), operation="recent")
         return cls(user, session, agent)
 
-    def holds(self, scope_key: object) -> bool:
-        """Say whether a row under this key is within reach."""
-        scope = scope_of(scope_key) if isinstance(scope_key, str) else None
+    def holds(self, scope: Scope | None) -> bool:
+        """Say whether a scope is within reach."""
         return (
             scope is not None
             and scope.user == self.user
@@ -96,7 +95,9 @@ class _Newest:
         if len(self._heap) < self._most:
             return ""
         at = instant(self._heap[0][0])
-        return (at - slack).date().isoformat() if slack else at.isoformat()
+        if not slack:
+            return at.isoformat()
+        return (at - slack).date().isoformat() if at.year > 1 else ""
 
     def ordered(self) -> list[EpisodeVersion]:
         return [version for _, _, version in sorted(self._heap, reverse=True)]
@@ -132,6 +133,7 @@ def _take(
         if isinstance(row[3], str) and row[3] < newest.floor(slack):
             break
         version = decode(0, row, mismatch=mismatch)
-        if reach.holds(row[1]) and not version.fault and version.user == reach.user:
+        owner = Scope(version.user, version.session, version.agent)
+        if not version.fault and reach.holds(owner) and reach.holds(scope_of(row[1])):
             newest.add(version)
     rows.close()

@@ -14,7 +14,7 @@ from slumberd.core.firing import Position, Window
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StoppedError
 from slumberd.stores import filters
-from slumberd.stores.codec import (
+from slumberd.stores.decode import (
     FILTER_FAILED,
     ScopeMismatch,
     decode,

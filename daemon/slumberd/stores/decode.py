@@ -1,0 +1,241 @@
+"""How a row of ``episodes`` is read, whoever wrote it: as an episode, or with its fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Literal
+
+import orjson
+
+from slumberd.core.episode import Episode, EpisodeVersion, instant, microseconds
+from slumberd.core.scope import Scope, checked_scope, scope_of
+from slumberd.errors import MemoryScopeError
+
+CONTENT_UNREADABLE = "content_unreadable"
+METADATA_UNREADABLE = "metadata_unreadable"
+TIMESTAMP_UNREADABLE = "timestamp_unreadable"
+TIMESTAMP_NAIVE = "timestamp_naive"
+SCOPE_UNREADABLE = "scope_unreadable"
+SCOPE_MISMATCH = "scope_mismatch"
+ID_UNUSABLE = "id_unusable"
+FILTER_FAILED = "filter_failed"
+
+FAULTS = (
+    CONTENT_UNREADABLE,
+    METADATA_UNREADABLE,
+    TIMESTAMP_UNREADABLE,
+    TIMESTAMP_NAIVE,
+    SCOPE_UNREADABLE,
+    SCOPE_MISMATCH,
+    ID_UNUSABLE,
+    FILTER_FAILED,
+)
+"""Every reason with which `EpisodeVersion.fault` can begin here."""
+
+ScopeMismatch = Literal["quarantine", "trust_scope", "trust_episode"]
+"""What counts when a row's scope key and its content name different owners."""
+
+_NOWHERE = Scope("", "", "")
+_EARLIEST = microseconds(datetime.min.replace(tzinfo=UTC))
+_LATEST = microseconds(datetime.max.replace(tzinfo=UTC))
+
+
+class Mangled(str):
+    """Text of a row that was no valid UTF-8; the bad bytes are shown as escapes."""
+
+    __slots__ = ()
+
+
+def lenient_text(raw: bytes) -> str:
+    """Return a text column's value whatever its bytes are; a text factory."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return Mangled(raw.decode(errors="backslashreplace"))
+
+
+class _UnreadableError(Exception):
+    """A row that cannot be read; a control flow of this module."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        self.fault = f"{reason}: {detail}"
+        self.contested = reason in (SCOPE_UNREADABLE, SCOPE_MISMATCH, ID_UNUSABLE)
+        super().__init__(self.fault)
+
+
+def decode(
+    seq: int, row: Sequence[Any], *, mismatch: ScopeMismatch, matched: bool = True
+) -> EpisodeVersion:
+    """Return a row as a version; with its fault, and matched, when it cannot be read.
+
+    Args:
+        seq: The number of its log row.
+        row: The columns of `Row`; of any type, as other programs may write them.
+        mismatch: What counts when scope key and content disagree.
+        matched: Whether the rule's filter selects it, should it be readable.
+    """
+    id, key, content, timestamp, metadata = row
+    owner = _NOWHERE
+    try:
+        said = _content(content)
+        owner = _owner(key, _told(said), mismatch)
+        return EpisodeVersion(
+            seq,
+            _usable(id),
+            *owner,
+            _instant(timestamp),
+            _text(said, "content"),
+            _text(said, "source_node"),
+            _metadata(metadata),
+            matched,
+        )
+    except _UnreadableError as error:
+        return _faulty(seq, row, owner if any(owner) else _claimed(key), error)
+
+
+def _faulty(seq: int, row: Sequence[Any], owner: Scope, error: _UnreadableError) -> EpisodeVersion:
+    return EpisodeVersion(
+        seq, shown(row[0]), *owner, _instant_or_zero(row[3]), "", "", {}, True,
+        error.fault, error.contested,
+    )  # fmt: skip
+
+
+def shown(id: object) -> str:
+    """Return an id column's value as text, whatever it is; a usable id as it is."""
+    match id:
+        case str():
+            return id
+        case None:
+            return ""
+        case bytes():
+            return id.decode(errors="backslashreplace")
+        case _:
+            return str(id)
+
+
+def _usable(id: object) -> str:
+    if type(id) is str and id:
+        return id
+    raise _UnreadableError(ID_UNUSABLE, f"the id is {_kind(id)}")
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case Mangled():
+            return "no valid UTF-8"
+        case "":
+            return "empty"
+        case _:
+            return f"of type {type(value).__name__}"
+
+
+def _content(encoded: object) -> dict[str, Any]:
+    return _object(encoded, CONTENT_UNREADABLE)
+
+
+def _metadata(encoded: object) -> dict[str, Any]:
+    return _object(encoded, METADATA_UNREADABLE)
+
+
+def _object(encoded: object, reason: str) -> dict[str, Any]:
+    try:
+        # What is neither bytes nor text fails as malformed JSON does.
+        value = orjson.loads(encoded)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise _UnreadableError(reason, str(error)) from error
+    if type(value) is dict:
+        return value
+    raise _UnreadableError(reason, f"a JSON object is needed, not {_json_type(value)}")
+
+
+def _json_type(value: object) -> str:
+    return {list: "an array", str: "a string", type(None): "null"}.get(type(value), "a scalar")
+
+
+def _text(said: dict[str, Any], name: str) -> str:
+    value = said.get(name)
+    if type(value) is str:
+        return value
+    raise _UnreadableError(CONTENT_UNREADABLE, f"{name} is no string")
+
+
+def _instant(text: object) -> int:
+    at = _parsed(text)
+    if at.tzinfo is None:
+        raise _UnreadableError(TIMESTAMP_NAIVE, f"{text!r} has no offset")
+    instant_at = microseconds(at)
+    if _EARLIEST <= instant_at <= _LATEST:
+        return instant_at
+    raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{text!r} lies outside the years 1 to 9999 UTC")
+
+
+def _parsed(text: object) -> datetime:
+    # Only the extended calendar form: `recent` relies on its text order, give or take a day.
+    if type(text) is not str or text[4:5] != "-" or text[7:8] != "-" or text[10:11] not in "T ":
+        raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{str(text)[:40]!r} is not ISO 8601")
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{text[:40]!r} is not ISO 8601") from error
+
+
+def _instant_or_zero(text: object) -> int:
+    try:
+        return _instant(text)
+    except _UnreadableError:
+        return 0
+
+
+@lru_cache(maxsize=65_536)
+def _owner(key: object, told: Scope | None, mismatch: ScopeMismatch) -> Scope:
+    if mismatch == "trust_episode":
+        return _checked(told)
+    claimed = _checked(scope_of(key) if isinstance(key, str) else None)
+    if claimed == told or mismatch == "trust_scope":
+        return claimed
+    raise _UnreadableError(SCOPE_MISMATCH, f"content names another {_difference(claimed, told)}")
+
+
+def _difference(claimed: Scope, told: Scope | None) -> str:
+    if told is None:
+        return "owner, or none"
+    axes = zip(Scope._fields, claimed, told, strict=True)
+    return ", ".join(axis for axis, one, other in axes if one != other)
+
+
+def _told(said: dict[str, Any]) -> Scope | None:
+    user, session, agent = said.get("user"), said.get("session"), said.get("agent")
+    if type(user) is str and type(session) is str and type(agent) is str:
+        return Scope(user, session, agent)
+    return None
+
+
+def _checked(scope: Scope | None) -> Scope:
+    if scope is None:
+        raise _UnreadableError(SCOPE_UNREADABLE, "no user, session and agent can be told")
+    try:
+        return checked_scope(scope, operation="read")
+    except MemoryScopeError as error:
+        raise _UnreadableError(SCOPE_UNREADABLE, error.violation) from error
+
+
+def _claimed(key: object) -> Scope:
+    return (scope_of(key) if isinstance(key, str) else None) or _NOWHERE
+
+
+def episode_of(version: EpisodeVersion) -> Episode:
+    """Return a readable version as the episode that it is one of."""
+    return Episode.model_construct(
+        id=version.id,
+        content=version.content,
+        timestamp=instant(version.at),
+        source_node=version.source_node,
+        agent=version.agent,
+        user=version.user,
+        session=version.session,
+        metadata=version.metadata,
+    )

@@ -1,0 +1,83 @@
+"""A daemon that is killed a hundred times loses nothing and does nothing twice."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import threading
+from collections import Counter
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.corpora import differences, gold, lines, needs_corpora, slots_of
+from tests.daemons import Daemon, Home
+
+KILLS = 100
+SET = "eol"
+SEED = 20_261_121
+
+
+def portions(folder: Path) -> list[Path]:
+    """Cut the set's episodes into one import file for each kill."""
+    episodes = lines(SET, "episodes")
+    size = -(-len(episodes) // KILLS)
+    files = []
+    for start in range(0, len(episodes), size):
+        file = folder / f"{start:06d}.jsonl"
+        file.write_bytes(b"\n".join(map(orjson.dumps, episodes[start : start + size])))
+        files.append(file)
+    return files
+
+
+def kill_after(daemon: Daemon, seconds: float) -> None:
+    timer = threading.Timer(seconds, daemon.kill)
+    timer.start()
+    timer.join()
+
+
+@needs_corpora
+@pytest.mark.slow
+def test_a_hundred_kills_while_another_process_writes_leave_the_gold(tmp_path: Path) -> None:
+    log = tmp_path / "deltas.log"
+    home = Home(tmp_path, {"logging": {"format": "json", "file": str(log)}, "facts": {"batch": 97}})
+    home.rule("all", cadence={"every": 5})
+    moments = random.Random(SEED)
+
+    writer = None
+    for file in portions(tmp_path):
+        with home.killable() as daemon:
+            if writer is not None:
+                assert writer.wait(timeout=60) == 0
+            writer = subprocess.Popen(home.command("import", file), stderr=subprocess.DEVNULL)
+            kill_after(daemon, moments.uniform(0, 0.8))
+    assert writer is not None and writer.wait(timeout=60) == 0
+    home.slumberd("fire", "all")
+
+    assert differences(slots_of(home.facts()), gold(SET)) == []
+    home.slumberd("audit", "verify")
+    check_once_each(home.state / "facts.db", len(lines(SET, "episodes")))
+    check_every_row_was_logged(home.state / "facts.db", log)
+
+
+def check_once_each(path: Path, episodes: int) -> None:
+    """Every version of every episode was met once, by one row."""
+    with sqlite3.connect(path) as connection:
+        met = connection.execute(
+            "SELECT fact_id, version FROM slumberd_ledger WHERE what <> 0"
+        ).fetchall()
+    assert len(met) == episodes
+    assert not [place for place, times in Counter(met).items() if times > 1]
+
+
+def check_every_row_was_logged(path: Path, log: Path) -> None:
+    """Log lines may be repeated after a crash, but none is missing."""
+    with sqlite3.connect(path) as connection:
+        rows = {seq for (seq,) in connection.execute("SELECT seq FROM slumberd_ledger WHERE kind")}
+    logged = set()
+    for line in log.read_bytes().splitlines():
+        if b'"delta.applied"' in line and line.endswith(b"}"):
+            logged.add(orjson.loads(line)["seq"])
+    assert rows - logged == set()

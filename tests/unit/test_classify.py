@@ -1,0 +1,190 @@
+"""The specification's table: one delta an episode, and repeats are updates."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slumberd.core.classify import AnyDelta, classify
+from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta, checked_delta
+from slumberd.core.episode import EpisodeVersion
+from slumberd.errors import ConsolidationRuleError
+from tests.builders import START, at, rule, version
+
+
+def said(
+    id: str, predicate: Any = "drinks", *, seconds: float = 0, **overrides: Any
+) -> EpisodeVersion:
+    metadata = {"subject": "alice", "predicate": predicate} | overrides.pop("metadata", {})
+    return version(id, timestamp=at(seconds), metadata=metadata, **overrides)
+
+
+def told(*episodes: EpisodeVersion) -> list[AnyDelta]:
+    return classify(episodes, rule("r1"), at=START)
+
+
+def kinds(*episodes: EpisodeVersion) -> list[tuple[str, list[str]]]:
+    return [(delta.kind, getattr(delta, "replaces", [])) for delta in told(*episodes)]
+
+
+def test_an_episode_without_intent_is_an_add_with_all_that_it_says() -> None:
+    [delta] = told(version("e1", metadata={"subject": "alice", "object": 5, "extra": 1}))
+
+    assert delta == AddDelta(
+        kind="add",
+        fact_payload={
+            "id": "e1",
+            "user": "alice",
+            "agent": "rag",
+            "content": "content of e1",
+            "source_node": "chat",
+            "subject": "alice",
+            "object": 5,
+        },
+        source_episode_ids=["e1"],
+        promotion_ts=START,
+        rule_id="r1",
+        confidence=1.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        pytest.param({"intent": "noop"}, NoopDelta, id="noop"),
+        pytest.param({"intent": "delete", "replaces": ["e0"]}, DeleteDelta, id="delete"),
+        pytest.param({"intent": "update", "replaces": ["e0"]}, UpdateDelta, id="update"),
+        pytest.param({"intent": "add"}, AddDelta, id="add"),
+        pytest.param({"intent": None}, AddDelta, id="null"),
+    ],
+)
+def test_an_intent_decides_the_kind(metadata: dict[str, Any], expected: type) -> None:
+    [delta] = told(version(metadata=metadata))
+
+    assert type(delta) is expected
+    checked_delta(delta)
+
+
+def test_a_replaced_id_may_be_one_text() -> None:
+    assert kinds(version(metadata={"intent": "delete", "replaces": "e0"})) == [("delete", ["e0"])]
+
+
+def test_a_repeated_subject_and_predicate_updates_the_earlier_episode() -> None:
+    assert kinds(said("e1"), said("e2", seconds=1)) == [("add", []), ("update", ["e1"])]
+
+
+def test_earlier_means_by_instant_and_then_by_id_whatever_the_order_given() -> None:
+    assert kinds(said("e3", seconds=1), said("e2"), said("e1")) == [
+        ("add", []),
+        ("update", ["e1"]),
+        ("update", ["e2"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"user": "bob"}, id="user"),
+        pytest.param({"agent": "planner"}, id="agent"),
+        pytest.param({"predicate": "eats"}, id="predicate"),
+        pytest.param({"metadata": {"subject": "tea"}}, id="subject"),
+    ],
+)
+def test_a_repeat_is_no_update_when_anything_of_the_key_differs(other: dict[str, Any]) -> None:
+    assert kinds(said("e1"), said("e2", seconds=1, **other)) == [("add", []), ("add", [])]
+
+
+def test_a_repeat_in_another_session_is_an_update() -> None:
+    assert kinds(said("e1"), said("e2", seconds=1, session="s2"))[1] == ("update", ["e1"])
+
+
+@pytest.mark.parametrize("predicate", [None, "", 5, ["drinks"]])
+def test_what_has_no_texts_for_subject_and_predicate_is_never_a_repeat(predicate: Any) -> None:
+    assert kinds(said("e1", predicate), said("e2", predicate, seconds=1)) == [
+        ("add", []),
+        ("add", []),
+    ]
+
+
+def test_a_repeat_of_an_explicit_update_replaces_that_one() -> None:
+    change = said("e2", seconds=1, metadata={"intent": "update", "replaces": ["e1"]})
+
+    assert kinds(said("e1"), change, said("e3", seconds=2))[2] == ("update", ["e2"])
+
+
+def test_a_repeat_of_what_was_deleted_is_an_add() -> None:
+    gone = version("e2", timestamp=at(1), metadata={"intent": "delete", "replaces": ["e1"]})
+
+    assert kinds(said("e1"), gone, said("e3", seconds=2))[2] == ("add", [])
+
+
+def test_a_delete_by_another_user_does_not_change_what_a_repeat_is() -> None:
+    metadata = {"intent": "delete", "replaces": ["e1"]}
+    foreign = version("e2", timestamp=at(1), user="mallory", metadata=metadata)
+
+    assert kinds(said("e1"), foreign, said("e3", seconds=2))[2] == ("update", ["e1"])
+
+
+@pytest.mark.parametrize(
+    ("confidence", "expected"),
+    [(0.3, 0.3), (0, 0.0), (1, 1.0), (True, 1.0), ("0.3", 1.0), (7, 1.0), (-0.1, 1.0), (None, 1.0)],
+)
+def test_confidence_is_the_episodes_when_it_is_one(confidence: Any, expected: float) -> None:
+    [delta] = told(version(metadata={"confidence": confidence}))
+
+    assert delta.confidence == expected
+
+
+@pytest.mark.parametrize(
+    ("metadata", "violation"),
+    [
+        pytest.param({"intent": "DELETE"}, "intent is 'DELETE'", id="upper case"),
+        pytest.param({"intent": True}, "intent is True", id="no text"),
+        pytest.param({"intent": "update"}, "replaces must be non-empty", id="no replaces"),
+        pytest.param(
+            {"intent": "delete", "replaces": []}, "replaces must be non-empty", id="empty replaces"
+        ),
+        pytest.param({"intent": "delete", "replaces": [1]}, "no list of episode ids", id="ints"),
+        pytest.param({"intent": "delete", "replaces": [""]}, "no list of episode ids", id="blank"),
+        pytest.param({"intent": "update", "replaces": {}}, "no list of episode ids", id="object"),
+    ],
+)
+def test_a_malformed_episode_is_refused_and_named(metadata: dict[str, Any], violation: str) -> None:
+    with pytest.raises(ConsolidationRuleError, match=violation) as caught:
+        told(version("e9", metadata=metadata))
+
+    assert "episode 'e9'" in str(caught.value)
+    assert caught.value.rule_id == "r1"
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["alice", "bob"]), st.sampled_from("pqr"), st.integers(0, 3)),
+        max_size=12,
+    )
+)
+def test_every_episode_has_one_delta_and_no_delta_crosses_users(
+    spoken: list[tuple[str, str, int]],
+) -> None:
+    episodes = [
+        said(f"e{n}", predicate, seconds=seconds, user=user)
+        for n, (user, predicate, seconds) in enumerate(spoken)
+    ]
+
+    deltas = told(*episodes)
+
+    users = {one.id: one.user for one in episodes}
+    assert sorted(id for delta in deltas for id in delta.source_episode_ids) == sorted(users)
+    for delta in deltas:
+        for replaced in getattr(delta, "replaces", []):
+            assert users[replaced] == users[delta.source_episode_ids[0]]
+
+
+def test_the_promotion_instant_is_the_one_given() -> None:
+    later = START + timedelta(days=1)
+
+    assert {delta.promotion_ts for delta in classify([version()], rule(), at=later)} == {later}

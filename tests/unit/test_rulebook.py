@@ -1,0 +1,411 @@
+"""Rule files: a set of them is loaded whole, or every mistake is told."""
+
+from __future__ import annotations
+
+import sqlite3
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from slumberd import cron, rulebook
+from slumberd.core.rule import ConsolidationRule
+from slumberd.errors import ConfigurationError, FilterError
+from slumberd.rulebook import RuleForm, RuleSet, load_rules, rule_files
+from slumberd.stores import filters
+
+ROOT = Path(__file__).parents[2]
+TEA = """
+rules:
+  - id: tea
+    cadence: {every: 5}
+    when_filter: ""
+    then_emits: [facts]
+"""
+
+
+def _accept(*_: str) -> None:
+    """Check nothing."""
+
+
+def _refuse_unsound(rule_id: str, fragment: str) -> None:
+    if "unsound" in fragment:
+        raise FilterError(rule_id, "no such column", position=2)
+
+
+def _refuse_noon(expression: str, timezone: str) -> None:
+    if expression == "noon":
+        raise ValueError(f"'noon' in {timezone} is no expression")
+
+
+def _load(directory: Path, **files: str) -> RuleSet:
+    for name, text in files.items():
+        (directory / f"{name}.yaml").write_text(textwrap.dedent(text).lstrip())
+    return load_rules(
+        directory, check_filter=_refuse_unsound, check_cron=_refuse_noon, timezone="Asia/Tokyo"
+    )
+
+
+def _mistakes(directory: Path, **files: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        _load(directory, **files)
+    return [str(mistake).removeprefix(f"{directory}/") for mistake in caught.value.mistakes]
+
+
+def test_rules_of_all_files_are_loaded_by_id(tmp_path: Path) -> None:
+    tea = TEA.replace("id: tea", "id: zest")
+
+    rules = _load(tmp_path, a=tea, b=TEA)
+
+    assert [rule.id for rule in rules.rules] == ["tea", "zest"]
+    assert rules.rules[0] == ConsolidationRule(
+        id="tea", cadence={"every": 5}, when_filter="", then_emits=["facts"]
+    )
+    assert rules.sources == {
+        "tea": str(tmp_path / "b.yaml"),
+        "zest": str(tmp_path / "a.yaml"),
+    }
+
+
+def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
+    text = """
+        rules:
+          - id: tea
+            cadence: {cron: "0 3 * * *", timezone: Europe/Berlin}
+            when_filter: predicate = 'likes'
+            then_emits: [facts, notes]
+            enabled: false
+            start: now
+        """
+
+    rules = _load(tmp_path, a=text)
+
+    assert rules.rules[0].model_dump() == {
+        "id": "tea",
+        "cadence": {"cron": "0 3 * * *", "timezone": "Europe/Berlin"},
+        "when_filter": "predicate = 'likes'",
+        "then_emits": ["facts", "notes"],
+        "enabled": False,
+        "start": "now",
+    }
+
+
+def test_form_of_a_rule_knows_every_key_of_a_rule() -> None:
+    assert set(RuleForm.model_fields) == set(ConsolidationRule.model_fields)
+
+
+def test_multi_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> None:
+    one = "rules: []\nchannels: {facts: {multi_valued: [likes]}, notes: {multi_valued: [has]}}"
+    two = "rules: []\nchannels: {facts: {multi_valued: [knows]}}"
+
+    rules = _load(tmp_path, a=one, b=two)
+
+    assert rules.multi_valued == {"facts": {"likes", "knows"}, "notes": {"has"}}
+
+
+def test_directory_without_rule_files_is_an_empty_set(tmp_path: Path) -> None:
+    assert _load(tmp_path) == RuleSet((), {}, {})
+
+
+def test_directory_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"rules_dir"):
+        _load(tmp_path / "none")
+
+
+def test_rule_files_are_those_that_are_named_so_and_not_hidden(tmp_path: Path) -> None:
+    for name in ("b.yml", "a.yaml", ".hidden.yaml", "a.yaml~", "notes.txt"):
+        (tmp_path / name).touch()
+
+    assert [file.name for file in rule_files(tmp_path)] == ["a.yaml", "b.yml"]
+
+
+def test_content_hash_follows_rules_and_channels_but_not_files(tmp_path: Path) -> None:
+    sets = []
+    for number, files in enumerate(
+        (
+            {"a": TEA},
+            {"b": TEA},
+            {"a": TEA.replace("every: 5", "every: 6")},
+            {"a": TEA + "channels: {facts: {multi_valued: [likes]}}"},
+        )
+    ):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        sets.append(_load(directory, **files).content_hash)
+
+    assert sets[0] == sets[1]
+    assert len(set(sets)) == 3
+
+
+def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
+    wrong = "rules:\n  - id: Tea\n    when_filter: 5\n    cadense: x"
+
+    told = _mistakes(tmp_path, a=wrong, b=TEA, c="rules: [")
+
+    assert told == [
+        "a.yaml:2:5: rules[0]: key 'cadence' is missing",
+        "a.yaml:2:5: rules[0]: key 'then_emits' is missing",
+        "a.yaml:2:9: rules[0].id: 'Tea' is no name: use 1 to 64 of a-z, 0-9, '.', '_' and '-'",
+        "a.yaml:3:18: rules[0].when_filter: text is needed, not 5; quote it if that is meant",
+        "a.yaml:4:5: rules[0].cadense: unknown key 'cadense'; did you mean 'cadence'?",
+        "c.yaml:1:8: the '[' has no matching ']'; ',' goes between entries",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "mistake"),
+    [
+        pytest.param(
+            "every: 5",
+            "every: 0",
+            "3:22: rules[0].cadence.every: at least 1 is needed, not 0",
+            id="no episodes",
+        ),
+        pytest.param(
+            "every: 5",
+            "every: 2000000000",
+            "3:22: rules[0].cadence.every: at most 1000000000 is needed, not 2000000000",
+            id="too many episodes",
+        ),
+        pytest.param(
+            "every: 5",
+            "every: '5'",
+            "3:22: rules[0].cadence.every: a whole number is needed, not '5'",
+            id="episodes as text",
+        ),
+        pytest.param(
+            "every: 5",
+            "evry: 5",
+            "3:15: rules[0].cadence.evry: unknown key 'evry'; did you mean 'every'?",
+            id="misspelt cadence",
+        ),
+        pytest.param(
+            "{every: 5}",
+            "{}",
+            "3:14: rules[0].cadence: exactly one of 'every' and 'cron' is needed",
+            id="no cadence",
+        ),
+        pytest.param(
+            "every: 5",
+            "every: 5, cron: '* * * * *'",
+            "3:14: rules[0].cadence: exactly one of 'every' and 'cron' is needed",
+            id="two cadences",
+        ),
+        pytest.param(
+            "every: 5",
+            "every: 5, timezone: UTC",
+            "3:14: rules[0].cadence: 'timezone' goes with 'cron', not with 'every'",
+            id="zone without cron",
+        ),
+        pytest.param(
+            "every: 5",
+            "cron: '0 3 * * *', timezone: Europe/Berln",
+            "3:44: rules[0].cadence.timezone: time zone 'Europe/Berln' is not known;"
+            " did you mean 'Europe/Berlin'?",
+            id="unknown zone",
+        ),
+        pytest.param(
+            "every: 5",
+            "cron: noon",
+            "3:21: rules[0].cadence.cron: 'noon' in Asia/Tokyo is no expression",
+            id="cron in the zone of the settings",
+        ),
+        pytest.param(
+            "every: 5",
+            "cron: noon, timezone: UTC",
+            "3:21: rules[0].cadence.cron: 'noon' in UTC is no expression",
+            id="cron in its own zone",
+        ),
+        pytest.param(
+            '""',
+            "unsound",
+            "4:18: rules[0].when_filter: at character 3: no such column",
+            id="filter",
+        ),
+        pytest.param(
+            "[facts]",
+            "[]",
+            "5:17: rules[0].then_emits: at least one entry is needed, not []",
+            id="no channel",
+        ),
+        pytest.param(
+            "[facts]",
+            "[a, b, a]",
+            "5:17: rules[0].then_emits: channel 'a' is given twice; once is enough",
+            id="channel twice",
+        ),
+        pytest.param(
+            "[facts]",
+            "facts",
+            "5:17: rules[0].then_emits: a list is needed, not 'facts'",
+            id="channel as text",
+        ),
+        pytest.param(
+            "then_emits",
+            "enabled: 1\n    then_emits",
+            "5:14: rules[0].enabled: true or false is needed, not 1",
+            id="number for a boolean",
+        ),
+        pytest.param(
+            "then_emits",
+            "start: later\n    then_emits",
+            "5:12: rules[0].start: 'beginning' or 'now' is needed, not 'later'",
+            id="no such start",
+        ),
+        pytest.param(
+            "rules:",
+            "extra: 1\nrules:",
+            "1:1: extra: unknown key 'extra'; known are",
+            id="unknown key",
+        ),
+        pytest.param(
+            "rules:",
+            "channels: {A: {multi_valued: []}}\nrules:",
+            "1:12: channels.A: 'A' is no name",
+            id="name of a channel",
+        ),
+        pytest.param(
+            "rules:",
+            "channels: {a: {multivalued: []}}\nrules:",
+            "1:16: channels.a.multivalued: unknown key 'multivalued'; did you mean 'multi_valued'?",
+            id="misspelt predicates",
+        ),
+        pytest.param(
+            "rules:",
+            "channels: {a: {multi_valued: ['']}}\nrules:",
+            "1:31: channels.a.multi_valued[0]: text is needed, not ''",
+            id="empty predicate",
+        ),
+    ],
+)
+def test_mistake_is_told_with_its_place_and_remedy(
+    tmp_path: Path, old: str, new: str, mistake: str
+) -> None:
+    told = _mistakes(tmp_path, a=TEA.replace(old, new, 1))
+
+    assert any(line.startswith(f"a.yaml:{mistake}") for line in told), told
+
+
+def test_mistake_in_one_part_of_a_rule_hides_none_in_another(tmp_path: Path) -> None:
+    text = """
+        rules:
+          - id: Tea
+            cadence: {cron: noon, every: x}
+            when_filter: unsound
+            then_emits: []
+        """
+
+    told = _mistakes(tmp_path, a=text)
+
+    assert [line.split(": ")[1] for line in told] == [
+        "rules[0].id",
+        "rules[0].cadence.cron",
+        "rules[0].cadence.every",
+        "rules[0].when_filter",
+        "rules[0].then_emits",
+    ]
+
+
+def test_id_that_is_given_twice_is_told_with_both_places(tmp_path: Path) -> None:
+    told = _mistakes(tmp_path, a=TEA, b="# second\n" + TEA.lstrip())
+
+    assert told == [
+        f"b.yaml:3:9: rules[0].id: id 'tea' is taken by the rule at {tmp_path}/a.yaml:2:9;"
+        " give one another id"
+    ]
+
+
+def test_id_that_is_given_twice_in_one_line_is_told(tmp_path: Path) -> None:
+    rule = "{id: tea, cadence: {every: 1}, when_filter: '', then_emits: [facts]}"
+
+    told = _mistakes(tmp_path, a=f"rules: [{rule}, {rule}]")
+
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "rules: {}", "rules: [1]", "rules:"])
+def test_file_that_is_no_rule_file_is_refused(tmp_path: Path, text: str) -> None:
+    assert len(_mistakes(tmp_path, a=text)) == 1
+
+
+def test_one_trap_of_yaml_is_one_mistake(tmp_path: Path) -> None:
+    told = _mistakes(tmp_path, a=TEA.replace("every: 5", "every: 0300"))
+
+    assert told == [
+        "a.yaml:3:22: rules[0].cadence.every: '0300' is octal to some YAML readers;"
+        " leave out the leading 0, or quote it"
+    ]
+
+
+def _shipped() -> RuleSet:
+    return load_rules(
+        ROOT / "rules", check_filter=filters.check_filter, check_cron=cron.check, timezone="UTC"
+    )
+
+
+def test_shipped_rules_load_and_each_file_is_named_after_its_rule() -> None:
+    rules = _shipped()
+
+    assert [rule.id for rule in rules.rules] == ["nightly", "preferences", "profile"]
+    assert all(Path(source).stem == id for id, source in rules.sources.items())
+    assert rules.multi_valued == {"facts": {"likes", "dislikes"}}
+
+
+_NAMES = ("user", "subject", "predicate", "object", "confidence", "intent")
+
+
+@pytest.mark.parametrize(
+    ("row", "chosen_by"),
+    [
+        pytest.param(
+            ("alice", "alice", "lives_in", "Oslo", 1.0, None), {"profile", "nightly"}, id="herself"
+        ),
+        pytest.param(
+            ("alice", "bob", "prefers_tea", "green", 0.9, None),
+            {"preferences", "nightly"},
+            id="sure taste",
+        ),
+        pytest.param(
+            ("alice", "bob", "likes", "tea", None, None),
+            {"preferences", "nightly"},
+            id="taste without confidence",
+        ),
+        pytest.param(("alice", "bob", "likes", "tea", 0.2, None), {"nightly"}, id="unsure taste"),
+        pytest.param(
+            ("alice", "bob", "likes", "tea", 0.2, "delete"),
+            {"preferences", "nightly"},
+            id="delete of a taste",
+        ),
+        pytest.param(
+            ("alice", None, None, None, None, "delete"), {"nightly"}, id="delete by episode id"
+        ),
+        pytest.param(("alice", None, None, None, None, None), set(), id="small talk"),
+    ],
+)
+def test_shipped_rules_choose_what_they_are_for(
+    row: tuple[object, ...], chosen_by: set[str]
+) -> None:
+    connection = sqlite3.connect(":memory:")
+    values = ", ".join(f"? AS {name}" for name in _NAMES)
+
+    chosen = {
+        rule.id
+        for rule in _shipped().rules
+        if connection.execute(
+            f"SELECT 1 FROM (SELECT {values}) WHERE {rule.when_filter}", row
+        ).fetchone()
+    }
+
+    connection.close()
+    assert chosen == chosen_by
+
+
+def test_files_that_are_named_one_by_one_are_a_set_too(tmp_path: Path) -> None:
+    file = tmp_path / "any.name"
+    file.write_text(TEA)
+
+    rules = rulebook.load_rule_files(
+        [file], check_filter=_accept, check_cron=_accept, timezone="UTC"
+    )
+
+    assert rules.sources == {"tea": str(file)}
