@@ -1,35 +1,39 @@
 """slumberd: sleep for agents' memory. Episodes become facts, on a cadence, with a trail."""
 
-from slumberd.core.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
-from slumberd.core.episode import Episode
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.health import MigrationPlan, StoreHealth
-from slumberd.core.rule import ConsolidationRule
-from slumberd.errors import (
-    ConfigurationError,
-    ConsolidationRuleError,
-    FactConflictError,
-    FilterError,
-    InputError,
-    MemoryScopeError,
-    MigrationNotSupported,
-    MigrationNotSupportedError,
-    Mistake,
-    NoInputError,
-    NotRunningError,
-    PermissionDeniedError,
-    SchemaError,
-    SlumberdError,
-    StaleWriterError,
-    StateDirectoryLockedError,
-    StoppedError,
-    StoreBusyError,
-    StoreError,
-    UsageError,
-)
-from slumberd.ports import FactStore, MemoryStore
-from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slumberd.core.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
+    from slumberd.core.episode import Episode
+    from slumberd.core.fact import Fact, FactPattern
+    from slumberd.core.health import MigrationPlan, StoreHealth
+    from slumberd.core.rule import ConsolidationRule
+    from slumberd.errors import (
+        ConfigurationError,
+        ConsolidationRuleError,
+        FactConflictError,
+        FilterError,
+        InputError,
+        MemoryScopeError,
+        MigrationNotSupported,
+        MigrationNotSupportedError,
+        Mistake,
+        NoInputError,
+        NotRunningError,
+        PermissionDeniedError,
+        SchemaError,
+        SlumberdError,
+        StaleWriterError,
+        StateDirectoryLockedError,
+        StoppedError,
+        StoreBusyError,
+        StoreError,
+        UsageError,
+    )
+    from slumberd.ports import FactStore, MemoryStore
+    from slumberd.stores.facts import SQLiteFactStore
+    from slumberd.stores.memory import SQLiteMemoryStore
 
 __version__ = "0.1.0"
 
@@ -70,3 +74,29 @@ __all__ = [
     "UpdateDelta",
     "UsageError",
 ]
+
+# A name's module is imported when the name is first asked for: importing all of them takes
+# longer than `slumberd --help` may.
+_HOMES = {
+    "core.delta": ("AddDelta", "DeleteDelta", "MemoryDelta", "NoopDelta", "UpdateDelta"),
+    "core.episode": ("Episode",),
+    "core.fact": ("Fact", "FactPattern"),
+    "core.health": ("MigrationPlan", "StoreHealth"),
+    "core.rule": ("ConsolidationRule",),
+    "ports": ("FactStore", "MemoryStore"),
+    "stores.facts": ("SQLiteFactStore",),
+    "stores.memory": ("SQLiteMemoryStore",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+if not TYPE_CHECKING:  # a type checker knows which names there are
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOME.get(name, 'errors')}"), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -86,7 +86,7 @@ class Consolidator:
             FilterError: The rule's filter failed; earlier batches stay committed.
             StaleWriterError: Another daemon has taken over.
         """
-        after = await self.resume(rule.id)
+        after = await self.resume(rule, at)
         last = (await self._episodes.newest()).seq
         outcomes: list[Outcome] = []
         while after.seq < last and not (stop and stop.is_set()):
@@ -101,21 +101,33 @@ class Consolidator:
 
     async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
         """Say what a firing would do now, at most `REHEARSED` log rows of it; write nothing."""
-        mark = await self._ledger.watermark(rule.id) or START
+        mark = await self._ledger.watermark(rule.id)
+        if mark is None:
+            mark = START if rule.start == "beginning" else await self._episodes.newest()
         window = await self._episodes.select(rule, after=mark, limit=REHEARSED)
         firing = Firing(rule.id, rule.content_hash, "manual", at, window.after, window.upto)
         met = await asyncio.to_thread(meet, window.versions, rule)
         return _report(rule, [await self._ledger.rehearse(firing, met)])
 
-    async def resume(self, rule_id: str) -> Position:
+    async def resume(self, rule: ConsolidationRule, at: datetime) -> Position:
         """Return where a rule goes on; steps back when memory.db lost what it had read.
 
         The log's row at the watermark must still be the episode it was. If it is not, the
         database was restored from a backup, and the rule resumes where both last agreed.
         """
-        mark = await self._ledger.watermark(rule_id)
-        if mark is None or mark == START or await self._agrees(mark):
-            return mark or START
+        mark = await self._ledger.watermark(rule.id)
+        if mark is None:
+            return await self._begin(rule, at)
+        if await self._agrees(mark):
+            return mark
+        return await self._walk_back(rule.id, mark)
+
+    async def _begin(self, rule: ConsolidationRule, at: datetime) -> Position:
+        mark = START if rule.start == "beginning" else await self._episodes.newest()
+        await self._ledger.begin(rule.id, mark, served=at)
+        return mark
+
+    async def _walk_back(self, rule_id: str, mark: Position) -> Position:
         for earlier in await self._ledger.marks(rule_id):
             if earlier.seq < mark.seq and await self._agrees(earlier):
                 await self._ledger.rewind(rule_id, earlier)

@@ -293,6 +293,7 @@ _EXPLANATIONS: list[tuple[str, str]] = [
     ),
     ("quoted scalar", "the quoted text that begins here is not well formed, or never ends"),
     ("flow sequence", "the '[' has no matching ']'; ',' goes between entries"),
+    ("flow node", "a value, or the closing bracket, is missing here"),
     ("flow mapping", "the '{' has no matching '}'; ',' goes between entries"),
     ("could not find expected ':'", "a ':' is missing after a key"),
     ("parsing a block", "this does not fit here: mend the indentation, or quote the whole value"),

@@ -206,21 +206,9 @@ def test_a_row_that_cannot_be_read_is_matched_and_its_fault_named(
 
     assert reason(found) == expected
     assert expected in FAULTS
+    assert found.contested == (expected in {ID_UNUSABLE, SCOPE_UNREADABLE, SCOPE_MISMATCH})
     assert found.matched
     assert found.seq == 7
-
-
-def test_faults_about_whom_a_row_belongs_to_are_contested_and_others_not() -> None:
-    contested = {reason_ for *_, reason_ in (param.values for param in FAULTY)} & {
-        reason(found)
-        for found in (
-            read(written()._replace(**{str(column): value}))
-            for column, value, _ in (param.values for param in FAULTY)
-        )
-        if found.contested
-    }
-
-    assert contested == {ID_UNUSABLE, SCOPE_UNREADABLE, SCOPE_MISMATCH}
 
 
 def test_a_faulty_row_still_says_whose_it_is_when_its_key_does() -> None:

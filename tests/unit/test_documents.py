@@ -159,6 +159,7 @@ def test_first_of_two_equal_keys_counts(tmp_path: Path) -> None:
         pytest.param("a:\n\tb: 1\n", (2, 1), "a tab stands", id="tab"),
         pytest.param('a: "x\nb: 1\n', (1, 4), "never ends", id="open quotes"),
         pytest.param("a: [1, 2\n", (1, 4), "no matching ']'", id="open bracket"),
+        pytest.param("a: [1,,2]\n", (1, 7), "value, or the closing bracket", id="nothing"),
         pytest.param("a: {b: 2\n", (1, 4), "no matching '}'", id="open brace"),
         pytest.param("a: 1\nb\nc: 2\n", (3, 1), "':' is missing", id="key without colon"),
         pytest.param("%YAML 3.0\n---\na: 1\n", (1, 1), "not YAML", id="version"),

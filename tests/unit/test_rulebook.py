@@ -140,7 +140,7 @@ def test_content_hash_follows_rules_and_channels_but_not_files(tmp_path: Path) -
 def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
     wrong = "rules:\n  - id: Tea\n    when_filter: 5\n    cadense: x"
 
-    told = _mistakes(tmp_path, a=wrong, b=TEA, c="rules: [")
+    told = _mistakes(tmp_path, a=wrong, b=TEA, c="rules: [tea")
 
     assert told == [
         "a.yaml:2:5: rules[0]: key 'cadence' is missing",

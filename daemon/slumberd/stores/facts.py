@@ -184,7 +184,8 @@ class SQLiteFactStore:
     async def rewind(self, rule_id: str, to: Position) -> None:
         """Move a watermark back, after memory.db was restored from a backup.
 
-        Versions met from now on count as newer than all that were met before.
+        The first rule to notice begins a new generation of the log: versions met from now on
+        count as newer than all that were met before.
         """
 
         def work(connection: sqlite3.Connection) -> None:
@@ -192,7 +193,10 @@ class SQLiteFactStore:
                 self._fence(connection)
                 values = {"rule": rule_id, "seq": to.seq, "eid": to.eid, "served": 0}
                 connection.execute(_SQL["set_watermark"], values)
-                _set_number(connection, "generation", number(connection, "generation") + 1)
+                generation = number(connection, "generation")
+                last = connection.execute(_SQL["last_generation"], (rule_id,)).fetchone()
+                if last and last[0] == generation:
+                    _set_number(connection, "generation", generation + 1)
 
         await self._database.write(work)
 

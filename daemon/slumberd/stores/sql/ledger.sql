@@ -148,6 +148,13 @@ FROM slumberd_firings
 WHERE rule = ?
 ORDER BY n DESC
 
+-- name: last_generation
+SELECT generation
+FROM slumberd_firings
+WHERE rule = ?
+ORDER BY n DESC
+LIMIT 1
+
 -- name: served
 SELECT served
 FROM slumberd_watermark

@@ -1,0 +1,215 @@
+"""A firing from end to end: real stores, and the order of reading, deciding, committing, telling."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from slumberd.consolidator import Consolidator, Report
+from slumberd.core.episode import Episode
+from slumberd.core.fact import FactPattern
+from slumberd.core.firing import START as LOG_START
+from slumberd.core.rule import ConsolidationRule
+from slumberd.errors import StaleWriterError
+from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.memory import SQLiteMemoryStore
+from tests.builders import START, at, rule, triple
+from tests.fakes import FakeClock, FakeDeltaLog
+
+
+@dataclass
+class House:
+    """A memory, its facts, and what consolidates one into the other."""
+
+    memory: SQLiteMemoryStore
+    facts: SQLiteFactStore
+    log: FakeDeltaLog
+    consolidator: Consolidator
+
+    async def put(self, *episodes: Episode) -> None:
+        await self.memory.put_many(episodes)
+
+    async def fire(self, fired: ConsolidationRule | None = None) -> Report:
+        return await self.consolidator.fire(fired or rule("all"), "manual", START)
+
+    async def objects(self) -> dict[str, object]:
+        facts = await self.facts.query(FactPattern())
+        return {fact.id: fact.payload.get("object") for fact in facts}
+
+
+@asynccontextmanager
+async def house(folder: Path, *, batch: int = 5_000) -> AsyncIterator[House]:
+    async with (
+        SQLiteMemoryStore(folder / "memory.db") as memory,
+        SQLiteFactStore(folder / "facts.db", synchronous="normal") as facts,
+    ):
+        await facts.bootstrap()
+        log = FakeDeltaLog()
+        yield House(
+            memory, facts, log, Consolidator(memory, facts, log, FakeClock(), batch=batch)
+        )
+
+
+def stream(count: int) -> Sequence[Episode]:
+    return [triple(f"e{n}", f"s{n}", "is", n, timestamp=at(n)) for n in range(count)]
+
+
+async def test_a_firing_takes_everything_pending_batch_by_batch(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=4) as home:
+        await home.put(*stream(10))
+
+        report = await home.fire()
+
+        assert len(report.firing_ids) == 3
+        assert report.channels["facts"].read == report.channels["facts"].added == 10
+
+
+async def test_a_second_firing_finds_nothing_to_do(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+        await home.fire()
+
+        report = await home.fire()
+
+        assert report.firing_ids == []
+
+
+async def test_what_is_rehearsed_is_said_and_not_written(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+
+        report = await home.consolidator.rehearse(rule("all"), START)
+
+        assert report.channels["facts"].added == 3
+        assert await home.objects() == {}
+        assert await home.facts.records() == []
+
+
+async def test_every_ledger_row_is_told_once_after_its_commit(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(5))
+        await home.fire()
+
+        told = [record.seq for record in home.log.lines]
+
+        assert told == [record.seq for record in await home.facts.records()]
+        assert await home.consolidator.tell_again() == 0
+
+
+async def test_a_crash_between_commit_and_log_repeats_lines_and_skips_none(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+        home.log.applied = _die  # type: ignore[method-assign]
+        with pytest.raises(OSError, match="no space"):
+            await home.fire()
+    async with house(tmp_path) as home:
+        repeated = await home.consolidator.tell_again()
+
+        assert repeated == 4
+        assert [record.kind for record in home.log.lines] == ["firing", "add", "add", "add"]
+
+
+def _die(_: object) -> None:
+    raise OSError("no space left on device")
+
+
+async def test_a_stopped_firing_keeps_what_it_has_committed(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(6))
+        stop = asyncio.Event()
+        stop.set()
+
+        report = await home.consolidator.fire(rule("all"), "manual", START, stop=stop)
+
+        assert report.firing_ids == []
+        assert await home.objects() == {}
+
+
+async def test_a_rule_that_starts_now_leaves_the_past_alone(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+        late = rule("late", start="now")
+        await home.fire(late)
+        await home.put(triple("new", "s", "is", "here", timestamp=at(9)))
+
+        await home.fire(late)
+
+        assert list(await home.objects()) == ["new"]
+
+
+async def test_a_store_restored_from_a_backup_is_read_again_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(4))
+        await home.fire()
+    shutil.copy(tmp_path / "memory.db", tmp_path / "backup.db")
+    async with house(tmp_path, batch=2) as home:
+        await home.put(triple("lost", "s9", "is", 9, timestamp=at(9)))
+        await home.fire()
+    shutil.copy(tmp_path / "backup.db", tmp_path / "memory.db")
+
+    async with house(tmp_path, batch=2) as home:
+        await home.put(
+            triple("other", "s8", "is", 8, timestamp=at(8)),
+            triple("e1", "s1", "is", "edited", timestamp=at(1)),
+        )
+        await home.fire()
+
+        objects = await home.objects()
+        assert objects == {"e0": 0, "e1": "edited", "e2": 2, "e3": 3, "lost": 9, "other": 8}
+        assert (await home.facts.verify())[2] is None
+
+
+async def test_two_rules_read_a_restored_store_as_one_generation(tmp_path: Path) -> None:
+    rules = [rule("one"), rule("two")]
+    async with house(tmp_path) as home:
+        await home.put(*stream(2))
+        for fired in rules:
+            await home.fire(fired)
+    for file in tmp_path.glob("memory.db*"):
+        file.unlink()
+
+    async with house(tmp_path) as home:
+        await home.put(triple("e1", "s1", "is", "again", timestamp=at(1)))
+        for fired in rules:
+            await home.fire(fired)
+
+        (fact,) = (one for one in await home.facts.query(FactPattern()) if one.id == "e1")
+        assert [entry["rule_id"] for entry in fact.lineage] == ["one", "two"]
+        assert fact.payload["object"] == "again"
+
+
+async def test_a_memory_that_lost_everything_is_read_from_its_beginning(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(2))
+        await home.fire()
+    for file in tmp_path.glob("memory.db*"):
+        file.unlink()
+
+    async with house(tmp_path) as home:
+        await home.put(triple("e1", "s1", "is", "again", timestamp=at(1)))
+        await home.fire()
+
+        assert await home.objects() == {"e0": 0, "e1": "again"}
+
+
+async def test_a_daemon_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:
+    async with house(tmp_path) as stale, house(tmp_path) as home:
+        await stale.facts.take_over()
+        await home.facts.take_over()
+        await stale.put(*stream(2))
+
+        with pytest.raises(StaleWriterError):
+            await stale.fire()
+
+        assert await home.objects() == {}
+        assert await home.facts.watermark("all") in (None, LOG_START)
