@@ -12,9 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-FOLDER = Path(
-    os.environ.get("SLUMBERD_TEST_DATA", Path(__file__).parents[2] / "shared" / "data")
-)
+FOLDER = Path(os.environ.get("SLUMBERD_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 SETS = ("eol", "congress_social", "sgd_multi", "woz2")
 

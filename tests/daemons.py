@@ -128,9 +128,7 @@ class Daemon:
                 self._events.put({"event": "not json", "line": line.decode(errors="replace")})
         self._events.put(None)
 
-    def wait_for(
-        self, event: str, is_it: Callable[[Event], bool] = lambda _: True
-    ) -> Event:
+    def wait_for(self, event: str, is_it: Callable[[Event], bool] = lambda _: True) -> Event:
         """Return the next such event, or fail with what was logged instead."""
         while True:
             got = self._events.get(timeout=PATIENCE_SECONDS)

@@ -84,13 +84,15 @@ def told(episode: dict[str, Any], channel: str, rules: tuple[str, ...]) -> Told 
 
 def stands(acts: list[Told], multi: set[tuple[str, str]]) -> dict[str, Told]:
     """Return the acts that stand, by fact id."""
-    retractions = []
+    retractions: list[tuple[tuple[int, int, str], tuple[Any, ...], object]] = []
     for act in acts:
         holders = [b for b in acts if (b.fact_id, b.owner) == (act.fact_id, act.owner)]
         names = {*act.names, *({act.fact_id} if len(holders) > 1 else ())}
-        for other in acts:
-            if other.fact_id in names and other.asserts and other.owner == act.owner:
-                retractions.append((act.stamp, other.key, other.belief))
+        retractions += [
+            (act.stamp, other.key, other.belief)
+            for other in acts
+            if other.fact_id in names and other.asserts and other.owner == act.owner
+        ]
         if act.clears:
             retractions.append((act.stamp, act.key, ANY if act.clears == "all" else act.belief))
     found = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -51,21 +51,21 @@ def _short(directory: Path) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _listening(directory: Path, operations: dict[str, Operation]) -> Any:
+async def _listening(
+    directory: Path, operations: dict[str, Operation]
+) -> AsyncIterator[asyncio.Server]:
     with _short(directory) as path:
         # The state directory is locked by us, so whatever lies there is a dead daemon's.
-        with suppress(FileNotFoundError):
-            os.unlink(path)
+        Path(path).unlink(missing_ok=True)
         server = await asyncio.start_unix_server(
             _Responder(operations).respond, path=path, limit=MOST_BYTES
         )
-        os.chmod(path, _MODE)
+        Path(path).chmod(_MODE)
         try:
             yield server
         finally:
             server.close()
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+            Path(path).unlink(missing_ok=True)
 
 
 def listen(

@@ -114,7 +114,12 @@ _TEXTS = {
 def _words(details: ErrorDetails) -> str:
     kind = details["type"]
     text = _TEXTS.get(kind) or _TEXTS.get(kind.split("_")[0], details["msg"] + ", not {value}")
-    return text.format(**details.get("ctx", {}), value=shown(details["input"]))
+    bounds = {key: _unfloated(value) for key, value in details.get("ctx", {}).items()}
+    return text.format(**bounds, value=shown(details["input"]))
+
+
+def _unfloated(bound: object) -> object:
+    return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
 
 
 def _keys_at(form: type[BaseModel], trail: Trail) -> list[str]:

@@ -29,21 +29,18 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def configure(
-    style: Format, level: Level, target: BinaryIO | Path, *, terminal: bool, now: Now
+    style: Format, level: Level, stream: BinaryIO, *, terminal: bool, now: Now
 ) -> DeltaLines:
     """Send what structlog and logging are told to one place; return the ledger's way there.
 
     Args:
         style: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
         level: The least that is written. Other people's modules start at warning.
-        target: An open stream, or a file to append to.
-        terminal: Whether a person watches `target`.
+        stream: Stays the caller's, who may close it once nothing logs any more.
+        terminal: Whether a person watches `stream`.
         now: Says what time it is.
-
-    Raises:
-        ConfigurationError: The file cannot be opened.
     """
-    sink = Sink(open_file(target) if isinstance(target, Path) else target)
+    sink = Sink(stream)
     console = style == "console" or (style == "auto" and terminal)
     render: Render = partial(console_line, colors=terminal) if console else json_line
     _configure_structlog(sink, level=level, now=now, render=render)
@@ -80,6 +77,7 @@ class _EventLogger:
         self._sink = sink
 
     def msg(self, line: bytes) -> None:
+        """Write a line, or lose it."""
         # A full disk or a reader that went away must not stop what the line is about.
         with suppress(OSError):
             self._sink.write(line)

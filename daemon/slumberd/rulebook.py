@@ -170,6 +170,7 @@ class _Place(NamedTuple):
         return value if isinstance(value, str) and not wrong else ""
 
     def mistake(self, *keys: str, problem: str) -> Mistake:
+        """Return a mistake in a part of the rule."""
         return self.sheet.document.mistake((*self.trail, *keys), problem)
 
 

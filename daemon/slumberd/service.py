@@ -16,7 +16,7 @@ import structlog
 
 from slumberd import cron
 from slumberd.consolidator import Consolidator, Report
-from slumberd.control import Answer, listen
+from slumberd.control import Answer, Operation, listen
 from slumberd.core.firing import Trigger
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StoreError, UsageError
@@ -166,7 +166,10 @@ class Daemon:
             fire=partial(self._fire, consolidator),
             poll_seconds=self._settings.memory.poll_seconds,
         )
-        operations = {"fire": partial(self._on_fire, consolidator), "status": self._on_status}
+        operations: dict[str, Operation] = {
+            "fire": partial(self._on_fire, consolidator),
+            "status": self._on_status,
+        }
         async with (
             Alarm(self._clock, scheduler.nudge) as alarm,
             listen(self._settings.state_dir, operations),
@@ -314,8 +317,8 @@ def run_until(signals: Callable[[asyncio.Event], None], daemon: Daemon) -> None:
 
 
 def _first_of_ours(errors: ExceptionGroup[Exception]) -> Exception:
-    ours, others = errors.split(StoreError)
-    found = ours or others
+    ours, _ = errors.split(StoreError)
+    found: Exception = ours or errors
     while isinstance(found, ExceptionGroup):
         found = found.exceptions[0]
-    return found if isinstance(found, Exception) else errors
+    return found

@@ -52,7 +52,9 @@ class Writer:
         self._process.stdout.close()
 
 
-def row(id: str, metadata: str, *, user: str = "alice", owner: str | None = None) -> tuple[Any, ...]:
+def row(
+    id: str, metadata: str, *, user: str = "alice", owner: str | None = None
+) -> tuple[Any, ...]:
     """Return a row as Stargraph writes it; content and metadata as JSON text."""
     content = {
         "content": f"content of {id}",
@@ -125,8 +127,7 @@ def test_poisoned_episodes_are_quarantined_and_all_others_commit(tmp_path: Path)
         held = dict(facts.execute("SELECT eid, reason FROM slumberd_quarantine"))
     assert held == {eid: reason for eid, (_, reason) in POISON.items()}
     records = [
-        orjson.loads(line)
-        for line in home.slumberd("audit", "ls", "--json").stdout.splitlines()
+        orjson.loads(line) for line in home.slumberd("audit", "ls", "--json").stdout.splitlines()
     ]
     reasons = {record["fact_id"]: record["reason"] for record in records}
     assert reasons["foreign"] == "unresolved"

@@ -9,7 +9,16 @@ import pytest
 
 from slumberd.core.fact import FactPattern
 from slumberd.stores.facts import SQLiteFactStore
-from tests.corpora import SETS, as_of, differences, episodes_file, gold, lines, needs_corpora, slots_of
+from tests.corpora import (
+    SETS,
+    as_of,
+    differences,
+    episodes_file,
+    gold,
+    lines,
+    needs_corpora,
+    slots_of,
+)
 from tests.daemons import Home
 
 pytestmark = [needs_corpora, pytest.mark.slow]

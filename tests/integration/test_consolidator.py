@@ -1,4 +1,4 @@
-"""A firing from end to end: real stores, and the order of reading, deciding, committing, telling."""
+"""A firing from end to end on real stores: it reads, decides, commits and then tells."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ async def house(folder: Path, *, batch: int = 5_000) -> AsyncIterator[House]:
     ):
         await facts.bootstrap()
         log = FakeDeltaLog()
-        yield House(
-            memory, facts, log, Consolidator(memory, facts, log, FakeClock(), batch=batch)
-        )
+        yield House(memory, facts, log, Consolidator(memory, facts, log, FakeClock(), batch=batch))
 
 
 def stream(count: int) -> Sequence[Episode]:
@@ -107,7 +105,7 @@ async def test_a_crash_between_commit_and_log_repeats_lines_and_skips_none(
 ) -> None:
     async with house(tmp_path) as home:
         await home.put(*stream(3))
-        home.log.applied = _die  # type: ignore[method-assign]
+        home.log.applied = _die  # type: ignore[assignment,method-assign]
         with pytest.raises(OSError, match="no space"):
             await home.fire()
     async with house(tmp_path) as home:

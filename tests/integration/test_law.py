@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +20,7 @@ from slumberd.core.meet import meet
 from slumberd.core.rule import ConsolidationRule
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule
-from tests.oracle import Told, fact_id, replaced, stands, told
+from tests.oracle import Told, replaced, stands, told
 
 MULTI = {("facts", "likes"), ("notes", "likes")}
 CHANNELS = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
@@ -182,23 +181,21 @@ STEPS = st.lists(
 
 
 async def tell(world: World, step: tuple[Any, ...]) -> None:
-    match step:
-        case ("put", episode):
-            world.put(episode)
-        case ("fire", name, limit):
-            await world.fire(name, limit)
-        case ("pin", id_, what):
-            await pin(world, id_, what)
-        case ("unpin", id_):
-            await unpin(world, id_)
+    what, *rest = step
+    if what == "put":
+        world.put(*rest)
+    elif what == "fire":
+        await world.fire(*rest)
+    elif what == "pin":
+        await pin(world, *rest)
+    else:
+        await unpin(world, *rest)
 
 
 async def pin(world: World, id_: str, what: str) -> None:
     payload = {"subject": "s", "predicate": "is", "object": what}
     lineage = [{"kind": "hand", "source_id": "me"}]
-    act = Told(
-        id_, "alice", "rag", "facts", hand_stamp(world), True, "s", "is", what, (), ""
-    )
+    act = Told(id_, "alice", "rag", "facts", hand_stamp(world), True, "s", "is", what, (), "")
     before = stands(world.acts(), MULTI).get(id_)
     await world.store.pin(
         Fact(

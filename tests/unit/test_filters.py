@@ -30,12 +30,13 @@ BARE = episode("bare", user="al/ice%", session="s/2", agent="%", content='{"kind
 
 
 @contextmanager
-def store(*episodes: Episode) -> Iterator[sqlite3.Connection]:
+def store(*episodes: Episode, afterwards: str = "") -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(EPISODES["create_table"])
     for one in episodes:
         row = encode(one, Scope(one.user, one.session, one.agent), operation="put")
         connection.execute(EPISODES["insert"], row)
+    connection.execute(afterwards)
     prepare(connection)
     yield connection
     connection.close()
@@ -195,7 +196,7 @@ COMPILED = [
     "max(user) = 'x'",
     "id IN episodes",
     "user.name = 'x'",
-    "CAST(user AS)",
+    "CAST(user)",
     "metadata -> '$[' = 'x'",
     "json_extract(metadata, 'x') = 'x'",
     "abs(-9223372036854775807 - 1) > 0",
@@ -234,7 +235,7 @@ def test_what_slips_past_the_lexer_is_held_by_the_authorizer(
 ) -> None:
     monkeypatch.setattr(filters, "tokens_of", lambda *_: [])
 
-    with pytest.raises((FilterError, sqlite3.Warning, sqlite3.ProgrammingError)):
+    with pytest.raises(FilterError):
         judged(fragment, TEA)
 
 
@@ -252,7 +253,7 @@ def test_a_filter_that_runs_long_is_stopped_at_its_budget() -> None:
     heavy = episode("big", content="a" * 60_000)
     slow = " || ".join(["content"] * 400) + " = 'x'"
 
-    with pytest.raises(FilterError, match="ran over its budget of 0.05 s"):
+    with pytest.raises(FilterError, match=r"ran over its budget of 0\.05 s"):
         judged(slow, *(heavy.model_copy(update={"id": f"e{n}"}) for n in range(20)), seconds=0.05)
 
 
@@ -277,7 +278,8 @@ def test_a_filter_that_is_told_to_stop_stops() -> None:
         ("user = ('x'", 7, "'(' is never closed"),
         ("user = 'x", 7, "has no end"),
         ("user = 'x'; 1", 10, "without ';'"),
-        ("user = 'x' user", 11, "syntax error"),
+        ("user = 'x' agent", 11, "syntax error"),
+        ("user = 'x' user", None, 'near "user": syntax error'),
         ("user = 'x' AND lower(id, id)", 15, "wrong number of arguments"),
         ("user = 'x' AND", None, "something is missing at its end"),
     ],
@@ -303,8 +305,8 @@ def test_a_row_that_the_filter_fails_on_takes_no_other_with_it() -> None:
 
 
 def test_rows_that_cannot_be_parsed_have_no_columns_and_raise_nothing() -> None:
-    with store(TEA) as connection:
-        connection.execute("UPDATE episodes SET metadata = x'ff', content = '{'")
+    garbage = "UPDATE episodes SET metadata = x'ff', content = '{'"
+    with store(TEA, afterwards=garbage) as connection:
         rest = "intent IS NULL AND subject IS NULL AND object IS NULL AND metadata IS NULL"
 
         verdict = Filter("r1", f"{rest} AND content IS NULL AND confidence = 1").judge(
@@ -328,9 +330,8 @@ def test_a_long_content_is_cut_and_long_metadata_still_gives_its_parts() -> None
 def test_the_owner_that_a_filter_sees_is_the_one_that_the_store_trusts(
     mismatch: ScopeMismatch, user: str
 ) -> None:
-    with store(episode("e1", user="bob")) as connection:
-        connection.execute("UPDATE episodes SET scope_key = replace(scope_key, 'bob', 'alice')")
-
+    moved = "UPDATE episodes SET scope_key = replace(scope_key, 'bob', 'alice')"
+    with store(episode("e1", user="bob"), afterwards=moved) as connection:
         verdict = Filter("r1", f"user = '{user}'", mismatch=mismatch).judge(connection, [1])
 
     assert verdict.matched == {1}

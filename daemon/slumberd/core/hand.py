@@ -88,7 +88,9 @@ def retraction(
     )
 
 
-def silence(stamp: Stamp, *, number: int, confidence: float, lineage: Sequence[dict[str, Any]]) -> Act:
+def silence(
+    stamp: Stamp, *, number: int, confidence: float, lineage: Sequence[dict[str, Any]]
+) -> Act:
     """Return the act of a noop: it is recorded and changes nothing."""
     owner = owner_of("", "", "")
     return Act(
@@ -119,9 +121,7 @@ def incoming(act: Act) -> Incoming:
 
 def newest_instant(ground: Ground, fact_ids: Iterable[str], keys: Iterable[str]) -> int | None:
     """Return the latest instant that ids or keys hold, microseconds; None when nothing does."""
-    of_ids = [
-        one.act.stamp.at for fact_id in fact_ids for one in ground.counted(fact_id)
-    ]
+    of_ids = [one.act.stamp.at for fact_id in fact_ids for one in ground.counted(fact_id)]
     heads = [head for key in keys for head in ground.heads.get(key, {}).values()]
     of_tops = [head.top.stamp.at for head in heads if head.top is not None]
     of_reach = [stamp.at for head in heads for stamp in head.reach.values()]

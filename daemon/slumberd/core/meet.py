@@ -13,9 +13,7 @@ UNREADABLE = "unreadable"
 """The reason of a fault that gives none."""
 
 
-def meet(
-    versions: Sequence[EpisodeVersion], rule: ConsolidationRule
-) -> dict[str, list[Incoming]]:
+def meet(versions: Sequence[EpisodeVersion], rule: ConsolidationRule) -> dict[str, list[Incoming]]:
     """Return, by channel, what a rule meets in a window; one for each version."""
     return {
         channel: [_met(version, rule.id, channel) for version in versions]
@@ -32,14 +30,10 @@ def _met(version: EpisodeVersion, rule_id: str, channel: str) -> Incoming:
     act = act_of(version, channel)
     if isinstance(act, Fault):
         return _silent(version, rule_id, channel, act)
-    return Incoming(
-        act.fact_id, act.owner, rule_id, version.seq, version.at, version.id, act
-    )
+    return Incoming(act.fact_id, act.owner, rule_id, version.seq, version.at, version.id, act)
 
 
-def _silent(
-    version: EpisodeVersion, rule_id: str, channel: str, fault: Fault | None
-) -> Incoming:
+def _silent(version: EpisodeVersion, rule_id: str, channel: str, fault: Fault | None) -> Incoming:
     return Incoming(
         fact_id_of(channel, version.id),
         owner_of(version.user, version.agent, channel),

@@ -7,7 +7,7 @@ acts, so of those keys the ground must hold every act (`keys_to_load`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from slumberd.core.act import ALL, Act
@@ -70,9 +70,7 @@ def keys_to_load(incoming: Sequence[Incoming], ground: Ground) -> set[str]:
     return keys
 
 
-def _keys_of_a_change(
-    incoming: Incoming, ground: Ground, arriving: dict[str, Act]
-) -> set[str]:
+def _keys_of_a_change(incoming: Incoming, ground: Ground, arriving: dict[str, Act]) -> set[str]:
     before = [one.act for one in ground.counted(incoming.fact_id)]
     acts = before if incoming.act is None else [*before, incoming.act]
     if incoming.act is not None and before == [incoming.act]:
@@ -88,8 +86,8 @@ def _needs_all(act: Act, ground: Ground) -> bool:
     if act.clears and act.object == ALL and act.key in ground.multi:
         return True
     head = ground.heads.get(act.key, {}).get(ground.multi.slot(act.key, act.object))
-    return act.asserts and head is not None and head.top is not None and (
-        act.stamp < head.top.stamp
+    return (
+        act.asserts and head is not None and head.top is not None and (act.stamp < head.top.stamp)
     )
 
 
@@ -119,7 +117,7 @@ class Settlement:
         elif met.act is None and not met.reason and not _in_force(met, prior):
             self.filtered += 1
         elif known := _met_before(met, prior):
-            self._enter("known", "noop", met, reason="known", first=known.seq)
+            self._enter(met, "known", "noop", reason="known", first=known.seq)
         else:
             self._change(met, Meeting(self._next, met.rule_id, met.version, met.act, promoted_at))
 
@@ -133,7 +131,7 @@ class Settlement:
             ground.multi = current
             went, came = self._difference(self._folded([key], before))
             for fact_id in went:
-                self._enter("restored", "delete", None, fact_id=fact_id, key=key, went=(fact_id,))
+                self._enter_alone("delete", fact_id, key)
             self._restore(came)
 
     def standing(self) -> dict[str, Standing]:
@@ -155,15 +153,13 @@ class Settlement:
         )
 
     def _is_taken(self, met: Incoming) -> bool:
-        return any(
-            one.act.owner != met.owner for one in self._ground.counted(met.fact_id)
-        )
+        return any(one.act.owner != met.owner for one in self._ground.counted(met.fact_id))
 
     def _quarantine_contested(self, met: Incoming) -> None:
         taken = met.reason or ID_TAKEN
         detail = met.detail or f"fact id {met.fact_id!r} belongs to another user or agent"
         said = met._replace(act=None, contested=True, reason=taken, detail=detail)
-        self._enter("quarantine", "quarantine", said, fact_id="", reason=taken)
+        self._enter(said, "quarantine", "quarantine", reason=taken)
 
     def _change(self, met: Incoming, meeting: Meeting) -> None:
         ground = self._ground
@@ -187,7 +183,7 @@ class Settlement:
         stands = [place for place in places if self._holds(place, met.fact_id)]
         self.dirty |= dict.fromkeys(stands)
         if stands and met.act is not None and met.rule_id in _promoters(after):
-            self._enter(*_of(met, "update"), met, went=(met.fact_id,))
+            self._enter(met, *_of(met, "update"), went=(met.fact_id,))
         else:
             self._nothing(met)
 
@@ -282,9 +278,9 @@ class Settlement:
             came.pop(met.fact_id, None)
             if stood:
                 went.setdefault(met.fact_id, "")
-            self._enter(*_of(met, "update" if went else "add"), met, went=tuple(went))
+            self._enter(met, *_of(met, "update" if went else "add"), went=tuple(went))
         elif went:
-            self._enter(*_of(met, "delete"), met, went=tuple(went))
+            self._enter(met, *_of(met, "delete"), went=tuple(went))
         else:
             self._nothing(met)
         self._restore(came)
@@ -295,11 +291,11 @@ class Settlement:
 
     def _nothing(self, met: Incoming) -> None:
         if met.reason:
-            self._enter("quarantine", "quarantine", met, reason=met.reason)
+            self._enter(met, "quarantine", "quarantine", reason=met.reason)
         elif met.act is None:
-            self._enter("withdrawal", "noop", met, reason="filtered")
+            self._enter(met, "withdrawal", "noop", reason="filtered")
         else:
-            self._enter("act", "noop", met, reason=self._why_nothing(met.act))
+            self._enter(met, "act", "noop", reason=self._why_nothing(met.act))
 
     def _why_nothing(self, act: Act) -> str:
         ground = self._ground
@@ -316,29 +312,31 @@ class Settlement:
 
     def _restore(self, came: dict[str, str]) -> None:
         for fact_id, key in came.items():
-            self._enter("restored", "add", None, fact_id=fact_id, key=key)
+            self._enter_alone("add", fact_id, key)
 
     def _enter(
         self,
+        met: Incoming,
         what: What,
         delta: Delta,
-        met: Incoming | None,
         *,
-        fact_id: str | None = None,
-        key: str | None = None,
         went: tuple[str, ...] = (),
         reason: str = "",
         first: int = 0,
     ) -> None:
-        if fact_id is None:
-            fact_id = met.fact_id if met else ""
-        if key is None:
-            key = met.act.key if met and met.act else ""
+        fact_id = "" if met.contested else met.fact_id
+        key = met.act.key if met.act else ""
         seq = self._next
         self._next = seq + 1
+        self.entries.append(Entry(seq, what, delta, met, fact_id, key, went, reason, first or seq))
+
+    def _enter_alone(self, delta: Delta, fact_id: str, key: str) -> None:
+        """Enter a fact that came or went by itself: nothing was met that says so."""
+        went = (fact_id,) if delta == "delete" else ()
         self.entries.append(
-            Entry(seq, what, delta, met, fact_id, key, went, reason, first or seq)
+            Entry(self._next, "restored", delta, None, fact_id, key, went, "", self._next)
         )
+        self._next += 1
 
 
 def _of(met: Incoming, delta: Delta) -> tuple[What, Delta]:

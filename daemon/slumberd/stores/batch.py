@@ -58,7 +58,8 @@ class Batch:
         self._connection = connection
         self._firing = firing
         last = connection.execute(_SQL["last_row"]).fetchone()
-        self.number, self._head = (last[0] + 1, last[1]) if last else (1, GENESIS)
+        self.number: int = last[0] + 1 if last else 1
+        self._head: bytes = last[1] if last else GENESIS
         recorded = connection.execute(_SQL["last_instant"]).fetchone()
         self.at = max(microseconds(firing.at), recorded[0] if recorded else -(2**62))
         self._generation = number(connection, "generation")
@@ -70,9 +71,7 @@ class Batch:
         versioned = {channel: self._versioned(ones) for channel, ones in met.items()}
         self.loaded.load([one for ones in versioned.values() for one in ones])
         settlement = Settlement(self.loaded.ground, first=self.number + 1)
-        counts = {
-            channel: self._settle(settlement, ones) for channel, ones in versioned.items()
-        }
+        counts = {channel: self._settle(settlement, ones) for channel, ones in versioned.items()}
         return self.write(settlement, counts)
 
     def next(self) -> Batch:
@@ -165,7 +164,8 @@ class Batch:
         ]
         self._connection.executemany(_SQL["drop_quarantine"], mended)
         self._connection.executemany(
-            _SQL["put_quarantine"], [_quarantined(one) for one in entries if one.what == "quarantine"]
+            _SQL["put_quarantine"],
+            [_quarantined(one) for one in entries if one.what == "quarantine"],
         )
 
     def _write_facts(self, settlement: Settlement) -> None:

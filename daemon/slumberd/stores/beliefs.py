@@ -84,5 +84,3 @@ def _standing(ground: Ground) -> Iterator[Standing]:
                 if one.act.asserts and one.act.stamp == top.stamp
             )
             yield Standing(top.fact_id, counted, tuple(ground.trail(key, slot)))
-
-

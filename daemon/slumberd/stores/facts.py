@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,34 +12,28 @@ from typing import Any, Self
 import orjson
 
 from slumberd.clock import SystemClock
-from slumberd.core.act import Act
-from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta, checked_delta
+from slumberd.core.delta import checked_delta
 from slumberd.core.episode import instant, microseconds
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import START, Firing, Position
-from slumberd.core.ground import Ground, Incoming
+from slumberd.core.ground import Incoming
 from slumberd.core.hand import (
     Said,
-    assertion,
-    incoming,
-    newest_instant,
-    retraction,
-    says_the_same,
-    silence,
-    stamp_of,
 )
 from slumberd.core.health import MigrationPlan, StoreHealth
-from slumberd.core.law import HANDS, MultiValued
+from slumberd.core.law import MultiValued
 from slumberd.core.record import Outcome, Record
 from slumberd.core.settle import Settlement
-from slumberd.errors import ConsolidationRuleError, FactConflictError, StaleWriterError
+from slumberd.errors import StaleWriterError
 from slumberd.ports import AnyDelta, Clock
 from slumberd.stores import migrations
-from slumberd.stores.batch import Batch, fact_row, number
-from slumberd.stores.beliefs import channels_at, facts_then
-from slumberd.stores.ledger import Break, first_break, record_from, rows
+from slumberd.stores.batch import Batch, number
+from slumberd.stores.beliefs import channels_at
+from slumberd.stores.finding import find, find_then, verify
+from slumberd.stores.hands import HandAtWork
+from slumberd.stores.ledger import Break, record_from
 from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import Database, Pragmas, Synchronous, snapshot, transaction
+from slumberd.stores.sqlite import Database, Pragmas, Synchronous, transaction
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
@@ -57,6 +50,9 @@ _BACKLOG_PAGES, _EVERYDAY_PAGES = 50_000, 1_000
 
 _COMPONENT = "ledger"
 _STORE = "sqlite_fact"
+
+
+Values = tuple[Any, ...] | dict[str, Any]
 
 
 class SQLiteFactStore:
@@ -160,9 +156,9 @@ class SQLiteFactStore:
             believed_at: What was held then: only what had been recorded by that instant counts.
         """
         if valid_at is None and believed_at is None:
-            return await self._database.read(lambda connection: _find(connection, pattern))
+            return await self._database.read(lambda connection: find(connection, pattern))
         return await self._database.read(
-            lambda connection: _find_then(connection, pattern, self._depth, valid_at, believed_at)
+            lambda connection: find_then(connection, pattern, self._depth, valid_at, believed_at)
         )
 
     async def watermark(self, rule_id: str) -> Position | None:
@@ -173,9 +169,7 @@ class SQLiteFactStore:
     async def watermarks(self) -> dict[str, tuple[Position, datetime]]:
         """Return every rule's watermark and the instant up to which it is served."""
         found = await self._all("watermarks", ())
-        return {
-            rule: (Position(seq, eid), instant(served)) for rule, seq, eid, served in found
-        }
+        return {rule: (Position(seq, eid), instant(served)) for rule, seq, eid, served in found}
 
     async def marks(self, rule_id: str) -> list[Position]:
         """Return every place at which a batch of the rule ended, newest first."""
@@ -329,11 +323,11 @@ class SQLiteFactStore:
         Returns:
             How many rows were read, the chain's head in hexadecimal, and the first break.
         """
-        return await self._database.read(lambda connection: _verify(connection, self._depth))
+        return await self._database.read(lambda connection: verify(connection, self._depth))
 
     async def quarantined(self) -> dict[str, int]:
         """Return how many episodes are quarantined, by rule."""
-        return {rule: count for rule, count in await self._all("quarantine_by_rule", ())}
+        return dict(await self._all("quarantine_by_rule", ()))
 
     async def quarantine(self) -> list[dict[str, Any]]:
         """Return the quarantined episodes, by rule, channel and id."""
@@ -360,11 +354,11 @@ class SQLiteFactStore:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _one(self, query: str, values: object) -> tuple[Any, ...] | None:
+    async def _one(self, query: str, values: Values) -> tuple[Any, ...] | None:
         found = await self._all(query, values)
         return found[0] if found else None
 
-    async def _all(self, query: str, values: Any) -> list[tuple[Any, ...]]:
+    async def _all(self, query: str, values: Values) -> list[tuple[Any, ...]]:
         return await self._database.read(
             lambda connection: connection.execute(_SQL[query], values).fetchall()
         )
@@ -383,132 +377,14 @@ class SQLiteFactStore:
             if current != self._epoch:
                 raise StaleWriterError(self.path, self._epoch, current)
 
-    async def _by_hand(self, work: Callable[[_Hand], None]) -> None:
+    async def _by_hand(self, work: Callable[[HandAtWork], None]) -> None:
         now = self._clock.now()
 
         def transact(connection: sqlite3.Connection) -> None:
             with transaction(connection):
-                work(_Hand(connection, self._depth, now))
+                work(HandAtWork(connection, self._depth, now))
 
         await self._database.write(transact)
-
-
-class _Hand:
-    """One direct change, inside a transaction."""
-
-    def __init__(self, connection: sqlite3.Connection, depth: int, now: datetime) -> None:
-        self._connection = connection
-        firing = Firing(HANDS, "", "manual", now)
-        self._batch = Batch(connection, firing, channels_at(connection), depth)
-        self._stamp = stamp_of(self._batch.at, self._batch.number)
-
-    @property
-    def _ground(self) -> Ground:
-        return self._batch.loaded.ground
-
-    def assert_(self, said: Said, *, again: bool) -> None:
-        """Assert a fact; unless `again`, not when the last hand on its id said the same."""
-        act = self._in_time(assertion(said, self._stamp))
-        self._refuse_foreign(act, (act.fact_id, *act.names))
-        last = [one.act for one in self._ground.meetings.get(act.fact_id, ()) if one.act]
-        known = bool(last) and says_the_same(last[-1], act)
-        if not known or (again and not self._stands(act.fact_id)):
-            self._commit(act)
-
-    def take_out(self, fact_ids: Sequence[str], *, lineage: Sequence[dict[str, Any]]) -> None:
-        """Take out those of some facts that stand."""
-        self._batch.loaded.load_named(fact_ids)
-        standing = [fact_id for fact_id in fact_ids if self._stands(fact_id)]
-        by_owner: dict[str, list[Act]] = {}
-        for fact_id in standing:
-            for one in self._ground.counted(fact_id):
-                if one.act.asserts:
-                    by_owner.setdefault(one.act.owner, []).append(one.act)
-        for targets in by_owner.values():
-            act = retraction(
-                targets, self._stamp, number=self._batch.number, lineage=lineage
-            )
-            self._commit(self._in_time(act))
-            self._batch = self._batch.next()
-            self._stamp = stamp_of(self._batch.at, self._batch.number)
-
-    def apply(self, delta: AnyDelta, *, strict: bool) -> None:
-        """Apply one delta whose provenance is whole."""
-        lineage = (_provenance(delta),)
-        if isinstance(delta, UpdateDelta | DeleteDelta) and strict:
-            self._refuse_unknown(delta.replaces)
-        match delta:
-            case NoopDelta():
-                self._commit(
-                    silence(
-                        self._stamp,
-                        number=self._batch.number,
-                        confidence=delta.confidence,
-                        lineage=lineage,
-                    )
-                )
-            case DeleteDelta():
-                self.take_out(delta.replaces, lineage=lineage)
-            case AddDelta() | UpdateDelta():
-                self.assert_(_said(delta, lineage), again=False)
-
-    def _in_time(self, act: Act) -> Act:
-        """Let a hand take effect at once, whatever its key and ids already hold."""
-        self._batch.loaded.load([incoming(act)])
-        targets = self._ground.targets(act)
-        newest = newest_instant(
-            self._ground,
-            (act.fact_id, *act.names),
-            (act.key, *(target.key for target in targets)),
-        )
-        if newest is None or newest <= act.stamp.at:
-            return act
-        return act._replace(stamp=act.stamp._replace(at=newest))
-
-    def _commit(self, act: Act) -> None:
-        self._batch.commit({"": [incoming(act)]})
-
-    def _stands(self, fact_id: str) -> bool:
-        return self._connection.execute(_FACTS["has_fact"], (fact_id,)).fetchone() is not None
-
-    def _refuse_foreign(self, act: Act, fact_ids: Sequence[str]) -> None:
-        for fact_id in fact_ids:
-            for one in self._ground.counted(fact_id):
-                if one.act.owner != act.owner:
-                    raise FactConflictError(
-                        fact_id, "is held by another user, agent or channel"
-                    )
-
-    def _refuse_unknown(self, fact_ids: Sequence[str]) -> None:
-        self._batch.loaded.load_named(fact_ids)
-        for fact_id in fact_ids:
-            if not self._ground.counted(fact_id):
-                raise FactConflictError(fact_id, "replaces a fact that never was")
-
-
-def _provenance(delta: AnyDelta) -> dict[str, Any]:
-    return {
-        "rule_id": delta.rule_id,
-        "source_episode_ids": list(delta.source_episode_ids),
-        "promotion_ts": delta.promotion_ts.isoformat(),
-    }
-
-
-def _said(delta: AddDelta | UpdateDelta, lineage: Sequence[dict[str, Any]]) -> Said:
-    payload = dict(delta.fact_payload)
-    fact_id = str(payload.get("id") or _derived_id(delta))
-    names = tuple(delta.replaces) if isinstance(delta, UpdateDelta) else ()
-    user, agent = str(payload.get("user") or ""), str(payload.get("agent") or "")
-    return Said(fact_id, user, agent, payload, delta.confidence, lineage, None, names)
-
-
-def _derived_id(delta: AddDelta | UpdateDelta) -> str:
-    # A payload without an id must come out the same each time it is applied.
-    told = orjson.dumps(
-        [delta.rule_id, delta.source_episode_ids, delta.fact_payload],
-        option=orjson.OPT_SORT_KEYS,
-    )
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, told.decode()))
 
 
 def _bootstrap(connection: sqlite3.Connection) -> None:
@@ -524,90 +400,6 @@ def _set_number(connection: sqlite3.Connection, name: str, value: int) -> None:
 def _records(connection: sqlite3.Connection, after: int, limit: int) -> list[Record]:
     found = connection.execute(_SQL["records"], {"after": after, "limit": limit}).fetchall()
     return [record_from(row) for row in found]
-
-
-def _find(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
-    if pattern.user is not None:
-        query = "find_facts_of_user"
-    elif pattern.subject is not None:
-        query = "find_facts_of_subject"
-    elif pattern.object is not None:
-        query = "find_facts_of_object"
-    else:
-        query = "all_facts"
-    found = connection.execute(_FACTS[query], pattern.model_dump()).fetchall()
-    return [fact for fact in map(_fact_from, found) if _equals(fact, pattern)]
-
-
-def _find_then(
-    connection: sqlite3.Connection,
-    pattern: FactPattern,
-    depth: int,
-    valid_at: datetime | None,
-    believed_at: datetime | None,
-) -> list[Fact]:
-    with snapshot(connection):
-        standing = facts_then(
-            connection,
-            user=pattern.user,
-            depth=depth,
-            valid_at=None if valid_at is None else microseconds(valid_at),
-            believed_at=None if believed_at is None else microseconds(believed_at),
-        )
-    stored = (fact_row(one) for one in standing)
-    facts = (
-        _fact_from((fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata))
-        for fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at in stored
-    )
-    return [fact for fact in facts if _equals(fact, pattern)]
-
-
-def _fact_from(row: Sequence[Any]) -> Fact:
-    fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata = row
-    return Fact.model_construct(
-        id=fact_id,
-        user=user,
-        agent=agent,
-        payload=orjson.loads(payload),
-        lineage=orjson.loads(lineage),
-        confidence=confidence,
-        pinned_at=datetime.fromisoformat(pinned_at),
-        metadata=orjson.loads(metadata),
-    )
-
-
-def _equals(fact: Fact, pattern: FactPattern) -> bool:
-    return all(
-        wanted is None or found == wanted
-        for wanted, found in (
-            (pattern.user, fact.user),
-            (pattern.agent, fact.agent),
-            (pattern.subject, fact.payload.get("subject")),
-            (pattern.predicate, fact.payload.get("predicate")),
-            (pattern.object, fact.payload.get("object")),
-        )
-    )
-
-
-def _verify(connection: sqlite3.Connection, depth: int) -> tuple[int, str, Break | None]:
-    with snapshot(connection):
-        count, head, broken = first_break(rows(connection))
-        if broken is None:
-            broken = _first_changed_fact(connection, depth)
-    return count, head.hex(), broken
-
-
-def _first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | None:
-    replayed = {one.fact_id: fact_row(one) for one in facts_then(connection, user=None, depth=depth)}
-    for fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata in (
-        connection.execute(_FACTS["all_facts"])
-    ):
-        stored = (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
-        if replayed.pop(fact_id, None) != stored:
-            return Break(0, f"fact {fact_id!r} is not what the ledger says")
-    for fact_id in sorted(replayed):
-        return Break(0, f"fact {fact_id!r} stands by the ledger and is missing")
-    return None
 
 
 def _change_channels(

@@ -129,7 +129,7 @@ class Filter:
         try:
             found = connection.execute(self._sql, {"first": first, "last": last}).fetchall()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            if _code(error) != sqlite3.SQLITE_INTERRUPT:
                 raise
             raise self._interrupted() from error
         return [rid for (rid,) in found]
@@ -142,11 +142,16 @@ class Filter:
     def _refused(self, error: sqlite3.Error) -> FilterError:
         problem = str(error)
         position = _position(problem, self._tokens)
-        if error.sqlite_errorcode == sqlite3.SQLITE_AUTH:
+        if _code(error) == sqlite3.SQLITE_AUTH:
             problem = f"reads or calls what a filter may not: {problem}"
         elif position is None and problem.startswith('near ")"'):
             problem = "something is missing at its end"
         return FilterError(self._rule_id, problem, position=position)
+
+
+def _code(error: sqlite3.Error) -> int | None:
+    # What the driver itself refuses carries no code.
+    return getattr(error, "sqlite_errorcode", None)
 
 
 def _position(problem: str, tokens: Sequence[Token]) -> int | None:
@@ -154,7 +159,8 @@ def _position(problem: str, tokens: Sequence[Token]) -> int | None:
     if match is None:
         return None
     named = next(group for group in match.groups() if group is not None)
-    return next((token.position for token in tokens if token.text == named), None)
+    positions = [token.position for token in tokens if token.text == named]
+    return positions[0] if len(positions) == 1 else None
 
 
 def prepare(connection: sqlite3.Connection) -> None:

@@ -96,7 +96,7 @@ def lock_state(path: Path) -> Literal["free", "held"]:
             probe.execute("BEGIN IMMEDIATE")
             probe.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
-        if (error.sqlite_errorcode or 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return "held"
     except (sqlite3.Error, ValueError):
         return "free"

@@ -39,7 +39,7 @@ GENESIS = bytes(32)
 
 KINDS: tuple[Kind, ...] = ("firing", "add", "update", "delete", "noop", "quarantine")
 WHATS = ("firing", "act", "withdrawal", "quarantine", "known", "restored")
-_KIND = {kind: number for number, kind in enumerate(KINDS)}
+_KIND: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
 _WHAT = {what: number for number, what in enumerate(WHATS)}
 _SALT_BYTES = 16
 _NULL = -(2**63)
@@ -94,9 +94,7 @@ def commitment_of(
 def chain_of(previous: bytes, row: Row) -> bytes:
     """Return the SHA-256 over the previous chain hash and what a row keeps for ever."""
     fixed = _PUBLIC.pack(row.seq, row.delta, row.firing, row.version, row.what, row.kind)
-    return hashlib.sha256(
-        b"".join((previous, row.commitment, fixed, row.reason.encode()))
-    ).digest()
+    return hashlib.sha256(b"".join((previous, row.commitment, fixed, row.reason.encode()))).digest()
 
 
 class Draft(NamedTuple):
@@ -133,9 +131,7 @@ def _sealed(draft: Draft, salt: bytes, previous: bytes) -> Row:
     commitment = commitment_of(salt, key_id, at, fact, gone, payload)
     what_number, kind_number = _WHAT[what], _KIND[kind]
     fixed = _PUBLIC.pack(seq, delta, firing, version, what_number, kind_number)
-    chain = hashlib.sha256(
-        b"".join((previous, commitment, fixed, reason.encode()))
-    ).digest()
+    chain = hashlib.sha256(b"".join((previous, commitment, fixed, reason.encode()))).digest()
     return Row(
         seq, delta, firing, what_number, kind_number, reason, version, key_id, at, fact, gone,
         salt, payload, commitment, chain,
@@ -267,9 +263,7 @@ def sources_of(fact_id: str, document: dict[str, Any]) -> tuple[str, ...]:
 def rows(connection: sqlite3.Connection, *, chunk: int = 5_000) -> Iterator[Row]:
     """Yield every row in order, reading `chunk` at a time."""
     after = 0
-    while found := connection.execute(
-        _SQL["rows"], {"after": after, "limit": chunk}
-    ).fetchall():
+    while found := connection.execute(_SQL["rows"], {"after": after, "limit": chunk}).fetchall():
         yield from (Row(*row) for row in found)
         after = found[-1][0]
 

@@ -264,7 +264,7 @@ class SQLiteMemoryStore:
             try:
                 episode_log.install(connection)
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
                     raise
                 raise SchemaError(
                     self._path, f"'episodes' is not the table we know: {error}"

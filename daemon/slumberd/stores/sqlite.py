@@ -234,9 +234,7 @@ class Database:
 
     async def _connection(self, access: Access) -> Connection:
         if access not in self._open:
-            opened = await Connection(
-                partial(connect, self.path, self.pragmas, access=access)
-            )
+            opened = await Connection(partial(connect, self.path, self.pragmas, access=access))
             # Two callers may have come here at once; the first to finish is kept.
             if access in self._open:
                 await opened.close()
@@ -258,5 +256,3 @@ class Database:
     def __del__(self) -> None:
         for connection in self._open.values():
             connection.release()
-
-

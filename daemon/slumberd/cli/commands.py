@@ -1,0 +1,119 @@
+"""The commands by name. What each needs is imported when it is called, so that help is quick."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+NAME = "slumberd"
+
+
+class Entry(NamedTuple):
+    """One command.
+
+    Attributes:
+        name: As it is called.
+        home: Its module in this package, and the name in there.
+        summary: One line.
+        examples: Calls, one a line; a group leaves them to its commands.
+    """
+
+    name: str
+    home: str
+    summary: str
+    examples: tuple[str, ...] = ()
+
+
+ENTRIES = (
+    Entry(
+        "run",
+        "run:run",
+        "Consolidate whatever becomes due, in the foreground, until SIGTERM.",
+        ("slumberd run --config /etc/slumberd/slumberd.yaml",),
+    ),
+    Entry(
+        "demo",
+        "demo:demo",
+        "Show the whole path on a small story, in a directory of its own.",
+        ("slumberd demo", "slumberd demo --keep /tmp/slumberd-demo"),
+    ),
+    Entry(
+        "check",
+        "check:check",
+        "List every mistake in the configuration and the rules.",
+        ("slumberd check", "slumberd check rules/ more-rules.yaml"),
+    ),
+    Entry(
+        "import",
+        "importing:import_",
+        "Put many episodes from a file of JSON lines, or from standard input.",
+        ("slumberd import episodes.jsonl.gz", "generate-episodes | slumberd import -"),
+    ),
+    Entry(
+        "recent",
+        "recent:recent",
+        "Show the latest episodes of a user.",
+        ("slumberd recent alice --agent concierge --limit 5",),
+    ),
+    Entry(
+        "fire",
+        "fire:fire",
+        "Fire rules now, through the daemon when it runs.",
+        ("slumberd fire --all", "slumberd fire preferences --dry-run"),
+    ),
+    Entry(
+        "facts",
+        "facts:facts",
+        "Show facts: what stands now, or what stood.",
+        (
+            "slumberd facts --user alice --predicate lives_in",
+            "slumberd facts --user alice --valid-at 2026-03-01 --json",
+        ),
+    ),
+    Entry("rules", "rules:rules", "Show the rules and how far each has read.", ("slumberd rules",)),
+    Entry("status", "rules:status", "Show the state of everything.", ("slumberd status --json",)),
+    Entry("audit", "audit:app", "Look at the ledger, or verify it."),
+    Entry("version", "version:version", "Show the version.", ("slumberd version",)),
+)
+
+
+class Deferred(TyperCommand):
+    """A command that stands in the list with its summary, and is imported when it is called."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(entry.name, help=entry.summary, rich_markup_mode=None)
+        self._entry = entry
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:  # noqa: ANN401 # the parser's own types have no public name
+        """Return the context of the command itself."""
+        return self._command().make_context(info_name, args, parent=parent, **extra)
+
+    def _command(self) -> TyperCommand | TyperGroup:
+        module, _, name = self._entry.home.partition(":")
+        found = getattr(import_module(f"{__package__}.{module}"), name)
+        if isinstance(found, typer.Typer):
+            return cast("TyperGroup", get_command(found))
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(self._entry.name, epilog=examples(*self._entry.examples))(found)
+        return cast("TyperCommand", get_command(app))
+
+
+def examples(*calls: str) -> str:
+    """Return an epilog of calls, one a line; `\\b` keeps the lines as they are."""
+    return "\n".join(["\b", "Example:" if len(calls) == 1 else "Examples:", *calls])
+
+
+def program() -> TyperGroup:
+    """Return the whole command line."""
+    app = typer.Typer(rich_markup_mode=None)
+    app.callback(invoke_without_command=True)(_slumberd)
+    group = cast("TyperGroup", get_command(app))
+    for entry in ENTRIES:
+        group.add_command(Deferred(entry))
+    return group

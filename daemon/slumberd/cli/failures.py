@@ -1,0 +1,77 @@
+"""What a command that fails tells, and the exit code that it ends with."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from contextlib import suppress
+
+import typer
+
+from slumberd.cli.environment import debugging
+from slumberd.errors import SlumberdError
+
+USAGE = 64
+BUG = 70
+INPUT_OUTPUT = 74
+PERMISSION = 77
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+_UsageError: type = typer.BadParameter.__mro__[1]
+"""What the parser raises on any wrong use; typer has no public name for it."""
+
+
+def told(error: BaseException) -> int:
+    """Tell what went wrong on standard error, and return the exit code."""
+    if debugging():
+        traceback.print_exception(error)
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):  # the reader has seen enough, as `head` does
+        _give_up_output()
+        return BROKEN_PIPE
+    code, message = _explained(error)
+    say(message)
+    return code
+
+
+def say(message: str) -> None:
+    """Write to standard error, every line with the name of the program before it."""
+    with suppress(OSError):
+        for line in message.splitlines() or [""]:
+            print(f"slumberd: {line}", file=sys.stderr)
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
+    if isinstance(error, SlumberdError):
+        return error.exit_code, str(error)
+    if isinstance(error, _UsageError):
+        return USAGE, _usage(error)
+    if isinstance(error, OSError):
+        _give_up_output()
+        return _of_the_system(error)
+    remedy = "" if debugging() else "; SLUMBERD_DEBUG=1 shows where"
+    return BUG, f"{type(error).__name__}: {error} (this is a bug{remedy})"
+
+
+def _usage(error: object) -> str:
+    message = getattr(error, "format_message", lambda: str(error))()
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "slumberd"
+    return f"{message}\nsee `{command} --help`"
+
+
+def _of_the_system(error: OSError) -> tuple[int, str]:
+    code = PERMISSION if isinstance(error, PermissionError) else INPUT_OUTPUT
+    subject = f"{error.filename!r}: " if error.filename else ""
+    return code, f"{subject}{error.strerror or error}"
+
+
+def _give_up_output() -> None:
+    # The interpreter flushes it once more at its end, and would complain then.
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
