@@ -11,7 +11,7 @@ from datetime import datetime
 
 from slumberd.core.firing import START, Counts, Firing, Position, Trigger, Window
 from slumberd.core.meet import meet
-from slumberd.core.record import Outcome
+from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.ports import Clock, DeltaLog, EpisodeLog, Ledger
 
@@ -22,7 +22,7 @@ REHEARSED = 100_000
 """Log rows that a rehearsal settles at most; it holds them in memory and the write lock."""
 
 _REPEATED = 1_000
-"""Log lines that may be repeated at a time after a crash."""
+"""Ledger rows whose lines are written again at a time, after a crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ class Consolidator:
         self._log = log
         self._clock = clock
         self._batch = batch
+        self._behind = False
 
     async def fire(
         self,
@@ -155,16 +156,24 @@ class Consolidator:
         return outcome
 
     async def _tell(self, outcome: Outcome) -> None:
-        await asyncio.to_thread(self._log.applied, outcome.records)
+        if self._behind:
+            await self.tell_again()
+        else:
+            await self._tell_records(outcome.records)
         self._log.completed(outcome)
-        await self._ledger.mark_logged(outcome.records[-1].seq)
+
+    async def _tell_records(self, records: Sequence[Record]) -> None:
+        # Until they are written, the next attempt must begin with these.
+        self._behind = True
+        await asyncio.to_thread(self._log.applied, records)
+        await self._ledger.mark_logged(records[-1].seq)
+        self._behind = False
 
     async def tell_again(self) -> int:
-        """Write the log lines that a crash may have swallowed; return how many."""
+        """Write the log lines that may be missing, after a crash or a full disk; return how many."""
         told = 0
         while records := await self._ledger.unlogged(limit=_REPEATED):
-            await asyncio.to_thread(self._log.applied, records)
-            await self._ledger.mark_logged(records[-1].seq)
+            await self._tell_records(records)
             told += len(records)
         return told
 

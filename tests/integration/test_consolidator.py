@@ -115,6 +115,21 @@ async def test_a_crash_between_commit_and_log_repeats_lines_and_skips_none(
         assert [record.kind for record in home.log.lines] == ["firing", "add", "add", "add"]
 
 
+async def test_lines_that_could_not_be_written_come_before_the_next_ones(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        write, home.log.applied = home.log.applied, _die  # type: ignore[assignment,method-assign]
+        await home.put(*stream(1))
+        with pytest.raises(OSError, match="no space"):
+            await home.fire()
+        home.log.applied = write  # type: ignore[method-assign]
+        await home.put(*stream(3))
+
+        await home.fire()
+
+        told = [record.seq for record in home.log.lines]
+        assert told == [record.seq for record in await home.facts.records()]
+
+
 def _die(_: object) -> None:
     raise OSError("no space left on device")
 

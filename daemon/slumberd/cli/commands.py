@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any, NamedTuple, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+
+from slumberd.cli.failures import USAGE
+from slumberd.cli.options import Config, StateDir
 
 NAME = "slumberd"
 
@@ -117,3 +121,12 @@ def program() -> TyperGroup:
     for entry in ENTRIES:
         group.add_command(Deferred(entry))
     return group
+
+
+def _slumberd(
+    context: typer.Context, config: Config = None, state_dir: StateDir = None
+) -> None:
+    """Turn what agents lived through (episodes) into what they know (facts), while they rest."""
+    if context.invoked_subcommand is None:
+        print(context.get_help(), file=sys.stderr)
+        raise typer.Exit(USAGE)

@@ -1,0 +1,35 @@
+"""Instants as people write them on the command line."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time
+
+import typer
+
+from slumberd.clock import SystemClock
+
+
+def instant_of(text: str) -> datetime:
+    """Return the instant that a text means.
+
+    Args:
+        text: ISO 8601 with an offset, a date alone (its first moment in UTC), or ``now``.
+
+    Raises:
+        typer.BadParameter: It is none of these.
+    """
+    if text == "now":
+        return SystemClock().now()
+    try:
+        return _on(text) or datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise typer.BadParameter(
+            f"{text!r} is no instant; write 2026-03-01T12:00:00Z, 2026-03-01 or now"
+        ) from error
+
+
+def _on(text: str) -> datetime | None:
+    try:
+        return datetime.combine(date.fromisoformat(text), time(), UTC)
+    except ValueError:
+        return None

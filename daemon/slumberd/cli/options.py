@@ -1,0 +1,39 @@
+"""The options that commands share, and how they take what was given before the command's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def inherited(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401 # any option's value
+    """Return an option's value; when it is not given here, the one given before the command."""
+    given = context.ensure_object(dict)
+    if value is not None:
+        given[parameter.name] = value
+    return given.get(parameter.name)
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        callback=inherited,
+        help="The configuration. [else: $SLUMBERD_CONFIG, /etc/slumberd/slumberd.yaml, defaults]",
+    ),
+]
+
+StateDir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        callback=inherited,
+        help="Where everything is kept; overrules the configuration.",
+    ),
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

@@ -1,0 +1,64 @@
+"""`slumberd recent`: the latest episodes of a user."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from slumberd.cli.configuration import settings_of
+from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.output import print_json_lines, print_table
+from slumberd.cli.reading import reading_memory
+from slumberd.core.episode import Episode
+from slumberd.lines import timestamp
+from slumberd.settings import Settings
+
+COLUMNS = ("at", "session", "agent", "id", "content")
+
+
+def recent(
+    user: Annotated[str, typer.Argument(help="Whose.")],
+    session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only with this agent.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Show the latest episodes of a user, newest first.
+
+    With --json, each on a line of its own, as `slumberd import` reads them.
+    """
+    settings = settings_of(config, state_dir)
+    episodes = asyncio.run(_recent(settings, user, session, agent, limit=limit))
+    if json:
+        print_json_lines(document(episode) for episode in episodes)
+    else:
+        print_table(COLUMNS, (_row(episode) for episode in episodes))
+
+
+async def _recent(
+    settings: Settings, user: str, session: str | None, agent: str | None, *, limit: int
+) -> list[Episode]:
+    async with reading_memory(settings) as memory:
+        return await memory.recent(user, session, agent, limit=limit)
+
+
+def _row(episode: Episode) -> tuple[object, ...]:
+    return episode.timestamp, episode.session, episode.agent, episode.id, episode.content
+
+
+def document(episode: Episode) -> dict[str, Any]:
+    """Return an episode as JSON takes it."""
+    return {
+        "id": episode.id,
+        "content": episode.content,
+        "timestamp": timestamp(episode.timestamp),
+        "source_node": episode.source_node,
+        "agent": episode.agent,
+        "user": episode.user,
+        "session": episode.session,
+        "metadata": episode.metadata,
+    }

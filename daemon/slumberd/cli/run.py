@@ -1,0 +1,55 @@
+"""`slumberd run`: the daemon, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import structlog
+
+from slumberd.cli.configuration import open_logs, settings_of
+from slumberd.cli.environment import notify_socket
+from slumberd.cli.options import Config, StateDir
+from slumberd.clock import SystemClock
+from slumberd.errors import SlumberdError
+from slumberd.notify import Notifier
+from slumberd.service import Daemon, rules_of, run_until
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_log = structlog.get_logger("slumberd")
+
+
+def run(config: Config = None, state_dir: StateDir = None) -> None:
+    """Consolidate whatever becomes due, in the foreground, until SIGTERM or SIGINT.
+
+    The signal lets the batch under way end; a second one ends the process at once, which loses
+    nothing either. One daemon works on a state directory; another ends with exit code 75.
+    """
+    settings = settings_of(config, state_dir)
+    rules = rules_of(settings)
+    clock = SystemClock()
+    log = open_logs(settings, clock)
+    notifier = Notifier(notify_socket())
+    daemon = Daemon(settings, rules, clock=clock, log=log, notifier=notifier)
+    try:
+        run_until(stop_on_signals, daemon)
+    except Exception as error:
+        # Whoever reads the log must find why it ends; standard error may lead nowhere.
+        bug = not isinstance(error, SlumberdError)
+        _log.error("daemon.failed", error=type(error).__name__, message=str(error), exc_info=bug)
+        raise
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Set `stop` at the first signal that ends a process; leave the next to the system."""
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        stop.set()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, on_signal)

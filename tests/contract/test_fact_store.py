@@ -1,0 +1,447 @@
+"""The fact store's contract: hands, deltas, patterns, and one transaction for each."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.core.fact import Fact, FactPattern
+from slumberd.core.firing import Firing, Position
+from slumberd.core.health import MigrationPlan
+from slumberd.core.meet import meet
+from slumberd.errors import (
+    ConsolidationRuleError,
+    FactConflictError,
+    MigrationNotSupported,
+    SchemaError,
+)
+from slumberd.ports import FactStore
+from slumberd.stores.facts import SQLiteFactStore
+from tests.builders import START, at, rule, version
+from tests.fakes import FakeClock
+
+EVERYTHING = FactPattern()
+
+
+def fact(id: str = "f1", **overrides: Any) -> Fact:
+    fields: dict[str, Any] = {
+        "user": "alice",
+        "agent": "rag",
+        "payload": {"subject": "alice", "predicate": "drinks", "object": "tea"},
+        "lineage": [{"kind": "hand", "source_id": "me"}],
+        "confidence": 0.9,
+        "pinned_at": START,
+    }
+    return Fact(id=id, **(fields | overrides))
+
+
+def payload(id: str | None, what: str = "tea", **overrides: Any) -> dict[str, Any]:
+    body = {"user": "alice", "agent": "rag", "subject": "alice", "predicate": "drinks"}
+    return body | {"object": what} | ({"id": id} if id else {}) | overrides
+
+
+def provenance(**overrides: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "source_episode_ids": ["e1"],
+        "promotion_ts": START,
+        "rule_id": "r",
+        "confidence": 1.0,
+    }
+    return fields | overrides
+
+
+def add(id: str | None = "e1", what: str = "tea", **overrides: Any) -> AddDelta:
+    body = overrides.pop("fact_payload", payload(id, what))
+    return AddDelta(kind="add", fact_payload=body, **provenance(**overrides))
+
+
+def update(id: str, what: str, *replaces: str, **overrides: Any) -> UpdateDelta:
+    body = overrides.pop("fact_payload", payload(id, what))
+    return UpdateDelta(
+        kind="update", fact_payload=body, replaces=list(replaces), **provenance(**overrides)
+    )
+
+
+def delete(*replaces: str, **overrides: Any) -> DeleteDelta:
+    return DeleteDelta(kind="delete", replaces=list(replaces), **provenance(**overrides))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteFactStore]:
+    path = tmp_path / "facts.db"
+    async with SQLiteFactStore(path, synchronous="normal", clock=FakeClock()) as opened:
+        await opened.bootstrap()
+        yield opened
+        _, _, broken = await opened.verify()
+        assert broken is None
+
+
+async def ids(store: SQLiteFactStore, **pattern: Any) -> list[str]:
+    return [found.id for found in await store.query(FactPattern(**pattern))]
+
+
+async def promote(store: SQLiteFactStore, *told: Any, seq: int = 1) -> None:
+    """Let a rule promote episodes given as `version()` takes them."""
+    fired = rule("all")
+    upto = Position(seq, told[-1].id)
+    await store.commit(Firing("all", "h", "every", START, Position(), upto), meet(told, fired))
+
+
+def test_the_store_is_what_the_protocol_asks_for(tmp_path: Path) -> None:
+    store = SQLiteFactStore(tmp_path / "facts.db")
+
+    assert isinstance(store, FactStore)
+    assert all(
+        asyncio.iscoroutinefunction(getattr(store, name))
+        for name in ("bootstrap", "health", "migrate", "pin", "query", "unpin", "apply_delta")
+    )
+
+
+async def test_bootstrap_makes_the_table_that_stargraph_knows(store: SQLiteFactStore) -> None:
+    await store.bootstrap()
+
+    with sqlite3.connect(store.path) as connection:
+        columns = connection.execute("PRAGMA table_info(facts)").fetchall()
+    assert [(name, kind, notnull, key) for _, name, kind, notnull, _, key in columns] == [
+        ("fact_id", "TEXT", 0, 1),
+        ("user", "TEXT", 1, 0),
+        ("agent", "TEXT", 1, 0),
+        ("payload", "BLOB", 1, 0),
+        ("lineage", "BLOB", 1, 0),
+        ("confidence", "REAL", 1, 0),
+        ("metadata", "BLOB", 1, 0),
+        ("pinned_at", "TEXT", 1, 0),
+    ]
+
+
+async def test_a_pinned_fact_comes_back_as_it_was_given(store: SQLiteFactStore) -> None:
+    given = fact(metadata={"by": ["me"]}, lineage=[{"a": 1}, {"replaces": "x"}])
+    await store.pin(given)
+
+    (found,) = await store.query(EVERYTHING)
+
+    assert found == given
+
+
+async def test_a_pin_takes_the_place_of_what_had_its_id(store: SQLiteFactStore) -> None:
+    await store.pin(fact())
+    await store.pin(fact(payload={"anything": "else"}))
+
+    (found,) = await store.query(EVERYTHING)
+
+    assert found.payload == {"anything": "else"}
+
+
+async def test_a_pin_replaces_what_stood_for_its_key(store: SQLiteFactStore) -> None:
+    await promote(store, version("e1", metadata=payload(None, "coffee"), timestamp=at(99_999)))
+
+    await store.pin(fact("mine"))
+
+    assert await ids(store) == ["mine"]
+
+
+async def test_only_a_newer_episode_changes_what_a_hand_said(store: SQLiteFactStore) -> None:
+    await store.pin(fact("mine"))
+    await promote(store, version("old", seq=1, metadata=payload(None, "milk"), timestamp=at(-9)))
+    assert await ids(store) == ["mine"]
+
+    await promote(
+        store, version("new", seq=2, metadata=payload(None, "water"), timestamp=at(9)), seq=2
+    )
+
+    assert await ids(store) == ["new"]
+
+
+async def test_what_was_unpinned_is_not_brought_back_by_an_edit_of_its_episode(
+    store: SQLiteFactStore,
+) -> None:
+    await promote(store, version("e1", metadata=payload(None, "tea")))
+    await store.unpin("e1")
+
+    await promote(
+        store, version("e1", seq=2, metadata=payload(None, "tea"), content="edited"), seq=2
+    )
+
+    assert await ids(store) == []
+
+
+async def test_unpin_of_what_does_not_stand_records_nothing(store: SQLiteFactStore) -> None:
+    await store.unpin("nobody")
+
+    assert await store.records() == []
+
+
+async def test_a_pin_without_lineage_is_refused(store: SQLiteFactStore) -> None:
+    with pytest.raises(ValueError, match="lineage"):
+        await store.pin(fact(lineage=[]))
+
+
+@pytest.mark.parametrize("confidence", [float("nan"), float("inf"), -0.1, 1.1])
+async def test_a_confidence_outside_its_bounds_is_refused(
+    store: SQLiteFactStore, confidence: float
+) -> None:
+    with pytest.raises(ValueError, match="confidence"):
+        await store.pin(fact(confidence=confidence))
+    with pytest.raises(ValueError, match="confidence"):
+        await store.apply_delta(add(confidence=confidence))
+
+
+@pytest.mark.parametrize("other", [{"user": "bob"}, {"agent": "other"}])
+async def test_an_id_that_another_scope_holds_is_refused(
+    store: SQLiteFactStore, other: dict[str, str]
+) -> None:
+    await store.pin(fact())
+
+    with pytest.raises(FactConflictError, match="f1"):
+        await store.pin(fact(**other))
+
+    (kept,) = await store.query(EVERYTHING)
+    assert (kept.user, kept.agent) == ("alice", "rag")
+
+
+async def test_an_episode_whose_fact_id_a_hand_of_another_scope_holds_is_quarantined(
+    store: SQLiteFactStore,
+) -> None:
+    await store.pin(fact("e1", user="bob"))
+
+    await promote(store, version("e1", metadata=payload(None, "tea")))
+
+    (held,) = await store.quarantine()
+    assert (held["episode_id"], held["reason"]) == ("e1", "id_taken")
+    assert [found.user for found in await store.query(EVERYTHING)] == ["bob"]
+
+
+async def test_an_add_delta_pins_with_the_provenance_it_names(store: SQLiteFactStore) -> None:
+    await store.apply_delta(add("e1", confidence=0.5))
+
+    (found,) = await store.query(EVERYTHING)
+
+    assert (found.id, found.user, found.agent, found.confidence) == ("e1", "alice", "rag", 0.5)
+    assert found.lineage == [
+        {"rule_id": "r", "source_episode_ids": ["e1"], "promotion_ts": START.isoformat()}
+    ]
+
+
+async def test_an_update_delta_replaces_and_says_what(store: SQLiteFactStore) -> None:
+    await store.apply_delta(add("e1"))
+
+    await store.apply_delta(update("e2", "coffee", "e1", source_episode_ids=["e2"]))
+
+    (found,) = await store.query(EVERYTHING)
+    assert found.id == "e2"
+    assert [entry.get("replaces") for entry in found.lineage] == [None, "e1"]
+
+
+async def test_a_delete_delta_takes_out_every_id_it_names(store: SQLiteFactStore) -> None:
+    await store.pin(fact("f1", payload={"a": 1}))
+    await store.pin(fact("f2", payload={"a": 2}, user="bob"))
+    await store.pin(fact("f3", payload={"a": 3}))
+
+    await store.apply_delta(delete("f1", "f2", "unknown"))
+
+    assert await ids(store) == ["f3"]
+
+
+async def test_a_noop_delta_is_recorded_and_changes_nothing(store: SQLiteFactStore) -> None:
+    await store.apply_delta(NoopDelta(kind="noop", **provenance()))
+
+    assert await ids(store) == []
+    assert [record.kind for record in await store.records()] == ["firing", "noop"]
+
+
+async def test_a_delta_applied_twice_is_applied_once(store: SQLiteFactStore) -> None:
+    await store.apply_delta(add("e1"))
+    await store.apply_delta(update("e2", "coffee", "e1"))
+    rows = len(await store.records())
+
+    for again in (add("e1", promotion_ts=at(5)), update("e2", "coffee", "e1")):
+        await store.apply_delta(again)
+
+    assert await ids(store) == ["e2"]
+    assert len(await store.records()) == rows
+
+
+async def test_a_payload_without_an_id_gets_the_same_one_each_time(store: SQLiteFactStore) -> None:
+    for _ in range(2):
+        await store.apply_delta(add(None))
+
+    assert len(await ids(store)) == 1
+
+
+async def test_a_delta_cannot_replace_another_users_fact(store: SQLiteFactStore) -> None:
+    await store.pin(fact("bobs", user="bob"))
+
+    with pytest.raises(FactConflictError, match="bobs"):
+        await store.apply_delta(update("e1", "coffee", "bobs"))
+
+    assert await ids(store) == ["bobs"]
+
+
+async def test_an_unknown_id_is_passed_over_unless_strict(store: SQLiteFactStore) -> None:
+    await store.apply_delta(update("e1", "tea", "never-was"))
+
+    with pytest.raises(FactConflictError, match="never-was"):
+        await store.apply_delta(delete("never-was"), strict=True)
+
+    assert await ids(store) == ["e1"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "violation"),
+    [
+        pytest.param(add(source_episode_ids=[]), "source_episode_ids must be non-empty", id="why"),
+        pytest.param(add(rule_id=""), "rule_id must be non-empty", id="who"),
+        pytest.param(delete(), "replaces must be non-empty", id="what"),
+    ],
+)
+async def test_a_delta_without_provenance_is_refused_before_anything_is_written(
+    store: SQLiteFactStore, broken: AddDelta | DeleteDelta, violation: str
+) -> None:
+    with pytest.raises(ConsolidationRuleError, match=violation) as refused:
+        await store.apply_delta(broken)
+
+    assert isinstance(refused.value, ValueError)
+    assert refused.value.delta_type == type(broken).__name__
+    assert await store.records() == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        pytest.param({}, ["f1", "f2", "f3"], id="everything"),
+        pytest.param({"user": "alice"}, ["f1", "f2"], id="user"),
+        pytest.param({"agent": "other"}, ["f2"], id="agent"),
+        pytest.param({"subject": "s"}, ["f1", "f3"], id="subject"),
+        pytest.param({"predicate": "p"}, ["f1", "f2"], id="predicate"),
+        pytest.param({"object": "5"}, ["f2"], id="object is text"),
+        pytest.param({"user": "alice", "subject": "s"}, ["f1"], id="two slots"),
+        pytest.param({"user": "Alice"}, [], id="case counts"),
+        pytest.param({"user": "%"}, [], id="no wildcard"),
+    ],
+)
+async def test_a_pattern_finds_what_equals_it(
+    store: SQLiteFactStore, pattern: dict[str, str], expected: list[str]
+) -> None:
+    await store.pin(fact("f1", payload={"subject": "s", "predicate": "p", "object": 5}))
+    await store.pin(
+        fact("f2", agent="other", payload={"subject": "t", "predicate": "p", "object": "5"})
+    )
+    await store.pin(fact("f3", user="bob", payload={"subject": "s"}))
+
+    assert await ids(store, **pattern) == expected
+
+
+async def test_two_clocks_tell_what_was_true_from_what_was_held(store: SQLiteFactStore) -> None:
+    first = version("e1", seq=1, metadata=payload(None, "tea"), timestamp=at(0))
+    late = version("e2", seq=2, metadata=payload(None, "coffee"), timestamp=at(10))
+    early, then = START + timedelta(days=1), START + timedelta(days=2)
+    fired = rule("all")
+    for told, moment in ((first, early), (late, then)):
+        firing = Firing("all", "h", "every", moment, Position(), Position(told.seq, told.id))
+        await store.commit(firing, meet([told], fired))
+
+    async def held(**clocks: Any) -> list[str]:
+        return [found.id for found in await store.query(EVERYTHING, **clocks)]
+
+    assert await held(valid_at=at(5)) == ["e1"]
+    assert await held(valid_at=at(10)) == ["e2"]
+    assert await held(valid_at=at(-1)) == []
+    assert await held(believed_at=early) == ["e1"]
+    assert await held(believed_at=then) == ["e2"]
+    assert await held(believed_at=early, valid_at=at(10)) == ["e1"]
+    assert await held(believed_at=at(0)) == []
+
+
+async def test_a_reader_never_sees_a_moment_without_the_fact(store: SQLiteFactStore) -> None:
+    await store.pin(fact("f0"))
+    seen: list[int] = []
+    done = asyncio.Event()
+
+    async def read() -> None:
+        while not done.is_set():
+            seen.append(len(await store.query(EVERYTHING)))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(read())
+        for number in range(1, 60):
+            await store.apply_delta(update(f"f{number}", f"cup {number}", f"f{number - 1}"))
+        done.set()
+
+    assert set(seen) == {1}
+
+
+def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:
+    store = SQLiteFactStore(tmp_path / "facts.db")
+
+    async def pin(name: str) -> None:
+        await store.bootstrap()
+        await asyncio.gather(*(store.pin(fact(f"{name}{n}", payload={})) for n in range(5)))
+
+    asyncio.run(pin("a"))
+    asyncio.run(pin("b"))
+
+    assert len(asyncio.run(store.query(EVERYTHING))) == 10
+    asyncio.run(store.close())
+
+
+async def test_instants_that_are_recorded_never_decrease(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with SQLiteFactStore(tmp_path / "facts.db", clock=clock) as store:
+        await store.bootstrap()
+        await store.pin(fact("f1", payload={}))
+        clock.set(START - timedelta(days=1))
+
+        await store.pin(fact("f2", payload={}))
+
+        moments = [record.at for record in await store.records()]
+        assert moments == sorted(moments)
+
+
+async def test_a_plan_of_nullable_columns_is_carried_out(store: SQLiteFactStore) -> None:
+    column = {"op": "add_column", "table": "facts", "column": "note", "nullable": True}
+    await store.migrate(MigrationPlan(target_version=2, operations=[column]))
+    await store.pin(fact())
+
+    assert await ids(store) == ["f1"]
+    with sqlite3.connect(store.path) as connection:
+        assert "note" in [row[1] for row in connection.execute("PRAGMA table_info(facts)")]
+
+
+async def test_any_other_plan_is_refused(store: SQLiteFactStore) -> None:
+    plan = MigrationPlan(target_version=2, operations=[{"op": "drop_table", "table": "facts"}])
+
+    with pytest.raises(MigrationNotSupported) as refused:
+        await store.migrate(plan)
+
+    assert (refused.value.store, refused.value.reason) == ("sqlite_fact", "v1-add-column-only")
+
+
+async def test_health_counts_facts_and_never_raises(tmp_path: Path) -> None:
+    store = SQLiteFactStore(tmp_path / "facts.db")
+    missing = await store.health()
+    await store.bootstrap()
+    await store.pin(fact())
+    sound = await store.health()
+    await store.close()
+
+    assert (missing.ok, (tmp_path / "facts.db").exists()) == (False, True)
+    assert (sound.ok, sound.fragment_count, sound.lock_state) == (True, 1, "free")
+
+
+async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    path.write_text("this is a diary, not a database\n" * 99)
+
+    with pytest.raises(SchemaError, match=r"facts\.db"):
+        await SQLiteFactStore(path).bootstrap()
+
+
+async def test_a_new_file_is_for_owner_and_group_only(store: SQLiteFactStore) -> None:
+    assert store.path.stat().st_mode & 0o007 == 0
