@@ -34,7 +34,7 @@ from tests.builders import episode, version
 
 ALICE = Scope("alice", "s1", "rag")
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -180,6 +180,12 @@ FAULTY = [
     pytest.param("scope_key", Scope("bob", "s1", "rag").key, SCOPE_MISMATCH, id="another's key"),
     pytest.param("content", b"{", CONTENT_UNREADABLE, id="content cut short"),
     pytest.param("content", b"[]", CONTENT_UNREADABLE, id="content that is no object"),
+    pytest.param(
+        "content",
+        written(content="x").content.replace(b'"x"', b"5"),
+        CONTENT_UNREADABLE,
+        id="content whose text is a number",
+    ),
     pytest.param("content", None, CONTENT_UNREADABLE, id="content that is NULL"),
     pytest.param("content", 5, CONTENT_UNREADABLE, id="content that is a number"),
     pytest.param("metadata", b"\xff", METADATA_UNREADABLE, id="metadata that is no utf-8"),

@@ -36,13 +36,13 @@ ENTRIES = (
     Entry(
         "run",
         "run:run",
-        "Consolidate whatever becomes due, in the foreground, until SIGTERM.",
+        "Run the daemon in the foreground, until SIGTERM.",
         ("slumberd run --config /etc/slumberd/slumberd.yaml",),
     ),
     Entry(
         "demo",
         "demo:demo",
-        "Show the whole path on a small story, in a directory of its own.",
+        "Show the whole path on a small story.",
         ("slumberd demo", "slumberd demo --keep /tmp/slumberd-demo"),
     ),
     Entry(
@@ -54,7 +54,7 @@ ENTRIES = (
     Entry(
         "import",
         "importing:import_",
-        "Put many episodes from a file of JSON lines, or from standard input.",
+        "Put many episodes, from JSON lines.",
         ("slumberd import episodes.jsonl.gz", "generate-episodes | slumberd import -"),
     ),
     Entry(
@@ -93,8 +93,12 @@ class Deferred(TyperCommand):
         self._entry = entry
 
     def make_context(
-        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
-    ) -> Any:  # noqa: ANN401 # the parser's own types have no public name
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: Any = None,  # noqa: ANN401 # the parser's own types have no public name
+        **extra: Any,
+    ) -> Any:  # noqa: ANN401
         """Return the context of the command itself."""
         return self._command().make_context(info_name, args, parent=parent, **extra)
 
@@ -109,7 +113,8 @@ class Deferred(TyperCommand):
 
 
 def examples(*calls: str) -> str:
-    """Return an epilog of calls, one a line; `\\b` keeps the lines as they are."""
+    """Return an epilog of calls, one a line."""
+    # The parser fills paragraphs, but not one that begins with this character.
     return "\n".join(["\b", "Example:" if len(calls) == 1 else "Examples:", *calls])
 
 
@@ -123,9 +128,7 @@ def program() -> TyperGroup:
     return group
 
 
-def _slumberd(
-    context: typer.Context, config: Config = None, state_dir: StateDir = None
-) -> None:
+def _slumberd(context: typer.Context, config: Config = None, state_dir: StateDir = None) -> None:
     """Turn what agents lived through (episodes) into what they know (facts), while they rest."""
     if context.invoked_subcommand is None:
         print(context.get_help(), file=sys.stderr)

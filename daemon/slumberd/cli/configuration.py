@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from slumberd.cli.environment import settings_variables
 from slumberd.lock import DIRECTORY_MODE
-from slumberd.logs import DeltaLines, configure
+from slumberd.logs import DeltaLines, configure, open_file
 from slumberd.ports import Clock
 from slumberd.settings import Settings, load_settings
 
@@ -18,9 +20,7 @@ def settings_of(config: Path | None, state_dir: Path | None) -> Settings:
     Raises:
         ConfigurationError: With every mistake of every source.
     """
-    return load_settings(
-        config, overrides={"state_dir": state_dir}, environ=settings_variables()
-    )
+    return load_settings(config, overrides={"state_dir": state_dir}, environ=settings_variables())
 
 
 def make_state_dir(settings: Settings) -> None:
@@ -28,18 +28,18 @@ def make_state_dir(settings: Settings) -> None:
     settings.state_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
 
 
-def open_logs(settings: Settings, clock: Clock) -> DeltaLines:
-    """Send log lines where the settings say; return the ledger's way there.
+@contextmanager
+def logs(settings: Settings, clock: Clock) -> Iterator[DeltaLines]:
+    """Send log lines where the settings say, while the block runs; yield the ledger's way there.
 
     Raises:
         ConfigurationError: The file cannot be opened.
     """
+    style, level = settings.logging.format, settings.logging.level
+    if settings.log_path is None:
+        terminal = sys.stderr.isatty()
+        yield configure(style, level, sys.stderr.buffer, terminal=terminal, now=clock.now)
+        return
     make_state_dir(settings)
-    target = settings.log_path
-    return configure(
-        settings.logging.format,
-        settings.logging.level,
-        sys.stderr.buffer if target is None else target,
-        terminal=target is None and sys.stderr.isatty(),
-        now=clock.now,
-    )
+    with open_file(settings.log_path) as stream:
+        yield configure(style, level, stream, terminal=False, now=clock.now)

@@ -19,8 +19,6 @@ from slumberd.settings import Settings
 
 COLUMNS = ("user", "agent", "subject", "predicate", "object", "confidence", "id")
 
-Instant = Annotated[datetime | None, typer.Option(parser=instant_of, metavar="T")]
-
 
 def facts(
     user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.configuration import open_logs, settings_of
+from slumberd.cli.configuration import logs, settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json, print_table
 from slumberd.clock import SystemClock
@@ -71,9 +71,9 @@ def _fired(settings: Settings, rules: list[str] | None, *, dry_run: bool) -> Rep
 def _fired_here(settings: Settings, rules: list[str] | None, *, dry_run: bool) -> Reports:
     clock = SystemClock()
     loaded = rules_of(settings)
-    log = open_logs(settings, clock)
-    reports = fire_here(settings, loaded, rules, clock=clock, log=log, dry_run=dry_run)
-    return [as_document(report) for report in asyncio.run(reports)]
+    with logs(settings, clock) as log:
+        fired = fire_here(settings, loaded, rules, clock=clock, log=log, dry_run=dry_run)
+        return [as_document(report) for report in asyncio.run(fired)]
 
 
 def _rows(reports: Reports) -> Iterator[tuple[object, ...]]:

@@ -21,15 +21,18 @@ def instant_of(text: str) -> datetime:
     if text == "now":
         return SystemClock().now()
     try:
-        return _on(text) or datetime.fromisoformat(text).astimezone(UTC)
+        at = _parsed(text).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise typer.BadParameter(
-            f"{text!r} is no instant; write 2026-03-01T12:00:00Z, 2026-03-01 or now"
-        ) from error
+        problem = "is no instant; write 2026-03-01T12:00:00Z, 2026-03-01 or now"
+        raise typer.BadParameter(f"{text!r} {problem}") from error
+    return at
 
 
-def _on(text: str) -> datetime | None:
+def _parsed(text: str) -> datetime:
     try:
         return datetime.combine(date.fromisoformat(text), time(), UTC)
     except ValueError:
-        return None
+        at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise typer.BadParameter(f"{text!r} has no offset; write {text}Z when it is in UTC")
+    return at

@@ -1,4 +1,4 @@
-"""How results are printed: tables for people, JSON for programs, and nothing that moves a cursor."""
+"""How results are printed: tables for people, JSON for programs; content moves no cursor."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from rich.text import Text
 
 from slumberd.lines import printable
 
-_WIDE = 100_000
-
 
 def print_json(document: object) -> None:
     """Print one document on one line."""
@@ -28,23 +26,32 @@ def print_json_lines(documents: Iterable[object]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table, as wide as it needs to be when no terminal sets the width."""
+    """Print a table, fitted to the terminal, or as wide as it needs to be where none is."""
+    cells = [[cell(value) for value in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_fitted(columns, cells)
+    else:
+        _print_whole([list(columns), *cells])
+
+
+def _print_fitted(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell(value)) for value in row))
-    if table.row_count:
-        _console().print(table)
+        table.add_row(*map(Text, row))
+    Console(markup=False, highlight=False, emoji=False).print(table)
 
 
-def _console() -> Console:
-    width = None if sys.stdout.isatty() else _WIDE
-    return Console(width=width, markup=False, highlight=False, emoji=False)
+def _print_whole(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
 
 
 def cell(value: object) -> str:
-    """Return a value as a table shows it; nothing for None."""
+    """Return a value as a table shows it."""
     match value:
         case None:
             return "-"

@@ -7,7 +7,7 @@ import signal
 
 import structlog
 
-from slumberd.cli.configuration import open_logs, settings_of
+from slumberd.cli.configuration import logs, settings_of
 from slumberd.cli.environment import notify_socket
 from slumberd.cli.options import Config, StateDir
 from slumberd.clock import SystemClock
@@ -29,9 +29,12 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
     settings = settings_of(config, state_dir)
     rules = rules_of(settings)
     clock = SystemClock()
-    log = open_logs(settings, clock)
-    notifier = Notifier(notify_socket())
-    daemon = Daemon(settings, rules, clock=clock, log=log, notifier=notifier)
+    with logs(settings, clock) as log:
+        notifier = Notifier(notify_socket())
+        _run(Daemon(settings, rules, clock=clock, log=log, notifier=notifier))
+
+
+def _run(daemon: Daemon) -> None:
     try:
         run_until(stop_on_signals, daemon)
     except Exception as error:

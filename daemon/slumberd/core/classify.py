@@ -49,6 +49,7 @@ class _Table:
         self._held: dict[str, Key] = {}
 
     def delta(self, episode: EpisodeVersion) -> AnyDelta:
+        """Return what the next episode in order comes to."""
         intent = episode.metadata.get("intent")
         match intent:
             case None | "add":

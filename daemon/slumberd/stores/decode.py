@@ -104,15 +104,9 @@ def _faulty(seq: int, row: Sequence[Any], owner: Scope, error: _UnreadableError)
 
 def shown(id: object) -> str:
     """Return an id column's value as text, whatever it is; a usable id as it is."""
-    match id:
-        case str():
-            return id
-        case None:
-            return ""
-        case bytes():
-            return id.decode(errors="backslashreplace")
-        case _:
-            return str(id)
+    if isinstance(id, bytes):
+        return id.decode(errors="backslashreplace")
+    return id if isinstance(id, str) else ""
 
 
 def _usable(id: object) -> str:

@@ -312,6 +312,11 @@ class SQLiteFactStore:
         """Return ledger rows above a number, oldest first."""
         return await self._database.read(lambda connection: _records(connection, after, limit))
 
+    async def ledger_rows(self) -> int:
+        """Return how many rows the ledger has."""
+        row = await self._one("last_row", ())
+        return row[0] if row else 0
+
     async def records_of(self, fact_id: str) -> list[Record]:
         """Return the ledger rows that speak of one fact id, oldest first."""
         found = await self._all("records_of_fact", {"fact_id": fact_id})

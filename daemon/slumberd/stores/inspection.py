@@ -96,7 +96,8 @@ def lock_state(path: Path) -> Literal["free", "held"]:
             probe.execute("BEGIN IMMEDIATE")
             probe.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
-        if (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return "held"
     except (sqlite3.Error, ValueError):
         return "free"

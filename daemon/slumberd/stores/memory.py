@@ -67,7 +67,6 @@ class SQLiteMemoryStore:
         self._seen: int | None = None
 
     async def __aenter__(self) -> Self:
-        await self.bootstrap()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -81,15 +80,13 @@ class SQLiteMemoryStore:
         """End a pass under way, and every later one, with `StoppedError`; from any thread."""
         self._stop.set()
 
-    # The specification's store
-
     async def bootstrap(self) -> None:
         """Create the table, its indexes and the episode log where they are missing.
 
         Raises:
             SchemaError: The file is no database, or its ``episodes`` is of another form.
         """
-        await self._database.write(self._install)
+        await self._database.write(self._ensure)
 
     async def health(self) -> StoreHealth:
         """Say whether the store can be used; never raises for the file's state, creates nothing."""
@@ -185,8 +182,6 @@ class SQLiteMemoryStore:
 
         return await self._read(deltas, prepare=reader.prepare)
 
-    # The episode log
-
     async def newest(self) -> Position:
         """Return the last place of the log; the start when it is empty."""
         return await self._read(episode_log.newest)
@@ -223,8 +218,6 @@ class SQLiteMemoryStore:
     def _reader(self, rule: ConsolidationRule) -> Reader:
         return Reader(rule, mismatch=self._mismatch, stop=self._stop)
 
-    # The schema
-
     async def _read(
         self,
         work: Callable[[sqlite3.Connection], T],
@@ -232,7 +225,9 @@ class SQLiteMemoryStore:
         prepare: Callable[[sqlite3.Connection], None] | None = None,
     ) -> T:
         """Return what `work` makes of one snapshot of a file that has all that is ours."""
-        if not self._path.exists():
+        with translated(self._path, self._database.pragmas):
+            missing = not self._path.exists()
+        if missing:
             await self.bootstrap()
 
         def read(connection: sqlite3.Connection) -> T:

@@ -84,6 +84,7 @@ class _Newest:
         self._heap: list[tuple[int, str, EpisodeVersion]] = []
 
     def add(self, version: EpisodeVersion) -> None:
+        """Keep a version if it is among the best."""
         entry = (version.at, version.id, version)
         if len(self._heap) < self._most:
             heapq.heappush(self._heap, entry)
@@ -100,6 +101,7 @@ class _Newest:
         return (at - slack).date().isoformat() if at.year > 1 else ""
 
     def ordered(self) -> list[EpisodeVersion]:
+        """Return what was kept, the best first."""
         return [version for _, _, version in sorted(self._heap, reverse=True)]
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal, Self, TypeVar
 
 import aiosqlite
+from aiosqlite.core import _STOP_RUNNING_SENTINEL
 
 from slumberd.errors import (
     PermissionDeniedError,
@@ -64,6 +65,17 @@ class Connection(aiosqlite.Connection):
         reply: asyncio.Future[T] = loop.create_future()
         self._tx.put_nowait((None, partial(_answer, loop, reply, work, self._conn)))
         return await reply
+
+    def stop(self) -> None:
+        """Close without waiting; aiosqlite's own would answer a loop that may have ended."""
+        self._running = False
+        self._tx.put_nowait((None, self._end))
+
+    def _end(self) -> object:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        return _STOP_RUNNING_SENTINEL
 
     def release(self) -> None:
         """Close without waiting; for finalizers, where no event loop runs."""

@@ -1,0 +1,171 @@
+"""`slumberd audit`: look at the ledger, and verify it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from slumberd.cli.commands import examples
+from slumberd.cli.configuration import settings_of
+from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.output import print_json, print_json_lines, print_table
+from slumberd.cli.reading import reading_facts
+from slumberd.core.record import Record
+from slumberd.lines import timestamp
+from slumberd.settings import Settings
+from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.ledger import Break
+
+COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason")
+PAGE = 1_000
+BROKEN = 1
+
+app = typer.Typer(
+    add_completion=False, rich_markup_mode=None, help="Look at the ledger, or verify it."
+)
+
+
+class Kind(StrEnum):
+    """What a row of the ledger did."""
+
+    ADD = "add"
+    UPDATE = "update"
+    DELETE = "delete"
+    NOOP = "noop"
+    QUARANTINE = "quarantine"
+    FIRING = "firing"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows to show; None lets everything through."""
+
+    rule: str | None
+    kind: Kind | None
+    fact: str | None
+
+    def fits(self, record: Record) -> bool:
+        """Say whether a row is wanted."""
+        return (
+            self.rule in (None, record.rule_id)
+            and self.kind in (None, record.kind)
+            and self.fact in (None, record.fact_id)
+        )
+
+
+EVERYTHING = Wanted(None, None, None)
+
+
+@app.command(
+    "ls", epilog=examples("slumberd audit ls --rule preferences --kind quarantine --limit 10")
+)
+def ls(
+    rule: Annotated[str | None, typer.Option(help="Only of this rule; @hand for hands.")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
+    fact: Annotated[str | None, typer.Option(help="Only about this fact id.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    after: Annotated[
+        int | None, typer.Option(min=0, metavar="SEQ", help="The first rows above this number.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Show rows of the ledger, oldest first: the last ones, or the first above --after.
+
+    With --json, each row on a line of its own.
+    """
+    settings = settings_of(config, state_dir)
+    wanted = Wanted(rule, kind, fact)
+    found = asyncio.run(_listed(settings, wanted, after=after, limit=limit))
+    if json:
+        print_json_lines(_document(record) for record in found)
+    else:
+        print_table(COLUMNS, (_row(record) for record in found))
+
+
+async def _listed(
+    settings: Settings, wanted: Wanted, *, after: int | None, limit: int
+) -> list[Record]:
+    async with reading_facts(settings) as store:
+        if after is None:
+            return await _last(store, wanted, limit)
+        return await _first(store, wanted, after, limit)
+
+
+async def _last(store: SQLiteFactStore, wanted: Wanted, limit: int) -> list[Record]:
+    after = await store.ledger_rows() - limit if wanted == EVERYTHING else 0
+    found: deque[Record] = deque(maxlen=limit)
+    async for record in _rows(store, wanted, max(0, after)):
+        found.append(record)
+    return list(found)
+
+
+async def _first(store: SQLiteFactStore, wanted: Wanted, after: int, limit: int) -> list[Record]:
+    found: list[Record] = []
+    async for record in _rows(store, wanted, after):
+        found.append(record)
+        if len(found) == limit:
+            break
+    return found
+
+
+async def _rows(store: SQLiteFactStore, wanted: Wanted, after: int) -> AsyncIterator[Record]:
+    """Yield the wanted rows above a number, a page at a time."""
+    while page := await store.records(after=after, limit=PAGE):
+        for record in page:
+            if wanted.fits(record):
+                yield record
+        after = page[-1].seq
+
+
+def _row(record: Record) -> tuple[object, ...]:
+    return (
+        record.seq,
+        record.at,
+        record.firing_id,
+        record.kind,
+        record.fact_id or ", ".join(record.source_episode_ids),
+        ", ".join(record.replaces),
+        record.reason,
+    )
+
+
+def _document(record: Record) -> dict[str, Any]:
+    return {**record._asdict(), "at": timestamp(record.at)}
+
+
+@app.command("verify", epilog=examples("slumberd audit verify"))
+def verify(json: Json = False, config: Config = None, state_dir: StateDir = None) -> None:
+    """Recompute the ledger's chain, and replay it against the facts; exit with 1 when it breaks.
+
+    Prints the number of rows and the head of the chain. Keep the head elsewhere: a ledger that was
+    cut short and a ledger that was written anew both verify, but not with the same head.
+    """
+    rows, head, broken = asyncio.run(_verified(settings_of(config, state_dir)))
+    if json:
+        found = broken._asdict() if broken else None
+        print_json({"ok": broken is None, "rows": rows, "head": head, "broken": found})
+    else:
+        print(_told(rows, head, broken))
+    if broken:
+        raise typer.Exit(BROKEN)
+
+
+async def _verified(settings: Settings) -> tuple[int, str, Break | None]:
+    async with reading_facts(settings) as store:
+        return await store.verify()
+
+
+def _told(rows: int, head: str, broken: Break | None) -> str:
+    if broken is None:
+        return f"verified: {rows} rows, head {head}"
+    if broken.seq:
+        return f"broken at row {broken.seq}: {broken.problem}"
+    return f"broken: {broken.problem}"

@@ -1,0 +1,161 @@
+"""`slumberd import`: put many episodes from JSON lines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Annotated, NamedTuple
+
+import typer
+
+from slumberd.cli.configuration import make_state_dir, settings_of
+from slumberd.cli.failures import say
+from slumberd.cli.jsonl import Line, Source, opened, read_lines
+from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.output import print_json
+from slumberd.cli.progress import Bar, bar
+from slumberd.clock import SystemClock
+from slumberd.errors import InputError, MemoryScopeError
+from slumberd.service import stores_of
+from slumberd.settings import Settings
+from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.puts import PutCounts
+
+BATCH = 1_000
+"""Lines that share a transaction."""
+
+MOST_TOLD = 1_000
+"""Bad lines that are printed; the others are counted."""
+
+
+class Rejection(NamedTuple):
+    """A line that was not put."""
+
+    line: int
+    reason: str
+
+
+@dataclass
+class Tally:
+    """What became of the lines.
+
+    Attributes:
+        counts: Of those that were put.
+        rejected: How many were not.
+        kept: Those that were not, where they are kept.
+        keep: Whether to keep them all, or to print the first of them at once.
+    """
+
+    keep: bool
+    counts: PutCounts = field(default_factory=PutCounts)
+    rejected: int = 0
+    kept: list[Rejection] = field(default_factory=list)
+
+    def add(self, counts: PutCounts) -> None:
+        """Count lines that were put."""
+        self.counts = _sum(self.counts, counts)
+
+    def reject(self, rejections: Sequence[Rejection]) -> None:
+        """Tell, or keep, lines that were not put."""
+        if self.keep:
+            self.kept.extend(rejections)
+        else:
+            for one in rejections[: max(0, MOST_TOLD - self.rejected)]:
+                say(f"line {one.line}: {one.reason}")
+        self.rejected += len(rejections)
+
+    @property
+    def put(self) -> int:
+        """How many lines were put, changed or not."""
+        return sum(self.counts)
+
+    def __str__(self) -> str:
+        new, changed, unchanged = self.counts
+        return (
+            f"imported {self.put} (new {new}, changed {changed}, unchanged {unchanged}), "
+            f"rejected {self.rejected}"
+        )
+
+
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON lines, also as gzip; or -.")],
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Put many episodes from a file of JSON lines, or from standard input.
+
+    Each line is an episode: id, content, timestamp (ISO 8601 with an offset), source_node, agent,
+    user, session, and metadata, a JSON object. Empty lines are skipped. A line that is no episode
+    is reported with its number, all others are put, and the exit code is 65. The same episode
+    again changes nothing. A daemon may run meanwhile.
+    """
+    settings = settings_of(config, state_dir)
+    with opened(file) as source:
+        make_state_dir(settings)
+        tally = asyncio.run(_imported(settings, source, Tally(keep=json)))
+    _print(tally)
+    if tally.rejected:
+        raise typer.Exit(InputError.exit_code)
+
+
+def _print(tally: Tally) -> None:
+    if tally.keep:
+        rejected = [one._asdict() for one in tally.kept]
+        print_json({**tally.counts._asdict(), "rejected": rejected})
+        return
+    if tally.rejected > MOST_TOLD:
+        say(f"and {tally.rejected - MOST_TOLD} more bad lines; --json lists all")
+    print(tally)
+
+
+async def _imported(settings: Settings, source: Source, tally: Tally) -> Tally:
+    memory = stores_of(settings, SystemClock()).memory
+    try:
+        with bar(source.size) as shown:
+            await _put_all(memory, source, tally, shown)
+    finally:
+        await memory.close()
+    return tally
+
+
+async def _put_all(memory: SQLiteMemoryStore, source: Source, tally: Tally, shown: Bar) -> None:
+    for lines in batches(read_lines(source.stream)):
+        await put_lines(memory, lines, tally)
+        shown.at(source.position(), f"{tally.put} episodes")
+
+
+def batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """Yield the lines in the batches that they are put in."""
+    remaining = iter(lines)
+    while batch := list(islice(remaining, BATCH)):
+        yield batch
+
+
+async def put_lines(memory: SQLiteMemoryStore, lines: Sequence[Line], tally: Tally) -> None:
+    """Put what can be put of some lines, in order."""
+    counts, refused = await _put([line for line in lines if line.episode], memory)
+    unread = [Rejection(line.number, line.problem) for line in lines if not line.episode]
+    tally.add(counts)
+    tally.reject(sorted([*unread, *refused]))
+
+
+async def _put(
+    lines: Sequence[Line], memory: SQLiteMemoryStore
+) -> tuple[PutCounts, list[Rejection]]:
+    """Put lines in one transaction; when that is refused, the halves, down to the bad ones."""
+    try:
+        return await memory.put_many([line.episode for line in lines if line.episode]), []
+    except (InputError, MemoryScopeError) as error:
+        if len(lines) == 1:
+            return PutCounts(), [Rejection(lines[0].number, str(error))]
+    middle = len(lines) // 2
+    before, refused_before = await _put(lines[:middle], memory)
+    after, refused_after = await _put(lines[middle:], memory)
+    return _sum(before, after), [*refused_before, *refused_after]
+
+
+def _sum(one: PutCounts, other: PutCounts) -> PutCounts:
+    return PutCounts(*map(sum, zip(one, other, strict=True)))

@@ -1,0 +1,133 @@
+"""Read episodes from JSON lines, compressed or not, one line in memory at a time."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from slumberd.core.episode import Episode
+from slumberd.errors import InputError, NoInputError
+
+MOST_BYTES = 16 * 1024 * 1024
+"""The longest line."""
+
+STANDARD_INPUT = "-"
+
+_GZIP = b"\x1f\x8b"
+_BUFFER = 1024 * 1024
+
+
+class Line(NamedTuple):
+    """One line that is not empty.
+
+    Attributes:
+        number: From 1.
+        episode: What it says; None when it cannot be read.
+        problem: Why it cannot be read; empty when it can.
+    """
+
+    number: int
+    episode: Episode | None
+    problem: str = ""
+
+
+class Source(NamedTuple):
+    """An input that is open.
+
+    Attributes:
+        stream: Its bytes, uncompressed.
+        position: Says how many bytes of `size` are read.
+        size: Of the file as it lies there; None when that cannot be told.
+    """
+
+    stream: BinaryIO
+    position: Callable[[], int]
+    size: int | None
+
+
+@contextmanager
+def opened(name: str) -> Iterator[Source]:
+    """Open a file, or standard input for ``-``; gzip is seen by its first bytes.
+
+    Raises:
+        NoInputError: There is no such file.
+        InputError: It is a directory.
+        OSError: It cannot be opened.
+    """
+    with ExitStack() as stack:
+        raw = io.BufferedReader(stack.enter_context(_raw(name)), _BUFFER)
+        status = os.fstat(raw.fileno())
+        size = status.st_size if stat.S_ISREG(status.st_mode) else None
+        yield Source(_plain(raw), raw.tell if size else lambda: 0, size)
+
+
+def _raw(name: str) -> io.FileIO:
+    if name == STANDARD_INPUT:
+        return io.FileIO(sys.stdin.fileno(), closefd=False)
+    try:
+        return io.FileIO(name)
+    except FileNotFoundError as error:
+        remedy = "name a file of JSON lines, or - for standard input"
+        raise NoInputError(Path(name), remedy) from error
+    except IsADirectoryError as error:
+        raise InputError(f"{name!r} is a directory, not a file of JSON lines") from error
+
+
+def _plain(raw: io.BufferedReader[io.FileIO]) -> BinaryIO:
+    if raw.peek(len(_GZIP))[: len(_GZIP)] != _GZIP:
+        return raw
+    return io.BufferedReader(gzip.GzipFile(fileobj=raw), _BUFFER)
+
+
+def read_lines(stream: BinaryIO) -> Iterator[Line]:
+    """Yield the lines that are not empty."""
+    number = 0
+    try:
+        for number, text in enumerate(_lines(stream), start=1):
+            if not text.isspace():
+                yield _line(number, text.removeprefix(codecs.BOM_UTF8) if number == 1 else text)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        yield Line(number + 1, None, f"the compressed data ends early, or is damaged: {error}")
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield lines; of one that is too long a piece that is too long."""
+    while text := stream.readline(MOST_BYTES + 1):
+        yield text
+        while len(text) > MOST_BYTES and not text.endswith(b"\n"):
+            text = stream.readline(MOST_BYTES + 1) or b"\n"
+
+
+def _line(number: int, text: bytes) -> Line:
+    if len(text) > MOST_BYTES:
+        return Line(number, None, f"is longer than {MOST_BYTES // 1024**2} MiB")
+    try:
+        return Line(number, Episode.model_validate_json(text))
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        return Line(number, None, "; ".join(_words(one) for one in details))
+
+
+def _words(details: ErrorDetails) -> str:
+    place = ".".join(str(step) for step in details["loc"])
+    match details["type"]:
+        case "json_invalid":
+            return details["msg"].replace(" at line 1 column", " at column")
+        case "missing":
+            return f"key {place!r} is missing"
+        case "model_type":
+            return "a JSON object is needed"
+        case _:
+            return f"{place}: {details['msg']}"

@@ -1,0 +1,49 @@
+"""A bar that shows how far a long command has come; nothing where no terminal is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Bar(Protocol):
+    """Where a long command says how far it is."""
+
+    def at(self, position: int, told: str) -> None:
+        """Show a position, and a few words."""
+        ...
+
+
+class _Nothing:
+    def at(self, position: int, told: str) -> None:
+        """Show nothing."""
+
+
+class _Rich:
+    def __init__(self, progress: Progress, total: int | None) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", total=total)
+
+    def at(self, position: int, told: str) -> None:
+        """Move the bar."""
+        self._progress.update(self._task, completed=position, description=told)
+
+
+@contextmanager
+def bar(total: int | None) -> Iterator[Bar]:
+    """Show a bar on standard error while the block runs, when that is a terminal.
+
+    Args:
+        total: The last position; None when it is not known.
+    """
+    if not sys.stderr.isatty():
+        yield _Nothing()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield _Rich(progress, total)

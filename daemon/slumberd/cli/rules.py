@@ -1,0 +1,99 @@
+"""`slumberd rules` and `slumberd status`: what is there, and how far it has come."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from slumberd.cli.configuration import settings_of
+from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.output import cell, print_json, print_json_lines, print_table
+from slumberd.cli.survey import RuleState, Survey, surveyed
+from slumberd.control import ask
+from slumberd.errors import NotRunningError
+from slumberd.service import rules_of
+from slumberd.settings import Settings
+
+COLUMNS = (
+    "rule", "cadence", "channels", "enabled", "watermark", "pending", "last firing",
+    "quarantined", "file", "filter",
+)  # fmt: skip
+STATUS_COLUMNS = ("rule", "cadence", "pending", "last firing", "quarantined")
+
+
+def rules(json: Json = False, config: Config = None, state_dir: StateDir = None) -> None:
+    """Show the rules, and how far each has read.
+
+    The watermark is the number of the last version of an episode that the rule has read; pending,
+    how many versions there are above it. With --json, each rule on a line of its own.
+    """
+    settings = settings_of(config, state_dir)
+    states = asyncio.run(surveyed(settings, rules_of(settings))).rules
+    if json:
+        print_json_lines(state.document() for state in states)
+    else:
+        print_table(COLUMNS, (_row(state) for state in states))
+
+
+def _row(state: RuleState) -> tuple[object, ...]:
+    rule = state.rule
+    return (
+        rule.id,
+        state.cadence,
+        ", ".join(rule.then_emits),
+        rule.enabled,
+        state.watermark,
+        state.pending,
+        state.fired_at,
+        state.quarantined,
+        state.file,
+        rule.when_filter or "(all)",
+    )
+
+
+def status(json: Json = False, config: Config = None, state_dir: StateDir = None) -> None:
+    """Show whether the daemon runs, what there is, and what waits."""
+    settings = settings_of(config, state_dir)
+    loaded = rules_of(settings)
+    daemon = _daemon(settings)
+    survey = asyncio.run(surveyed(settings, loaded))
+    if json:
+        print_json(_document(settings, daemon, survey))
+    else:
+        _print_screen(settings, daemon, survey)
+
+
+def _daemon(settings: Settings) -> dict[str, Any] | None:
+    try:
+        return ask(settings.state_dir, "status")
+    except NotRunningError:
+        return None
+
+
+def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey) -> dict[str, Any]:
+    return {
+        "running": daemon is not None,
+        "pid": daemon["pid"] if daemon else None,
+        "uptime_seconds": daemon["uptime_seconds"] if daemon else None,
+        "state_dir": str(settings.state_dir),
+        "episodes": survey.episodes,
+        "facts": survey.facts,
+        "ledger_rows": survey.ledger_rows,
+        "rules": [state.document() for state in survey.rules],
+    }
+
+
+def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Survey) -> None:
+    running = f"runs (pid {daemon['pid']}, up {daemon['uptime_seconds']:.0f} s)" if daemon else ""
+    print(f"daemon     {running or 'does not run'}")
+    print(f"state      {cell(str(settings.state_dir))}")
+    print(f"episodes   {cell(survey.episodes)}")
+    print(f"facts      {cell(survey.facts)}")
+    print(f"ledger     {survey.ledger_rows} rows")
+    print()
+    print_table(STATUS_COLUMNS, (_short_row(state) for state in survey.rules))
+
+
+def _short_row(state: RuleState) -> tuple[object, ...]:
+    enabled = state.cadence if state.rule.enabled else "disabled"
+    return state.rule.id, enabled, state.pending, state.fired_at, state.quarantined

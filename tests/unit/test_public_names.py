@@ -1,0 +1,57 @@
+"""What `import slumberd` gives: complete, sorted, and there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import slumberd
+from slumberd import errors
+
+SPECIFIED = {
+    "AddDelta", "ConsolidationRule", "DeleteDelta", "Episode", "Fact", "FactPattern", "FactStore",
+    "MemoryDelta", "MemoryStore", "MigrationNotSupported", "MigrationPlan", "NoopDelta",
+    "SQLiteFactStore", "SQLiteMemoryStore", "StoreHealth", "UpdateDelta",
+}  # fmt: skip
+
+
+def test_public_names_are_sorted_and_given_once() -> None:
+    assert slumberd.__all__ == sorted(set(slumberd.__all__))
+
+
+def test_public_names_are_the_specified_ones_and_every_error() -> None:
+    assert set(slumberd.__all__) == SPECIFIED | set(errors.__all__)
+
+
+def test_every_error_of_the_hierarchy_is_listed() -> None:
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.SlumberdError)
+    }
+
+    assert defined <= set(errors.__all__)
+
+
+@pytest.mark.parametrize("name", slumberd.__all__)
+def test_public_name_can_be_imported(name: str) -> None:
+    assert getattr(slumberd, name) is not None
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Episodes'"):
+        _ = slumberd.Episodes  # type: ignore[attr-defined] # that is the point
+
+
+def test_public_names_can_be_listed() -> None:
+    assert set(slumberd.__all__) <= set(dir(slumberd))
+
+
+def test_importing_the_package_imports_nothing_that_is_slow() -> None:
+    program = "import sys, slumberd; print(*sys.modules)"
+
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert {"pydantic", "sqlite3", "asyncio"}.isdisjoint(run.stdout.split())
