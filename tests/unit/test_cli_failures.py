@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+import slumberd
 from slumberd.cli import call, commands
 from slumberd.cli.failures import told
 from slumberd.errors import (
@@ -35,6 +37,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(PermissionError(13, "Permission denied", "/s"), 77, id="permission"),
         pytest.param(OSError(28, "No space left on device"), 74, id="full disk"),
         pytest.param(ConfigurationError([Mistake("f", 1, 2, "a", "b")]), 78, id="configuration"),
+        pytest.param(UnicodeEncodeError("utf-8", "\udcff", 0, 1, "no"), 64, id="no unicode"),
         pytest.param(ZeroDivisionError("oops"), 70, id="bug"),
     ],
 )
@@ -96,13 +99,14 @@ def test_what_a_person_did_is_not_commented(
     [
         pytest.param(["--bogus"], "--bogus", id="option"),
         pytest.param(["factz"], "Did you mean 'facts'", id="command"),
-        pytest.param(["recent"], "USER", id="missing argument"),
+        pytest.param(["recent"], "Missing argument", id="missing argument"),
         pytest.param(["recent", "alice", "--limit", "0"], "--limit", id="out of bounds"),
         pytest.param(["recent", "alice", "--limit", "many"], "--limit", id="no number"),
         pytest.param(["facts", "--valid-at", "2026-01-01T00:00"], "offset", id="naive instant"),
         pytest.param(["fire"], "name the rules to fire, or give --all", id="nothing to fire"),
         pytest.param(["fire", "a", "--all"], "not both", id="rules and all"),
         pytest.param(["audit", "ls", "--kind", "wish"], "--kind", id="no such kind"),
+        pytest.param(["audit", "ls", "--after", f"{10**20}"], "--after", id="too large"),
     ],
 )
 def test_wrong_use_exits_with_64_and_names_what_is_wrong(
@@ -155,3 +159,11 @@ def test_help_lists_every_command_with_its_whole_summary(
 
     out = capsys.readouterr().out
     assert all(entry.summary in out for entry in commands.ENTRIES)
+
+
+def test_version_is_told_to_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["version"]) == 0
+    assert capsys.readouterr().out.startswith(f"slumberd {slumberd.__version__} (Python 3.")
+
+    assert call(["version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == slumberd.__version__

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.cli import call
 from slumberd.cli.importing import MOST_TOLD, Rejection, Tally, batches, put_lines
-from slumberd.cli.jsonl import Line
+from slumberd.cli.jsonl import Line, opened
+from slumberd.errors import InputError
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.puts import PutCounts
 from tests.builders import episode
@@ -89,3 +91,23 @@ def test_batches_hold_every_line_once_and_in_order() -> None:
 
     assert [len(batch) for batch in cut] == [1000, 1000, 500]
     assert [line for batch in cut for line in batch] == story
+
+
+def test_lines_beyond_the_bound_are_counted_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.jsonl").write_bytes(b"[]\n" * (MOST_TOLD + 7))
+
+    code = call(["import", str(tmp_path / "bad.jsonl"), "--state-dir", str(tmp_path / "state")])
+
+    out, err = capsys.readouterr()
+    assert code == 65
+    assert out == f"imported 0 (new 0, changed 0, unchanged 0), rejected {MOST_TOLD + 7}\n"
+    assert err.splitlines()[-1] == "slumberd: and 7 more bad lines; --json lists all"
+
+
+def test_closed_standard_input_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+
+    with pytest.raises(InputError, match="standard input is closed"), opened("-"):
+        pass

@@ -93,13 +93,12 @@ def test_gzip_is_read_whatever_the_file_is_called(tmp_path: Path) -> None:
 
 def test_gzip_that_ends_early_keeps_what_was_whole_and_says_so(tmp_path: Path) -> None:
     file = tmp_path / "episodes.gz"
-    whole = gzip.compress(line("e1"))
-    file.write_bytes(whole + gzip.compress(line("e2"))[:-4])
+    file.write_bytes(gzip.compress(line("e1")) + gzip.compress(line("e2"))[:-20])
 
     with opened(str(file)) as source:
         *good, last = read_lines(source.stream)
 
-    assert [one.episode for one in good][:1] == [episode("e1")]
+    assert [one.episode for one in good] == [episode("e1")]
     assert "ends early" in last.problem
 
 

@@ -13,7 +13,7 @@ import typer
 
 from slumberd.cli.commands import examples
 from slumberd.cli.configuration import settings_of
-from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.reading import reading_facts
 from slumberd.core.record import Record
@@ -69,9 +69,10 @@ def ls(
     rule: Annotated[str | None, typer.Option(help="Only of this rule; @hand for hands.")] = None,
     kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
     fact: Annotated[str | None, typer.Option(help="Only about this fact id.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 50,
     after: Annotated[
-        int | None, typer.Option(min=0, metavar="SEQ", help="The first rows above this number.")
+        int | None,
+        typer.Option(min=0, max=MOST, metavar="SEQ", help="The first rows above this number."),
     ] = None,
     json: Json = False,
     config: Config = None,

@@ -19,6 +19,14 @@ from slumberd.settings import Settings
 
 COLUMNS = ("user", "agent", "subject", "predicate", "object", "confidence", "id")
 
+ValidAt = Annotated[
+    datetime | None, typer.Option(parser=instant_of, metavar="T", help="What was true then.")
+]
+BelievedAt = Annotated[
+    datetime | None,
+    typer.Option(parser=instant_of, metavar="T", help="What was held to be true then."),
+]
+
 
 def facts(
     user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
@@ -26,14 +34,8 @@ def facts(
     subject: Annotated[str | None, typer.Option(help="Only with this subject.")] = None,
     predicate: Annotated[str | None, typer.Option(help="Only with this predicate.")] = None,
     object: Annotated[str | None, typer.Option(help="Only with this object.")] = None,  # noqa: A002 # its name on the command line
-    valid_at: Annotated[
-        datetime | None,
-        typer.Option(parser=instant_of, metavar="T", help="What was true then."),
-    ] = None,
-    believed_at: Annotated[
-        datetime | None,
-        typer.Option(parser=instant_of, metavar="T", help="What was held to be true then."),
-    ] = None,
+    valid_at: ValidAt = None,
+    believed_at: BelievedAt = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,

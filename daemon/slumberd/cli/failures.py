@@ -49,6 +49,8 @@ def _explained(error: BaseException) -> tuple[int, str]:
         return error.exit_code, str(error)
     if isinstance(error, _UsageError):
         return USAGE, _usage(error)
+    if isinstance(error, UnicodeEncodeError):  # bytes of the command line that are no text
+        return USAGE, f"{error.object!r} is no valid Unicode"
     if isinstance(error, OSError):
         _give_up_output()
         return _of_the_system(error)

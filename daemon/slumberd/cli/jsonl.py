@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -63,7 +63,7 @@ def opened(name: str) -> Iterator[Source]:
 
     Raises:
         NoInputError: There is no such file.
-        InputError: It is a directory.
+        InputError: It is a directory, or a standard input that is closed.
         OSError: It cannot be opened.
     """
     with ExitStack() as stack:
@@ -75,7 +75,7 @@ def opened(name: str) -> Iterator[Source]:
 
 def _raw(name: str) -> io.FileIO:
     if name == STANDARD_INPUT:
-        return io.FileIO(sys.stdin.fileno(), closefd=False)
+        return _standard_input()
     try:
         return io.FileIO(name)
     except FileNotFoundError as error:
@@ -85,10 +85,17 @@ def _raw(name: str) -> io.FileIO:
         raise InputError(f"{name!r} is a directory, not a file of JSON lines") from error
 
 
+def _standard_input() -> io.FileIO:
+    if sys.stdin is None:
+        raise InputError("standard input is closed; name a file")
+    return io.FileIO(sys.stdin.fileno(), closefd=False)
+
+
 def _plain(raw: io.BufferedReader[io.FileIO]) -> BinaryIO:
     if raw.peek(len(_GZIP))[: len(_GZIP)] != _GZIP:
         return raw
-    return io.BufferedReader(gzip.GzipFile(fileobj=raw), _BUFFER)
+    # Not buffered again: what was whole before the data ended early must not be lost.
+    return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
 
 
 def read_lines(stream: BinaryIO) -> Iterator[Line]:

@@ -16,6 +16,9 @@ def inherited(context: typer.Context, parameter: typer.CallbackParam, value: Any
     return given.get(parameter.name)
 
 
+MOST = 10**9
+"""The largest number that an option takes; more is a slip of the hand."""
+
 Config = Annotated[
     Path | None,
     typer.Option(

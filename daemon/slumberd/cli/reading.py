@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -57,17 +56,15 @@ async def reading_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]
 
 def has_episode_log(path: Path) -> bool:
     """Say whether episodes can be read without installing anything."""
-    return path.exists() and _asked(path, episode_log.installed)
+    if not path.exists():
+        return False
+    with translated(path, _PRAGMAS), closing(connect(path, _PRAGMAS, access="read")) as connection:
+        return episode_log.installed(connection)
 
 
 def has_ledger(path: Path) -> bool:
     """Say whether a database of facts is there and ours."""
-    return path.exists() and _asked(path, lambda connection: has_table(connection, _LEDGER))
-
-
-_LEDGER = "slumberd_ledger"
-
-
-def _asked(path: Path, question: Callable[[sqlite3.Connection], bool]) -> bool:
+    if not path.exists():
+        return False
     with translated(path, _PRAGMAS), closing(connect(path, _PRAGMAS, access="read")) as connection:
-        return question(connection)
+        return has_table(connection, "slumberd_ledger")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.configuration import settings_of
-from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.cli.reading import reading_memory
 from slumberd.core.episode import Episode
@@ -22,7 +22,7 @@ def recent(
     user: Annotated[str, typer.Argument(help="Whose.")],
     session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
     agent: Annotated[str | None, typer.Option(help="Only with this agent.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 20,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,

@@ -11,6 +11,7 @@ from slumberd.cli.output import cell, print_json, print_json_lines, print_table
 from slumberd.cli.survey import RuleState, Survey, surveyed
 from slumberd.control import ask
 from slumberd.errors import NotRunningError
+from slumberd.lines import printable
 from slumberd.service import rules_of
 from slumberd.settings import Settings
 
@@ -75,7 +76,7 @@ def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey)
         "running": daemon is not None,
         "pid": daemon["pid"] if daemon else None,
         "uptime_seconds": daemon["uptime_seconds"] if daemon else None,
-        "state_dir": str(settings.state_dir),
+        "state_dir": printable(str(settings.state_dir)),
         "episodes": survey.episodes,
         "facts": survey.facts,
         "ledger_rows": survey.ledger_rows,

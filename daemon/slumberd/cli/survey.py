@@ -11,7 +11,7 @@ from typing import Any
 from slumberd.cli.reading import has_episode_log, has_ledger, reading_facts, reading_memory
 from slumberd.core.cadence import Cron
 from slumberd.core.rule import ConsolidationRule
-from slumberd.lines import timestamp
+from slumberd.lines import printable, timestamp
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
@@ -52,7 +52,7 @@ class RuleState:
         """Return it as JSON takes it."""
         return {
             **self.rule.model_dump(),
-            "file": self.file,
+            "file": printable(self.file),
             "watermark": self.watermark,
             "pending": self.pending,
             "fired_at": timestamp(self.fired_at) if self.fired_at else None,
