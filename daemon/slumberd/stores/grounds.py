@@ -62,6 +62,8 @@ class LoadedGround:
         fact_ids = {fact_id for key in keys for fact_id in self.ground.full[key]}
         self._load_meetings(fact_ids)
         self._load_namers(fact_ids)
+        for key in keys:
+            self.ground.fold(key)
 
     def _arrived(self, key: str) -> set[str]:
         return {
