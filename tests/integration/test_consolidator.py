@@ -226,3 +226,15 @@ async def test_a_daemon_that_was_taken_over_writes_nothing_more(tmp_path: Path) 
 
         assert await home.objects() == {}
         assert await home.facts.watermark("all") in (None, LOG_START)
+
+
+async def test_a_version_is_read_only_at_its_newest_place_in_the_log(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=1) as home:
+        await home.put(triple("e1", "s", "is", "first"))
+        await home.put(triple("e2", "t", "is", "other"))
+        await home.put(triple("e1", "s", "is", "last"))
+
+        report = await home.fire()
+
+        assert report.channels["facts"].read == report.channels["facts"].added == 2
+        assert await home.objects() == {"e1": "last", "e2": "other"}

@@ -81,6 +81,7 @@ async def test_bootstrap_adds_only_what_is_documented(
     names = host.execute("SELECT type, name FROM sqlite_master ORDER BY type, name").fetchall()
     assert names == [
         ("index", "idx_episodes_scope_ts"),
+        ("index", "slumberd_episode_log_rid"),
         ("index", "slumberd_episodes_user"),
         ("index", "sqlite_autoindex_episodes_1"),
         ("table", "episodes"),

@@ -113,8 +113,6 @@ class Batch:
         drafts = [self._own_draft(counts)]
         for entry in entries:
             key_id = key_ids.setdefault(entry.key, entry.seq) if entry.key else None
-            if key_id == entry.seq:
-                self.loaded.ground.heads.setdefault(entry.key, {})
             drafts.append(draft_of(entry, firing=self.number, key_id=key_id))
         rows = seal(drafts, self._head)
         self._connection.execute(_SQL["add_firing"], self._firing_row(rows[-1].seq, counts))

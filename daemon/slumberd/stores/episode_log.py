@@ -20,6 +20,12 @@ _TRIGGERS = {
     "slumberd_episode_updated": _SQL["create_update_trigger"],
 }
 
+_INDEXES = {
+    "idx_episodes_scope_ts": "episodes",
+    "slumberd_episodes_user": "episodes",
+    "slumberd_episode_log_rid": "slumberd_episode_log",
+}
+
 Found = dict[str, tuple[str, str]]
 """Of each schema object that we look for: its table, and the text that made it."""
 
@@ -41,8 +47,7 @@ def _found(connection: sqlite3.Connection) -> Found:
 
 
 def _indexed(found: Found) -> bool:
-    names = ("idx_episodes_scope_ts", "slumberd_episodes_user")
-    return all(found.get(name, ("", ""))[0] == "episodes" for name in names)
+    return all(found.get(name, ("", ""))[0] == table for name, table in _INDEXES.items())
 
 
 def _triggered(found: Found) -> bool:
@@ -58,10 +63,10 @@ def install(connection: sqlite3.Connection) -> None:
     connection.execute(_EPISODES["create_table"])
     connection.execute(_EPISODES["probe"])
     found = _found(connection)
-    if not _indexed(found):
-        _index(connection)
     if "slumberd_episode_log" not in found:
         connection.execute(_SQL["create_table"])
+    if not _indexed(found):
+        _index(connection)
     if not _triggered(found):
         _log_from_now(connection)
 
@@ -72,6 +77,7 @@ def _index(connection: sqlite3.Connection) -> None:
         connection.execute(_SQL[name])
     for name in ("create_index", "create_user_index"):
         connection.execute(_EPISODES[name])
+    connection.execute(_SQL["create_log_index"])
 
 
 def _log_from_now(connection: sqlite3.Connection) -> None:

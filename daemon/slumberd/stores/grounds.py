@@ -138,10 +138,11 @@ class LoadedGround:
 
     def _changed(self) -> list[_HeadRow]:
         changed = []
-        for key, slots in self.ground.heads.items():
+        for key, key_id in self.key_ids.items():
+            slots = self.ground.heads.setdefault(key, {})
             slots.setdefault(ALL, Head())
             for slot, head in slots.items():
-                row = _row_of(key, slot, self.key_ids[key], head, self.ground)
+                row = _row_of(key, slot, key_id, head, self.ground)
                 if self._stored.get((key, slot)) != row:
                     changed.append(row)
         return changed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from threading import Event
 from typing import Any
 
@@ -116,21 +117,22 @@ def _fetch(
 
 
 def _found(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> list[Found]:
-    """Return, in log order, the newest log row of each episode of a batch that still stands."""
-    # NULL is no id: such rows are told apart by their rowid.
-    newest = {row[2] if row[1] is None else row[1]: row for row in rows}
-    lost = [eid for eid, row in newest.items() if row[2] is None and isinstance(eid, str)]
+    """Return, in log order, the log rows that are the newest of an episode that still stands.
+
+    A version is read at its newest log row only: at an older one, two rules that come by at
+    different moments would hear different content under one number.
+    """
+    lost = [row[1] for row in rows if row[3] is None and isinstance(row[1], str)]
     moved = _moved(connection, lost) if lost else {}
-    return [
-        (row[0], row[2], row[3:]) if row[2] is not None else (row[0], *moved[eid])
-        for eid, row in sorted(newest.items(), key=lambda item: item[1][0])
-        if row[2] is not None or eid in moved
-    ]
+    found: dict[int, Found] = {}
+    for seq, eid, *stored in rows:
+        newest, rowid, *told = stored if stored[1] is not None else moved.get(eid, stored)
+        if rowid is not None and (newest is None or newest <= seq):
+            found[rowid] = (seq, rowid, told)
+    return sorted(found.values(), key=itemgetter(0))
 
 
-def _moved(
-    connection: sqlite3.Connection, eids: Sequence[str]
-) -> dict[str, tuple[int, Sequence[Any]]]:
+def _moved(connection: sqlite3.Connection, eids: Sequence[str]) -> dict[str, Sequence[Any]]:
     """Find by id what has another rowid now: replaced, or renumbered by a restored dump."""
     rows = connection.execute(_LOG["moved"], {"ids": orjson.dumps(eids).decode()}).fetchall()
-    return {row[1]: (row[0], row[1:]) for row in rows}
+    return {row[2]: row for row in rows}

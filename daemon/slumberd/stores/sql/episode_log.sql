@@ -5,6 +5,9 @@ CREATE TABLE slumberd_episode_log (
   eid
 )
 
+-- name: create_log_index
+CREATE INDEX IF NOT EXISTS slumberd_episode_log_rid ON slumberd_episode_log (rid)
+
 -- name: create_insert_trigger
 CREATE TRIGGER slumberd_episode_inserted
 AFTER INSERT ON episodes
@@ -47,6 +50,7 @@ WHERE name IN (
   'idx_episodes_scope_ts',
   'slumberd_episodes_user',
   'slumberd_episode_log',
+  'slumberd_episode_log_rid',
   'slumberd_episode_inserted',
   'slumberd_episode_updated'
 )
@@ -78,7 +82,14 @@ FROM (
 )
 
 -- name: window
-SELECT l.seq, l.eid, e.rowid, e.id, e.scope_key, e.content, e.timestamp, e.metadata
+SELECT l.seq, l.eid,
+  (
+    SELECT max(later.seq)
+    FROM slumberd_episode_log AS later
+    WHERE later.rid = e.rowid
+      AND later.eid IS e.id
+  ),
+  e.rowid, e.id, e.scope_key, e.content, e.timestamp, e.metadata
 FROM slumberd_episode_log AS l
 LEFT JOIN episodes AS e ON e.rowid = l.rid AND e.id IS l.eid
 WHERE l.seq > :after
@@ -86,6 +97,13 @@ ORDER BY l.seq
 LIMIT :limit
 
 -- name: moved
-SELECT rowid, id, scope_key, content, timestamp, metadata
-FROM episodes
+SELECT
+  (
+    SELECT max(later.seq)
+    FROM slumberd_episode_log AS later
+    WHERE later.rid = e.rowid
+      AND later.eid IS e.id
+  ),
+  e.rowid, e.id, e.scope_key, e.content, e.timestamp, e.metadata
+FROM episodes AS e
 WHERE id IN (SELECT value FROM json_each(:ids))
