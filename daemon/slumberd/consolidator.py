@@ -170,7 +170,7 @@ class Consolidator:
         self._behind = False
 
     async def tell_again(self) -> int:
-        """Write the log lines that may be missing, after a crash or a full disk; return how many."""
+        """Write the log lines that a crash or a full disk kept back; return how many."""
         told = 0
         while records := await self._ledger.unlogged(limit=_REPEATED):
             await self._tell_records(records)

@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import structlog
 
 from slumberd.errors import NotRunningError, SlumberdError, StoreError
+
+_log = structlog.get_logger(__name__)
 
 SOCKET = "control.sock"
 VERSION = 1
@@ -55,17 +58,21 @@ async def _listening(
     directory: Path, operations: dict[str, Operation]
 ) -> AsyncIterator[asyncio.Server]:
     with _short(directory) as path:
-        # The state directory is locked by us, so whatever lies there is a dead daemon's.
-        Path(path).unlink(missing_ok=True)
+        await asyncio.to_thread(_remove, path)
         server = await asyncio.start_unix_server(
             _Responder(operations).respond, path=path, limit=MOST_BYTES
         )
-        Path(path).chmod(_MODE)
+        await asyncio.to_thread(Path(path).chmod, _MODE)
         try:
             yield server
         finally:
             server.close()
-            Path(path).unlink(missing_ok=True)
+            await asyncio.to_thread(_remove, path)
+
+
+def _remove(path: str) -> None:
+    # The state directory is locked by us, so whatever lies there is a dead daemon's, or ours.
+    Path(path).unlink(missing_ok=True)
 
 
 def listen(
@@ -108,6 +115,9 @@ class _Responder:
             return {"ok": True, **await operation(request)}
         except SlumberdError as error:
             return _refusal(str(error), error.exit_code)
+        except Exception as error:  # noqa: BLE001 - a bug of one operation; the daemon goes on
+            _log.error("control.failed", operation=request["operation"], error=repr(error)[:500])
+            return _refusal(f"the daemon failed, which is a bug; see its log: {error!r}", 70)
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:

@@ -154,7 +154,7 @@ class Scheduler:
         episodes: EpisodeLog,
         ledger: Watermarks,
         fire: Fire,
-        poll_seconds: float = 0.05,
+        poll_seconds: float = 1.0,
     ) -> None:
         """Join what it watches with what it sets off.
 
@@ -164,7 +164,7 @@ class Scheduler:
             ledger: Where watermarks and served instants are kept.
             fire: Consolidates what is pending for a rule, as of an instant; returns when
                 that is committed. A long one must itself heed the stop event.
-            poll_seconds: How long a new episode may go unnoticed.
+            poll_seconds: How long a new episode may go unnoticed, unless `notice` is called.
         """
         self._clock = clock
         self._episodes = episodes
@@ -199,6 +199,10 @@ class Scheduler:
     def nudge(self) -> None:
         """Look at every rule soon; to be called on the event loop."""
         self._owed |= self._rules.keys()
+        self._woken.set()
+
+    def notice(self) -> None:
+        """Ask now, and not at the next poll, whether episodes came; on the event loop."""
         self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:

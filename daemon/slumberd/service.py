@@ -164,20 +164,28 @@ class Daemon:
             episodes=stores.memory,
             ledger=stores.facts,
             fire=partial(self._fire, consolidator),
-            poll_seconds=self._settings.memory.poll_seconds,
         )
-        operations: dict[str, Operation] = {
-            "fire": partial(self._on_fire, consolidator),
-            "status": self._on_status,
-        }
+        notice = partial(asyncio.get_running_loop().call_soon_threadsafe, scheduler.notice)
+        poll_seconds = self._settings.memory.poll_seconds
         async with (
             Alarm(self._clock, scheduler.nudge) as alarm,
-            listen(self._settings.state_dir, operations),
+            listen(self._settings.state_dir, self._operations(consolidator)),
         ):
-            alarm.arm(self._rules.rules, self._settings.timezone)
-            scheduler.replace(self._rules.rules, self._settings.timezone)
-            self._say_ready()
-            await self._until_stopped(alarm, scheduler)
+            with stores.memory.watch(notice, poll_seconds=poll_seconds):
+                await self._work(alarm, scheduler)
+
+    def _operations(self, consolidator: Consolidator) -> dict[str, Operation]:
+        return {
+            "fire": partial(self._on_fire, consolidator),
+            "rehearse": partial(self._on_rehearse, consolidator),
+            "status": self._on_status,
+        }
+
+    async def _work(self, alarm: Alarm, scheduler: Scheduler) -> None:
+        alarm.arm(self._rules.rules, self._settings.timezone)
+        scheduler.replace(self._rules.rules, self._settings.timezone)
+        self._say_ready()
+        await self._until_stopped(alarm, scheduler)
 
     def _say_ready(self) -> None:
         self._notifier.ready()
@@ -219,6 +227,12 @@ class Daemon:
                 await consolidator.fire(rule, "manual", self._clock.now(), stop=self._stop)
                 for rule in rules
             ]
+        return {"reports": [as_document(report) for report in reports]}
+
+    async def _on_rehearse(self, consolidator: Consolidator, request: dict[str, Any]) -> Answer:
+        rules = chosen(self._rules, request.get("rules"))
+        async with self._turn:
+            reports = [await consolidator.rehearse(rule, self._clock.now()) for rule in rules]
         return {"reports": [as_document(report) for report in reports]}
 
     async def _on_status(self, _: dict[str, Any]) -> Answer:

@@ -61,7 +61,7 @@ def episodes(count: int) -> Iterator[bytes]:
 def run(words: list[str]) -> Cost:
     """Run a command to its end, and say what it took."""
     began = time.monotonic()
-    with open(os.devnull, "wb") as nowhere:
+    with Path(os.devnull).open("wb") as nowhere:
         pid = os.posix_spawn(
             words[0],
             words,
@@ -71,9 +71,7 @@ def run(words: list[str]) -> Cost:
     _, status, used = os.wait4(pid, 0)
     if status:
         raise SystemExit(f"{' '.join(words)} ended with {os.waitstatus_to_exitcode(status)}")
-    return Cost(
-        time.monotonic() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
-    )
+    return Cost(time.monotonic() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -90,11 +88,9 @@ def idle_share(home: Home) -> float:
 
 def put_to_fact(home: Home) -> tuple[list[float], float]:
     """Return how long single inserts took to become facts, and the daemon's peak memory."""
-    waits = []
     with home.daemon() as daemon, sqlite3.connect(home.state / "facts.db") as facts:
         with sqlite3.connect(home.state / "memory.db") as memory:
-            for number in range(PUTS):
-                waits.append(_one_put(memory, facts, f"probe-{number}"))
+            waits = [_one_put(memory, facts, f"probe-{number}") for number in range(PUTS)]
         return waits, resident_mebibytes(daemon.process.pid)
 
 

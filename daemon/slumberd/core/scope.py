@@ -42,6 +42,8 @@ def checked(part: str, *, axis: str, scope: tuple[str | None, ...], operation: s
     """
     if not part:
         raise MemoryScopeError(scope, operation, f"{axis} is empty")
+    if part.isprintable():
+        return part
     for character in part:
         if unicodedata.category(character) in ("Cc", "Cs"):
             raise MemoryScopeError(

@@ -26,7 +26,7 @@ from slumberd.core.record import Outcome, Record
 from slumberd.core.settle import Settlement
 from slumberd.errors import StaleWriterError
 from slumberd.ports import AnyDelta, Clock
-from slumberd.stores import migrations
+from slumberd.stores import inspection, migrations
 from slumberd.stores.batch import Batch, number
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.finding import find, find_then, verify
@@ -90,7 +90,7 @@ class SQLiteFactStore:
 
     async def health(self) -> StoreHealth:
         """Say whether the store can be used; never raises for the state of its file."""
-        return await migrations.health(self._database, table="facts")
+        return await inspection.health(self._database, table="facts")
 
     async def migrate(self, plan: MigrationPlan) -> None:
         """Add nullable columns to the specified table.

@@ -23,7 +23,16 @@ from slumberd.stores.codec import encode
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.puts import GroupCommit, PutCounts, write
 from slumberd.stores.recall import Reach, recall
-from slumberd.stores.sqlite import Database, Pragmas, Synchronous, snapshot, transaction, translated
+from slumberd.stores.sqlite import (
+    Database,
+    Pragmas,
+    Synchronous,
+    data_version,
+    snapshot,
+    transaction,
+    translated,
+)
+from slumberd.stores.watch import Watch
 from slumberd.stores.windows import Reader
 
 T = TypeVar("T")
@@ -211,9 +220,18 @@ class SQLiteMemoryStore:
 
     async def changed(self) -> bool:
         """Say whether any connection committed since the last call; True at the first."""
-        seen = await self._read(_commits)
+        seen = await self._read(data_version)
         before, self._seen = self._seen, seen
         return seen != before
+
+    def watch(self, tell: Callable[[], object], *, poll_seconds: float) -> Watch:
+        """Return what calls back, once entered, soon after any connection has committed.
+
+        Args:
+            tell: Called from a thread of the watch.
+            poll_seconds: How long a commit may go unnoticed.
+        """
+        return Watch(self._path, tell, poll_seconds=poll_seconds)
 
     def _reader(self, rule: ConsolidationRule) -> Reader:
         return Reader(rule, mismatch=self._mismatch, stop=self._stop)
@@ -264,11 +282,6 @@ class SQLiteMemoryStore:
                 raise SchemaError(
                     self._path, f"'episodes' is not the table we know: {error}"
                 ) from error
-
-
-def _commits(connection: sqlite3.Connection) -> int:
-    commits: int = connection.execute("PRAGMA data_version").fetchone()[0]
-    return commits
 
 
 def _missing(connection: sqlite3.Connection) -> list[str]:

@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 
 from slumberd.core.health import MigrationPlan
 from slumberd.errors import MigrationNotSupportedError, SchemaError
-from slumberd.stores.inspection import has_table, health
+from slumberd.stores.inspection import has_table
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
-
-__all__ = ["add_columns", "health", "upgrade"]
 
 _SQL = statements("migrations")
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*( ?\(\d+(, ?\d+)?\))?")

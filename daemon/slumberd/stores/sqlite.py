@@ -221,6 +221,12 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
             connection.execute("ROLLBACK")
 
 
+def data_version(connection: sqlite3.Connection) -> int:
+    """Return a number that changes whenever another connection has committed."""
+    version: int = connection.execute("PRAGMA data_version").fetchone()[0]
+    return version
+
+
 class Database:
     """One SQLite file: a connection that writes, and one that reads beside it.
 

@@ -1,0 +1,60 @@
+"""Watch a SQLite file for commits, its own processes' and others', for next to no time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Self
+
+from slumberd.errors import StoreError
+from slumberd.stores.sqlite import Pragmas, connect, data_version
+
+
+class Watch:
+    """Calls back, from a thread of its own, soon after any connection has committed.
+
+    The number that SQLite keeps for this is asked for each time anew: a hint of the file
+    system would come before the commit can be seen. A file that cannot be read for a while is
+    tried again at the next turn, and then counts as changed.
+
+    Args:
+        path: The file; must exist.
+        tell: Called from the watching thread.
+        poll_seconds: How long a commit may go unnoticed.
+    """
+
+    def __init__(self, path: Path, tell: Callable[[], object], *, poll_seconds: float) -> None:
+        self._path = path
+        self._tell = tell
+        self._poll_seconds = poll_seconds
+        self._stop = Event()
+        self._thread = Thread(target=self._run, name="slumberd-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to watch."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Watch no more; nobody is told anything from here on."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            with suppress(StoreError, sqlite3.Error):
+                self._watch()
+            if not self._stop.wait(self._poll_seconds):
+                self._tell()
+
+    def _watch(self) -> None:
+        with closing(connect(self._path, Pragmas(), access="read")) as connection:
+            seen = data_version(connection)
+            while not self._stop.wait(self._poll_seconds):
+                now = data_version(connection)
+                if now != seen:
+                    seen = now
+                    self._tell()
