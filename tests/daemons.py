@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 Event = dict[str, Any]
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 
 
 @dataclass
@@ -61,8 +61,8 @@ class Home:
 
     def command(self, *words: str | Path) -> list[str]:
         """Return the words of a slumberd command on this home."""
-        name, *rest = map(str, words)
-        return [sys.executable, "-m", "slumberd", name, "--config", str(self.config), *rest]
+        said = map(str, words)
+        return [sys.executable, "-m", "slumberd", *said, "--config", str(self.config)]
 
     def slumberd(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""

@@ -121,6 +121,7 @@ def main(count: int) -> None:
         imported = run(home.command("import", source))
         fired = run(home.command("fire", "all"))
         lines = (home.state / "deltas.log").read_bytes().count(b'"delta.applied"')
+        home = Home(Path(folder))  # from here on the log goes to us
         share = idle_share(home)
         waits, resident = put_to_fact(home)
     for what, figure in (

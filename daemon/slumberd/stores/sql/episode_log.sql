@@ -85,7 +85,7 @@ FROM (
 SELECT l.seq, l.eid,
   (
     SELECT max(later.seq)
-    FROM slumberd_episode_log AS later
+    FROM slumberd_episode_log AS later INDEXED BY slumberd_episode_log_rid
     WHERE later.rid = e.rowid
       AND later.eid IS e.id
   ),
@@ -100,7 +100,7 @@ LIMIT :limit
 SELECT
   (
     SELECT max(later.seq)
-    FROM slumberd_episode_log AS later
+    FROM slumberd_episode_log AS later INDEXED BY slumberd_episode_log_rid
     WHERE later.rid = e.rowid
       AND later.eid IS e.id
   ),
