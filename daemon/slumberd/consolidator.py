@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from slumberd.core.firing import START, Counts, Firing, Position, Trigger, Window
+from slumberd.core.firing import START, Counts, Firing, Position, Trigger
+from slumberd.core.ground import Incoming
 from slumberd.core.meet import meet
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.ports import Clock, DeltaLog, EpisodeLog, Ledger
 
-LARGE_BACKLOG = 50_000
-"""From here on batches may be twice as large: commits are what a backlog waits for."""
+Met = dict[str, list[Incoming]]
+"""What a rule met in a window, by channel."""
 
 REHEARSED = 100_000
 """Log rows that a rehearsal settles at most; it holds them in memory and the write lock."""
@@ -38,6 +39,12 @@ class Report:
     rule_id: str
     firing_ids: list[str]
     channels: dict[str, Counts]
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one more batch."""
+        self.firing_ids.append(outcome.firing_id)
+        for channel, counts in outcome.channels.items():
+            self.channels[channel] = self.channels[channel].plus(counts)
 
 
 class Consolidator:
@@ -89,26 +96,26 @@ class Consolidator:
         """
         after = await self.resume(rule, at)
         last = (await self._episodes.newest()).seq
-        outcomes: list[Outcome] = []
+        done = Report(rule.id, [], {channel: Counts() for channel in rule.then_emits})
         while after.seq < last and not (stop and stop.is_set()):
-            window = await self._read(rule, after, backlog=last - after.seq)
-            if window.upto == window.after:
+            firing, met = await self._read(rule, trigger, at, after)
+            if firing.upto == after:
                 break
-            outcomes.append(await self._settle(rule, trigger, at, window))
-            after = window.upto
-        if len(outcomes) > 1:
+            done.add(await self._settle(firing, met))
+            after = firing.upto
+        if len(done.firing_ids) > 1:
             await self._ledger.rest()
-        return _report(rule, outcomes)
+        return done
 
     async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
         """Say what a firing would do now, at most `REHEARSED` log rows of it; write nothing."""
         mark = await self._ledger.watermark(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
-        window = await self._episodes.select(rule, after=mark, limit=REHEARSED)
-        firing = Firing(rule.id, rule.content_hash, "manual", at, window.after, window.upto)
-        met = await asyncio.to_thread(meet, window.versions, rule)
-        return _report(rule, [await self._ledger.rehearse(firing, met)])
+        firing, met = await self._read(rule, "manual", at, mark, limit=REHEARSED)
+        done = Report(rule.id, [], {channel: Counts() for channel in rule.then_emits})
+        done.add(await self._ledger.rehearse(firing, met))
+        return done
 
     async def resume(self, rule: ConsolidationRule, at: datetime) -> Position:
         """Return where a rule goes on; steps back when memory.db lost what it had read.
@@ -139,17 +146,23 @@ class Consolidator:
     async def _agrees(self, mark: Position) -> bool:
         return mark == START or await self._episodes.episode_at(mark.seq) == mark.eid
 
-    async def _read(self, rule: ConsolidationRule, after: Position, *, backlog: int) -> Window:
-        limit = self._batch * 2 if backlog > LARGE_BACKLOG else self._batch
-        return await self._episodes.select(rule, after=after, limit=limit)
-
-    async def _settle(
-        self, rule: ConsolidationRule, trigger: Trigger, at: datetime, window: Window
-    ) -> Outcome:
-        began = self._clock.monotonic()
-        firing = Firing(rule.id, rule.content_hash, trigger, at, window.after, window.upto)
+    async def _read(
+        self,
+        rule: ConsolidationRule,
+        trigger: Trigger,
+        at: datetime,
+        after: Position,
+        *,
+        limit: int | None = None,
+    ) -> tuple[Firing, Met]:
         with _garbage_kept():
+            window = await self._episodes.select(rule, after=after, limit=limit or self._batch)
             met = await asyncio.to_thread(meet, window.versions, rule)
+        return Firing(rule.id, rule.content_hash, trigger, at, after, window.upto), met
+
+    async def _settle(self, firing: Firing, met: Met) -> Outcome:
+        began = self._clock.monotonic()
+        with _garbage_kept():
             outcome = await self._ledger.commit(firing, met)
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
         await self._tell(outcome)
@@ -186,11 +199,3 @@ def _garbage_kept() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _report(rule: ConsolidationRule, outcomes: Sequence[Outcome]) -> Report:
-    channels = {channel: Counts() for channel in rule.then_emits}
-    for outcome in outcomes:
-        for channel, counts in outcome.channels.items():
-            channels[channel] = channels[channel].plus(counts)
-    return Report(rule.id, [outcome.firing_id for outcome in outcomes], channels)

@@ -274,7 +274,7 @@ class Settlement:
         self, met: Incoming, before: dict[Place, Assertion | None], *, stood: bool
     ) -> None:
         went, came = self._difference(before)
-        if met.act is not None and met.act.asserts and self._stands(met.act):
+        if (stood or met.fact_id in came) and met.act is not None and self._stands(met.act):
             came.pop(met.fact_id, None)
             if stood:
                 went.setdefault(met.fact_id, "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -109,14 +109,17 @@ class Batch:
         return Outcome(firing, firing_id, counts, records, 0.0)
 
     def _write_ledger(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> None:
+        last_seq = entries[-1].seq if entries else self.number
+        self._connection.execute(_SQL["add_firing"], self._firing_row(last_seq, counts))
+        rows = seal(self._drafts(entries, counts), self._head)
+        self._connection.executemany(_SQL["add_row"], rows)
+
+    def _drafts(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Iterator[Draft]:
         key_ids = self.loaded.key_ids
-        drafts = [self._own_draft(counts)]
+        yield self._own_draft(counts)
         for entry in entries:
             key_id = key_ids.setdefault(entry.key, entry.seq) if entry.key else None
-            drafts.append(draft_of(entry, firing=self.number, key_id=key_id))
-        rows = seal(drafts, self._head)
-        self._connection.execute(_SQL["add_firing"], self._firing_row(rows[-1].seq, counts))
-        self._connection.executemany(_SQL["add_row"], rows)
+            yield draft_of(entry, firing=self.number, key_id=key_id)
 
     def _firing_row(self, last_seq: int, counts: dict[str, Counts]) -> tuple[object, ...]:
         firing = self._firing
@@ -168,10 +171,17 @@ class Batch:
 
     def _write_facts(self, settlement: Settlement) -> None:
         standing = settlement.standing()
-        gone = [(fact_id,) for fact_id in settlement.gone if fact_id not in standing]
+        gone = [
+            (fact_id,)
+            for fact_id in settlement.gone
+            if fact_id not in standing and not self._is_new(fact_id)
+        ]
         self._connection.executemany(_FACTS["drop_fact"], gone)
-        rows = [fact_row(one) for one in standing.values()]
-        self._connection.executemany(_FACTS["put_fact"], rows)
+        self._connection.executemany(_FACTS["put_fact"], map(fact_row, standing.values()))
+
+    def _is_new(self, fact_id: str) -> bool:
+        meetings = self.loaded.ground.meetings.get(fact_id)
+        return meetings is not None and meetings[0].seq > self.number
 
     def _own_record(self, firing_id: str, at: datetime) -> Record:
         return Record(

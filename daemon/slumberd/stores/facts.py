@@ -74,7 +74,7 @@ class SQLiteFactStore:
         clock: Clock | None = None,
     ) -> None:
         self.path = Path(path)
-        self._database = Database(self.path, Pragmas(synchronous, cache_mebibytes=64))
+        self._database = Database(self.path, Pragmas(synchronous, cache_mebibytes=32))
         self._depth = lineage_depth
         self._clock = clock or SystemClock()
         self._epoch: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -136,16 +136,14 @@ class LoadedGround:
             }
         self._connection.executemany(_SQL["put_head"], self._changed())
 
-    def _changed(self) -> list[_HeadRow]:
-        changed = []
+    def _changed(self) -> Iterator[_HeadRow]:
         for key, key_id in self.key_ids.items():
             slots = self.ground.heads.setdefault(key, {})
             slots.setdefault(ALL, Head())
             for slot, head in slots.items():
                 row = _row_of(key, slot, key_id, head, self.ground)
                 if self._stored.get((key, slot)) != row:
-                    changed.append(row)
-        return changed
+                    yield row
 
 
 def slot_name(slot: str) -> str:

@@ -7,11 +7,11 @@ content with its salt leaves both, so the chain still verifies and nothing can b
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from hashlib import sha256 as _sha256
 from typing import Any, NamedTuple
 
 import orjson
@@ -88,17 +88,17 @@ def commitment_of(
         len(gone),
         len(body),
     )
-    return hashlib.sha256(b"".join((salt, fixed, fact, gone, body))).digest()
+    return _sha256(b"".join((salt, fixed, fact, gone, body))).digest()
 
 
 def chain_of(previous: bytes, row: Row) -> bytes:
     """Return the SHA-256 over the previous chain hash and what a row keeps for ever."""
     fixed = _PUBLIC.pack(row.seq, row.delta, row.firing, row.version, row.what, row.kind)
-    return hashlib.sha256(b"".join((previous, row.commitment, fixed, row.reason.encode()))).digest()
+    return _sha256(b"".join((previous, row.commitment, fixed, row.reason.encode()))).digest()
 
 
 class Draft(NamedTuple):
-    """A row that is not sealed yet."""
+    """A row that is not sealed yet; its columns up to ``payload``, without the salt."""
 
     seq: int
     delta: int
@@ -114,28 +114,21 @@ class Draft(NamedTuple):
     payload: bytes | None
 
 
-def seal(drafts: Sequence[Draft], previous: bytes) -> list[Row]:
-    """Return the rows with salt, commitment and chain, in order after `previous`."""
-    salts = os.urandom(_SALT_BYTES * len(drafts))
-    rows = []
-    for place, draft in enumerate(drafts):
-        salt = salts[place * _SALT_BYTES : (place + 1) * _SALT_BYTES]
-        row = _sealed(draft, salt, previous)
-        previous = row.chain
-        rows.append(row)
-    return rows
-
-
-def _sealed(draft: Draft, salt: bytes, previous: bytes) -> Row:
-    seq, delta, firing, what, kind, reason, version, key_id, at, fact, gone, payload = draft
-    commitment = commitment_of(salt, key_id, at, fact, gone, payload)
-    what_number, kind_number = _WHAT[what], _KIND[kind]
-    fixed = _PUBLIC.pack(seq, delta, firing, version, what_number, kind_number)
-    chain = hashlib.sha256(b"".join((previous, commitment, fixed, reason.encode()))).digest()
-    return Row(
-        seq, delta, firing, what_number, kind_number, reason, version, key_id, at, fact, gone,
-        salt, payload, commitment, chain,
-    )  # fmt: skip
+def seal(drafts: Iterable[Draft], previous: bytes) -> Iterator[tuple[object, ...]]:
+    """Yield the columns of each row with salt, commitment and chain, in order after `previous`."""
+    for draft in drafts:
+        (
+            seq, delta, firing, what, kind, reason, version,
+            key_id, at, fact_id, replaces, payload,
+        ) = draft  # fmt: skip
+        salt = os.urandom(_SALT_BYTES)
+        commitment = commitment_of(salt, key_id, at, fact_id, replaces, payload)
+        fixed = _PUBLIC.pack(seq, delta, firing, version, _WHAT[what], _KIND[kind])
+        previous = _sha256(b"".join((previous, commitment, fixed, reason.encode()))).digest()
+        yield (
+            seq, delta, firing, _WHAT[what], _KIND[kind], reason, version,
+            key_id, at, fact_id, replaces, salt, payload, commitment, previous,
+        )  # fmt: skip
 
 
 def draft_of(entry: Entry, *, firing: int, key_id: int | None) -> Draft:

@@ -86,7 +86,7 @@ SELECT l.seq, l.eid,
   (
     SELECT max(later.seq)
     FROM slumberd_episode_log AS later INDEXED BY slumberd_episode_log_rid
-    WHERE later.rid = e.rowid
+    WHERE later.rid = +e.rowid
       AND later.eid IS e.id
   ),
   e.rowid, e.id, e.scope_key, e.content, e.timestamp, e.metadata
@@ -101,7 +101,7 @@ SELECT
   (
     SELECT max(later.seq)
     FROM slumberd_episode_log AS later INDEXED BY slumberd_episode_log_rid
-    WHERE later.rid = e.rowid
+    WHERE later.rid = +e.rowid
       AND later.eid IS e.id
   ),
   e.rowid, e.id, e.scope_key, e.content, e.timestamp, e.metadata
