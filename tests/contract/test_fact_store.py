@@ -445,3 +445,49 @@ async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
 
 async def test_a_new_file_is_for_owner_and_group_only(store: SQLiteFactStore) -> None:
     assert store.path.stat().st_mode & 0o007 == 0
+
+
+async def test_an_episode_id_that_another_users_episode_took_over_is_quarantined(
+    store: SQLiteFactStore,
+) -> None:
+    await promote(store, version("e1", metadata=payload(None, "tea")))
+
+    stolen = version("e1", seq=2, user="mallory", metadata=payload(None, "poison"))
+    await promote(store, stolen, seq=2)
+
+    (kept,) = await store.query(EVERYTHING)
+    assert (kept.user, kept.payload["object"]) == ("alice", "tea")
+    (held,) = await store.quarantine()
+    assert held["reason"] == "id_taken"
+
+
+async def test_a_mended_episode_leaves_quarantine(store: SQLiteFactStore) -> None:
+    await promote(store, version("e1", metadata={"intent": "?"}))
+    assert await store.quarantined() == {"all": 1}
+
+    await promote(store, version("e1", seq=2, metadata=payload(None, "tea")), seq=2)
+
+    assert await store.quarantined() == {}
+    assert await ids(store) == ["e1"]
+
+
+async def test_an_edit_that_cannot_be_read_withdraws_what_the_episode_said(
+    store: SQLiteFactStore,
+) -> None:
+    await promote(store, version("e0", seq=1, metadata=payload(None, "milk"), timestamp=at(-5)))
+    await promote(store, version("e1", seq=2, metadata=payload(None, "tea")), seq=2)
+
+    await promote(store, version("e1", seq=3, metadata={"intent": "?"}), seq=3)
+
+    assert await ids(store) == ["e0"]
+    kinds = [(record.kind, record.fact_id, record.replaces) for record in await store.records()]
+    assert kinds[-2:] == [("quarantine", "e1", ("e1",)), ("add", "e0", ())]
+
+
+async def test_a_health_check_says_who_holds_the_lock(store: SQLiteFactStore) -> None:
+    with sqlite3.connect(store.path) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+
+        health = await store.health()
+
+    assert health.lock_state == "held"

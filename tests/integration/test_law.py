@@ -59,6 +59,7 @@ class World:
     hands: dict[str, Told] = field(default_factory=dict)
     fired: int = 0
     moments: int = 0
+    multi: set[tuple[str, str]] = field(default_factory=lambda: set(MULTI))
 
     def put(self, episode: dict[str, Any]) -> None:
         if self.episodes.get(episode["id"]) != episode:
@@ -120,12 +121,12 @@ class World:
 
 async def check_equals_oracle(world: World) -> None:
     acts = world.acts()
-    expected = stands(acts, MULTI)
+    expected = stands(acts, world.multi)
     facts = await world.store.query(FactPattern())
     found = {fact.id: fact for fact in facts}
     assert set(found) == set(expected)
     for id_, act in expected.items():
-        check_fact(found[id_], act, replaced(act, acts, MULTI, DEPTH))
+        check_fact(found[id_], act, replaced(act, acts, world.multi, DEPTH))
     rows, _, broken = await world.store.verify()
     assert broken is None, (rows, broken)
 
@@ -192,6 +193,7 @@ STEPS = st.lists(
     | st.tuples(st.just("fire"), st.sampled_from(list(RULES)), st.integers(1, 4))
     | st.tuples(st.just("fire"), st.sampled_from(list(RULES)), st.integers(1, 4))
     | st.tuples(st.just("pin"), st.sampled_from(["e1", "e2", "p1"]), st.sampled_from("ab"))
+    | st.tuples(st.just("channels"), st.booleans())
     | st.tuples(st.just("unpin"), st.sampled_from([*IDS, "p1", "@notes/e1"])),
     min_size=5,
     max_size=40,
@@ -206,15 +208,22 @@ async def tell(world: World, step: tuple[Any, ...]) -> None:
         await world.fire(*rest)
     elif what == "pin":
         await pin(world, *rest)
+    elif what == "channels":
+        await change_channels(world, several=bool(rest[0]))
     else:
         await unpin(world, *rest)
+
+
+async def change_channels(world: World, *, several: bool) -> None:
+    world.multi = set(MULTI) if several else set()
+    await world.store.set_channels(CHANNELS if several else {}, at=START)
 
 
 async def pin(world: World, id_: str, what: str) -> None:
     payload = {"subject": "s", "predicate": "is", "object": what}
     lineage = [{"kind": "hand", "source_id": "me"}]
     act = Told(id_, "alice", "rag", "facts", hand_stamp(world), True, "s", "is", what, (), "")
-    before = stands(world.acts(), MULTI).get(id_)
+    before = stands(world.acts(), world.multi).get(id_)
     await world.store.pin(
         Fact(
             id=id_, user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
@@ -226,7 +235,7 @@ async def pin(world: World, id_: str, what: str) -> None:
 
 
 async def unpin(world: World, id_: str) -> None:
-    target = stands(world.acts(), MULTI).get(id_)
+    target = stands(world.acts(), world.multi).get(id_)
     await world.store.unpin(id_)
     if target is not None:
         stamp = hand_stamp(world)

@@ -20,8 +20,8 @@ class Scope(NamedTuple):
     @property
     def key(self) -> str:
         """``/user/{user}/session/{session}/agent/{agent}/``, ``%`` and ``/`` percent-encoded."""
-        user, session, agent = (escape(part) for part in self)
-        return f"/user/{user}/session/{session}/agent/{agent}/"
+        user, session, agent = self
+        return f"/user/{escape(user)}/session/{escape(session)}/agent/{escape(agent)}/"
 
 
 def escape(part: str) -> str:

@@ -184,8 +184,10 @@ def _instant_or_zero(text: object) -> int:
         return 0
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4_096)
 def _owner(key: object, told: Scope | None, mismatch: ScopeMismatch) -> Scope:
+    if told is not None and told.key == key:
+        return _checked(told)
     if mismatch == "trust_episode":
         return _checked(told)
     claimed = _checked(scope_of(key) if isinstance(key, str) else None)

@@ -24,11 +24,15 @@ class Watch:
         path: The file; must exist.
         tell: Called from the watching thread.
         poll_seconds: How long a commit may go unnoticed.
+
+    Attributes:
+        told: How many times it has called back.
     """
 
     def __init__(self, path: Path, tell: Callable[[], object], *, poll_seconds: float) -> None:
         self._path = path
-        self._tell = tell
+        self._tell_them = tell
+        self.told = 0
         self._poll_seconds = poll_seconds
         self._stop = Event()
         self._thread = Thread(target=self._run, name="slumberd-watch", daemon=True)
@@ -49,6 +53,10 @@ class Watch:
                 self._watch()
             if not self._stop.wait(self._poll_seconds):
                 self._tell()
+
+    def _tell(self) -> None:
+        self.told += 1
+        self._tell_them()
 
     def _watch(self) -> None:
         with closing(connect(self._path, Pragmas(), access="read")) as connection:

@@ -1,0 +1,102 @@
+"""The control socket answers one line with one line, and says why when it will not."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from slumberd.control import MOST_BYTES, SOCKET, Answer, RefusedError, ask, listen
+from slumberd.errors import NotRunningError, UsageError
+
+
+async def greet(request: dict[str, Any]) -> Answer:
+    return {"hello": request["name"]}
+
+
+async def refuse(_: dict[str, Any]) -> Answer:
+    raise UsageError("not like this")
+
+
+async def stumble(_: dict[str, Any]) -> Answer:
+    raise RuntimeError("a bug")
+
+
+OPERATIONS = {"greet": greet, "refuse": refuse, "stumble": stumble}
+
+
+async def asked(directory: Path, operation: str, **fields: Any) -> Answer:
+    return await asyncio.to_thread(ask, directory, operation, **fields)
+
+
+async def test_a_question_gets_its_answer(tmp_path: Path) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
+
+
+async def test_a_directory_may_lie_deeper_than_a_socket_path_may_be_long(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    deep.mkdir(parents=True)
+
+    async with listen(deep, OPERATIONS):
+        assert await asked(deep, "greet", name="you") == {"hello": "you"}
+
+
+async def test_what_a_dead_daemon_left_is_replaced_and_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / SOCKET).touch()
+
+    async with listen(tmp_path, OPERATIONS):
+        assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
+        assert (tmp_path / SOCKET).stat().st_mode & 0o777 == 0o660
+
+    assert not (tmp_path / SOCKET).exists()
+
+
+async def test_no_daemon_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(NotRunningError, match="no slumberd runs"):
+        await asked(tmp_path, "greet")
+
+
+@pytest.mark.parametrize(
+    ("operation", "message", "code"),
+    [
+        pytest.param("refuse", "not like this", 64, id="an error of ours"),
+        pytest.param("stumble", "a bug", 70, id="a bug"),
+        pytest.param("dance", "unknown operation 'dance'", 64, id="unknown"),
+    ],
+)
+async def test_a_refusal_keeps_its_exit_code(
+    tmp_path: Path, operation: str, message: str, code: int
+) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        with pytest.raises(RefusedError, match=message) as refused:
+            await asked(tmp_path, operation)
+        assert await asked(tmp_path, "greet", name="still here") == {"hello": "still here"}
+
+    assert refused.value.exit_code == code
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b"not json\n", id="no json"),
+        pytest.param(b"[]\n", id="no object"),
+        pytest.param(b'{"version": 99, "operation": "greet"}\n', id="another version"),
+        pytest.param(b"x" * (MOST_BYTES + 9) + b"\n", id="too long"),
+    ],
+)
+async def test_what_is_no_request_is_refused_with_usage(tmp_path: Path, line: bytes) -> None:
+    def send() -> bytes:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(tmp_path / SOCKET))
+            connection.sendall(line)
+            return connection.makefile("rb").readline()
+
+    async with listen(tmp_path, OPERATIONS):
+        answer = orjson.loads(await asyncio.to_thread(send))
+
+    assert (answer["ok"], answer["exit_code"]) == (False, 64)

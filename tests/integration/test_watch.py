@@ -1,0 +1,61 @@
+"""The watch tells soon after anybody has committed, and outlives a file that cannot be read."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from slumberd.stores.queries import statement
+from slumberd.stores.watch import Watch
+
+PATIENCE_SECONDS = 30
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with closing(sqlite3.connect(tmp_path / "some.db")) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE told (what)")
+    return tmp_path / "some.db"
+
+
+def test_a_commit_of_another_connection_is_told(path: Path) -> None:
+    told = Event()
+
+    with (
+        closing(sqlite3.connect(path)) as writer,
+        Watch(path, told.set, poll_seconds=0.001) as watch,
+    ):
+        for _ in range(3):
+            told.clear()
+            with writer:
+                writer.execute("INSERT INTO told VALUES (1)")
+            assert told.wait(PATIENCE_SECONDS)
+
+    assert watch.told >= 3
+
+
+def test_a_file_that_cannot_be_read_counts_as_changed(tmp_path: Path) -> None:
+    told = Event()
+
+    with Watch(tmp_path / "missing.db", told.set, poll_seconds=0.001):
+        assert told.wait(PATIENCE_SECONDS)
+
+
+def test_the_newest_log_row_of_an_episode_is_found_by_its_index(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as connection:
+        connection.execute(statement("episodes", "create_table"))
+        connection.execute(statement("episode_log", "create_table"))
+        connection.execute(statement("episode_log", "create_log_index"))
+        for name in ("window", "moved"):
+            plan = connection.execute(
+                f"EXPLAIN QUERY PLAN {statement('episode_log', name)}",
+                {"after": 0, "limit": 1, "ids": "[]"},
+            ).fetchall()
+
+            told = " ".join(row[3] for row in plan)
+            assert "SEARCH later USING INDEX slumberd_episode_log_rid (rid=?)" in told
