@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.control import MOST_BYTES, SOCKET, Answer, RefusedError, ask, listen
+from slumberd.control import MOST_BYTES, SOCKET, Answer, Operation, RefusedError, ask, listen
 from slumberd.errors import NotRunningError, UsageError
 
 
@@ -26,7 +26,7 @@ async def stumble(_: dict[str, Any]) -> Answer:
     raise RuntimeError("a bug")
 
 
-OPERATIONS = {"greet": greet, "refuse": refuse, "stumble": stumble}
+OPERATIONS: dict[str, Operation] = {"greet": greet, "refuse": refuse, "stumble": stumble}
 
 
 async def asked(directory: Path, operation: str, **fields: Any) -> Answer:

@@ -116,22 +116,22 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
         pass
 
 
-@pytest.fixture
-def nobody() -> Iterator[None]:
-    """Be an ordinary user for a test: nothing is forbidden to root."""
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    """Be one for a while: nothing is forbidden to root."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(65_534)
-    yield
-    os.seteuid(before)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
 
 
-@pytest.mark.usefixtures("nobody")
 def test_directory_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
-    if os.geteuid() == os.getuid():
-        tmp_path.chmod(0o500)
+    tmp_path.chmod(0o500)
 
-    with pytest.raises(PermissionDeniedError), StateLock(tmp_path):
+    with ordinary_user(), pytest.raises(PermissionDeniedError), StateLock(tmp_path):
         pass
 
 
