@@ -366,9 +366,9 @@ _NAMES = ("user", "subject", "predicate", "object", "confidence", "intent")
             id="sure taste",
         ),
         pytest.param(
-            ("alice", "bob", "likes", "tea", None, None),
+            ("alice", "bob", "likes", "tea", 1.0, None),
             {"preferences", "nightly"},
-            id="taste without confidence",
+            id="taste without confidence has 1",
         ),
         pytest.param(("alice", "bob", "likes", "tea", 0.2, None), {"nightly"}, id="unsure taste"),
         pytest.param(
