@@ -10,26 +10,6 @@ CREATE TABLE IF NOT EXISTS facts (
   pinned_at TEXT NOT NULL
 )
 
--- name: count_facts
-SELECT count(*)
-FROM facts
-
--- name: find_facts
-SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
-FROM facts
-WHERE (:user IS NULL OR user = :user)
-  AND (:agent IS NULL OR agent = :agent)
-  AND (:object IS NULL OR
-    CASE WHEN json_valid(CAST(payload AS TEXT))
-      THEN json_extract(CAST(payload AS TEXT), '$.object') END = :object)
-  AND (:subject IS NULL OR
-    CASE WHEN json_valid(CAST(payload AS TEXT))
-      THEN json_extract(CAST(payload AS TEXT), '$.subject') END = :subject)
-  AND (:predicate IS NULL OR
-    CASE WHEN json_valid(CAST(payload AS TEXT))
-      THEN json_extract(CAST(payload AS TEXT), '$.predicate') END = :predicate)
-ORDER BY fact_id
-
 -- name: find_facts_of_user
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts

@@ -99,13 +99,6 @@ CROSS JOIN slumberd_keys AS keys ON keys.key = wanted.value AND keys.slot = ''
 CROSS JOIN slumberd_ledger AS ledger ON ledger.key_id = keys.key_id
 WHERE ledger.fact_id IS NOT NULL
 
--- name: keys_between
-SELECT key
-FROM slumberd_keys
-WHERE key >= :low
-  AND key < :high
-  AND slot = ''
-
 -- name: keys
 SELECT key
 FROM slumberd_keys
