@@ -491,3 +491,14 @@ async def test_a_health_check_says_who_holds_the_lock(store: SQLiteFactStore) ->
         health = await store.health()
 
     assert health.lock_state == "held"
+
+
+async def test_a_version_that_is_met_again_is_known(store: SQLiteFactStore) -> None:
+    told = version("e1", metadata=payload(None, "tea"))
+    await promote(store, told)
+
+    await promote(store, told)
+
+    last = (await store.records())[-1]
+    assert (last.kind, last.reason) == ("noop", "known")
+    assert await ids(store) == ["e1"]

@@ -77,3 +77,9 @@ def test_a_part_that_cannot_be_told_is_refused_and_its_axis_named(axis: str, par
 
     assert caught.value.scope == scope
     assert caught.value.operation == "put"
+
+
+def test_what_is_not_printable_and_no_control_character_may_be_part_of_a_scope() -> None:
+    joined = Scope("zero\u200dwidth", "s", "a")
+
+    assert checked_scope(joined, operation="put") == joined

@@ -123,16 +123,13 @@ def link(replaced: Assertion) -> Link:
 def counting(meetings: Sequence[Meeting]) -> tuple[Counted, ...]:
     """Return what counts of one fact id: at most one episode's act and one hand's.
 
-    Per rule its newest version is what it says; of all rules the newest version counts. Of
-    hands the last one does.
+    Args:
+        meetings: Oldest first. A rule's last one is what it says, and so is the last hand; of
+            all rules the newest version counts.
     """
     if len(meetings) == 1:
         return _alone(meetings[0])
-    said: dict[str, Meeting] = {}
-    for meeting in meetings:
-        held = said.get(meeting.rule_id)
-        if held is None or _newer(meeting, held):
-            said[meeting.rule_id] = meeting
+    said = {meeting.rule_id: meeting for meeting in meetings}
     hand = said.pop(HANDS, None)
     episode = _newest_version(list(said.values()))
     by_hand = () if hand is None or hand.act is None else (_by_hand(hand, hand.act),)
@@ -143,12 +140,6 @@ def _alone(meeting: Meeting) -> tuple[Counted, ...]:
     if meeting.act is None:
         return ()
     return (Counted(meeting.act, ((meeting.rule_id, meeting.promoted_at),)),)
-
-
-def _newer(meeting: Meeting, held: Meeting) -> bool:
-    if meeting.version != held.version:
-        return meeting.version > held.version
-    return meeting.act != held.act or meeting.rule_id == HANDS
 
 
 def _newest_version(meetings: list[Meeting]) -> tuple[Counted, ...]:

@@ -350,13 +350,16 @@ def _promoters(counted: tuple[Counted, ...]) -> set[str]:
 
 
 def _in_force(met: Incoming, prior: Sequence[Meeting]) -> bool:
-    mine = [meeting for meeting in prior if meeting.rule_id == met.rule_id]
-    return bool(mine) and max(mine, key=lambda one: (one.version, one.seq)).act is not None
+    last = _last(met, prior)
+    return last is not None and last.act is not None
 
 
 def _met_before(met: Incoming, prior: Sequence[Meeting]) -> Meeting | None:
-    mine = [meeting for meeting in prior if meeting.rule_id == met.rule_id]
-    if not mine:
+    last = _last(met, prior)
+    if last is None or last.version != met.version or last.act != met.act:
         return None
-    last = max(mine, key=lambda one: (one.version, one.seq))
-    return last if last.version == met.version and last.act == met.act else None
+    return last
+
+
+def _last(met: Incoming, prior: Sequence[Meeting]) -> Meeting | None:
+    return next((one for one in reversed(prior) if one.rule_id == met.rule_id), None)
