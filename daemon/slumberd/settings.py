@@ -66,7 +66,7 @@ class FactsSettings(Form):
 
     path: FilePath = Path("facts.db")
     lineage_depth: int = Field(default=8, ge=0, le=100)
-    batch: int = Field(default=5000, ge=1, le=50_000)
+    batch: int = Field(default=8000, ge=1, le=50_000)
 
 
 class LoggingSettings(Form):

@@ -94,7 +94,9 @@ class Ground:
 
     def head(self, key: str, slot: str) -> Head:
         """Return a slot's head; a new one knows what was retracted of the whole key."""
-        slots = self.heads.setdefault(key, {})
+        slots = self.heads.get(key)
+        if slots is None:
+            slots = self.heads[key] = {}
         if slot not in slots:
             slots[slot] = Head()
             if slot != ALL and ALL in slots and ALL in slots[ALL].reach:

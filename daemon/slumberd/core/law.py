@@ -191,7 +191,7 @@ class MultiValued:
 
     def slot(self, key: str, what: str) -> str:
         """Return the part of a key that has a head of its own: the object, or `ALL` of it."""
-        return what if key in self else ALL
+        return what if self._pairs and key in self else ALL
 
 
 def _escaped(part: str) -> str:

@@ -263,7 +263,7 @@ def fact_row(standing: Standing) -> tuple[object, ...]:
         orjson.dumps(act.payload),
         orjson.dumps([*own, *trail]),
         act.confidence,
-        orjson.dumps(act.metadata or {}),
+        orjson.dumps(act.metadata) if act.metadata else b"{}",
         _iso(max(at for _, at in promoters)),
     )
 
