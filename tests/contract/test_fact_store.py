@@ -502,3 +502,20 @@ async def test_a_version_that_is_met_again_is_known(store: SQLiteFactStore) -> N
     last = (await store.records())[-1]
     assert (last.kind, last.reason) == ("noop", "known")
     assert await ids(store) == ["e1"]
+
+
+async def test_a_late_object_of_a_multi_valued_key_heeds_the_delete_of_the_whole_key(
+    store: SQLiteFactStore,
+) -> None:
+    await store.set_channels({"facts": frozenset({"drinks"})}, at=START)
+    gone = payload(None) | {"intent": "delete", "object": None}
+    await promote(store, version("all", seq=1, metadata=gone, timestamp=at(5)))
+
+    await promote(
+        store, version("late", seq=2, metadata=payload(None, "milk"), timestamp=at(1)), seq=2
+    )
+    await promote(
+        store, version("new", seq=3, metadata=payload(None, "tea"), timestamp=at(9)), seq=3
+    )
+
+    assert await ids(store) == ["new"]
