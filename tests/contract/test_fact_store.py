@@ -172,6 +172,20 @@ async def test_what_was_unpinned_is_not_brought_back_by_an_edit_of_its_episode(
     assert await ids(store) == []
 
 
+async def test_what_was_unpinned_does_not_come_back_from_an_older_episode_when_its_own_falls_silent(
+    store: SQLiteFactStore,
+) -> None:
+    await promote(store, version("older", metadata=payload(None, "tea")))
+    await promote(
+        store, version("e1", seq=2, metadata=payload(None, "tea"), timestamp=at(1)), seq=2
+    )
+    await store.unpin("e1")
+
+    await promote(store, version("e1", seq=3, metadata={"intent": "noop"}, timestamp=at(1)), seq=3)
+
+    assert await ids(store) == []
+
+
 async def test_unpin_of_what_does_not_stand_records_nothing(store: SQLiteFactStore) -> None:
     await store.unpin("nobody")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -97,6 +98,7 @@ def channel_of(fact_id: str) -> str:
     return FACTS
 
 
+@lru_cache(maxsize=4_096)
 def owner_of(user: str, agent: str, channel: str) -> str:
     """Return the part of a key that says whose it is, and where."""
     return f"{escape(user)}/{escape(agent)}/{escape(channel)}/"

@@ -112,7 +112,7 @@ class Ground:
             if one.act.key == key
         ]
         self.heads[key] = {}
-        for act in sorted(acts, key=_clears_first):
+        for act in sorted(acts, key=_whole_key_first):
             self.fold_in(act)
 
     def fold_in(self, act: Act) -> None:
@@ -165,6 +165,6 @@ class Ground:
         return [link(one) for one in sorted(mine, reverse=True)[1 : self.depth + 1]]
 
 
-def _clears_first(act: Act) -> tuple[bool, object]:
+def _whole_key_first(act: Act) -> tuple[bool, Stamp]:
     # A retraction of a whole multi-valued key must be known before its slots get heads.
-    return act.asserts, act.stamp
+    return not (act.clears and act.object == ALL), act.stamp

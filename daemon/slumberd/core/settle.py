@@ -111,12 +111,12 @@ class Settlement:
 
     def meet(self, met: Incoming, *, promoted_at: int) -> None:
         """Settle what one rule, or hand, meets."""
-        prior = self._ground.meetings.get(met.fact_id, ())
+        prior = self._ground.meetings.get(met.fact_id)
         if met.contested or (prior and self._is_taken(met)):
             self._quarantine_contested(met)
-        elif met.act is None and not met.reason and not _in_force(met, prior):
+        elif met.act is None and not met.reason and not (prior and _in_force(met, prior)):
             self.filtered += 1
-        elif known := _met_before(met, prior):
+        elif prior and (known := _met_before(met, prior)):
             self._enter(met, "known", "noop", reason="known", first=known.seq)
         else:
             self._change(met, Meeting(self._next, met.rule_id, met.version, met.act, promoted_at))
@@ -146,11 +146,10 @@ class Settlement:
         return found
 
     def _counted(self, top: Assertion) -> Counted:
-        return next(
-            one
-            for one in self._ground.counted(top.fact_id)
-            if one.act.stamp == top.stamp and one.act.asserts
-        )
+        found = self._ground.counted(top.fact_id)
+        if len(found) == 1:
+            return found[0]
+        return next(one for one in found if one.act.stamp == top.stamp and one.act.asserts)
 
     def _is_taken(self, met: Incoming) -> bool:
         return any(one.act.owner != met.owner for one in self._ground.counted(met.fact_id))
@@ -190,6 +189,9 @@ class Settlement:
     def _append(self, met: Incoming, act: Act) -> None:
         """Fold an act that is said for the first time into the heads it touches."""
         ground = self._ground
+        if act.asserts and not act.names and act.fact_id not in ground.namers:
+            self._assert(met, act)
+            return
         targets = ground.targets(act) if act.names else []
         if act.clears and act.object == ALL and act.key in ground.multi:
             self._learn(act)
@@ -204,6 +206,23 @@ class Settlement:
         if act.asserts:
             self.dirty[places[0]] = None
         self._enter_difference(met, before, stood=False)
+
+    def _assert(self, met: Incoming, act: Act) -> None:
+        """Fold an assertion that names nothing, and that nothing names, into its one slot."""
+        place = self._place(act)
+        head = self._ground.head(*place)
+        stood = head.standing
+        self._learn(act)
+        said = Assertion(act.stamp, act.fact_id, act.object)
+        head.asserted(said, self._ground.depth)
+        self.dirty[place] = None
+        if head.standing is not said:
+            self._enter_difference(met, {place: stood}, stood=False)
+        elif stood is None:
+            self._enter(met, *_of(met, "add"))
+        else:
+            self.gone[stood.fact_id] = None
+            self._enter(met, *_of(met, "update"), went=(stood.fact_id,))
 
     def _fold_again(
         self, met: Incoming, before: tuple[Counted, ...], after: tuple[Counted, ...]
