@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from slumberd.core.episode import EpisodeVersion
@@ -163,7 +163,13 @@ class FakeLedger:
         self._asked("serve")
         self._served[rule_id] = max(instant, self._served.get(rule_id, instant))
 
-    async def commit(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+    async def commit(
+        self,
+        firing: Firing,
+        met: Mapping[str, Sequence[Incoming]],
+        *,
+        settled: Callable[[], None] | None = None,
+    ) -> Outcome:
         self._asked("commit")
         outcome = self._outcome(firing, met)
         self.records.extend(outcome.records)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from typing import Self
 
 from slumberd.core.firing import START, Counts, Firing, Position, Trigger
 from slumberd.core.ground import Incoming
@@ -97,12 +97,14 @@ class Consolidator:
         after = await self.resume(rule, at)
         last = (await self._episodes.newest()).seq
         done = Report(rule.id, [], {channel: Counts() for channel in rule.then_emits})
-        while after.seq < last and not (stop and stop.is_set()):
-            firing, met = await self._read(rule, trigger, at, after)
-            if firing.upto == after:
-                break
-            done.add(await self._settle(firing, met))
-            after = firing.upto
+        async with _ReadingAhead(partial(self._read, rule, trigger, at)) as windows:
+            while after.seq < last and not (stop and stop.is_set()):
+                firing, met = await windows.read(after)
+                if firing.upto == after:
+                    break
+                after = firing.upto
+                more = after.seq < last
+                done.add(await self._settle(firing, met, windows.follow(after) if more else None))
         if len(done.firing_ids) > 1:
             await self._ledger.rest()
         return done
@@ -155,15 +157,15 @@ class Consolidator:
         *,
         limit: int | None = None,
     ) -> tuple[Firing, Met]:
-        with _garbage_kept():
-            window = await self._episodes.select(rule, after=after, limit=limit or self._batch)
-            met = await asyncio.to_thread(meet, window.versions, rule)
+        window = await self._episodes.select(rule, after=after, limit=limit or self._batch)
+        met = await asyncio.to_thread(meet, window.versions, rule)
         return Firing(rule.id, rule.content_hash, trigger, at, after, window.upto), met
 
-    async def _settle(self, firing: Firing, met: Met) -> Outcome:
+    async def _settle(
+        self, firing: Firing, met: Met, settled: Callable[[], None] | None = None
+    ) -> Outcome:
         began = self._clock.monotonic()
-        with _garbage_kept():
-            outcome = await self._ledger.commit(firing, met)
+        outcome = await self._ledger.commit(firing, met, settled=settled)
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
         await self._tell(outcome)
         return outcome
@@ -191,11 +193,39 @@ class Consolidator:
         return told
 
 
-@contextmanager
-def _garbage_kept() -> Iterator[None]:
-    """Keep the collector from walking a batch's many live objects again and again."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+class _ReadingAhead:
+    """Reads a rule's next window while the disk takes the last one.
+
+    Deciding needs the interpreter, and so does reading; a commit does not.
+    """
+
+    def __init__(
+        self, read: Callable[[Position], Coroutine[None, None, tuple[Firing, Met]]]
+    ) -> None:
+        self._read = read
+        self._tasks: set[asyncio.Task[tuple[Firing, Met]]] = set()
+
+    async def read(self, after: Position) -> tuple[Firing, Met]:
+        """Return the window above a place, which may be there already."""
+        return await (self._tasks.pop() if self._tasks else self._read(after))
+
+    def follow(self, after: Position) -> Callable[[], None]:
+        """Return what begins, from any thread, to read the window above a place."""
+        loop = asyncio.get_running_loop()
+
+        def begin() -> None:
+            loop.call_soon_threadsafe(self._begin, after)
+
+        return begin
+
+    def _begin(self, after: Position) -> None:
+        # Kept here and awaited at the end, so it is not lost; a group would wrap its errors.
+        self._tasks.add(asyncio.create_task(self._read(after)))  # noqa: TID251
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

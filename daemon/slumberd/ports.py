@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
@@ -160,12 +160,19 @@ class Ledger(Protocol):
         """Record that a rule's cron instants are served up to an instant; never moves back."""
         ...
 
-    async def commit(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+    async def commit(
+        self,
+        firing: Firing,
+        met: Mapping[str, Sequence[Incoming]],
+        *,
+        settled: Callable[[], None] | None = None,
+    ) -> Outcome:
         """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
 
         Args:
             firing: Its ``upto`` becomes the rule's watermark.
             met: By channel, in any order.
+            settled: Called, in any thread, when only the disk is left to wait for.
 
         Raises:
             StaleWriterError: Another daemon has taken over; nothing is written.

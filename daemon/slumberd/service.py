@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -32,6 +33,10 @@ from slumberd.stores.memory import SQLiteMemoryStore
 
 SWITCH_SECONDS = 0.001
 """How long a batch's thread may keep the event loop from running."""
+
+COLLECT_EVERY = (100_000, 50, 100)
+"""Thresholds of the collector: with Python's own it walks the many live objects of a batch again
+and again, a tenth of the time of a backlog."""
 
 _log = structlog.get_logger("slumberd")
 
@@ -93,6 +98,8 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     Raises:
         StateDirectoryLockedError: A daemon runs on the directory.
     """
+    gc.freeze()
+    gc.set_threshold(*COLLECT_EVERY)
     with StateLock(settings.state_dir):
         async with opened(settings, clock) as stores:
             await stores.facts.take_over()

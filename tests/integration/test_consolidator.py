@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from slumberd.consolidator import Consolidator, Report
 from slumberd.core.episode import Episode
 from slumberd.core.fact import FactPattern
 from slumberd.core.firing import START as LOG_START
+from slumberd.core.firing import Position, Window
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StaleWriterError
 from slumberd.stores.facts import SQLiteFactStore
@@ -144,6 +145,40 @@ async def test_a_stopped_firing_keeps_what_it_has_committed(tmp_path: Path) -> N
 
         assert report.firing_ids == []
         assert await home.objects() == {}
+
+
+async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(6))
+        reads: list[tuple[int, int]] = []
+        select = home.memory.select
+
+        async def counted(fired: ConsolidationRule, *, after: Position, limit: int) -> Window:
+            reads.append((after.seq, len(home.log.batches)))
+            return await select(fired, after=after, limit=limit)
+
+        home.memory.select = counted  # type: ignore[assignment,method-assign]
+
+        await home.fire()
+
+        assert reads == [(0, 0), (2, 0), (4, 1)]
+
+
+async def test_a_commit_that_fails_leaves_nothing_running(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(6))
+        home.facts.commit = _settle_and_die  # type: ignore[assignment,method-assign]
+
+        with pytest.raises(OSError, match="no space"):
+            await home.fire()
+
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def _settle_and_die(*_: object, settled: Callable[[], None]) -> None:
+    settled()
+    await asyncio.sleep(0)
+    _die(None)
 
 
 async def test_a_rule_that_starts_now_leaves_the_past_alone(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def version(number: int, says: Says, seq: int, predicate: str) -> EpisodeVersion
     )  # fmt: skip
 
 
-def expected(stories: list[Story], upto: int, predicate: str) -> dict[str, object]:
+def expected(stories: Sequence[Story], upto: int, predicate: str) -> dict[str, object]:
     found: dict[str, object] = {}
     for number, story in enumerate(stories):
         current = {says.id: version(number, says, 0, predicate) for says in story[:upto]}
@@ -83,7 +83,7 @@ def vars_of(version: EpisodeVersion) -> dict[str, Any]:
     return version._asdict() | {"id": version.id}
 
 
-def batches(stories: list[Story], predicate: str) -> Iterator[tuple[int, list[EpisodeVersion]]]:
+def batches(stories: Sequence[Story], predicate: str) -> Iterator[tuple[int, list[EpisodeVersion]]]:
     """Yield the first saying of every story, then every second one, and so on."""
     seq = 0
     for upto in range(1, len(stories[0]) + 1):
@@ -99,7 +99,7 @@ def batches(stories: list[Story], predicate: str) -> Iterator[tuple[int, list[Ep
 async def test_every_story_ends_as_the_oracle_says(
     tmp_path: Path, predicate: str, length: int, every: int
 ) -> None:
-    stories: list[Story] = list(permutations(SAYINGS, length))[::every]
+    stories = list(permutations(SAYINGS, length))[::every]
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
         await store.bootstrap()
         await store.set_channels({"facts": frozenset({"likes"})}, at=START)

@@ -39,6 +39,13 @@ def test_a_commit_of_another_connection_is_told(path: Path) -> None:
     assert watch.told >= 3
 
 
+def test_what_was_committed_before_the_first_look_is_told(path: Path) -> None:
+    told = Event()
+
+    with Watch(path, told.set, poll_seconds=0.001):
+        assert told.wait(PATIENCE_SECONDS)
+
+
 def test_a_file_that_cannot_be_read_counts_as_changed(tmp_path: Path) -> None:
     told = Event()
 

@@ -142,10 +142,8 @@ class Batch:
                 **self.note,
             }
         )
-        number = self.number
-        return Draft(
-            number, number, number, "firing", "firing", "", 0, None, None, None, None, payload
-        )
+        own = self.number
+        return own, own, own, "firing", "firing", "", 0, None, None, None, None, payload
 
     def _write_names(self, entries: Sequence[Entry]) -> None:
         named = [
@@ -264,13 +262,18 @@ def fact_row(standing: Standing) -> tuple[object, ...]:
         orjson.dumps([*own, *trail]),
         act.confidence,
         orjson.dumps(act.metadata) if act.metadata else b"{}",
-        _iso(max(at for _, at in promoters)),
+        _latest(promoters),
     )
 
 
 @lru_cache(maxsize=1024)
 def _iso(at: int) -> str:
     return instant(at).isoformat()
+
+
+@lru_cache(maxsize=1024)
+def _latest(promoters: tuple[tuple[str, int], ...]) -> str:
+    return _iso(max(at for _, at in promoters))
 
 
 def _user_and_agent(owner: str) -> tuple[str, str]:

@@ -225,7 +225,13 @@ class SQLiteFactStore:
         self._epoch = await self._database.write(work)
         return self._epoch
 
-    async def commit(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+    async def commit(
+        self,
+        firing: Firing,
+        met: Mapping[str, Sequence[Incoming]],
+        *,
+        settled: Callable[[], None] | None = None,
+    ) -> Outcome:
         """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
 
         Raises:
@@ -236,7 +242,10 @@ class SQLiteFactStore:
             if sum(map(len, met.values())) >= _BACKLOG_ROWS:
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
             with transaction(connection):
-                return self._settle(connection, firing, met)
+                outcome = self._settle(connection, firing, met)
+                if settled is not None:
+                    settled()
+            return outcome
 
         return await self._database.write(work)
 

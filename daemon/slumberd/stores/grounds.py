@@ -139,7 +139,8 @@ class LoadedGround:
     def _changed(self) -> Iterator[_HeadRow]:
         for key, key_id in self.key_ids.items():
             slots = self.ground.heads.setdefault(key, {})
-            slots.setdefault(ALL, Head())
+            if ALL not in slots:
+                slots[ALL] = Head()
             for slot, head in slots.items():
                 row = _row_of(key, slot, key_id, head, self.ground)
                 if self._stored.get((key, slot)) != row:

@@ -97,21 +97,10 @@ def chain_of(previous: bytes, row: Row) -> bytes:
     return _sha256(b"".join((previous, row.commitment, fixed, row.reason.encode()))).digest()
 
 
-class Draft(NamedTuple):
-    """A row that is not sealed yet; its columns up to ``payload``, without the salt."""
-
-    seq: int
-    delta: int
-    firing: int
-    what: str
-    kind: str
-    reason: str
-    version: int
-    key_id: int | None
-    at: int | None
-    fact_id: str | None
-    replaces: str | None
-    payload: bytes | None
+Draft = tuple[
+    int, int, int, str, str, str, int, int | None, int | None, str | None, str | None, bytes | None
+]
+"""A row that is not sealed yet; its columns up to ``payload``, without the salt."""
 
 
 def seal(drafts: Iterable[Draft], previous: bytes) -> Iterator[tuple[object, ...]]:
@@ -134,20 +123,12 @@ def seal(drafts: Iterable[Draft], previous: bytes) -> Iterator[tuple[object, ...
 def draft_of(entry: Entry, *, firing: int, key_id: int | None) -> Draft:
     """Return an entry as a row to seal."""
     met = entry.met
-    return Draft(
-        entry.seq,
-        entry.first,
-        firing,
-        entry.what,
-        entry.delta,
-        entry.reason,
-        met.version if met else 0,
-        key_id,
-        met.at if met else None,
-        entry.fact_id or None,
-        orjson.dumps(entry.replaces).decode() if entry.replaces else None,
-        _payload_of(entry),
-    )
+    replaces = orjson.dumps(entry.replaces).decode() if entry.replaces else None
+    return (
+        entry.seq, entry.first, firing, entry.what, entry.delta, entry.reason,
+        met.version if met else 0, key_id, met.at if met else None, entry.fact_id or None,
+        replaces, _payload_of(entry),
+    )  # fmt: skip
 
 
 def _payload_of(entry: Entry) -> bytes | None:

@@ -14,7 +14,7 @@ from slumberd.stores.sqlite import Pragmas, connect, data_version
 
 
 class Watch:
-    """Calls back, from a thread of its own, soon after any connection has committed.
+    """Calls back, from a thread of its own, at first and soon after any connection has committed.
 
     The number that SQLite keeps for this is asked for each time anew: a hint of the file
     system would come before the commit can be seen. A file that cannot be read for a while is
@@ -61,6 +61,8 @@ class Watch:
     def _watch(self) -> None:
         with closing(connect(self._path, Pragmas(), access="read")) as connection:
             seen = data_version(connection)
+            # Whatever was committed before this first look may have been seen by nobody.
+            self._tell()
             while not self._stop.wait(self._poll_seconds):
                 now = data_version(connection)
                 if now != seen:
