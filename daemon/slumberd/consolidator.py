@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Self
@@ -34,15 +34,22 @@ class Report:
         rule_id: The rule.
         firing_ids: One for each batch, in order; empty when nothing was pending.
         channels: The accounting, by channel.
+        rehearsed: Whether nothing was written.
+        records: Of a rehearsal, the rows that it would add to the ledger.
     """
 
     rule_id: str
     firing_ids: list[str]
     channels: dict[str, Counts]
+    rehearsed: bool = False
+    records: list[Record] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
         """Count one more batch."""
-        self.firing_ids.append(outcome.firing_id)
+        if self.rehearsed:
+            self.records.extend(outcome.records)
+        else:
+            self.firing_ids.append(outcome.firing_id)
         for channel, counts in outcome.channels.items():
             self.channels[channel] = self.channels[channel].plus(counts)
 
@@ -80,6 +87,7 @@ class Consolidator:
         trigger: Trigger,
         at: datetime,
         *,
+        by: str = "",
         stop: asyncio.Event | None = None,
     ) -> Report:
         """Consolidate everything that is pending for a rule, batch by batch.
@@ -88,6 +96,7 @@ class Consolidator:
             rule: The rule.
             trigger: What made it due.
             at: The firing's instant.
+            by: Who asked for it; nobody did when it was due.
             stop: When set, no further batch begins; what is committed stays.
 
         Raises:
@@ -100,6 +109,7 @@ class Consolidator:
         async with _ReadingAhead(partial(self._read, rule, trigger, at)) as windows:
             while after.seq < last and not (stop and stop.is_set()):
                 firing, met = await windows.read(after)
+                firing = replace(firing, by=by)
                 if firing.upto == after:
                     break
                 after = firing.upto
@@ -115,7 +125,8 @@ class Consolidator:
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
         firing, met = await self._read(rule, "manual", at, mark, limit=REHEARSED)
-        done = Report(rule.id, [], {channel: Counts() for channel in rule.then_emits})
+        channels = {channel: Counts() for channel in rule.then_emits}
+        done = Report(rule.id, [], channels, rehearsed=True)
         done.add(await self._ledger.rehearse(firing, met))
         return done
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import structlog
@@ -28,7 +29,41 @@ REQUEST_SECONDS = 5.0
 _MODE = 0o660
 
 Answer = dict[str, Any]
-Operation = Callable[[dict[str, Any]], Awaitable[Answer]]
+
+
+class Peer(NamedTuple):
+    """Who asks, as the kernel knows it.
+
+    Attributes:
+        uid: The user's number.
+        gid: The group's number.
+        pid: The process; 0 when it is not known.
+    """
+
+    uid: int
+    gid: int
+    pid: int
+
+    @classmethod
+    def here(cls) -> Peer:
+        """Return this process."""
+        return cls(os.getuid(), os.getgid(), os.getpid())
+
+    @classmethod
+    def of(cls, connection: socket.socket) -> Peer:
+        """Return the process at the other end of a unix socket."""
+        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, uid, gid = _CREDENTIALS.unpack(found)
+        return cls(uid, gid, pid)
+
+    def __str__(self) -> str:
+        """Return it as the audit names it, as ``uid 1000``."""
+        return f"uid {self.uid}"
+
+
+_CREDENTIALS = struct.Struct("3i")
+
+Operation = Callable[[dict[str, Any], Peer], Awaitable[Answer]]
 
 
 class RefusedError(SlumberdError):
@@ -96,12 +131,13 @@ class _Responder:
         with suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(REQUEST_SECONDS):
                 line = await _line(reader)
-            writer.write(orjson.dumps(await self._answer(line)) + b"\n")
+            peer = Peer.of(writer.get_extra_info("socket"))
+            writer.write(orjson.dumps(await self._answer(line, peer)) + b"\n")
             async with asyncio.timeout(REQUEST_SECONDS):
                 await writer.drain()
         writer.close()
 
-    async def _answer(self, line: bytes) -> Answer:
+    async def _answer(self, line: bytes, peer: Peer) -> Answer:
         try:
             request = orjson.loads(line)
         except orjson.JSONDecodeError:
@@ -112,7 +148,7 @@ class _Responder:
         if operation is None:
             return _refusal(f"unknown operation {request.get('operation')!r}", 64)
         try:
-            return {"ok": True, **await operation(request)}
+            return {"ok": True, **await operation(request, peer)}
         except SlumberdError as error:
             return _refusal(str(error), error.exit_code)
         except Exception as error:  # noqa: BLE001 - a bug of one operation; the daemon goes on

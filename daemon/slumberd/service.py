@@ -8,21 +8,23 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import structlog
 
 from slumberd import cron
-from slumberd.consolidator import Consolidator, Report
-from slumberd.control import Answer, Operation, listen
+from slumberd.consolidator import Consolidator
+from slumberd.control import Answer, Peer, listen
 from slumberd.core.firing import Trigger
 from slumberd.core.rule import ConsolidationRule
-from slumberd.errors import StoreError, UsageError
+from slumberd.errors import NoInputError, StoreError
 from slumberd.lock import StateLock
 from slumberd.notify import Notifier
+from slumberd.operations import Operations, Stores
 from slumberd.ports import Clock, DeltaLog
 from slumberd.rulebook import RuleSet, load_rules
 from slumberd.scheduler import Alarm, Scheduler
@@ -41,14 +43,6 @@ and again, a tenth of the time of a backlog."""
 _log = structlog.get_logger("slumberd")
 
 
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """The two stores of a state directory."""
-
-    memory: SQLiteMemoryStore
-    facts: SQLiteFactStore
-
-
 def rules_of(settings: Settings) -> RuleSet:
     """Load the rules that a configuration names.
 
@@ -63,7 +57,7 @@ def rules_of(settings: Settings) -> RuleSet:
     )
 
 
-def stores_of(settings: Settings, clock: Clock) -> Stores:
+def stores_of(settings: Settings, clock: Clock, *, facts_path: Path | None = None) -> Stores:
     """Return the stores of a configuration; nothing is opened yet."""
     return Stores(
         SQLiteMemoryStore(
@@ -73,15 +67,19 @@ def stores_of(settings: Settings, clock: Clock) -> Stores:
             clock=clock,
         ),
         SQLiteFactStore(
-            settings.facts_path, lineage_depth=settings.facts.lineage_depth, clock=clock
+            facts_path or settings.facts_path,
+            lineage_depth=settings.facts.lineage_depth,
+            clock=clock,
         ),
     )
 
 
 @asynccontextmanager
-async def opened(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
+async def opened(
+    settings: Settings, clock: Clock, *, facts_path: Path | None = None
+) -> AsyncIterator[Stores]:
     """Open the stores of a configuration, created if need be, and close them after."""
-    stores = stores_of(settings, clock)
+    stores = stores_of(settings, clock, facts_path=facts_path)
     try:
         await stores.memory.bootstrap()
         await stores.facts.bootstrap()
@@ -104,6 +102,31 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
         async with opened(settings, clock) as stores:
             await stores.facts.take_over()
             yield stores
+
+
+@asynccontextmanager
+async def rehearsing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
+    """Open the stores as their only slumberd, for what writes nothing.
+
+    Raises:
+        NoInputError: There are no episodes yet.
+        StateDirectoryLockedError: A daemon runs on the state directory.
+    """
+    if not settings.memory_path.exists():
+        remedy = "there are no episodes yet; `slumberd import` puts some"
+        raise NoInputError(settings.memory_path, remedy)
+    with StateLock(settings.state_dir), TemporaryDirectory(prefix="slumberd-") as spare:
+        facts_path = settings.facts_path
+        path = facts_path if facts_path.exists() else Path(spare) / facts_path.name
+        async with opened(settings, clock, facts_path=path) as stores:
+            yield stores
+
+
+def consolidator_of(
+    settings: Settings, stores: Stores, log: DeltaLog, clock: Clock
+) -> Consolidator:
+    """Join the stores into what consolidates one into the other."""
+    return Consolidator(stores.memory, stores.facts, log, clock, batch=settings.facts.batch)
 
 
 class Daemon:
@@ -131,7 +154,6 @@ class Daemon:
         self._clock = clock
         self._log = log
         self._notifier = notifier
-        self._turn = asyncio.Lock()
         self._stop = asyncio.Event()
         self._started_at = clock.now()
 
@@ -145,19 +167,10 @@ class Daemon:
         self._stop = stop
         sys.setswitchinterval(SWITCH_SECONDS)
         async with writing(self._settings, self._clock) as stores:
-            consolidator = self._consolidator(stores)
+            consolidator = consolidator_of(self._settings, stores, self._log, self._clock)
             await self._recover(stores, consolidator)
             await self._serve(stores, consolidator)
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
-
-    def _consolidator(self, stores: Stores) -> Consolidator:
-        return Consolidator(
-            stores.memory,
-            stores.facts,
-            self._log,
-            self._clock,
-            batch=self._settings.facts.batch,
-        )
 
     async def _recover(self, stores: Stores, consolidator: Consolidator) -> None:
         repeated = await consolidator.tell_again()
@@ -166,27 +179,24 @@ class Daemon:
         await apply_channels(stores, self._rules, consolidator, self._clock.now())
 
     async def _serve(self, stores: Stores, consolidator: Consolidator) -> None:
+        operations = Operations(
+            stores, lambda: self._rules, consolidator, self._clock, stop=self._stop
+        )
+        answers = {**operations.by_name(), "status": self._on_status}
         scheduler = Scheduler(
             clock=self._clock,
             episodes=stores.memory,
             ledger=stores.facts,
-            fire=partial(self._fire, consolidator),
+            fire=partial(self._fire, consolidator, operations.turn),
         )
         notice = partial(asyncio.get_running_loop().call_soon_threadsafe, scheduler.notice)
         poll_seconds = self._settings.memory.poll_seconds
         async with (
             Alarm(self._clock, scheduler.nudge) as alarm,
-            listen(self._settings.state_dir, self._operations(consolidator)),
+            listen(self._settings.state_dir, answers),
         ):
             with stores.memory.watch(notice, poll_seconds=poll_seconds):
                 await self._work(alarm, scheduler)
-
-    def _operations(self, consolidator: Consolidator) -> dict[str, Operation]:
-        return {
-            "fire": partial(self._on_fire, consolidator),
-            "rehearse": partial(self._on_rehearse, consolidator),
-            "status": self._on_status,
-        }
 
     async def _work(self, alarm: Alarm, scheduler: Scheduler) -> None:
         alarm.arm(self._rules.rules, self._settings.timezone)
@@ -222,27 +232,17 @@ class Daemon:
             task.cancel()
 
     async def _fire(
-        self, consolidator: Consolidator, rule: ConsolidationRule, trigger: Trigger, at: datetime
+        self,
+        consolidator: Consolidator,
+        turn: asyncio.Lock,
+        rule: ConsolidationRule,
+        trigger: Trigger,
+        at: datetime,
     ) -> None:
-        async with self._turn:
+        async with turn:
             await consolidator.fire(rule, trigger, at, stop=self._stop)
 
-    async def _on_fire(self, consolidator: Consolidator, request: dict[str, Any]) -> Answer:
-        rules = chosen(self._rules, request.get("rules"))
-        async with self._turn:
-            reports = [
-                await consolidator.fire(rule, "manual", self._clock.now(), stop=self._stop)
-                for rule in rules
-            ]
-        return {"reports": [as_document(report) for report in reports]}
-
-    async def _on_rehearse(self, consolidator: Consolidator, request: dict[str, Any]) -> Answer:
-        rules = chosen(self._rules, request.get("rules"))
-        async with self._turn:
-            reports = [await consolidator.rehearse(rule, self._clock.now()) for rule in rules]
-        return {"reports": [as_document(report) for report in reports]}
-
-    async def _on_status(self, _: dict[str, Any]) -> Answer:
+    async def _on_status(self, _: dict[str, Any], __: Peer) -> Answer:
         return {"pid": os.getpid(), "uptime_seconds": self._uptime()}
 
     def _uptime(self) -> float:
@@ -259,64 +259,35 @@ async def apply_channels(
         await consolidator.tell_again()
 
 
-def chosen(rules: RuleSet, ids: object) -> list[ConsolidationRule]:
-    """Return some rules by id, in order of id; all enabled ones for None.
-
-    Raises:
-        UsageError: There is no such rule.
-    """
-    if ids is None:
-        return [rule for rule in rules.rules if rule.enabled]
-    if not isinstance(ids, list):
-        raise UsageError("'rules' must be a list of rule ids")
-    known = {rule.id: rule for rule in rules.rules}
-    if unknown := [name for name in ids if name not in known]:
-        raise UsageError(f"no rule {unknown[0]!r}; there are {', '.join(known) or 'none'}")
-    return [known[name] for name in sorted(set(ids))]
-
-
-async def fire_here(
+async def perform(
     settings: Settings,
-    rules: RuleSet,
-    ids: Sequence[str] | None,
+    operation: str,
+    request: dict[str, Any],
     *,
     clock: Clock,
     log: DeltaLog,
-    dry_run: bool = False,
-) -> list[Report]:
-    """Fire rules in this process, under the daemon's own lock.
+) -> Answer:
+    """Do in this process what a running daemon would be asked for, under the daemon's own lock.
 
     Args:
         settings: The configuration.
-        rules: All rules.
-        ids: Which to fire; None fires every enabled one.
+        operation: Its name.
+        request: What it takes; with ``dry_run`` nothing is written.
         clock: The time.
         log: Where deltas leave their lines.
-        dry_run: Settle, report and write nothing.
 
     Raises:
         StateDirectoryLockedError: A daemon runs on the state directory.
-        UsageError: There is no such rule.
     """
-    fired = chosen(rules, None if ids is None else list(ids))
-    async with writing(settings, clock) as stores:
-        consolidator = Consolidator(
-            stores.memory, stores.facts, log, clock, batch=settings.facts.batch
-        )
-        if dry_run:
-            return [await consolidator.rehearse(rule, clock.now()) for rule in fired]
-        await consolidator.tell_again()
-        await apply_channels(stores, rules, consolidator, clock.now())
-        return [await consolidator.fire(rule, "manual", clock.now()) for rule in fired]
-
-
-def as_document(report: Report) -> dict[str, Any]:
-    """Return a report as JSON takes it."""
-    return {
-        "rule_id": report.rule_id,
-        "firing_ids": report.firing_ids,
-        "channels": {channel: counts._asdict() for channel, counts in report.channels.items()},
-    }
+    rules = rules_of(settings)
+    dry_run = bool(request.get("dry_run"))
+    async with rehearsing(settings, clock) if dry_run else writing(settings, clock) as stores:
+        consolidator = consolidator_of(settings, stores, log, clock)
+        if not dry_run:
+            await consolidator.tell_again()
+            await apply_channels(stores, rules, consolidator, clock.now())
+        operations = Operations(stores, lambda: rules, consolidator, clock)
+        return await operations.by_name()[operation](request, Peer.here())
 
 
 def run_until(signals: Callable[[asyncio.Event], None], daemon: Daemon) -> None:

@@ -10,19 +10,19 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.control import MOST_BYTES, SOCKET, Answer, Operation, RefusedError, ask, listen
+from slumberd.control import MOST_BYTES, SOCKET, Answer, Operation, Peer, RefusedError, ask, listen
 from slumberd.errors import NotRunningError, UsageError
 
 
-async def greet(request: dict[str, Any]) -> Answer:
+async def greet(request: dict[str, Any], _: Peer) -> Answer:
     return {"hello": request["name"]}
 
 
-async def refuse(_: dict[str, Any]) -> Answer:
+async def refuse(_: dict[str, Any], __: Peer) -> Answer:
     raise UsageError("not like this")
 
 
-async def stumble(_: dict[str, Any]) -> Answer:
+async def stumble(_: dict[str, Any], __: Peer) -> Answer:
     raise RuntimeError("a bug")
 
 

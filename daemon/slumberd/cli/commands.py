@@ -78,6 +78,12 @@ ENTRIES = (
             "slumberd facts --user alice --valid-at 2026-03-01 --json",
         ),
     ),
+    Entry(
+        "undo",
+        "changing:undo",
+        "Undo one firing.",
+        ("slumberd undo preferences@120 --dry-run", "slumberd undo preferences@120"),
+    ),
     Entry("rules", "rules:rules", "Show the rules and how far each has read.", ("slumberd rules",)),
     Entry("status", "rules:status", "Show the state of everything.", ("slumberd status --json",)),
     Entry("audit", "audit:app", "Look at the ledger, or verify it."),

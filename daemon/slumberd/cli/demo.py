@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,13 +20,11 @@ from slumberd.cli.importing import Tally, put_lines
 from slumberd.cli.jsonl import Line, read_lines
 from slumberd.cli.output import print_table
 from slumberd.clock import SystemClock
-from slumberd.consolidator import Report
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.record import Record
 from slumberd.errors import UsageError
 from slumberd.logs import DeltaLines
-from slumberd.rulebook import RuleSet
-from slumberd.service import fire_here, rules_of, stores_of
+from slumberd.service import perform, stores_of
 from slumberd.settings import Settings, load_settings
 from slumberd.stores.facts import SQLiteFactStore
 
@@ -75,10 +73,9 @@ def _directory(keep: Path | None) -> Iterator[Path]:
 async def _tell(settings: Settings, log: DeltaLines) -> None:
     print("Three people talk to two agents, a concierge and a kitchen help. Each conversation turn")
     print("is an episode. At night the rule 'profile' reads what is new and keeps what it says.")
-    rules = rules_of(settings)
     for name in sample.DAYS:
         await _live(settings, name)
-        _tell_firing(await _sleep(settings, rules, log))
+        _tell_firing(await _sleep(settings, log))
     async with stores_of(settings, CLOCK).facts as facts:
         await _tell_facts(facts)
 
@@ -93,14 +90,15 @@ async def _live(settings: Settings, name: str) -> None:
     _tell_heading(f"{name.capitalize()}: {new} new episodes, {changed} edited")
 
 
-async def _sleep(settings: Settings, rules: RuleSet, log: DeltaLines) -> Report:
-    (report,) = await fire_here(settings, rules, None, clock=CLOCK, log=log)
+async def _sleep(settings: Settings, log: DeltaLines) -> dict[str, Any]:
+    answer = await perform(settings, "fire", {}, clock=CLOCK, log=log)
+    report: dict[str, Any] = answer["reports"][0]
     return report
 
 
-def _tell_firing(report: Report) -> None:
-    (counts,) = report.channels.values()
-    print_table(["firing", *counts._fields], [[*report.firing_ids, *counts]])
+def _tell_firing(report: dict[str, Any]) -> None:
+    (counts,) = report["channels"].values()
+    print_table(["firing", *counts], [[*report["firing_ids"], *counts.values()]])
 
 
 async def _tell_facts(facts: SQLiteFactStore) -> None:

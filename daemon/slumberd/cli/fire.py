@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.configuration import logs, settings_of
+from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json, print_table
-from slumberd.clock import SystemClock
-from slumberd.control import ask
+from slumberd.cli.performing import performed
 from slumberd.core.firing import Counts
-from slumberd.errors import NotRunningError, UsageError
-from slumberd.service import as_document, fire_here, rules_of
-from slumberd.settings import Settings
+from slumberd.errors import UsageError
 
 COLUMNS = ("rule", "channel", *Counts._fields)
 
@@ -42,7 +38,8 @@ def fire(
     of episodes for each rule, and at each rule as if it fired alone.
     """
     chosen = _chosen(rules or [], every=every)
-    reports = _fired(settings_of(config, state_dir), chosen, dry_run=dry_run)
+    settings = settings_of(config, state_dir)
+    reports: Reports = performed(settings, "fire", rules=chosen, dry_run=dry_run)["reports"]
     if json:
         print_json({"dry_run": dry_run, "reports": reports})
         return
@@ -57,23 +54,6 @@ def _chosen(rules: list[str], *, every: bool) -> list[str] | None:
     if every == bool(rules):
         raise UsageError("name the rules to fire, or give --all; not both")
     return None if every else rules
-
-
-def _fired(settings: Settings, rules: list[str] | None, *, dry_run: bool) -> Reports:
-    operation = "rehearse" if dry_run else "fire"
-    try:
-        reports: Reports = ask(settings.state_dir, operation, rules=rules)["reports"]
-    except NotRunningError:
-        return _fired_here(settings, rules, dry_run=dry_run)
-    return reports
-
-
-def _fired_here(settings: Settings, rules: list[str] | None, *, dry_run: bool) -> Reports:
-    clock = SystemClock()
-    loaded = rules_of(settings)
-    with logs(settings, clock) as log:
-        fired = fire_here(settings, loaded, rules, clock=clock, log=log, dry_run=dry_run)
-        return [as_document(report) for report in asyncio.run(fired)]
 
 
 def _rows(reports: Reports) -> Iterator[tuple[object, ...]]:

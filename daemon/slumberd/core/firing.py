@@ -53,6 +53,7 @@ class Firing:
         at: When it began.
         after: Where the window begins, exclusive.
         upto: Where it ends, inclusive; the rule's watermark afterwards.
+        by: Who asked for it, as ``uid 1000``; empty when nobody did.
     """
 
     rule_id: str
@@ -61,6 +62,7 @@ class Firing:
     at: datetime
     after: Position = START
     upto: Position = START
+    by: str = ""
 
 
 class Counts(NamedTuple):

@@ -32,6 +32,8 @@ class Incoming(NamedTuple):
         reason: Why it cannot be read, a word; empty when it can.
         detail: The same for a person.
         contested: Whose it is cannot be told, so nothing of that id is touched.
+        session: Of the episode; empty for hands.
+        undoes: The number of a firing; then nothing new is met, but what it had met is withdrawn.
     """
 
     fact_id: str
@@ -44,6 +46,8 @@ class Incoming(NamedTuple):
     reason: str = ""
     detail: str = ""
     contested: bool = False
+    session: str = ""
+    undoes: int = 0
 
 
 class Standing(NamedTuple):

@@ -32,6 +32,7 @@ class Meeting(NamedTuple):
         version: Number of the episode's version; 0 for hands.
         act: What it says; None when the rule's filter let go of it, or it cannot be read.
         promoted_at: The firing's instant, microseconds since 1970 UTC.
+        firing: The number of the firing.
     """
 
     seq: int
@@ -39,6 +40,54 @@ class Meeting(NamedTuple):
     version: int
     act: Act | None
     promoted_at: int
+    firing: int = 0
+
+
+class Undone(NamedTuple):
+    """One row of the ledger in which what a firing had met of one fact id was withdrawn.
+
+    Attributes:
+        seq: The row's number.
+        firing: The number of the firing that was undone.
+        by: The number of the firing that undid it.
+    """
+
+    seq: int
+    firing: int
+    by: int
+
+
+class History(NamedTuple):
+    """All that the ledger knows of one fact id, oldest first."""
+
+    meetings: list[Meeting]
+    undone: list[Undone]
+
+    def remaining(self) -> list[Meeting]:
+        """Return the meetings that were not undone.
+
+        Undoing a firing takes back what it met, and whatever its rule met later of a version
+        that it was the first to meet. An undoing that was itself undone takes back nothing.
+        """
+        if not self.undone:
+            return self.meetings
+        voided: dict[int, int] = {}
+        for one in reversed(self.undone):
+            if one.by not in voided:
+                voided.setdefault(one.firing, one.seq)
+        first: dict[tuple[str, int], int] = {}
+        for met in self.meetings:
+            first.setdefault(_version_of(met), met.firing)
+        return [
+            met
+            for met in self.meetings
+            if met.firing not in voided and met.seq > voided.get(first[_version_of(met)], 0)
+        ]
+
+
+def _version_of(meeting: Meeting) -> tuple[str, int]:
+    # Hands have no versions: each is one of its own.
+    return meeting.rule_id, meeting.version or meeting.firing
 
 
 class Counted(NamedTuple):

@@ -30,7 +30,10 @@ def _met(version: EpisodeVersion, rule_id: str, channel: str) -> Incoming:
     act = act_of(version, channel)
     if isinstance(act, Fault):
         return _silent(version, rule_id, channel, act)
-    return Incoming(act.fact_id, act.owner, rule_id, version.seq, version.at, version.id, act)
+    return Incoming(
+        act.fact_id, act.owner, rule_id, version.seq, version.at, version.id, act,
+        session=version.session,
+    )  # fmt: skip
 
 
 def _silent(version: EpisodeVersion, rule_id: str, channel: str, fault: Fault | None) -> Incoming:
@@ -45,4 +48,5 @@ def _silent(version: EpisodeVersion, rule_id: str, channel: str, fault: Fault | 
         fault.reason if fault else "",
         fault.detail if fault else "",
         version.contested,
+        version.session,
     )

@@ -14,7 +14,7 @@ from slumberd.core.act import ALL, Act
 from slumberd.core.ground import Ground, Incoming, Standing
 from slumberd.core.law import Assertion, Counted, Meeting, MultiValued
 
-What = Literal["act", "withdrawal", "quarantine", "known", "restored"]
+What = Literal["act", "withdrawal", "quarantine", "known", "restored", "undone"]
 Delta = Literal["add", "update", "delete", "noop", "quarantine"]
 
 Place = tuple[str, str]
@@ -101,15 +101,24 @@ class Settlement:
         gone: Fact ids that stood when the batch began to speak of them, and went.
     """
 
-    def __init__(self, ground: Ground, *, first: int) -> None:
+    def __init__(self, ground: Ground, *, firing: int, at: int) -> None:
+        """Begin a batch.
+
+        Args:
+            ground: What is known.
+            firing: The number of the batch's own row; its entries follow it.
+            at: The firing's instant, microseconds since 1970 UTC.
+        """
         self._ground = ground
-        self._next = first
+        self._firing = firing
+        self._at = at
+        self._next = firing + 1
         self.entries: list[Entry] = []
         self.filtered = 0
         self.dirty: dict[Place, None] = {}
         self.gone: dict[str, None] = {}
 
-    def meet(self, met: Incoming, *, promoted_at: int) -> None:
+    def meet(self, met: Incoming) -> None:
         """Settle what one rule, or hand, meets."""
         prior = self._ground.meetings.get(met.fact_id)
         if met.contested or (prior and self._is_taken(met)):
@@ -119,7 +128,23 @@ class Settlement:
         elif prior and (known := _met_before(met, prior)):
             self._enter(met, "known", "noop", reason="known", first=known.seq)
         else:
-            self._change(met, Meeting(self._next, met.rule_id, met.version, met.act, promoted_at))
+            self._change(
+                met,
+                Meeting(self._next, met.rule_id, met.version, met.act, self._at, self._firing),
+            )
+
+    def undo(self, met: Incoming, remaining: list[Meeting]) -> None:
+        """Let a fact id be again what `remaining` of its meetings say."""
+        before = self._ground.counted(met.fact_id)
+        self._ground.meetings[met.fact_id] = remaining
+        after = self._ground.counted(met.fact_id)
+        met = met._replace(act=after[-1].act if after else None)
+        if before == after:
+            self._nothing(met)
+        elif [one.act for one in before] == [one.act for one in after]:
+            self._confirm(met, after)
+        else:
+            self._fold_again(met, before, after)
 
     def resettle(self, keys: Iterable[str], former: MultiValued) -> None:
         """Fold keys again that were single- or multi-valued before; enter what went and came."""
@@ -181,7 +206,8 @@ class Settlement:
         places = [self._place(one.act) for one in after]
         stands = [place for place in places if self._holds(place, met.fact_id)]
         self.dirty |= dict.fromkeys(stands)
-        if stands and met.act is not None and met.rule_id in _promoters(after):
+        says = met.act is not None and met.rule_id in _promoters(after)
+        if stands and (says or met.undoes):
             self._enter(met, *_of(met, "update"), went=(met.fact_id,))
         else:
             self._nothing(met)
@@ -309,7 +335,9 @@ class Settlement:
         return stands is not None and stands.fact_id == act.fact_id and stands.stamp == act.stamp
 
     def _nothing(self, met: Incoming) -> None:
-        if met.reason:
+        if met.undoes:
+            self._enter(met, "undone", "noop", reason="undone")
+        elif met.reason:
             self._enter(met, "quarantine", "quarantine", reason=met.reason)
         elif met.act is None:
             self._enter(met, "withdrawal", "noop", reason="filtered")
@@ -359,6 +387,8 @@ class Settlement:
 
 
 def _of(met: Incoming, delta: Delta) -> tuple[What, Delta]:
+    if met.undoes:
+        return "undone", delta
     if met.reason:
         return "quarantine", "quarantine"
     return ("act" if met.act is not None else "withdrawal"), delta

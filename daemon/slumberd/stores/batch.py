@@ -70,9 +70,13 @@ class Batch:
         """Settle what was met, by channel, and write all of it."""
         versioned = {channel: self._versioned(ones) for channel, ones in met.items()}
         self.loaded.load([one for ones in versioned.values() for one in ones])
-        settlement = Settlement(self.loaded.ground, first=self.number + 1)
+        settlement = self.settlement()
         counts = {channel: self._settle(settlement, ones) for channel, ones in versioned.items()}
         return self.write(settlement, counts)
+
+    def settlement(self) -> Settlement:
+        """Begin to settle on what is loaded."""
+        return Settlement(self.loaded.ground, firing=self.number, at=self.at)
 
     def next(self) -> Batch:
         """Return the batch that follows this one in the same transaction."""
@@ -89,7 +93,7 @@ class Batch:
     def _settle(self, settlement: Settlement, ones: Sequence[Incoming]) -> Counts:
         before, filtered = len(settlement.entries), settlement.filtered
         for one in sorted(ones, key=order_of):
-            settlement.meet(one, promoted_at=self.at)
+            settlement.meet(one)
         entered = settlement.entries[before:]
         return _counts(len(ones), settlement.filtered - filtered, entered)
 
@@ -136,8 +140,9 @@ class Batch:
                 "rule_hash": firing.rule_hash,
                 "trigger": firing.trigger,
                 "at": _iso(self.at),
-                "after": tuple(firing.after),
-                "upto": tuple(firing.upto),
+                "after": firing.after.seq,
+                "upto": firing.upto.seq,
+                "by": firing.by,
                 "counts": {channel: one._asdict() for channel, one in counts.items()},
                 **self.note,
             }
@@ -159,7 +164,7 @@ class Batch:
         mended = [
             (entry.met.rule_id, _channel(entry), entry.met.eid)
             for entry in entries
-            if held and entry.met and entry.what != "quarantine"
+            if held and entry.met and entry.met.version and entry.what != "quarantine"
         ]
         self._connection.executemany(_SQL["drop_quarantine"], mended)
         self._connection.executemany(
@@ -179,7 +184,7 @@ class Batch:
 
     def _is_new(self, fact_id: str) -> bool:
         meetings = self.loaded.ground.meetings.get(fact_id)
-        return meetings is not None and meetings[0].seq > self.number
+        return meetings is not None and meetings != [] and meetings[0].seq > self.number
 
     def _own_record(self, firing_id: str, at: datetime) -> Record:
         return Record(

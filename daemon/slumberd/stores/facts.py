@@ -23,7 +23,6 @@ from slumberd.core.hand import (
 from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.law import MultiValued
 from slumberd.core.record import Outcome, Record
-from slumberd.core.settle import Settlement
 from slumberd.errors import StaleWriterError
 from slumberd.ports import AnyDelta, Clock
 from slumberd.stores import inspection, migrations
@@ -34,6 +33,7 @@ from slumberd.stores.hands import HandAtWork
 from slumberd.stores.ledger import Break, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import Database, Pragmas, Synchronous, transaction
+from slumberd.stores.undoing import undo
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
@@ -260,15 +260,21 @@ class SQLiteFactStore:
 
     async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
         """Settle as `commit` does, say what came of it, and write nothing."""
+        return await self._transact(
+            lambda connection: self._settle(connection, firing, met), dry_run=True
+        )
 
-        def work(connection: sqlite3.Connection) -> Outcome:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                return self._settle(connection, firing, met)
-            finally:
-                connection.execute("ROLLBACK")
+    async def _transact(
+        self, work: Callable[[sqlite3.Connection], Outcome], *, dry_run: bool
+    ) -> Outcome:
+        """Do something whole, as the only writer; with `dry_run` take it back again."""
 
-        return await self._database.write(work)
+        def transact(connection: sqlite3.Connection) -> Outcome:
+            with transaction(connection, keep=not dry_run):
+                self._fence(connection)
+                return work(connection)
+
+        return await self._database.write(transact)
 
     def _settle(
         self,
@@ -283,6 +289,23 @@ class SQLiteFactStore:
         connection.execute(_SQL["set_watermark"], values)
         _set_number(connection, "logged", max(self._logged, number(connection, "logged")))
         return outcome
+
+    async def undo(self, firing_id: str, *, at: datetime, by: str, dry_run: bool) -> Outcome:
+        """Let every episode that a firing met first be again what it was before.
+
+        Args:
+            firing_id: The firing, of a rule or of hands, or an undoing.
+            at: The moment.
+            by: Who asks for it.
+            dry_run: Say what would come of it, and write nothing.
+
+        Raises:
+            UsageError: There is no such firing, or it erased what it speaks of.
+        """
+        return await self._transact(
+            lambda connection: undo(connection, firing_id, self._depth, at=at, by=by),
+            dry_run=dry_run,
+        )
 
     async def set_channels(
         self, multi_valued: Mapping[str, frozenset[str]], *, at: datetime
@@ -434,6 +457,6 @@ def _change_channels(
         if (key in before) != (key in after)
     }
     batch.loaded.load_in_full(keys)
-    settlement = Settlement(batch.loaded.ground, first=batch.number + 1)
+    settlement = batch.settlement()
     settlement.resettle(keys, before)
     return batch.write(settlement, {})

@@ -11,9 +11,9 @@ import orjson
 
 from slumberd.core.act import ALL, Act, Stamp
 from slumberd.core.ground import Ground, Incoming
-from slumberd.core.law import Assertion, Head, Meeting, MultiValued
+from slumberd.core.law import Assertion, Head, History, Meeting, MultiValued
 from slumberd.core.settle import keys_to_load
-from slumberd.stores.ledger import meetings_from
+from slumberd.stores.ledger import histories_from, meetings_from
 from slumberd.stores.queries import statements
 
 _SQL = statements("ledger")
@@ -45,6 +45,20 @@ class LoadedGround:
         self._load_meetings({name for act in acts for name in act.names})
         self._load_heads(self._slots(acts))
         self.load_in_full(keys_to_load(incoming, self.ground))
+
+    def load_histories(self, fact_ids: Sequence[str]) -> dict[str, History]:
+        """Load all that a change of what counts of some fact ids can need; return what is known."""
+        histories = histories_from(self._ask("meetings", fact_ids))
+        for fact_id, history in histories.items():
+            self.ground.meetings[fact_id] = history.remaining()
+        known = [met.act for one in histories.values() for met in one.meetings]
+        acts = [act for act in known if act is not None]
+        self._load_namers(histories)
+        self._load_meetings({name for act in acts for name in act.names})
+        targets = [target for act in acts for target in self.ground.targets(act)]
+        self._load_heads(self._slots(acts))
+        self.load_in_full({act.key for act in (*acts, *targets)})
+        return histories
 
     def load_named(self, fact_ids: Sequence[str]) -> None:
         """Load what is known of some fact ids."""

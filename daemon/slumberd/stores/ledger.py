@@ -29,7 +29,7 @@ from slumberd.core.act import (
     owner_of,
 )
 from slumberd.core.episode import instant
-from slumberd.core.law import Meeting
+from slumberd.core.law import History, Meeting, Undone
 from slumberd.core.record import Kind, Record
 from slumberd.core.settle import Entry
 from slumberd.stores.queries import statements
@@ -38,7 +38,7 @@ GENESIS = bytes(32)
 """The chain before the first row."""
 
 KINDS: tuple[Kind, ...] = ("firing", "add", "update", "delete", "noop", "quarantine")
-WHATS = ("firing", "act", "withdrawal", "quarantine", "known", "restored")
+WHATS = ("firing", "act", "withdrawal", "quarantine", "known", "restored", "undone")
 _KIND: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
 _WHAT = {what: number for number, what in enumerate(WHATS)}
 _SALT_BYTES = 16
@@ -134,9 +134,13 @@ def draft_of(entry: Entry, *, firing: int, key_id: int | None) -> Draft:
 def _payload_of(entry: Entry) -> bytes | None:
     if entry.met is None or entry.what == "known":
         return None
-    if entry.met.act is not None:
-        return orjson.dumps(document_of(entry.met.act))
-    return orjson.dumps({"eid": entry.met.eid, "detail": entry.met.detail})
+    met = entry.met
+    if met.undoes:
+        return orjson.dumps({"undoes": met.undoes})
+    document = {"eid": met.eid, "detail": met.detail} if met.act is None else document_of(met.act)
+    if met.session:
+        document["session"] = met.session
+    return orjson.dumps(document)
 
 
 def document_of(act: Act) -> dict[str, Any]:
@@ -191,14 +195,24 @@ def act_from(fact_id: str, at: int, document: dict[str, Any]) -> Act:
     )
 
 
-def meetings_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Meeting]]:
-    """Return meetings by fact id from rows of the query ``meetings``, oldest first."""
-    found: dict[str, list[Meeting]] = {}
-    for fact_id, seq, rule_id, version, what, at, payload, promoted_at in rows:
+def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
+    """Return histories by fact id from rows of the query ``meetings``, which come oldest first."""
+    found: dict[str, History] = {}
+    for fact_id, seq, rule_id, version, what, at, payload, promoted_at, firing in rows:
+        history = found.get(fact_id)
+        if history is None:
+            history = found[fact_id] = History([], [])
+        if what == _WHAT["undone"]:
+            history.undone.append(Undone(seq, orjson.loads(payload)["undoes"], firing))
+            continue
         act = act_from(fact_id, at, orjson.loads(payload)) if what == _WHAT["act"] else None
-        meeting = Meeting(seq, rule_id, version, act, promoted_at)
-        found.setdefault(fact_id, []).append(meeting)
+        history.meetings.append(Meeting(seq, rule_id, version, act, promoted_at, firing))
     return found
+
+
+def meetings_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Meeting]]:
+    """Return, by fact id, the meetings that count, from rows of the query ``meetings``."""
+    return {fact_id: history.remaining() for fact_id, history in histories_from(rows).items()}
 
 
 def firing_id_of(rule_id: str, number: int) -> str:

@@ -193,8 +193,8 @@ def _damaged(error: sqlite3.DatabaseError, path: Path) -> StoreError:
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Write all of the block, or nothing.
+def transaction(connection: sqlite3.Connection, *, keep: bool = True) -> Iterator[None]:
+    """Write all of the block, or nothing; nothing at all unless `keep`.
 
     ``BEGIN IMMEDIATE`` comes first: a transaction that reads and only then writes is refused
     at once when another process wrote in between, whatever the busy timeout says.
@@ -202,7 +202,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
-        connection.execute("COMMIT")
+        connection.execute("COMMIT" if keep else "ROLLBACK")
     except BaseException:
         # After a full disk SQLite has rolled back by itself already.
         if connection.in_transaction:

@@ -38,22 +38,41 @@ ON CONFLICT DO NOTHING
 
 -- name: meetings
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
-  ledger.payload, firings.at
+  ledger.payload, firings.at, ledger.firing
 FROM json_each(:ids) AS wanted
 CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
-WHERE ledger.what IN (1, 2, 3)
+WHERE ledger.what IN (1, 2, 3, 6)
 ORDER BY ledger.seq
 
 -- name: all_meetings
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
-  ledger.payload, firings.at
+  ledger.payload, firings.at, ledger.firing
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
-WHERE ledger.what IN (1, 2, 3)
+WHERE ledger.what IN (1, 2, 3, 6)
   AND ledger.fact_id IS NOT NULL
   AND ledger.seq <= :upto
 ORDER BY ledger.seq
+
+-- name: met_in_firing
+SELECT DISTINCT ledger.fact_id
+FROM slumberd_firings AS firings
+CROSS JOIN slumberd_ledger AS ledger ON ledger.seq > firings.n AND ledger.seq <= firings.last_seq
+WHERE firings.n = :firing
+  AND firings.rule = :rule
+  AND ledger.what IN (1, 2, 3, 6)
+  AND ledger.fact_id IS NOT NULL
+
+-- name: firing
+SELECT rule, at
+FROM slumberd_firings
+WHERE n = ?
+
+-- name: drop_quarantine_of_firing
+DELETE FROM slumberd_quarantine
+WHERE seq > (SELECT n FROM slumberd_firings WHERE n = :firing)
+  AND seq <= (SELECT last_seq FROM slumberd_firings WHERE n = :firing)
 
 -- name: namers
 SELECT names.name, names.namer

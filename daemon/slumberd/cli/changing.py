@@ -1,0 +1,61 @@
+"""Commands that change facts by request: what came of them, told alike."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from slumberd.cli.configuration import settings_of
+from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.output import print_json, print_table
+from slumberd.cli.performing import performed
+from slumberd.control import Answer
+
+COLUMNS = ("kind", "fact", "replaces", "reason")
+SHOWN = 50
+"""Deltas that a person is shown; --json prints all of them."""
+
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would come of it, and write nothing.")
+]
+
+
+def undo(
+    firing: Annotated[str, typer.Argument(help="The id of a firing, as preferences@120.")],
+    dry_run: DryRun = False,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Undo one firing: every episode that it met first is again what it was before for its rule.
+
+    What other firings said stays, and what they said is settled again. The rule does not meet the
+    same versions again by itself: `slumberd backfill RULE` brings them back, or an edit does.
+    """
+    settings = settings_of(config, state_dir)
+    answer = performed(settings, "undo", firing=firing, dry_run=dry_run)
+    tell(answer, dry_run=dry_run, json=json)
+
+
+def tell(answer: Answer, *, dry_run: bool, json: bool) -> None:
+    """Print what changed, or would."""
+    if json:
+        print_json({"dry_run": dry_run, **answer})
+        return
+    deltas = answer["deltas"]
+    if deltas:
+        print_table(
+            COLUMNS,
+            (
+                (d["kind"], d["fact_id"], ", ".join(d["replaces"]), d["reason"])
+                for d in deltas[:SHOWN]
+            ),
+        )
+    total = sum(answer["counts"].values())
+    if total > SHOWN:
+        print(f"and {total - SHOWN} more; --json lists them")
+    counted = ", ".join(f"{count} {kind}" for kind, count in answer["counts"].items())
+    print(f"{answer['firing_id'] or 'a dry run'}: {counted or 'nothing to do'}")
+    if dry_run:
+        print("nothing was written")

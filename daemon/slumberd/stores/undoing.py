@@ -1,0 +1,67 @@
+"""Undo a firing: whatever it met first is again what it was before, and the law runs on that."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime
+
+from slumberd.core.act import episode_id_of
+from slumberd.core.firing import Firing
+from slumberd.core.ground import Incoming
+from slumberd.core.law import History, Undone
+from slumberd.core.record import Outcome
+from slumberd.errors import UsageError
+from slumberd.stores.batch import Batch
+from slumberd.stores.beliefs import channels_at
+from slumberd.stores.queries import statements
+
+UNDO = "@undo"
+"""The rule id of what undoes a firing."""
+
+_SQL = statements("ledger")
+
+
+def undo(
+    connection: sqlite3.Connection, firing_id: str, depth: int, *, at: datetime, by: str
+) -> Outcome:
+    """Withdraw what a firing met; inside of a transaction.
+
+    Raises:
+        UsageError: There is no such firing, or it erased what it speaks of.
+    """
+    rule_id, number = _checked(connection, firing_id)
+    firing = Firing(UNDO, "", "manual", at, by=by)
+    batch = Batch(connection, firing, channels_at(connection), depth)
+    batch.note = {"undoes": firing_id}
+    asked = {"rule": rule_id, "firing": number}
+    met = [row[0] for row in connection.execute(_SQL["met_in_firing"], asked)]
+    histories = batch.loaded.load_histories(met)
+    settlement = batch.settlement()
+    for fact_id in met:
+        history = histories[fact_id]
+        undone = [*history.undone, Undone(batch.number + 1, number, batch.number)]
+        settlement.undo(
+            Incoming(
+                fact_id, _owner(history), UNDO, 0, batch.at, episode_id_of(fact_id), None,
+                undoes=number,
+            ),
+            History(history.meetings, undone).remaining(),
+        )  # fmt: skip
+    connection.execute(_SQL["drop_quarantine_of_firing"], asked)
+    return batch.write(settlement, {})
+
+
+def _checked(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int]:
+    rule_id, _, number = firing_id.rpartition("@")
+    found = None
+    if number.isascii() and number.isdigit() and len(number) < 19:
+        found = connection.execute(_SQL["firing"], (int(number),)).fetchone()
+    if found is None or found[0] != rule_id:
+        raise UsageError(f"no firing {firing_id!r}; `slumberd audit ls --kind firing` lists them")
+    if rule_id == "@forget":
+        raise UsageError(f"{firing_id!r} erased what it speaks of; a forget cannot be undone")
+    return rule_id, int(number)
+
+
+def _owner(history: History) -> str:
+    return next((met.act.owner for met in history.meetings if met.act is not None), "")
