@@ -69,8 +69,11 @@ class LoadedGround:
         if not keys:
             return
         self._load_heads((key, ALL) for key in keys)
-        for key in keys:
-            self.ground.full[key] = self._arrived(key)
+        self.ground.full |= {key: set() for key in keys}
+        for fact_id, meetings in self.ground.meetings.items():
+            for meeting in meetings:
+                if meeting.act is not None and meeting.act.key in keys:
+                    self.ground.full[meeting.act.key].add(fact_id)
         for key, fact_id in self._ask("facts_of_keys", keys):
             self.ground.full[key].add(fact_id)
         fact_ids = {fact_id for key in keys for fact_id in self.ground.full[key]}
@@ -78,13 +81,6 @@ class LoadedGround:
         self._load_namers(fact_ids)
         for key in keys:
             self.ground.fold(key)
-
-    def _arrived(self, key: str) -> set[str]:
-        return {
-            fact_id
-            for fact_id, meetings in self.ground.meetings.items()
-            if any(meeting.act is not None and meeting.act.key == key for meeting in meetings)
-        }
 
     def _known_acts(self, fact_ids: Iterable[str]) -> list[Act]:
         known = self.ground.meetings
