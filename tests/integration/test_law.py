@@ -48,6 +48,17 @@ class LaterAndLater:
 
 
 @dataclass
+class Heard:
+    """What one rule met of one episode in one firing; no episode when it has nothing to say."""
+
+    firing: str
+    rule_id: str
+    eid: str
+    seq: int
+    episode: dict[str, Any] | None
+
+
+@dataclass
 class World:
     """A memory, its log and what each rule has met: the story that both sides are told."""
 
@@ -55,8 +66,10 @@ class World:
     episodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     read: dict[str, int] = field(default_factory=dict)
-    met: dict[str, dict[str, tuple[int, dict[str, Any] | None]]] = field(default_factory=dict)
-    hands: dict[str, Told] = field(default_factory=dict)
+    heard: list[Heard] = field(default_factory=list)
+    hands: list[tuple[str, str, Told]] = field(default_factory=list)
+    firings: list[str] = field(default_factory=list)
+    undone: dict[str, str] = field(default_factory=dict)
     fired: int = 0
     moments: int = 0
     multi: set[tuple[str, str]] = field(default_factory=lambda: set(MULTI))
@@ -78,11 +91,12 @@ class World:
         self.fired += 1
         at = START + timedelta(seconds=self.fired)
         position = Position(upto, self.log[upto - 1])
-        await self.store.commit(
+        outcome = await self.store.commit(
             Firing(fired.id, "h", "every", at, Position(), position), meet(versions, fired)
         )
         self.read[name] = upto
-        self._remember(fired, versions)
+        self.firings.append(outcome.firing_id)
+        self._remember(outcome.firing_id, fired, versions)
 
     def _version(self, eid: str, seq: int, matches: Any) -> EpisodeVersion:
         told_ = self.episodes[eid]
@@ -91,15 +105,34 @@ class World:
             told_["metadata"], matches(told_["tag"]),
         )  # fmt: skip
 
-    def _remember(self, fired: ConsolidationRule, versions: Sequence[EpisodeVersion]) -> None:
-        mine = self.met.setdefault(fired.id, {})
+    def _remember(
+        self, firing: str, fired: ConsolidationRule, versions: Sequence[EpisodeVersion]
+    ) -> None:
+        mine = self.words(fired.id)
         for one in versions:
             episode = self.episodes[one.id]
             readable = told(episode, "facts", ()) is not None
-            if one.matched:
-                mine[one.id] = (one.seq, episode if readable else None)
-            elif mine.get(one.id, (0, None))[1] is not None:
-                mine[one.id] = (one.seq, None)
+            if one.matched or mine.get(one.id, (0, None))[1] is not None:
+                said = episode if one.matched and readable else None
+                self.heard.append(Heard(firing, fired.id, one.id, one.seq, said))
+
+    def counts(self, firing: str) -> bool:
+        """Say whether a firing is not undone; an undoing that was undone undoes nothing."""
+        return not any(of == firing and self.counts(by) for by, of in self.undone.items())
+
+    def words(self, rule_id: str) -> dict[str, tuple[int, dict[str, Any] | None]]:
+        """Return the last that a rule says of each episode, without what was undone."""
+        return {
+            one.eid: (one.seq, one.episode)
+            for one in self.heard
+            if one.rule_id == rule_id and self.counts(one.firing)
+        }
+
+    async def undo(self, firing: str) -> None:
+        moment = START + timedelta(days=2, seconds=self.fired)
+        outcome = await self.store.undo(firing, at=moment, by="me", dry_run=False)
+        self.undone[outcome.firing_id] = firing
+        self.firings.append(outcome.firing_id)
 
     def acts(self) -> list[Told]:
         found = []
@@ -107,7 +140,7 @@ class World:
             said: dict[str, list[tuple[int, str, dict[str, Any] | None]]] = {}
             for fired, _ in RULES.values():
                 if channel in fired.then_emits:
-                    for eid, (seq, episode) in self.met.get(fired.id, {}).items():
+                    for eid, (seq, episode) in self.words(fired.id).items():
                         said.setdefault(eid, []).append((seq, fired.id, episode))
             for versions in said.values():
                 newest = max(seq for seq, _, _ in versions)
@@ -116,7 +149,8 @@ class World:
                     act = told(now[0][1], channel, tuple(sorted(r for r, _ in now)))
                     assert act is not None
                     found.append(act)
-        return [*found, *self.hands.values()]
+        hands = {name: act for firing, name, act in self.hands if self.counts(firing)}
+        return [*found, *hands.values()]
 
 
 async def check_equals_oracle(world: World) -> None:
@@ -194,6 +228,7 @@ STEPS = st.lists(
     | st.tuples(st.just("fire"), st.sampled_from(list(RULES)), st.integers(1, 4))
     | st.tuples(st.just("pin"), st.sampled_from(["e1", "e2", "p1"]), st.sampled_from("ab"))
     | st.tuples(st.just("channels"), st.booleans())
+    | st.tuples(st.just("undo"), st.integers(1, 6))
     | st.tuples(st.just("unpin"), st.sampled_from([*IDS, "p1", "@notes/e1"])),
     min_size=5,
     max_size=40,
@@ -208,6 +243,9 @@ async def tell(world: World, step: tuple[Any, ...]) -> None:
         await world.fire(*rest)
     elif what == "pin":
         await pin(world, *rest)
+    elif what == "undo":
+        if len(world.firings) >= rest[0]:
+            await world.undo(world.firings[-rest[0]])
     elif what == "channels":
         await change_channels(world, several=bool(rest[0]))
     else:
@@ -224,6 +262,7 @@ async def pin(world: World, id_: str, what: str) -> None:
     lineage = [{"kind": "hand", "source_id": "me"}]
     act = Told(id_, "alice", "rag", "facts", hand_stamp(world), True, "s", "is", what, (), "")
     before = stands(world.acts(), world.multi).get(id_)
+    firing = f"@hand@{await world.store.ledger_rows() + 1}"
     await world.store.pin(
         Fact(
             id=id_, user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
@@ -231,18 +270,22 @@ async def pin(world: World, id_: str, what: str) -> None:
         )
     )  # fmt: skip
     if before is None or before.stamp[1] < 2 or before.object != what:
-        world.hands[id_] = act
+        world.hands.append((firing, id_, act))
+        world.firings.append(firing)
 
 
 async def unpin(world: World, id_: str) -> None:
     target = stands(world.acts(), world.multi).get(id_)
+    firing = f"@hand@{await world.store.ledger_rows() + 1}"
     await world.store.unpin(id_)
     if target is not None:
         stamp = hand_stamp(world)
-        world.hands[f"hand {stamp}"] = Told(
+        act = Told(
             f"hand {stamp}", target.user, target.agent, target.channel, stamp, False,
             target.subject, target.predicate, target.object, (id_,), "object", about=target,
         )  # fmt: skip
+        world.hands.append((firing, act.fact_id, act))
+        world.firings.append(firing)
 
 
 def hand_stamp(world: World) -> tuple[int, int, str]:
@@ -267,7 +310,7 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
         await check_equals_oracle(world)
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_what_stands_equals_the_oracle_after_every_step(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
