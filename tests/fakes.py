@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from slumberd.core.brake import Held
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.firing import START, Counts, Firing, Position, Window
 from slumberd.core.ground import Incoming
-from slumberd.core.record import Outcome, Record
+from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from tests import builders
 
@@ -85,11 +86,22 @@ class FakeEpisodeLog:
         self._asked("pending")
         return min(len(self._above(after)), at_most)
 
-    async def select(self, rule: ConsolidationRule, *, after: Position, limit: int) -> Window:
+    async def select(
+        self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
+    ) -> Window:
         self._asked("select")
         versions = self._above(after.seq)[:limit]
-        upto = Position(versions[-1].seq, versions[-1].id) if versions else after
-        return Window(after, upto, versions)
+        if upto is not None:
+            versions = [version for version in versions if version.seq <= upto]
+        end = Position(versions[-1].seq, versions[-1].id) if versions else after
+        return Window(after, end, versions)
+
+    async def reread(
+        self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int
+    ) -> list[EpisodeVersion]:
+        self._asked("reread")
+        newest = {version.id: version for version in self.versions}
+        return [newest[eid] for eid in eids if eid in newest and newest[eid].seq <= upto]
 
     async def changed(self) -> bool:
         self._raise()
@@ -129,6 +141,7 @@ class FakeLedger:
         self.logged = 0
         self.queries: list[str] = []
         self.fault: Exception | None = None
+        self.holds: dict[str, Held] = {}
         self._marks: dict[str, list[Position]] = {}
         self._served: dict[str, datetime] = {}
 
@@ -178,6 +191,13 @@ class FakeLedger:
         self._served.setdefault(firing.rule_id, _NEVER)
         return outcome
 
+    async def held(self) -> Mapping[str, Held]:
+        return self.holds
+
+    async def quarantined_of(self, rule_id: str) -> list[str]:
+        self._asked("quarantined_of")
+        return []
+
     async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
         self._asked("rehearse")
         return self._outcome(firing, met)
@@ -189,6 +209,10 @@ class FakeLedger:
     async def mark_logged(self, seq: int) -> None:
         self._asked("mark_logged")
         self.logged = max(self.logged, seq)
+
+    async def head(self) -> Checkpoint:
+        self._asked("head")
+        return Checkpoint(len(self.records), b"head")
 
     def _outcome(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
         record = self._record(firing)
@@ -225,9 +249,13 @@ class FakeDeltaLog:
     def __init__(self) -> None:
         self.lines: list[Record] = []
         self.batches: list[Outcome] = []
+        self.heads: list[Checkpoint] = []
 
     def applied(self, records: Sequence[Record]) -> None:
         self.lines.extend(records)
 
     def completed(self, outcome: Outcome) -> None:
         self.batches.append(outcome)
+
+    def checkpointed(self, head: Checkpoint) -> None:
+        self.heads.append(head)

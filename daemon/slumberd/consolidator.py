@@ -9,6 +9,9 @@ from datetime import datetime
 from functools import partial
 from typing import Self
 
+from slumberd.checkpoints import Checkpoints
+from slumberd.core.brake import NO_LIMITS, Held, Limits
+from slumberd.core.episode import EpisodeVersion
 from slumberd.core.firing import START, Counts, Firing, Position, Trigger
 from slumberd.core.ground import Incoming
 from slumberd.core.meet import meet
@@ -26,32 +29,68 @@ _REPEATED = 1_000
 """Ledger rows whose lines are written again at a time, after a crash."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Report:
     """What one firing did, over all of its batches.
 
     Attributes:
         rule_id: The rule.
-        firing_ids: One for each batch, in order; empty when nothing was pending.
         channels: The accounting, by channel.
+        firing_ids: One for each batch, in order; empty when nothing was pending.
         rehearsed: Whether nothing was written.
         records: Of a rehearsal, the rows that it would add to the ledger.
+        window: Of a rehearsal, the log rows that it went over.
+        held: The batch that waits for a person; nothing after it was read.
     """
 
     rule_id: str
-    firing_ids: list[str]
     channels: dict[str, Counts]
+    firing_ids: list[str] = field(default_factory=list)
     rehearsed: bool = False
     records: list[Record] = field(default_factory=list)
+    window: tuple[Position, Position] = (START, START)
+    held: Held | None = None
+
+    @classmethod
+    def of(cls, rule: ConsolidationRule, *, rehearsed: bool = False) -> Report:
+        """Return the report on a rule that has done nothing yet."""
+        return cls(rule.id, {channel: Counts() for channel in rule.then_emits}, rehearsed=rehearsed)
 
     def add(self, outcome: Outcome) -> None:
         """Count one more batch."""
+        self.held = outcome.held
         if self.rehearsed:
             self.records.extend(outcome.records)
-        else:
+        elif outcome.held is None:
             self.firing_ids.append(outcome.firing_id)
         for channel, counts in outcome.channels.items():
             self.channels[channel] = self.channels[channel].plus(counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """That a rule fires: why, when, and who asked for it.
+
+    Attributes:
+        rule: The rule.
+        trigger: What made it due.
+        at: The firing's instant.
+        by: Who asked for it; empty when nobody did.
+        limits: What one batch may take out at most.
+    """
+
+    rule: ConsolidationRule
+    trigger: Trigger
+    at: datetime
+    by: str = ""
+    limits: Limits = NO_LIMITS
+
+    def over(self, after: Position, upto: Position) -> Firing:
+        """Return the firing of one batch."""
+        rule = self.rule
+        return Firing(
+            rule.id, rule.content_hash, self.trigger, self.at, after, upto, self.by, self.limits
+        )
 
 
 class Consolidator:
@@ -63,6 +102,7 @@ class Consolidator:
         log: Where every delta leaves a line, after its commit.
         clock: For durations.
         batch: At most this many log rows are settled in one transaction.
+        limits: What one batch may take out at most, where its rule does not say.
     """
 
     def __init__(
@@ -73,13 +113,16 @@ class Consolidator:
         clock: Clock,
         *,
         batch: int,
+        limits: Limits = NO_LIMITS,
     ) -> None:
         self._episodes = episodes
         self._ledger = ledger
         self._log = log
         self._clock = clock
         self._batch = batch
+        self._limits = limits
         self._behind = False
+        self._checkpoints = Checkpoints(ledger, log, clock)
 
     async def fire(
         self,
@@ -89,6 +132,7 @@ class Consolidator:
         *,
         by: str = "",
         stop: asyncio.Event | None = None,
+        upto: int | None = None,
     ) -> Report:
         """Consolidate everything that is pending for a rule, batch by batch.
 
@@ -98,37 +142,131 @@ class Consolidator:
             at: The firing's instant.
             by: Who asked for it; nobody did when it was due.
             stop: When set, no further batch begins; what is committed stays.
+            upto: The last log row that is read; None reads all.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
             StaleWriterError: Another daemon has taken over.
         """
+        done = Report.of(rule)
         after = await self.resume(rule, at)
+        call = Call(rule, trigger, at, by, rule.limits.over(self._limits))
+        held = (await self._ledger.held()).get(rule.id)
+        if held is not None and not held.approved:
+            done.held = held
+            return done
+        if held is not None:
+            after = await self._go_on(call, after, Position(*held.upto), done)
         last = (await self._episodes.newest()).seq
-        done = Report(rule.id, [], {channel: Counts() for channel in rule.then_emits})
-        async with _ReadingAhead(partial(self._read, rule, trigger, at)) as windows:
-            while after.seq < last and not (stop and stop.is_set()):
-                firing, met = await windows.read(after)
-                firing = replace(firing, by=by)
-                if firing.upto == after:
-                    break
-                after = firing.upto
-                more = after.seq < last
-                done.add(await self._settle(firing, met, windows.follow(after) if more else None))
+        await self._catch_up(call, (after, last if upto is None else min(last, upto)), done, stop)
         if len(done.firing_ids) > 1:
             await self._ledger.rest()
         return done
+
+    async def _go_on(self, call: Call, after: Position, upto: Position, done: Report) -> Position:
+        """Settle the batch that was held and approved, without limits."""
+        freely = replace(call, limits=NO_LIMITS)
+        _, met = await self._read(freely, after, upto=upto.seq)
+        done.add(await self._settle(freely.over(after, upto), met))
+        return upto
+
+    async def _catch_up(
+        self, call: Call, span: tuple[Position, int], done: Report, stop: asyncio.Event | None
+    ) -> None:
+        after, last = span
+        async with _ReadingAhead(partial(self._read, call, upto=last)) as windows:
+            while after.seq < last and not (stop and stop.is_set()):
+                firing, met = await windows.read(after)
+                if firing.upto == after:
+                    return
+                after = firing.upto
+                more = after.seq < last
+                done.add(await self._settle(firing, met, windows.follow(after) if more else None))
+                if done.held:
+                    return
 
     async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
         """Say what a firing would do now, at most `REHEARSED` log rows of it; write nothing."""
         mark = await self._ledger.watermark(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
-        firing, met = await self._read(rule, "manual", at, mark, limit=REHEARSED)
-        channels = {channel: Counts() for channel in rule.then_emits}
-        done = Report(rule.id, [], channels, rehearsed=True)
+        firing, met = await self._read(Call(rule, "manual", at), mark, limit=REHEARSED)
+        done = Report.of(rule, rehearsed=True)
+        done.window = (firing.after, firing.upto)
         done.add(await self._ledger.rehearse(firing, met))
         return done
+
+    async def backfill(
+        self,
+        rule: ConsolidationRule,
+        at: datetime,
+        *,
+        by: str,
+        between: tuple[int, int] | None = None,
+        dry_run: bool = False,
+    ) -> Report:
+        """Make what a rule has promoted equal to what it says today; its watermark stays.
+
+        Args:
+            rule: The rule, as it is now.
+            at: The firing's instant.
+            by: Who asks for it.
+            between: Only episodes of these instants, microseconds: the first inclusive, the
+                second exclusive; None takes all.
+            dry_run: Say what would come of it, at most `REHEARSED` log rows of it; write nothing.
+
+        Raises:
+            FilterError: The rule's filter failed; earlier batches stay committed.
+        """
+        call, done = Call(rule, "backfill", at, by), Report.of(rule, rehearsed=dry_run)
+        mark = await self._ledger.watermark(rule.id) or START
+        limit = REHEARSED if dry_run else self._batch
+        after = START
+        while after.seq < mark.seq:
+            window = await self._episodes.select(rule, after=after, limit=limit, upto=mark.seq)
+            if window.upto == after or (dry_run and after != START):
+                break
+            await self._meet_again(call, mark, _said_between(window.versions, between), done)
+            after = window.upto
+        return done
+
+    async def retry(
+        self,
+        rule: ConsolidationRule,
+        at: datetime,
+        *,
+        by: str,
+        eids: Sequence[str] | None = None,
+        dry_run: bool = False,
+    ) -> Report:
+        """Meet episodes that were quarantined again, as if they came in order now.
+
+        Args:
+            rule: The rule.
+            at: The firing's instant.
+            by: Who asks for it.
+            eids: Their ids; None takes all that are quarantined for the rule.
+            dry_run: Say what would come of it, and write nothing.
+        """
+        call, done = Call(rule, "retry", at, by), Report.of(rule, rehearsed=dry_run)
+        mark = await self._ledger.watermark(rule.id) or START
+        held = await self._ledger.quarantined_of(rule.id)
+        wanted = held if eids is None else [eid for eid in held if eid in set(eids)]
+        versions = await self._episodes.reread(rule, wanted, upto=mark.seq)
+        await self._meet_again(call, mark, versions, done)
+        return done
+
+    async def _meet_again(
+        self, call: Call, mark: Position, versions: Sequence[EpisodeVersion], done: Report
+    ) -> None:
+        if not versions:
+            return
+        met = await asyncio.to_thread(meet, versions, call.rule)
+        firing = call.over(mark, mark)
+        if done.rehearsed:
+            done.add(await self._ledger.rehearse(firing, met))
+        else:
+            done.add(await self._settle(firing, met))
 
     async def resume(self, rule: ConsolidationRule, at: datetime) -> Position:
         """Return where a rule goes on; steps back when memory.db lost what it had read.
@@ -160,17 +298,13 @@ class Consolidator:
         return mark == START or await self._episodes.episode_at(mark.seq) == mark.eid
 
     async def _read(
-        self,
-        rule: ConsolidationRule,
-        trigger: Trigger,
-        at: datetime,
-        after: Position,
-        *,
-        limit: int | None = None,
+        self, call: Call, after: Position, *, limit: int | None = None, upto: int | None = None
     ) -> tuple[Firing, Met]:
-        window = await self._episodes.select(rule, after=after, limit=limit or self._batch)
-        met = await asyncio.to_thread(meet, window.versions, rule)
-        return Firing(rule.id, rule.content_hash, trigger, at, after, window.upto), met
+        window = await self._episodes.select(
+            call.rule, after=after, limit=limit or self._batch, upto=upto
+        )
+        met = await asyncio.to_thread(meet, window.versions, call.rule)
+        return call.over(after, window.upto), met
 
     async def _settle(
         self, firing: Firing, met: Met, settled: Callable[[], None] | None = None
@@ -194,6 +328,11 @@ class Consolidator:
         await asyncio.to_thread(self._log.applied, records)
         await self._ledger.mark_logged(records[-1].seq)
         self._behind = False
+        await self._checkpoints.follow(records[-1].seq)
+
+    async def checkpoint(self) -> None:
+        """Tell the log how far the ledger reaches, and its head."""
+        await self._checkpoints.write()
 
     async def tell_again(self) -> int:
         """Write the log lines that a crash or a full disk kept back; return how many."""
@@ -202,6 +341,15 @@ class Consolidator:
             await self._tell_records(records)
             told += len(records)
         return told
+
+
+def _said_between(
+    versions: Sequence[EpisodeVersion], between: tuple[int, int] | None
+) -> Sequence[EpisodeVersion]:
+    if between is None:
+        return versions
+    first, end = between
+    return [version for version in versions if first <= version.at < end]
 
 
 class _ReadingAhead:

@@ -7,6 +7,8 @@ act on the fields and a person can act on the message::
     ├── UsageError                        the command line asks for what cannot be (exit 64)
     ├── InputError                        data of a user that cannot be read       (exit 65)
     ├── NoInputError                      a file that should be there is not       (exit 66)
+    ├── PlanMovedError                    data or rules are not those of a plan    (exit 75)
+    ├── OutputExistsError                 a file that would be overwritten         (exit 73)
     ├── NotRunningError                   a daemon is needed and none answers      (exit 69)
     ├── ConfigurationError                configuration or rules with mistakes     (exit 78)
     └── StoreError                        the stores                               (exit 74)
@@ -16,6 +18,7 @@ act on the fields and a person can act on the message::
         ├── FactConflictError             a fact id or replaced id held elsewhere  (exit 65)
         ├── MigrationNotSupportedError    also importable as ``MigrationNotSupported``
         ├── SchemaError                   a file that is not ours, or too new      (exit 74)
+        ├── LedgerKeyError                a ledger and a key that do not belong together (exit 78)
         ├── StoreBusyError                another process holds the lock           (exit 75)
         ├── StateDirectoryLockedError     another daemon works on this directory   (exit 75)
         ├── StaleWriterError              another daemon has taken over            (exit 75)
@@ -36,13 +39,16 @@ __all__ = [
     "FactConflictError",
     "FilterError",
     "InputError",
+    "LedgerKeyError",
     "MemoryScopeError",
     "MigrationNotSupported",
     "MigrationNotSupportedError",
     "Mistake",
     "NoInputError",
     "NotRunningError",
+    "OutputExistsError",
     "PermissionDeniedError",
+    "PlanMovedError",
     "SchemaError",
     "SlumberdError",
     "StaleWriterError",
@@ -76,6 +82,22 @@ class InputError(SlumberdError):
     exit_code = 65
 
 
+class PlanMovedError(SlumberdError):
+    """What a plan was made from is not what there is now.
+
+    Attributes:
+        plan: Its hash.
+    """
+
+    exit_code = 75
+
+    def __init__(self, plan: str) -> None:
+        self.plan = plan
+        super().__init__(
+            f"data or rules have moved since plan {plan!r}; nothing was done: plan again"
+        )
+
+
 class NoInputError(SlumberdError):
     """A file that should be there is not."""
 
@@ -85,6 +107,16 @@ class NoInputError(SlumberdError):
         self.path = path
         self.remedy = remedy
         super().__init__(f"{str(path)!r} does not exist: {remedy}")
+
+
+class OutputExistsError(SlumberdError):
+    """A file that a command would create is there already."""
+
+    exit_code = 73
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(f"{str(path)!r} is there already: name a new file")
 
 
 class NotRunningError(SlumberdError):
@@ -223,6 +255,17 @@ MigrationNotSupported = MigrationNotSupportedError
 
 class SchemaError(StoreError):
     """A file is no database of ours, is damaged, or was written by a newer slumberd."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{str(path)!r}: {problem}")
+
+
+class LedgerKeyError(StoreError):
+    """The ledger was begun with another key than the one that is given, or with none."""
+
+    exit_code = 78
 
     def __init__(self, path: Path, problem: str) -> None:
         self.path = path

@@ -14,6 +14,9 @@ MOST_BYTES = 8192
 Event = Mapping[str, Any]
 """With ``ts``, ``level`` and ``event``, then whatever it is about."""
 
+CHECKPOINT = "ledger.checkpoint"
+"""The event with the ledger's ``rows`` and ``head``."""
+
 _OPTIONS = orjson.OPT_APPEND_NEWLINE
 _TRUNCATED = {"truncated": True}
 

@@ -16,9 +16,10 @@ from typing import Any, BinaryIO, Literal
 
 import structlog
 
-from slumberd.core.record import Outcome, Record
+from slumberd.core.brake import Held
+from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.lines import Event, console_line, json_line, timestamp
+from slumberd.lines import CHECKPOINT, Event, console_line, json_line, timestamp
 
 Format = Literal["auto", "json", "console"]
 Level = Literal["debug", "info", "warning", "error"]
@@ -189,6 +190,10 @@ class DeltaLines:
         """Write the ``firing.completed`` line of one batch."""
         self._write([_firing_event(outcome, timestamp(self._now()))])
 
+    def checkpointed(self, head: Checkpoint) -> None:
+        """Write the ``ledger.checkpoint`` line; `slumberd audit verify --against` reads it."""
+        self._write([_checkpoint_event(head, timestamp(self._now()))])
+
     def _write(self, events: Iterable[Event]) -> None:
         # Not a list and join: the many small objects cost more than the growing of one.
         lines = bytearray()
@@ -197,6 +202,16 @@ class DeltaLines:
                 lines += self._render(event)
         if lines:
             self._sink.write(lines)
+
+
+def _checkpoint_event(head: Checkpoint, ts: str) -> Event:
+    return {
+        "ts": ts,
+        "level": "info",
+        "event": CHECKPOINT,
+        "rows": head.rows,
+        "head": head.head.hex(),
+    }
 
 
 def _delta_event(record: Record, ts: str) -> Event:
@@ -217,6 +232,22 @@ def _delta_event(record: Record, ts: str) -> Event:
 
 
 def _firing_event(outcome: Outcome, ts: str) -> Event:
+    return _completed_event(outcome, ts) if outcome.held is None else _held_event(outcome.held, ts)
+
+
+def _held_event(held: Held, ts: str) -> Event:
+    return {
+        "ts": ts,
+        "level": "warning",
+        "event": "firing.held",
+        "firing_id": held.firing_id,
+        "rule_id": held.rule_id,
+        "problem": held.problem,
+        "remedy": f"slumberd approve {held.firing_id}, or slumberd reject {held.firing_id}",
+    }
+
+
+def _completed_event(outcome: Outcome, ts: str) -> Event:
     firing = outcome.firing
     return {
         "ts": ts,

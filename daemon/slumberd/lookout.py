@@ -11,6 +11,7 @@ from typing import Protocol, assert_never
 import structlog
 
 from slumberd import cron
+from slumberd.core.brake import Held
 from slumberd.core.cadence import Cron, Every
 from slumberd.core.due import Due, due_cron, due_every, in_due_order, is_cut_short, may_be_due
 from slumberd.core.firing import START, Position
@@ -28,6 +29,10 @@ class Watermarks(Protocol):
 
     async def watermarks(self) -> dict[str, Mark]:
         """Return every rule's watermark and the instant up to which it is served."""
+        ...
+
+    async def held(self) -> Mapping[str, Held]:
+        """Return the batches that wait for a person, or may go on now, by rule."""
         ...
 
     async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
@@ -57,7 +62,7 @@ class Lookout:
     async def find(
         self, rules: Iterable[ConsolidationRule], *, timezone: str, now: datetime
     ) -> list[Due]:
-        """Return the rules that are due, in due order.
+        """Return the rules that are due, in due order; none with a batch that is held.
 
         Args:
             rules: Whether they are enabled is not looked at.
@@ -67,7 +72,8 @@ class Lookout:
         # The marks first: read after the log, one could lie beyond the end that we know.
         marks = await self._ledger.watermarks()
         view = _View(marks, await self._episodes.newest(), now, timezone)
-        found = [await self._due(rule, view) for rule in rules]
+        waiting = {name for name, held in (await self._ledger.held()).items() if not held.approved}
+        found = [await self._due(rule, view) for rule in rules if rule.id not in waiting]
         return in_due_order(due for due in found if due)
 
     async def _due(self, rule: ConsolidationRule, view: _View) -> Due | None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from slumberd.consolidator import Consolidator, Report
 from slumberd.control import Answer, Operation, Peer
+from slumberd.core.brake import Held
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
-from slumberd.errors import UsageError
+from slumberd.errors import PlanMovedError, UsageError
 from slumberd.lines import timestamp
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
+
+PLAN_DIGITS = 16
 
 LISTED = 10_000
 """Deltas that an answer lists at most; all are counted."""
@@ -58,20 +64,110 @@ class Operations:
 
     def by_name(self) -> dict[str, Operation]:
         """Return every operation by the name that a request gives."""
-        return {"fire": self.fire, "undo": self.undo}
+        return {
+            "fire": self.fire,
+            "undo": self.undo,
+            "backfill": self.backfill,
+            "retry": self.retry,
+            "drop": self.drop,
+            "decide": self.decide,
+        }
 
     async def fire(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Fire ``rules``, a list of ids, or every enabled one for null."""
+        """Fire ``rules``, a list of ids, or every enabled one for null.
+
+        A ``dry_run`` answers with a ``plan``; with that plan nothing else than it said is done.
+        """
         rules = chosen(self._rules(), request.get("rules"))
         async with self.turn:
-            reports = [await self._fire(rule, request, peer) for rule in rules]
+            if request.get("dry_run"):
+                return _planned(rules, await self._rehearse(rules))
+            bounds = await self._bounds(rules, request.get("plan"))
+            reports = [await self._fire(rule, bounds.get(rule.id), peer) for rule in rules]
         return {"reports": [as_document(report) for report in reports]}
 
-    async def _fire(self, rule: ConsolidationRule, request: dict[str, Any], peer: Peer) -> Report:
-        now = self._clock.now()
-        if request.get("dry_run"):
-            return await self._consolidator.rehearse(rule, now)
-        return await self._consolidator.fire(rule, "manual", now, by=str(peer), stop=self._stop)
+    async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> list[Report]:
+        return [await self._consolidator.rehearse(rule, self._clock.now()) for rule in rules]
+
+    async def _bounds(self, rules: Sequence[ConsolidationRule], plan: object) -> dict[str, int]:
+        """Return the last log row that each rule may read; nothing without a plan."""
+        if plan is None:
+            return {}
+        reports = await self._rehearse(rules)
+        if _planned(rules, reports)["plan"] != plan:
+            raise PlanMovedError(str(plan))
+        return {report.rule_id: report.window[1].seq for report in reports}
+
+    async def _fire(self, rule: ConsolidationRule, upto: int | None, peer: Peer) -> Report:
+        return await self._consolidator.fire(
+            rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, upto=upto
+        )
+
+    async def backfill(self, request: dict[str, Any], peer: Peer) -> Answer:
+        """Make what ``rule`` promoted ``between`` two instants equal to what it says today."""
+        (rule,) = chosen(self._rules(), [request.get("rule")])
+        between = request.get("between")
+        async with self.turn:
+            report = await self._consolidator.backfill(
+                rule,
+                self._clock.now(),
+                by=str(peer),
+                between=(int(between[0]), int(between[1])) if between else None,
+                dry_run=bool(request.get("dry_run")),
+            )
+        return {"reports": [as_document(report)]}
+
+    async def retry(self, request: dict[str, Any], peer: Peer) -> Answer:
+        """Meet the quarantined ``episodes`` of ``rules`` again; all of them for null."""
+        rules = chosen(self._rules(), request.get("rules"))
+        async with self.turn:
+            reports = [
+                await self._consolidator.retry(
+                    rule,
+                    self._clock.now(),
+                    by=str(peer),
+                    eids=request.get("episodes"),
+                    dry_run=bool(request.get("dry_run")),
+                )
+                for rule in rules
+            ]
+        return {"reports": [as_document(report) for report in reports]}
+
+    async def drop(self, request: dict[str, Any], peer: Peer) -> Answer:
+        """Take ``episodes`` of ``rules`` off the quarantine's list, all of them for null."""
+        async with self.turn:
+            dropped = await self._stores.facts.drop_quarantined(
+                request.get("rules"),
+                request.get("episodes"),
+                at=self._clock.now(),
+                by=str(peer),
+                dry_run=bool(request.get("dry_run")),
+            )
+            await self._consolidator.tell_again()
+        return {"dropped": dropped}
+
+    async def decide(self, request: dict[str, Any], peer: Peer) -> Answer:
+        """Let the held batch ``firing`` go on, or pass it over, as ``approve`` says."""
+        approve = bool(request.get("approve"))
+        async with self.turn:
+            held = await self._held(str(request.get("firing")))
+            await self._stores.facts.decide(
+                held, approve=approve, at=self._clock.now(), by=str(peer)
+            )
+            await self._consolidator.tell_again()
+            if not approve:
+                return {"reports": []}
+            (rule,) = chosen(self._rules(), [held.rule_id])
+            report = await self._fire(rule, None, peer)
+        return {"reports": [as_document(report)]}
+
+    async def _held(self, firing_id: str) -> Held:
+        waiting = await self._stores.facts.held()
+        for held in waiting.values():
+            if held.firing_id == firing_id and not held.approved:
+                return held
+        told = ", ".join(held.firing_id for held in waiting.values()) or "none"
+        raise UsageError(f"no batch {firing_id!r} is held; there are {told}")
 
     async def undo(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Undo ``firing``, the id of one."""
@@ -123,9 +219,26 @@ def as_document(report: Report) -> dict[str, Any]:
         "firing_ids": report.firing_ids,
         "channels": {channel: counts._asdict() for channel, counts in report.channels.items()},
     }
+    if report.held is not None:
+        document["held"] = {"firing_id": report.held.firing_id, "problem": report.held.problem}
     if report.rehearsed:
         document["deltas"] = deltas_of(report.records)
     return document
+
+
+def _planned(rules: Sequence[ConsolidationRule], reports: Sequence[Report]) -> Answer:
+    """Return what a rehearsal found, and the hash by which the very same can be asked for."""
+    told = [
+        [
+            rule.id,
+            rule.content_hash,
+            [tuple(position) for position in report.window],
+            [list(record)[3:9] for record in report.records],
+        ]
+        for rule, report in zip(rules, reports, strict=True)
+    ]
+    plan = hashlib.sha256(orjson.dumps(told)).hexdigest()[:PLAN_DIGITS]
+    return {"reports": [as_document(report) for report in reports], "plan": plan}
 
 
 def deltas_of(records: Sequence[Record]) -> list[dict[str, Any]]:

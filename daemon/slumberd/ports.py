@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
+from slumberd.core.brake import Held
 from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
-from slumberd.core.episode import Episode
+from slumberd.core.episode import Episode, EpisodeVersion
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position, Window
 from slumberd.core.ground import Incoming
 from slumberd.core.health import MigrationPlan, StoreHealth
-from slumberd.core.record import Outcome, Record
+from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 
 AnyDelta = AddDelta | UpdateDelta | DeleteDelta | NoopDelta
@@ -120,8 +121,20 @@ class EpisodeLog(Protocol):
         """Count the log rows above a place; counting ends at `at_most`."""
         ...
 
-    async def select(self, rule: ConsolidationRule, *, after: Position, limit: int) -> Window:
-        """Read at most `limit` log rows above a place, in one snapshot.
+    async def select(
+        self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
+    ) -> Window:
+        """Read at most `limit` log rows above a place, none above `upto`, in one snapshot.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its budget.
+        """
+        ...
+
+    async def reread(
+        self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int
+    ) -> list[EpisodeVersion]:
+        """Read some episodes again; those that changed after a log row are left out.
 
         Raises:
             FilterError: The rule's filter must not run, or ran over its budget.
@@ -179,6 +192,14 @@ class Ledger(Protocol):
         """
         ...
 
+    async def held(self) -> Mapping[str, Held]:
+        """Return the batches that wait for a person, or may go on now, by rule."""
+        ...
+
+    async def quarantined_of(self, rule_id: str) -> list[str]:
+        """Return the ids of the episodes that are quarantined for a rule, in order."""
+        ...
+
     async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
         """Settle as `commit` does, say what came of it, and write nothing."""
         ...
@@ -195,6 +216,10 @@ class Ledger(Protocol):
         """Remember that the log lines up to a ledger row are written."""
         ...
 
+    async def head(self) -> Checkpoint:
+        """Return how far the ledger reaches, as committed, and its chain hash there."""
+        ...
+
 
 class DeltaLog(Protocol):
     """Where every committed delta leaves a line."""
@@ -205,6 +230,10 @@ class DeltaLog(Protocol):
 
     def completed(self, outcome: Outcome) -> None:
         """Write the ``firing.completed`` line of one batch."""
+        ...
+
+    def checkpointed(self, head: Checkpoint) -> None:
+        """Write a ``ledger.checkpoint`` line: how far the ledger reaches, and its hash there."""
         ...
 
 

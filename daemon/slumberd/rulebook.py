@@ -66,6 +66,13 @@ def _without_repeats(channels: list[str]) -> list[str]:
     return channels
 
 
+class LimitsForm(Form):
+    """How many facts one batch may take out, as a file has it."""
+
+    max_deletes: int | None = Field(default=None, ge=0)
+    max_delete_fraction: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+
+
 class RuleForm(Form):
     """One rule, as a file has it."""
 
@@ -75,6 +82,7 @@ class RuleForm(Form):
     then_emits: Annotated[list[Name], Field(min_length=1), AfterValidator(_without_repeats)]
     enabled: bool = True
     start: Literal["beginning", "now"] = "beginning"
+    limits: LimitsForm = LimitsForm()
 
     def rule(self) -> ConsolidationRule:
         """Return the rule that is meant."""

@@ -19,8 +19,10 @@ import structlog
 from slumberd import cron
 from slumberd.consolidator import Consolidator
 from slumberd.control import Answer, Peer, listen
+from slumberd.core.brake import Limits
 from slumberd.core.firing import Trigger
 from slumberd.core.rule import ConsolidationRule
+from slumberd.credentials import read_key
 from slumberd.errors import NoInputError, StoreError
 from slumberd.lock import StateLock
 from slumberd.notify import Notifier
@@ -57,8 +59,27 @@ def rules_of(settings: Settings) -> RuleSet:
     )
 
 
-def stores_of(settings: Settings, clock: Clock, *, facts_path: Path | None = None) -> Stores:
-    """Return the stores of a configuration; nothing is opened yet."""
+def key_of(settings: Settings) -> bytes | None:
+    """Return the key that a configuration gives the ledger, if any.
+
+    Raises:
+        ConfigurationError: Its file cannot be read, or others can read it.
+    """
+    file = settings.facts.key_file
+    return None if file is None else read_key(file, credentials=settings.credentials_dir)
+
+
+def stores_of(
+    settings: Settings, clock: Clock, *, facts_path: Path | None = None, key: bytes | None = None
+) -> Stores:
+    """Return the stores of a configuration; nothing is opened yet.
+
+    Args:
+        settings: The configuration.
+        clock: The time.
+        facts_path: In place of the configured one.
+        key: Of the ledger; whoever only looks at rows and facts needs none.
+    """
     return Stores(
         SQLiteMemoryStore(
             settings.memory_path,
@@ -70,6 +91,7 @@ def stores_of(settings: Settings, clock: Clock, *, facts_path: Path | None = Non
             facts_path or settings.facts_path,
             lineage_depth=settings.facts.lineage_depth,
             clock=clock,
+            key=key,
         ),
     )
 
@@ -78,8 +100,13 @@ def stores_of(settings: Settings, clock: Clock, *, facts_path: Path | None = Non
 async def opened(
     settings: Settings, clock: Clock, *, facts_path: Path | None = None
 ) -> AsyncIterator[Stores]:
-    """Open the stores of a configuration, created if need be, and close them after."""
-    stores = stores_of(settings, clock, facts_path=facts_path)
+    """Open the stores of a configuration, created if need be, and close them after.
+
+    Raises:
+        ConfigurationError: The key of the ledger cannot be read.
+        LedgerKeyError: It is not the ledger's.
+    """
+    stores = stores_of(settings, clock, facts_path=facts_path, key=key_of(settings))
     try:
         await stores.memory.bootstrap()
         await stores.facts.bootstrap()
@@ -126,7 +153,10 @@ def consolidator_of(
     settings: Settings, stores: Stores, log: DeltaLog, clock: Clock
 ) -> Consolidator:
     """Join the stores into what consolidates one into the other."""
-    return Consolidator(stores.memory, stores.facts, log, clock, batch=settings.facts.batch)
+    limits = Limits(settings.limits.max_deletes, settings.limits.max_delete_fraction)
+    return Consolidator(
+        stores.memory, stores.facts, log, clock, batch=settings.facts.batch, limits=limits
+    )
 
 
 class Daemon:
@@ -169,7 +199,9 @@ class Daemon:
         async with writing(self._settings, self._clock) as stores:
             consolidator = consolidator_of(self._settings, stores, self._log, self._clock)
             await self._recover(stores, consolidator)
+            await consolidator.checkpoint()
             await self._serve(stores, consolidator)
+            await consolidator.checkpoint()
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
     async def _recover(self, stores: Stores, consolidator: Consolidator) -> None:
@@ -287,7 +319,10 @@ async def perform(
             await consolidator.tell_again()
             await apply_channels(stores, rules, consolidator, clock.now())
         operations = Operations(stores, lambda: rules, consolidator, clock)
-        return await operations.by_name()[operation](request, Peer.here())
+        answer = await operations.by_name()[operation](request, Peer.here())
+        if not dry_run:
+            await consolidator.checkpoint()
+        return answer
 
 
 def run_until(signals: Callable[[asyncio.Event], None], daemon: Daemon) -> None:

@@ -2,7 +2,7 @@
 
 A relative ``state_dir`` or ``rules_dir`` starts where its author stands: in the file, at the file's
 own directory; on the command line and in the environment, at the working directory. The databases
-and the log file start at ``state_dir``.
+and the log file start at ``state_dir``, a key file where the service manager puts secrets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from slumberd.documents import Document, Trail, dotted, read_document
 from slumberd.errors import ConfigurationError, Mistake
@@ -23,6 +23,8 @@ from slumberd.forms import Form, TimeZone, mistakes_of, problems, shown, suggest
 SYSTEM_FILE = Path("/etc/slumberd/slumberd.yaml")
 PREFIX = "SLUMBERD_"
 CONFIG_VARIABLE = "SLUMBERD_CONFIG"
+CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
+"""What systemd calls the directory that `LoadCredential=` fills."""
 
 Tree = Mapping[str, Any]
 """Settings by name, nested as in the file."""
@@ -62,11 +64,26 @@ class FactsSettings(Form):
         path: Of the database; relative to `Settings.state_dir`.
         lineage_depth: How many older assertions of a key a fact's lineage names.
         batch: How many versions of episodes one transaction takes.
+        key_file: Holds the key of the ledger; relative to $CREDENTIALS_DIRECTORY. None for a
+            ledger without.
     """
 
     path: FilePath = Path("facts.db")
     lineage_depth: int = Field(default=8, ge=0, le=100)
     batch: int = Field(default=8000, ge=1, le=50_000)
+    key_file: FilePath | None = None
+
+
+class LimitsSettings(Form):
+    """What one batch may take out of the facts before it is held.
+
+    Attributes:
+        max_deletes: Facts that go without another in their place; None sets no bound.
+        max_delete_fraction: The part of all facts, 0 to 1; looked at above 100 facts.
+    """
+
+    max_deletes: int | None = Field(default=4000, ge=0)
+    max_delete_fraction: float | None = Field(default=0.5, ge=0, le=1, allow_inf_nan=False)
 
 
 class LoggingSettings(Form):
@@ -100,9 +117,17 @@ class Settings(Form):
     rules_dir: FilePath
     memory: MemorySettings = MemorySettings()
     facts: FactsSettings = FactsSettings()
+    limits: LimitsSettings = LimitsSettings()
     timezone: TimeZone = "UTC"
     logging: LoggingSettings = LoggingSettings()
     stop_seconds: float = Field(default=25.0, ge=0, le=3600, allow_inf_nan=False)
+
+    _credentials_dir: Path | None = PrivateAttr(default=None)
+
+    @property
+    def credentials_dir(self) -> Path | None:
+        """Where the service manager put secrets for this process, ``$CREDENTIALS_DIRECTORY``."""
+        return self._credentials_dir
 
     @property
     def memory_path(self) -> Path:
@@ -158,6 +183,8 @@ def load_settings(
     values = reduce(_over, [layer.values for layer in layers])
     settings = Settings.model_validate(_with_places(values, document, environ))
     _refuse_one_file_for_two(settings, document)
+    if credentials := environ.get(CREDENTIALS_VARIABLE):
+        settings._credentials_dir = Path(credentials)
     return settings
 
 

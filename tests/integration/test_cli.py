@@ -3,117 +3,20 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
-import os
 import signal
 import socket
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from slumberd.cli import call
 from slumberd.cli.facts import COLUMNS
-from slumberd.core.episode import Episode
 from tests.builders import at, triple
-
-RULES = """\
-channels:
-  facts: {multi_valued: [likes]}
-rules:
-  - id: profile
-    cadence: {every: 1}
-    when_filter: "predicate IS NOT NULL"
-    then_emits: [facts]
-  - id: quiet
-    cadence: {cron: "0 3 * * *"}
-    when_filter: "predicate = 'never'"
-    then_emits: [notes]
-"""
-CONFIG = "state_dir: state\nrules_dir: rules.d\nlogging: {file: slumberd.log}\n"
-PATIENCE_SECONDS = 20.0
-
-
-class Site:
-    """A configuration with its state directory, and the command to run on it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.config = directory / "slumberd.yaml"
-        self.rules = directory / "rules.d" / "rules.yaml"
-        self.state = directory / "state"
-        self.rules.parent.mkdir()
-        self.rules.write_text(RULES)
-        self.config.write_text(CONFIG)
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "slumberd", *arguments, "--config", str(self.config)]
-
-    def run(
-        self, *arguments: str, stdin: bytes = b"", **environ: str
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end; none may ever show a traceback."""
-        done = subprocess.run(
-            self.command(*arguments),
-            input=stdin,
-            capture_output=True,
-            env=environment(environ),
-            timeout=60,
-        )
-        err = done.stderr.decode()
-        assert "Traceback" not in err
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), err)
-
-    def look(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command that sets up no logs in this process, which is ten times as quick."""
-        out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
-            code = call([*arguments, "--config", str(self.config)])
-        assert "Traceback" not in err.getvalue()
-        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
-
-    def lines(self, *arguments: str) -> list[dict[str, Any]]:
-        """Return the JSON lines that a command prints; it is run as by `look`."""
-        done = self.look(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
-    def put(self, *episodes: Episode) -> None:
-        file = self.config.with_name("put.jsonl")
-        file.write_bytes(jsonl(*episodes))
-        assert self.look("import", str(file)).returncode == 0
-
-    @contextmanager
-    def daemon(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the daemon while the block runs."""
-        command, env = self.command("run"), environment({})
-        with subprocess.Popen(command, stderr=subprocess.PIPE, env=env) as process:
-            try:
-                wait_until(lambda: self.lines("status")[0]["running"])
-                yield process
-            finally:
-                process.kill()
-
-
-def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    ours = {k: v for k, v in os.environ.items() if not k.startswith("SLUMBERD_")}
-    return {**ours, "SLUMBERD_TEST_DATA": "is none of the settings", **extra}
-
-
-def jsonl(*episodes: Episode) -> bytes:
-    return b"".join(episode.model_dump_json().encode() + b"\n" for episode in episodes)
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
+from tests.site import CONFIG, PATIENCE_SECONDS, RULES, Site, environment, jsonl, wait_until
 
 
 @pytest.fixture

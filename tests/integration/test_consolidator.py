@@ -4,59 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from slumberd.consolidator import Consolidator, Report
-from slumberd.core.episode import Episode
 from slumberd.core.fact import FactPattern
 from slumberd.core.firing import START as LOG_START
 from slumberd.core.firing import Position, Window
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StaleWriterError
-from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, rule, triple
-from tests.fakes import FakeClock, FakeDeltaLog
-
-
-@dataclass
-class House:
-    """A memory, its facts, and what consolidates one into the other."""
-
-    memory: SQLiteMemoryStore
-    facts: SQLiteFactStore
-    log: FakeDeltaLog
-    consolidator: Consolidator
-
-    async def put(self, *episodes: Episode) -> None:
-        await self.memory.put_many(episodes)
-
-    async def fire(self, fired: ConsolidationRule | None = None) -> Report:
-        return await self.consolidator.fire(fired or rule("all"), "manual", START)
-
-    async def objects(self) -> dict[str, object]:
-        facts = await self.facts.query(FactPattern())
-        return {fact.id: fact.payload.get("object") for fact in facts}
-
-
-@asynccontextmanager
-async def house(folder: Path, *, batch: int = 5_000) -> AsyncIterator[House]:
-    async with (
-        SQLiteMemoryStore(folder / "memory.db") as memory,
-        SQLiteFactStore(folder / "facts.db", synchronous="normal") as facts,
-    ):
-        await facts.bootstrap()
-        log = FakeDeltaLog()
-        yield House(memory, facts, log, Consolidator(memory, facts, log, FakeClock(), batch=batch))
-
-
-def stream(count: int) -> Sequence[Episode]:
-    return [triple(f"e{n}", f"s{n}", "is", n, timestamp=at(n)) for n in range(count)]
+from tests.house import house, stream
 
 
 async def test_a_firing_takes_everything_pending_batch_by_batch(tmp_path: Path) -> None:
@@ -153,9 +112,11 @@ async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path
         reads: list[tuple[int, int]] = []
         select = home.memory.select
 
-        async def counted(fired: ConsolidationRule, *, after: Position, limit: int) -> Window:
+        async def counted(
+            fired: ConsolidationRule, *, after: Position, limit: int, upto: int | None
+        ) -> Window:
             reads.append((after.seq, len(home.log.batches)))
-            return await select(fired, after=after, limit=limit)
+            return await select(fired, after=after, limit=limit, upto=upto)
 
         home.memory.select = counted  # type: ignore[assignment,method-assign]
 

@@ -11,8 +11,8 @@ import pytest
 
 from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
+from slumberd.core.record import Break
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.ledger import Break
 from tests.builders import START, at, rule, version
 
 ROWS = 7

@@ -47,6 +47,12 @@ def test_a_statement_compiles(path: Path, file: str, name: str) -> None:
         ("ledger", "facts_of_keys"),
         ("ledger", "marks"),
         ("ledger", "last_generation"),
+        ("ledger", "lines_of_facts"),
+        ("ledger", "lines_that_replace"),
+        ("ledger", "lines_of_quarantine"),
+        ("ledger", "fact_ids_of_keys"),
+        ("ledger", "facts_by_id"),
+        ("ledger", "last_counts"),
     ],
 )
 def test_a_look_up_scans_no_table(path: Path, file: str, name: str) -> None:

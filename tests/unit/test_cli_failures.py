@@ -137,15 +137,17 @@ def test_unexpected_failure_of_a_command_is_one_line_and_70(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+GROUPS = {
+    "audit": [["ls"], ["verify"]],
+    "quarantine": [["ls"], ["retry"], ["drop"]],
+}
+
+
 @pytest.mark.parametrize("entry", commands.ENTRIES, ids=lambda entry: str(entry.name))
 def test_every_command_has_help_with_an_example(
     entry: commands.Entry, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paths = (
-        [[entry.name, "ls"], [entry.name, "verify"]] if entry.name == "audit" else [[entry.name]]
-    )
-
-    for path in paths:
+    for path in [[entry.name, *rest] for rest in GROUPS.get(entry.name, [[]])]:
         assert call([*path, "--help"]) == 0
 
         out = capsys.readouterr().out

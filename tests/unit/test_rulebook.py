@@ -76,6 +76,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             then_emits: [facts, notes]
             enabled: false
             start: now
+            limits: {max_deletes: 7}
         """
 
     rules = _load(tmp_path, a=text)
@@ -87,6 +88,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
         "then_emits": ["facts", "notes"],
         "enabled": False,
         "start": "now",
+        "limits": {"max_deletes": 7, "max_delete_fraction": None},
     }
 
 

@@ -16,11 +16,10 @@ from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.reading import reading_facts
-from slumberd.core.record import Record
+from slumberd.core.record import Break, Record
 from slumberd.lines import timestamp
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.ledger import Break
 
 COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason")
 PAGE = 1_000

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -43,19 +44,22 @@ def tell(answer: Answer, *, dry_run: bool, json: bool) -> None:
     if json:
         print_json({"dry_run": dry_run, **answer})
         return
-    deltas = answer["deltas"]
-    if deltas:
-        print_table(
-            COLUMNS,
-            (
-                (d["kind"], d["fact_id"], ", ".join(d["replaces"]), d["reason"])
-                for d in deltas[:SHOWN]
-            ),
-        )
-    total = sum(answer["counts"].values())
-    if total > SHOWN:
-        print(f"and {total - SHOWN} more; --json lists them")
+    tell_deltas(answer["deltas"], sum(answer["counts"].values()))
     counted = ", ".join(f"{count} {kind}" for kind, count in answer["counts"].items())
     print(f"{answer['firing_id'] or 'a dry run'}: {counted or 'nothing to do'}")
     if dry_run:
         print("nothing was written")
+
+
+def tell_deltas(deltas: Sequence[dict[str, Any]], total: int) -> None:
+    """Print the first deltas as a table, and how many more there are."""
+    if deltas:
+        print_table(
+            COLUMNS,
+            (
+                (delta["kind"], delta["fact_id"], ", ".join(delta["replaces"]), delta["reason"])
+                for delta in deltas[:SHOWN]
+            ),
+        )
+    if total > SHOWN:
+        print(f"and {total - SHOWN} more; --json lists them")

@@ -17,9 +17,9 @@ from slumberd.settings import Settings
 
 COLUMNS = (
     "rule", "cadence", "channels", "enabled", "watermark", "pending", "last firing",
-    "quarantined", "file", "filter",
+    "quarantined", "held", "file", "filter",
 )  # fmt: skip
-STATUS_COLUMNS = ("rule", "cadence", "pending", "last firing", "quarantined")
+STATUS_COLUMNS = ("rule", "cadence", "pending", "last firing", "quarantined", "held")
 
 
 def rules(json: Json = False, config: Config = None, state_dir: StateDir = None) -> None:
@@ -47,6 +47,7 @@ def _row(state: RuleState) -> tuple[object, ...]:
         state.pending,
         state.fired_at,
         state.quarantined,
+        state.held or None,
         state.file,
         rule.when_filter or "(all)",
     )
@@ -97,4 +98,7 @@ def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Sur
 
 def _short_row(state: RuleState) -> tuple[object, ...]:
     enabled = state.cadence if state.rule.enabled else "disabled"
-    return state.rule.id, enabled, state.pending, state.fired_at, state.quarantined
+    return (
+        state.rule.id, enabled, state.pending, state.fired_at, state.quarantined,
+        state.held or None,
+    )  # fmt: skip

@@ -31,6 +31,7 @@ class RuleState:
         pending: How many versions wait for it; None when there are no episodes to count.
         fired_at: When its last batch began.
         quarantined: How many episodes it could not read.
+        held: The batch of it that waits for a person; empty when none does.
     """
 
     rule: ConsolidationRule
@@ -39,6 +40,7 @@ class RuleState:
     pending: int | None
     fired_at: datetime | None
     quarantined: int
+    held: str
 
     @property
     def cadence(self) -> str:
@@ -57,6 +59,7 @@ class RuleState:
             "pending": self.pending,
             "fired_at": timestamp(self.fired_at) if self.fired_at else None,
             "quarantined": self.quarantined,
+            "held": self.held or None,
         }
 
 
@@ -112,13 +115,20 @@ async def _states(
     marks = await facts.watermarks() if facts else {}
     fired = await facts.last_firings() if facts else {}
     quarantined = await facts.quarantined() if facts else {}
+    held = await facts.held() if facts else {}
     states = []
     for rule in rules.rules:
         mark = marks[rule.id][0].seq if rule.id in marks else None
         at = fired[rule.id][1] if rule.id in fired else None
         pending = await _pending(rule, mark, memory) if memory else None
         source = rules.sources[rule.id]
-        states.append(RuleState(rule, source, mark, pending, at, quarantined.get(rule.id, 0)))
+        waits = rule.id in held and not held[rule.id].approved
+        states.append(
+            RuleState(
+                rule, source, mark, pending, at, quarantined.get(rule.id, 0),
+                held[rule.id].firing_id if waits else "",
+            )
+        )  # fmt: skip
     return states
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+from slumberd.core.brake import NO_LIMITS, Limits
 from slumberd.core.episode import EpisodeVersion
 
-Trigger = Literal["every", "cron", "catchup", "manual", "demo"]
+Trigger = Literal["every", "cron", "catchup", "manual", "demo", "backfill", "retry"]
 
 
 class Position(NamedTuple):
@@ -54,6 +55,7 @@ class Firing:
         after: Where the window begins, exclusive.
         upto: Where it ends, inclusive; the rule's watermark afterwards.
         by: Who asked for it, as ``uid 1000``; empty when nobody did.
+        limits: What it may take out at most.
     """
 
     rule_id: str
@@ -63,6 +65,12 @@ class Firing:
     after: Position = START
     upto: Position = START
     by: str = ""
+    limits: Limits = NO_LIMITS
+
+    @property
+    def again(self) -> bool:
+        """Whether it goes over what its rule has passed already."""
+        return self.trigger in ("backfill", "retry")
 
 
 class Counts(NamedTuple):

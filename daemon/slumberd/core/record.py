@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+from slumberd.core.brake import Held
 from slumberd.core.firing import Counts, Firing
 
 Kind = Literal["add", "update", "delete", "noop", "quarantine", "firing"]
@@ -39,6 +40,32 @@ class Record(NamedTuple):
     at: datetime
 
 
+class Break(NamedTuple):
+    """The first thing that is wrong with a ledger.
+
+    Attributes:
+        seq: The row, or the last one before what is missing; 0 when no single row is meant.
+        problem: What is wrong with it.
+    """
+
+    seq: int
+    problem: str
+
+
+class Checkpoint(NamedTuple):
+    """How far a ledger reached, and the hash that stood at its end.
+
+    Attributes:
+        rows: The number of its last row.
+        head: The chain hash of that row.
+        told: When a log said so, in the log's words; empty when no log did.
+    """
+
+    rows: int
+    head: bytes
+    told: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one batch did.
@@ -49,6 +76,7 @@ class Outcome:
         channels: The accounting, by channel.
         records: The rows it added to the ledger, its own first.
         seconds: How long settling and committing took.
+        held: That it waits for a person, and nothing was done; None when it was done.
     """
 
     firing: Firing
@@ -56,3 +84,4 @@ class Outcome:
     channels: dict[str, Counts]
     records: list[Record]
     seconds: float
+    held: Held | None = None

@@ -6,8 +6,9 @@ import hashlib
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
 
+from slumberd.core.brake import NO_LIMITS, Limits
 from slumberd.core.cadence import Cadence, cadence_of
 
 FACTS = "facts"
@@ -24,6 +25,8 @@ class ConsolidationRule(BaseModel):
         then_emits: The channels it promotes into.
         enabled: Whether the daemon fires it.
         start: ``beginning`` reads the episodes that were there before the rule; ``now`` does not.
+        limits: ``max_deletes`` and ``max_delete_fraction`` of one batch; the general ones where
+            they are not given.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,12 +37,17 @@ class ConsolidationRule(BaseModel):
     then_emits: list[str]
     enabled: bool = True
     start: Literal["beginning", "now"] = "beginning"
+    limits: Limits = NO_LIMITS
 
     @field_validator("cadence")
     @classmethod
     def _has_one_cadence(cls, value: dict[str, Any]) -> dict[str, Any]:
         cadence_of(value)
         return value
+
+    @field_serializer("limits")
+    def _limits_by_name(self, limits: Limits) -> dict[str, Any]:
+        return limits._asdict()
 
     @property
     def due(self) -> Cadence:
@@ -49,5 +57,8 @@ class ConsolidationRule(BaseModel):
     @property
     def content_hash(self) -> str:
         """Sixteen hex digits that change whenever anything in the rule does."""
-        canonical = orjson.dumps(self.model_dump(), option=orjson.OPT_SORT_KEYS)
+        # What a version does not know, and a rule does not use, leaves the hash as it was.
+        left_out = {"limits"} if self.limits == NO_LIMITS else None
+        told = self.model_dump(exclude=left_out)
+        canonical = orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
         return hashlib.sha256(canonical).hexdigest()[:16]

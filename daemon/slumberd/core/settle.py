@@ -99,17 +99,21 @@ class Settlement:
         filtered: What was met and left no row: not selected, and nothing to withdraw.
         dirty: Slots (key, slot) whose fact may have to be written again.
         gone: Fact ids that stood when the batch began to speak of them, and went.
+        known: What was met again, unchanged, and left no row.
     """
 
-    def __init__(self, ground: Ground, *, firing: int, at: int) -> None:
+    def __init__(self, ground: Ground, *, firing: int, at: int, again: bool = False) -> None:
         """Begin a batch.
 
         Args:
             ground: What is known.
             firing: The number of the batch's own row; its entries follow it.
             at: The firing's instant, microseconds since 1970 UTC.
+            again: Whether the rule has passed what it meets; then what is known leaves no row.
         """
         self._ground = ground
+        self._again = again
+        self.known = 0
         self._firing = firing
         self._at = at
         self._next = firing + 1
@@ -126,7 +130,7 @@ class Settlement:
         elif met.act is None and not met.reason and not (prior and _in_force(met, prior)):
             self.filtered += 1
         elif prior and (known := _met_before(met, prior)):
-            self._enter(met, "known", "noop", reason="known", first=known.seq)
+            self._enter_known(met, known.seq)
         else:
             self._change(
                 met,
@@ -159,6 +163,10 @@ class Settlement:
                 self._enter_alone("delete", fact_id, key)
             self._restore(came)
 
+    def skip_to(self, seq: int) -> None:
+        """Number the next row so; for rows that are settled again and have their numbers."""
+        self._next = seq
+
     def standing(self) -> dict[str, Standing]:
         """Return the facts that stand now in every slot that was touched, by fact id."""
         found = {}
@@ -184,6 +192,20 @@ class Settlement:
         detail = met.detail or f"fact id {met.fact_id!r} belongs to another user or agent"
         said = met._replace(act=None, contested=True, reason=taken, detail=detail)
         self._enter(said, "quarantine", "quarantine", reason=taken)
+
+    def _enter_known(self, met: Incoming, first: int) -> None:
+        if self._again:
+            self.known += 1
+        else:
+            self._enter(met, "known", "noop", reason="known", first=first)
+
+    def lost(self) -> int:
+        """Return how many facts went, that stood before, without another in their place."""
+        taken = {
+            fact_id for one in self.entries if one.delta == "delete" for fact_id in one.replaces
+        }
+        came = {one.fact_id for one in self.entries if one.delta in ("add", "update")}
+        return len(taken - came)
 
     def _change(self, met: Incoming, meeting: Meeting) -> None:
         ground = self._ground
@@ -353,8 +375,10 @@ class Settlement:
             reached = [one for one in ground.targets(act) if one.stamp < act.stamp]
             return "stale" if reached else "unresolved"
         if act.clears:
-            heads = ground.heads.get(act.key, {}).values()
-            return "stale" if any(head.top for head in heads) else "unresolved"
+            heads = ground.heads.get(act.key, {})
+            # Not the key's other objects: which of them the ground holds is left to chance.
+            spoken_of = heads.values() if act.object == ALL else [ground.head(*self._place(act))]
+            return "stale" if any(head.top for head in spoken_of) else "unresolved"
         return "noop"
 
     def _restore(self, came: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from slumberd.core.act import HAND, channel_of
+from slumberd.core.brake import FEW, NO_LIMITS
 from slumberd.core.episode import instant, microseconds
 from slumberd.core.firing import Counts, Firing
 from slumberd.core.ground import Incoming, Standing
@@ -24,6 +25,7 @@ from slumberd.core.record import Outcome, Record
 from slumberd.core.scope import unescape
 from slumberd.core.settle import Entry, Settlement, order_of
 from slumberd.stores.grounds import LoadedGround
+from slumberd.stores.keying import adopt_key, checked_key
 from slumberd.stores.ledger import (
     GENESIS,
     Draft,
@@ -38,8 +40,12 @@ from slumberd.stores.queries import statements
 _SQL = statements("ledger")
 _FACTS = statements("facts")
 
-_GENERATION_BITS = 40
+GENERATION_BITS = 40
 """Log numbers take the low bits of a version: a restored log starts a new generation above."""
+
+
+class OverLimitError(Exception):
+    """A batch would take out more than its limits allow; a control flow of the stores."""
 
 
 class Batch:
@@ -60,9 +66,11 @@ class Batch:
         last = connection.execute(_SQL["last_row"]).fetchone()
         self.number: int = last[0] + 1 if last else 1
         self._head: bytes = last[1] if last else GENESIS
+        self._key = checked_key(connection) if last else adopt_key(connection)
         recorded = connection.execute(_SQL["last_instant"]).fetchone()
         self.at = max(microseconds(firing.at), recorded[0] if recorded else -(2**62))
-        self._generation = number(connection, "generation")
+        self._generations = connection.execute(_SQL["generations"]).fetchall()
+        self._generation = self._generations[0][1] if self._generations else 0
         self.loaded = LoadedGround(connection, multi, depth)
         self.note: dict[str, Any] = {}
 
@@ -72,11 +80,23 @@ class Batch:
         self.loaded.load([one for ones in versioned.values() for one in ones])
         settlement = self.settlement()
         counts = {channel: self._settle(settlement, ones) for channel, ones in versioned.items()}
+        self._brake(settlement)
         return self.write(settlement, counts)
+
+    def _brake(self, settlement: Settlement) -> None:
+        if self._firing.limits == NO_LIMITS:
+            return
+        lost = settlement.lost()
+        stood = self._connection.execute(_FACTS["count_facts"]).fetchone()[0] if lost > FEW else 0
+        problem = self._firing.limits.exceeded(lost, stood)
+        if problem:
+            raise OverLimitError(problem)
 
     def settlement(self) -> Settlement:
         """Begin to settle on what is loaded."""
-        return Settlement(self.loaded.ground, firing=self.number, at=self.at)
+        return Settlement(
+            self.loaded.ground, firing=self.number, at=self.at, again=self._firing.again
+        )
 
     def next(self) -> Batch:
         """Return the batch that follows this one in the same transaction."""
@@ -87,15 +107,21 @@ class Batch:
     def _versioned(self, ones: Sequence[Incoming]) -> Sequence[Incoming]:
         if not self._generation:
             return ones
-        high = self._generation << _GENERATION_BITS
-        return [one._replace(version=one.version | high) if one.version else one for one in ones]
+        return [one._replace(version=self._version(one.version)) for one in ones]
+
+    def _version(self, seq: int) -> int:
+        # What a restored log still holds of the past keeps the numbers that it had.
+        found = (number for after, number in self._generations if seq and after < seq)
+        return seq | (next(found, 0) << GENERATION_BITS)
 
     def _settle(self, settlement: Settlement, ones: Sequence[Incoming]) -> Counts:
         before, filtered = len(settlement.entries), settlement.filtered
+        known = settlement.known
         for one in sorted(ones, key=order_of):
             settlement.meet(one)
         entered = settlement.entries[before:]
-        return _counts(len(ones), settlement.filtered - filtered, entered)
+        counts = _counts(len(ones), settlement.filtered - filtered, entered)
+        return counts._replace(noop=counts.noop + settlement.known - known)
 
     def write(self, settlement: Settlement, counts: dict[str, Counts]) -> Outcome:
         """Write what a settlement came to."""
@@ -115,12 +141,14 @@ class Batch:
     def _write_ledger(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> None:
         last_seq = entries[-1].seq if entries else self.number
         self._connection.execute(_SQL["add_firing"], self._firing_row(last_seq, counts))
-        rows = seal(self._drafts(entries, counts), self._head)
+        rows = seal(self._drafts(entries, counts, last_seq), self._head, self._key)
         self._connection.executemany(_SQL["add_row"], rows)
 
-    def _drafts(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Iterator[Draft]:
+    def _drafts(
+        self, entries: Sequence[Entry], counts: dict[str, Counts], last_seq: int
+    ) -> Iterator[Draft]:
         key_ids = self.loaded.key_ids
-        yield self._own_draft(counts)
+        yield self._own_draft(counts, last_seq)
         for entry in entries:
             key_id = key_ids.setdefault(entry.key, entry.seq) if entry.key else None
             yield draft_of(entry, firing=self.number, key_id=key_id)
@@ -132,7 +160,7 @@ class Batch:
             self._generation, firing.upto.seq, firing.upto.eid, _counts_json(counts),
         )  # fmt: skip
 
-    def _own_draft(self, counts: dict[str, Counts]) -> Draft:
+    def _own_draft(self, counts: dict[str, Counts], last_seq: int) -> Draft:
         firing = self._firing
         payload = orjson.dumps(
             {
@@ -142,6 +170,8 @@ class Batch:
                 "at": _iso(self.at),
                 "after": firing.after.seq,
                 "upto": firing.upto.seq,
+                "generation": self._generation,
+                "last_seq": last_seq,
                 "by": firing.by,
                 "counts": {channel: one._asdict() for channel, one in counts.items()},
                 **self.note,
@@ -164,7 +194,8 @@ class Batch:
         mended = [
             (entry.met.rule_id, _channel(entry), entry.met.eid)
             for entry in entries
-            if held and entry.met and entry.met.version and entry.what != "quarantine"
+            if held and entry.met and entry.met.version
+            if entry.what not in ("quarantine", "known")
         ]
         self._connection.executemany(_SQL["drop_quarantine"], mended)
         self._connection.executemany(

@@ -53,7 +53,7 @@ def facts_then(
     meetings, namers = _known(connection, user, upto)
     multi = channels_at(connection, upto)
     ground = whole_ground(meetings, namers, multi, depth, until=valid_at)
-    return sorted(_standing(ground), key=lambda one: one.fact_id)
+    return sorted(standing_on(ground), key=lambda one: one.fact_id)
 
 
 def _known(
@@ -67,15 +67,15 @@ def _known(
         between = {"low": low, "high": f"{low[:-1]}0"}
         ids = connection.execute(_SQL["fact_ids_between"], between).fetchall()
         asked = {"ids": orjson.dumps([row[0] for row in ids]).decode()}
-        meetings = meetings_from(connection.execute(_SQL["meetings"], asked).fetchall())
-        meetings = {
-            fact_id: [one for one in met if one.seq <= upto] for fact_id, met in meetings.items()
-        }
+        rows = connection.execute(_SQL["meetings"], asked)
+        # Before they become histories: an undoing after that instant took nothing back yet.
+        meetings = meetings_from(row for row in rows if row[1] <= upto)
     asked = {"ids": orjson.dumps(list(meetings)).decode()}
     return meetings, connection.execute(_SQL["namers"], asked).fetchall()
 
 
-def _standing(ground: Ground) -> Iterator[Standing]:
+def standing_on(ground: Ground) -> Iterator[Standing]:
+    """Yield what stands, of every key that a ground holds in full."""
     for key in ground.full:
         for slot, top in ground.standing(key).items():
             counted = next(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -12,8 +14,10 @@ from typing import Any, Self
 import orjson
 
 from slumberd.clock import SystemClock
+from slumberd.core.brake import Held
 from slumberd.core.delta import checked_delta
-from slumberd.core.episode import instant, microseconds
+from slumberd.core.episode import EpisodeVersion, instant, microseconds
+from slumberd.core.explanation import Decision, Explanation
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import START, Firing, Position
 from slumberd.core.ground import Incoming
@@ -22,22 +26,26 @@ from slumberd.core.hand import (
 )
 from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.law import MultiValued
-from slumberd.core.record import Outcome, Record
+from slumberd.core.record import Break, Checkpoint, Outcome, Record
+from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StaleWriterError
 from slumberd.ports import AnyDelta, Clock
-from slumberd.stores import inspection, migrations
-from slumberd.stores.batch import Batch, number
+from slumberd.stores import inspection, migrations, schema
+from slumberd.stores.batch import Batch, OverLimitError, number
 from slumberd.stores.beliefs import channels_at
-from slumberd.stores.finding import find, find_then, verify
+from slumberd.stores.explaining import decisions_of, why
+from slumberd.stores.exporting import exported
+from slumberd.stores.finding import find, find_then
 from slumberd.stores.hands import HandAtWork
-from slumberd.stores.ledger import Break, record_from
+from slumberd.stores.ledger import GENESIS, firing_id_of, record_from
 from slumberd.stores.queries import statements
+from slumberd.stores.replaying import Replay, rebuild
 from slumberd.stores.sqlite import Database, Pragmas, Synchronous, transaction
 from slumberd.stores.undoing import undo
+from slumberd.stores.verifying import verify
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
-_SCHEMA = statements("ledger_schema")
 
 LINEAGE_DEPTH = 8
 """How many replaced assertions a fact's lineage names, unless configured otherwise."""
@@ -48,7 +56,8 @@ _BACKLOG_ROWS = 2_000
 _BACKLOG_PAGES, _EVERYDAY_PAGES = 50_000, 1_000
 """Pages of 4 KiB in the write-ahead log at which SQLite checkpoints."""
 
-_COMPONENT = "ledger"
+_EVERYTHING = 2**63 - 1
+
 _STORE = "sqlite_fact"
 
 
@@ -63,6 +72,7 @@ class SQLiteFactStore:
         synchronous: ``full`` survives a power cut, ``normal`` any crash of the process.
         lineage_depth: How many replaced assertions a fact's lineage names.
         clock: What hands take as their moment.
+        key: Of the ledger, from its first row on; None for a ledger without.
     """
 
     def __init__(
@@ -72,9 +82,11 @@ class SQLiteFactStore:
         synchronous: Synchronous = "full",
         lineage_depth: int = LINEAGE_DEPTH,
         clock: Clock | None = None,
+        key: bytes | None = None,
     ) -> None:
         self.path = Path(path)
-        self._database = Database(self.path, Pragmas(synchronous, cache_mebibytes=32))
+        self._database = Database(self.path, Pragmas(synchronous, cache_mebibytes=32), key=key)
+        self._key = key
         self._depth = lineage_depth
         self._clock = clock or SystemClock()
         self._epoch: int | None = None
@@ -85,8 +97,9 @@ class SQLiteFactStore:
 
         Raises:
             SchemaError: The file is no database, or a newer slumberd wrote it.
+            LedgerKeyError: The store has not the key that the ledger was begun with.
         """
-        await self._database.write(_bootstrap)
+        await self._database.write(schema.create)
 
     async def health(self) -> StoreHealth:
         """Say whether the store can be used; never raises for the state of its file."""
@@ -187,10 +200,12 @@ class SQLiteFactStore:
                 self._fence(connection)
                 values = {"rule": rule_id, "seq": to.seq, "eid": to.eid, "served": 0}
                 connection.execute(_SQL["set_watermark"], values)
-                generation = number(connection, "generation")
+                connection.execute(_SQL["release"], {"rule": rule_id, "seq": _EVERYTHING})
+                generations = connection.execute(_SQL["generations"]).fetchall()
+                generation = generations[0][1] if generations else 0
                 last = connection.execute(_SQL["last_generation"], (rule_id,)).fetchone()
                 if last and last[0] == generation:
-                    _set_number(connection, "generation", generation + 1)
+                    connection.execute(_SQL["add_generation"], (generation + 1, to.seq))
 
         await self._database.write(work)
 
@@ -241,13 +256,61 @@ class SQLiteFactStore:
         def work(connection: sqlite3.Connection) -> Outcome:
             if sum(map(len, met.values())) >= _BACKLOG_ROWS:
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
-            with transaction(connection):
-                outcome = self._settle(connection, firing, met)
-                if settled is not None:
-                    settled()
+            try:
+                with transaction(connection):
+                    outcome = self._settle(connection, firing, met)
+                    if settled is not None:
+                        settled()
+            except OverLimitError as over:
+                with transaction(connection):
+                    return self._hold(connection, firing, str(over))
             return outcome
 
         return await self._database.write(work)
+
+    def _hold(self, connection: sqlite3.Connection, firing: Firing, problem: str) -> Outcome:
+        """Leave a batch undone, its watermark where it was, until a person decides."""
+        self._fence(connection)
+        passed = replace(firing, upto=firing.after)
+        batch = Batch(connection, passed, channels_at(connection), self._depth)
+        batch.note = {"held": problem}
+        outcome = batch.write(batch.settlement(), {})
+        connection.execute(_SQL["hold"], (firing.rule_id, batch.number, *firing.upto, problem))
+        held = Held(firing.rule_id, outcome.firing_id, firing.upto, problem, approved=False)
+        return replace(outcome, held=held)
+
+    async def held(self) -> dict[str, Held]:
+        """Return the batches that wait for a person, or may go on now, by rule."""
+        return {
+            rule: Held(rule, firing_id_of(rule, n), (seq, eid), problem, bool(approved))
+            for rule, n, seq, eid, problem, approved in await self._all("held", ())
+        }
+
+    async def decide(self, held: Held, *, approve: bool, at: datetime, by: str) -> None:
+        """Let a held batch go on, or pass over what it met; either way it is audited.
+
+        Args:
+            held: The batch.
+            approve: Whether it may go on; its rule takes it up at its next firing.
+            at: The moment.
+            by: Who decides.
+        """
+
+        def work(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                self._fence(connection)
+                mark = Position(*connection.execute(_SQL["watermark"], (held.rule_id,)).fetchone())
+                upto = mark if approve else Position(*held.upto)
+                firing = Firing(held.rule_id, "", "manual", at, mark, upto, by)
+                batch = Batch(connection, firing, channels_at(connection), self._depth)
+                batch.note = {"approves" if approve else "rejects": held.firing_id}
+                batch.write(batch.settlement(), {})
+                if approve:
+                    connection.execute(_SQL["approve"], (held.rule_id,))
+                else:
+                    self._move_watermark(connection, firing)
+
+        await self._database.write(work)
 
     async def rest(self) -> None:
         """Bring the file into its everyday order after a backlog."""
@@ -285,10 +348,14 @@ class SQLiteFactStore:
         self._fence(connection)
         outcome = Batch(connection, firing, channels_at(connection), self._depth).commit(met)
         # The watermark moves with the facts: a crash repeats a batch or finishes it, never half.
-        values = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
-        connection.execute(_SQL["set_watermark"], values)
+        self._move_watermark(connection, firing)
         _set_number(connection, "logged", max(self._logged, number(connection, "logged")))
         return outcome
+
+    def _move_watermark(self, connection: sqlite3.Connection, firing: Firing) -> None:
+        values = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
+        connection.execute(_SQL["set_watermark"], values)
+        connection.execute(_SQL["release"], values)
 
     async def undo(self, firing_id: str, *, at: datetime, by: str, dry_run: bool) -> Outcome:
         """Let every episode that a firing met first be again what it was before.
@@ -354,23 +421,121 @@ class SQLiteFactStore:
         found = await self._all("records_of_fact", {"fact_id": fact_id})
         return [record_from(row) for row in found]
 
-    async def verify(self) -> tuple[int, str, Break | None]:
+    async def why(self, fact_id: str) -> Explanation:
+        """Explain how a fact came and, when it no longer stands, how it went.
+
+        Raises:
+            NoInputError: No fact stands under the id, and the ledger does not speak of it.
+        """
+        return await self._database.read(lambda connection: why(connection, fact_id))
+
+    async def decisions_of(
+        self,
+        episode_id: str,
+        rules: Sequence[ConsolidationRule],
+        versions: Mapping[str, EpisodeVersion],
+    ) -> list[Decision]:
+        """Return what became of an episode, by rule and channel; one decision for each.
+
+        Args:
+            episode_id: The episode; it need not be in memory any more.
+            rules: Those that are loaded. Others that met it are told too.
+            versions: By the id of a loaded rule, its newest version as that rule reads it; read
+                before this is called.
+        """
+        return await self._database.read(
+            lambda connection: decisions_of(connection, episode_id, rules, versions)
+        )
+
+    async def head(self) -> Checkpoint:
+        """Return how far the ledger reaches, as committed, and its chain hash there."""
+        row = await self._one("last_row", ())
+        return Checkpoint(*row) if row else Checkpoint(0, GENESIS)
+
+    async def verify(
+        self, against: Iterable[Checkpoint] = ()
+    ) -> tuple[int, str, Break | None]:
         """Recompute the chain, and replay it against the facts.
+
+        Args:
+            against: What was told of the ledger before, to be held against it; read from
+                another thread.
 
         Returns:
             How many rows were read, the chain's head in hexadecimal, and the first break.
+
+        Raises:
+            LedgerKeyError: The store has not the key that the ledger was begun with.
         """
-        return await self._database.read(lambda connection: verify(connection, self._depth))
+        return await self._database.read(
+            lambda connection: verify(connection, self._depth, against)
+        )
+
+    async def replay(self, path: Path) -> Replay:
+        """Build the facts again in a new file, from the ledger alone, and compare.
+
+        Raises:
+            OutputExistsError: The file is there already.
+            LedgerKeyError: The store has not the key that the ledger was begun with.
+        """
+        return await asyncio.to_thread(rebuild, self.path, path, self._depth, self._key)
+
+    async def exported(self, *, after: int, limit: int) -> tuple[int, list[bytes]]:
+        """Return ledger rows above a number whole, a line of JSON each, and the last one's number.
+
+        At the end of the ledger there are none, and the number is `after`.
+        """
+        return await self._database.read(lambda connection: exported(connection, after, limit))
 
     async def quarantined(self) -> dict[str, int]:
         """Return how many episodes are quarantined, by rule."""
         return dict(await self._all("quarantine_by_rule", ()))
+
+    async def quarantined_of(self, rule_id: str) -> list[str]:
+        """Return the ids of the episodes that are quarantined for a rule, in order."""
+        return [row[0] for row in await self._all("quarantined", (rule_id,))]
 
     async def quarantine(self) -> list[dict[str, Any]]:
         """Return the quarantined episodes, by rule, channel and id."""
         names = ("rule_id", "channel", "episode_id", "reason", "detail", "seq")
         found = await self._all("list_quarantine", ())
         return [dict(zip(names, row, strict=True)) for row in found]
+
+    async def drop_quarantined(
+        self,
+        rules: Sequence[str] | None,
+        episodes: Sequence[str] | None,
+        *,
+        at: datetime,
+        by: str,
+        dry_run: bool,
+    ) -> int:
+        """Take episodes off the list of the quarantined; return how many entries went.
+
+        Args:
+            rules: Only of these rules; None for all.
+            episodes: Only these; None for all.
+            at: The moment.
+            by: Who asks for it.
+            dry_run: Count, and write nothing.
+        """
+        found = [
+            (entry["rule_id"], entry["channel"], entry["episode_id"])
+            for entry in await self.quarantine()
+            if rules is None or entry["rule_id"] in rules
+            if episodes is None or entry["episode_id"] in episodes
+        ]
+
+        def work(connection: sqlite3.Connection) -> Outcome:
+            firing = Firing("@quarantine", "", "manual", at, by=by)
+            batch = Batch(connection, firing, channels_at(connection), self._depth)
+            batch.note = {"dropped": len(found)}
+            connection.executemany(_SQL["drop_quarantine"], found)
+            return batch.write(batch.settlement(), {})
+
+        if found:
+            await self._transact(work, dry_run=dry_run)
+        return len(found)
 
     async def last_firings(self) -> dict[str, tuple[int, datetime]]:
         """Return each rule's last batch: its number and instant."""
@@ -422,12 +587,6 @@ class SQLiteFactStore:
                 work(HandAtWork(connection, self._depth, now))
 
         await self._database.write(transact)
-
-
-def _bootstrap(connection: sqlite3.Connection) -> None:
-    with transaction(connection):
-        connection.execute(_FACTS["create_facts"])
-    migrations.upgrade(connection, [";\n".join(_SCHEMA.values())], component=_COMPONENT)
 
 
 def _set_number(connection: sqlite3.Connection, name: str, value: int) -> None:

@@ -1,4 +1,4 @@
-"""Find facts: those that stand, those that stood, and those that should stand and do not."""
+"""Find facts: those that stand, and those that stood."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from slumberd.core.episode import microseconds
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.stores.batch import fact_row
 from slumberd.stores.beliefs import facts_then
-from slumberd.stores.ledger import Break, first_break, rows
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import snapshot
 
@@ -31,7 +30,7 @@ def find(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
     else:
         query = "all_facts"
     found = connection.execute(_FACTS[query], pattern.model_dump()).fetchall()
-    return [fact for fact in map(_fact_from, found) if _equals(fact, pattern)]
+    return [fact for fact in map(fact_from, found) if _equals(fact, pattern)]
 
 
 def find_then(
@@ -52,13 +51,14 @@ def find_then(
         )
     stored = (fact_row(one) for one in standing)
     facts = (
-        _fact_from((fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata))
+        fact_from((fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata))
         for fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at in stored
     )
     return [fact for fact in facts if _equals(fact, pattern)]
 
 
-def _fact_from(row: Sequence[Any]) -> Fact:
+def fact_from(row: Sequence[Any]) -> Fact:
+    """Return a fact from a row of a query of ``facts``."""
     fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata = row
     return Fact.model_construct(
         id=fact_id,
@@ -83,34 +83,3 @@ def _equals(fact: Fact, pattern: FactPattern) -> bool:
             (pattern.object, fact.payload.get("object")),
         )
     )
-
-
-def verify(connection: sqlite3.Connection, depth: int) -> tuple[int, str, Break | None]:
-    """Recompute the chain and replay it; return rows read, the head and the first break."""
-    with snapshot(connection):
-        count, head, broken = first_break(rows(connection))
-        if broken is None:
-            broken = _first_changed_fact(connection, depth)
-    return count, head.hex(), broken
-
-
-def _first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | None:
-    replayed = {
-        one.fact_id: fact_row(one) for one in facts_then(connection, user=None, depth=depth)
-    }
-    for (
-        fact_id,
-        user,
-        agent,
-        payload,
-        lineage,
-        confidence,
-        pinned_at,
-        metadata,
-    ) in connection.execute(_FACTS["all_facts"]):
-        stored = (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
-        if replayed.pop(fact_id, None) != stored:
-            return Break(0, f"fact {fact_id!r} is not what the ledger says")
-    for fact_id in sorted(replayed):
-        return Break(0, f"fact {fact_id!r} stands by the ledger and is missing")
-    return None

@@ -3,16 +3,17 @@
 Each row carries a commitment, the salted SHA-256 of everything in it that may one day have to
 be erased, and a chain hash over the row before, the commitment and the rest. Erasing a row's
 content with its salt leaves both, so the chain still verifies and nothing can be guessed back.
+With a key the chain hash is an HMAC: who has the file and not the key cannot write it anew.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
-import sqlite3
 import struct
 from collections.abc import Iterable, Iterator
 from hashlib import sha256 as _sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -32,7 +33,6 @@ from slumberd.core.episode import instant
 from slumberd.core.law import History, Meeting, Undone
 from slumberd.core.record import Kind, Record
 from slumberd.core.settle import Entry
-from slumberd.stores.queries import statements
 
 GENESIS = bytes(32)
 """The chain before the first row."""
@@ -41,60 +41,44 @@ KINDS: tuple[Kind, ...] = ("firing", "add", "update", "delete", "noop", "quarant
 WHATS = ("firing", "act", "withdrawal", "quarantine", "known", "restored", "undone")
 _KIND: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
 _WHAT = {what: number for number, what in enumerate(WHATS)}
-_SALT_BYTES = 16
-_NULL = -(2**63)
+SALT_BYTES, HASH_BYTES = 16, 32
 
-_SQL = statements("ledger")
-_ERASABLE = struct.Struct(">qqIII")
+_ERASABLE = struct.Struct(">Bqqiii")
 _PUBLIC = struct.Struct(">qqqqBB")
-
-
-class Row(NamedTuple):
-    """One row, as the table has it."""
-
-    seq: int
-    delta: int
-    firing: int
-    what: int
-    kind: int
-    reason: str
-    version: int
-    key_id: int | None
-    at: int | None
-    fact_id: str | None
-    replaces: str | None
-    salt: bytes | None
-    payload: bytes | None
-    commitment: bytes
-    chain: bytes
 
 
 def commitment_of(
     salt: bytes,
     key_id: int | None,
     at: int | None,
-    fact_id: str | None,
-    replaces: str | None,
+    fact_id: bytes | None,
+    replaces: bytes | None,
     payload: bytes | None,
 ) -> bytes:
-    """Return the salted SHA-256 of what a row holds that can be erased."""
-    fact = (fact_id or "").encode()
-    gone = (replaces or "").encode()
-    body = payload or b""
+    """Return the salted SHA-256 of what a row holds that can be erased; no two rows share one."""
     fixed = _ERASABLE.pack(
-        _NULL if key_id is None else key_id,
-        _NULL if at is None else at,
-        len(fact),
-        len(gone),
-        len(body),
+        (key_id is None) | (at is None) << 1,
+        key_id or 0,
+        at or 0,
+        -1 if fact_id is None else len(fact_id),
+        -1 if replaces is None else len(replaces),
+        -1 if payload is None else len(payload),
     )
-    return _sha256(b"".join((salt, fixed, fact, gone, body))).digest()
+    parts = (salt, fixed, fact_id or b"", replaces or b"", payload or b"")
+    return _sha256(b"".join(parts)).digest()
 
 
-def chain_of(previous: bytes, row: Row) -> bytes:
-    """Return the SHA-256 over the previous chain hash and what a row keeps for ever."""
-    fixed = _PUBLIC.pack(row.seq, row.delta, row.firing, row.version, row.what, row.kind)
-    return _sha256(b"".join((previous, row.commitment, fixed, row.reason.encode()))).digest()
+def fixed_part(seq: int, delta: int, firing: int, version: int, what: int, kind: int) -> bytes:
+    """Return the numbers that a row keeps for ever, as its chain hash covers them."""
+    return _PUBLIC.pack(seq, delta, firing, version, what, kind)
+
+
+def chain_of(
+    key: bytes | None, previous: bytes, commitment: bytes, fixed: bytes, reason: bytes
+) -> bytes:
+    """Return the hash over the previous chain hash and what a row keeps for ever."""
+    message = b"".join((previous, commitment, fixed, reason))
+    return _sha256(message).digest() if key is None else hmac.digest(key, message, "sha256")
 
 
 Draft = tuple[
@@ -103,17 +87,26 @@ Draft = tuple[
 """A row that is not sealed yet; its columns up to ``payload``, without the salt."""
 
 
-def seal(drafts: Iterable[Draft], previous: bytes) -> Iterator[tuple[object, ...]]:
+def seal(
+    drafts: Iterable[Draft], previous: bytes, key: bytes | None
+) -> Iterator[tuple[object, ...]]:
     """Yield the columns of each row with salt, commitment and chain, in order after `previous`."""
     for draft in drafts:
         (
             seq, delta, firing, what, kind, reason, version,
             key_id, at, fact_id, replaces, payload,
         ) = draft  # fmt: skip
-        salt = os.urandom(_SALT_BYTES)
-        commitment = commitment_of(salt, key_id, at, fact_id, replaces, payload)
+        salt = os.urandom(SALT_BYTES)
+        commitment = commitment_of(
+            salt,
+            key_id,
+            at,
+            None if fact_id is None else fact_id.encode(),
+            None if replaces is None else replaces.encode(),
+            payload,
+        )
         fixed = _PUBLIC.pack(seq, delta, firing, version, _WHAT[what], _KIND[kind])
-        previous = _sha256(b"".join((previous, commitment, fixed, reason.encode()))).digest()
+        previous = chain_of(key, previous, commitment, fixed, reason.encode())
         yield (
             seq, delta, firing, _WHAT[what], _KIND[kind], reason, version,
             key_id, at, fact_id, replaces, salt, payload, commitment, previous,
@@ -246,46 +239,3 @@ def sources_of(fact_id: str, document: dict[str, Any]) -> tuple[str, ...]:
     if "eid" in document:
         return (document["eid"],)
     return (episode_id_of(fact_id),) if fact_id else ()
-
-
-def rows(connection: sqlite3.Connection, *, chunk: int = 5_000) -> Iterator[Row]:
-    """Yield every row in order, reading `chunk` at a time."""
-    after = 0
-    while found := connection.execute(_SQL["rows"], {"after": after, "limit": chunk}).fetchall():
-        yield from (Row(*row) for row in found)
-        after = found[-1][0]
-
-
-class Break(NamedTuple):
-    """The first thing that is wrong with a ledger.
-
-    Attributes:
-        seq: The row; the row after which one is missing.
-        problem: What is wrong with it.
-    """
-
-    seq: int
-    problem: str
-
-
-def first_break(found: Iterable[Row]) -> tuple[int, bytes, Break | None]:
-    """Recompute commitments and chain; return rows read, the head, and the first break."""
-    previous, seq = GENESIS, 0
-    for row in found:
-        problem = _problem(row, previous, seq)
-        if problem:
-            return seq, previous, Break(row.seq, problem)
-        previous, seq = row.chain, row.seq
-    return seq, previous, None
-
-
-def _problem(row: Row, previous: bytes, before: int) -> str:
-    if row.seq != before + 1:
-        return f"follows row {before}: a row is missing or out of order"
-    if row.salt is not None and row.commitment != commitment_of(
-        row.salt, row.key_id, row.at, row.fact_id, row.replaces, row.payload
-    ):
-        return "its content is not what was committed to"
-    if row.chain != chain_of(previous, row):
-        return "its chain hash does not follow from the row before"
-    return ""

@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from slumberd.clock import SystemClock
 from slumberd.core.classify import classify
-from slumberd.core.episode import Episode
+from slumberd.core.episode import Episode, EpisodeVersion
 from slumberd.core.firing import Position, Window
 from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.rule import ConsolidationRule
@@ -203,8 +203,10 @@ class SQLiteMemoryStore:
         """Count the log rows above a place; counting ends at `at_most`."""
         return await self._read(partial(episode_log.pending, after=after, at_most=at_most))
 
-    async def select(self, rule: ConsolidationRule, *, after: Position, limit: int) -> Window:
-        """Read at most `limit` log rows above a place, in one snapshot.
+    async def select(
+        self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
+    ) -> Window:
+        """Read at most `limit` log rows above a place, none above `upto`, in one snapshot.
 
         Of each episode only the newest log row counts. What cannot be read is matched, with its
         fault; so is what the filter fails on.
@@ -215,8 +217,19 @@ class SQLiteMemoryStore:
         """
         reader = self._reader(rule)
         return await self._read(
-            partial(reader.window, after=after, limit=limit), prepare=reader.prepare
+            partial(reader.window, after=after, limit=limit, upto=upto), prepare=reader.prepare
         )
+
+    async def reread(
+        self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int
+    ) -> list[EpisodeVersion]:
+        """Read some episodes again; those that changed after a log row are left out.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its budget.
+        """
+        reader = self._reader(rule)
+        return await self._read(partial(reader.named, eids=eids, upto=upto), prepare=reader.prepare)
 
     async def changed(self) -> bool:
         """Say whether any connection committed since the last call; True at the first."""

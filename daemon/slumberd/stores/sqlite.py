@@ -49,6 +49,18 @@ class Pragmas:
     cache_mebibytes: int = 8
 
 
+class KeyedConnection(sqlite3.Connection):
+    """A connection that carries the key of its file's ledger.
+
+    Whoever writes a batch has the connection, so nobody can forget the key.
+
+    Attributes:
+        key: What the chain of hashes is keyed with; None for a plain one.
+    """
+
+    key: bytes | None = None
+
+
 class Connection(aiosqlite.Connection):
     """A connection whose thread runs whole functions, and ends with the process."""
 
@@ -108,8 +120,16 @@ def _fail(reply: asyncio.Future[T], error: BaseException) -> None:
         reply.set_exception(error)
 
 
-def connect(path: Path, pragmas: Pragmas, *, access: Access) -> sqlite3.Connection:
+def connect(
+    path: Path, pragmas: Pragmas, *, access: Access, key: bytes | None = None
+) -> sqlite3.Connection:
     """Open one SQLite file; for writing, create it first, readable by owner and group only.
+
+    Args:
+        path: The file.
+        pragmas: How it is set up.
+        access: What for.
+        key: Of the ledger that is in it.
 
     Raises:
         PermissionDeniedError: The file or its directory may not be read, or written.
@@ -127,7 +147,9 @@ def connect(path: Path, pragmas: Pragmas, *, access: Access) -> sqlite3.Connecti
             check_same_thread=False,
             timeout=pragmas.busy_seconds,
             cached_statements=256,
+            factory=KeyedConnection,
         )
+        connection.key = key
         try:
             _configure(connection, pragmas, access)
         except BaseException:
@@ -233,9 +255,10 @@ class Database:
     Both are opened at first use and kept. `close` is optional for hosts that end anyway.
     """
 
-    def __init__(self, path: Path, pragmas: Pragmas) -> None:
+    def __init__(self, path: Path, pragmas: Pragmas, *, key: bytes | None = None) -> None:
         self.path = path
         self.pragmas = pragmas
+        self._key = key
         self._open: dict[Access, Connection] = {}
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -252,7 +275,9 @@ class Database:
 
     async def _connection(self, access: Access) -> Connection:
         if access not in self._open:
-            opened = await Connection(partial(connect, self.path, self.pragmas, access=access))
+            opened = await Connection(
+                partial(connect, self.path, self.pragmas, access=access, key=self._key)
+            )
             # Two callers may have come here at once; the first to finish is kept.
             if access in self._open:
                 await opened.close()
@@ -262,7 +287,8 @@ class Database:
 
     async def close(self) -> None:
         """Close both connections; the next use opens them again."""
-        for connection in [self._open.pop(access) for access in list(self._open)]:
+        # The last to close empties the write-ahead log, which one that only reads cannot.
+        for connection in [self._open.pop(access) for access in sorted(self._open)]:
             await connection.close()
 
     async def __aenter__(self) -> Self:

@@ -10,6 +10,7 @@ from slumberd.core.firing import Firing
 from slumberd.core.ground import Incoming
 from slumberd.core.law import History, Undone
 from slumberd.core.record import Outcome
+from slumberd.core.settle import Settlement
 from slumberd.errors import UsageError
 from slumberd.stores.batch import Batch
 from slumberd.stores.beliefs import channels_at
@@ -38,17 +39,29 @@ def undo(
     histories = batch.loaded.load_histories(met)
     settlement = batch.settlement()
     for fact_id in met:
-        history = histories[fact_id]
-        undone = [*history.undone, Undone(batch.number + 1, number, batch.number)]
-        settlement.undo(
-            Incoming(
-                fact_id, _owner(history), UNDO, 0, batch.at, episode_id_of(fact_id), None,
-                undoes=number,
-            ),
-            History(history.meetings, undone).remaining(),
-        )  # fmt: skip
+        withdraw(settlement, fact_id, histories[fact_id], (number, batch.number), at=batch.at)
     connection.execute(_SQL["drop_quarantine_of_firing"], asked)
     return batch.write(settlement, {})
+
+
+def withdraw(
+    settlement: Settlement, fact_id: str, history: History, firings: tuple[int, int], *, at: int
+) -> None:
+    """Let a fact id be again what it was without what a firing met of it.
+
+    Args:
+        settlement: Of the firing that undoes.
+        fact_id: The fact id.
+        history: All that was known of it before.
+        firings: The number of the firing that is undone, and of the one that undoes it.
+        at: The instant of the latter, microseconds since 1970 UTC.
+    """
+    number, by = firings
+    left = History(history.meetings, [*history.undone, Undone(by + 1, number, by)])
+    met = Incoming(
+        fact_id, _owner(history), UNDO, 0, at, episode_id_of(fact_id), None, undoes=number
+    )
+    settlement.undo(met, left.remaining())
 
 
 def _checked(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from threading import Event
 from typing import Any
@@ -55,13 +55,30 @@ class Reader:
         if self._filter is not None:
             filters.prepare(connection)
 
-    def window(self, connection: sqlite3.Connection, after: Position, limit: int) -> Window:
-        """Return what at most `limit` log rows above a place speak of."""
+    def window(
+        self,
+        connection: sqlite3.Connection,
+        after: Position,
+        limit: int,
+        upto: int | None = None,
+    ) -> Window:
+        """Return what at most `limit` log rows above a place, none above `upto`, speak of."""
         rows = _fetch(connection, _LOG["window"], {"after": after.seq, "limit": limit})
+        if upto is not None:
+            rows = [row for row in rows if row[0] <= upto]
         if not rows:
             return Window(after, after)
-        upto = Position(rows[-1][0], shown(rows[-1][1]))
-        return Window(after, upto, self._versions(connection, _found(connection, rows)))
+        end = Position(rows[-1][0], shown(rows[-1][1]))
+        return Window(after, end, self._versions(connection, _found(connection, rows)))
+
+    def named(
+        self, connection: sqlite3.Connection, eids: Sequence[str], upto: int
+    ) -> list[EpisodeVersion]:
+        """Return some episodes by id, but none whose newest log row lies above `upto`."""
+        asked = {"ids": orjson.dumps(eids).decode()}
+        rows = [row for row in _fetch(connection, _LOG["moved"], asked) if row[0] is not None]
+        found = [(row[0], row[1], row[2:]) for row in rows if row[0] <= upto]
+        return self._versions(connection, sorted(found, key=itemgetter(0)))
 
     def everything(self, connection: sqlite3.Connection) -> Iterator[EpisodeVersion]:
         """Yield every episode, readable or not, matched or not."""
@@ -101,7 +118,7 @@ def _filter_of(rule: ConsolidationRule, mismatch: ScopeMismatch, stop: Event) ->
 
 
 def _fetch(
-    connection: sqlite3.Connection, sql: str, parameters: dict[str, int]
+    connection: sqlite3.Connection, sql: str, parameters: Mapping[str, object]
 ) -> list[tuple[Any, ...]]:
     try:
         return connection.execute(sql, parameters).fetchall()

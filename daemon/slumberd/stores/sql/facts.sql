@@ -59,3 +59,7 @@ WHERE fact_id = ?
 SELECT 1
 FROM facts
 WHERE fact_id = ?
+
+-- name: count_facts
+SELECT count(*)
+FROM facts

@@ -20,6 +20,33 @@ UPDATE slumberd_numbers
 SET value = :value
 WHERE name = :name
 
+-- name: generations
+SELECT after, generation
+FROM slumberd_generations
+ORDER BY generation DESC
+
+-- name: add_generation
+INSERT INTO slumberd_generations (generation, after)
+VALUES (?, ?)
+
+-- name: held
+SELECT rule, n, upto_seq, upto_eid, problem, approved
+FROM slumberd_held
+
+-- name: hold
+INSERT INTO slumberd_held (rule, n, upto_seq, upto_eid, problem, approved)
+VALUES (?, ?, ?, ?, ?, 0)
+
+-- name: approve
+UPDATE slumberd_held
+SET approved = 1
+WHERE rule = ?
+
+-- name: release
+DELETE FROM slumberd_held
+WHERE rule = :rule
+  AND upto_seq <= :seq
+
 -- name: add_firing
 INSERT INTO slumberd_firings
   (n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, upto_eid, counts)
@@ -214,6 +241,12 @@ WHERE rule = ?
 SELECT count(*)
 FROM slumberd_quarantine
 
+-- name: quarantined
+SELECT DISTINCT eid
+FROM slumberd_quarantine
+WHERE rule = ?
+ORDER BY eid
+
 -- name: quarantine_by_rule
 SELECT rule, count(*)
 FROM slumberd_quarantine
@@ -246,10 +279,116 @@ CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.fact_id = :fact_id
 ORDER BY ledger.seq
 
--- name: rows
+-- name: lines_of_facts
+SELECT ledger.seq, ledger.delta, ledger.what, ledger.kind, ledger.reason, ledger.fact_id,
+  ledger.replaces, ledger.version, ledger.key_id, ledger.at, ledger.payload,
+  firings.n, firings.rule, firings.rule_hash, firings.cause, firings.at, own.payload
+FROM json_each(:ids) AS wanted
+CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
+ORDER BY ledger.seq
+
+-- name: lines_that_replace
+SELECT ledger.seq, ledger.delta, ledger.what, ledger.kind, ledger.reason, ledger.fact_id,
+  ledger.replaces, ledger.version, ledger.key_id, ledger.at, ledger.payload,
+  firings.n, firings.rule, firings.rule_hash, firings.cause, firings.at, own.payload
+FROM json_each(:ids) AS wanted
+CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
+WHERE EXISTS (
+    SELECT 1
+    FROM json_each(ledger.replaces) AS gone
+    WHERE gone.value = :fact_id
+  )
+ORDER BY ledger.seq
+
+-- name: lines_of_quarantine
+SELECT ledger.seq, ledger.delta, ledger.what, ledger.kind, ledger.reason, ledger.fact_id,
+  ledger.replaces, ledger.version, ledger.key_id, ledger.at, ledger.payload,
+  firings.n, firings.rule, firings.rule_hash, firings.cause, firings.at, own.payload,
+  held.channel
+FROM json_each(:pairs) AS wanted
+CROSS JOIN slumberd_quarantine AS held
+  ON held.rule = json_extract(wanted.value, '$[0]')
+  AND held.channel = json_extract(wanted.value, '$[1]')
+  AND held.eid = :eid
+CROSS JOIN slumberd_ledger AS ledger ON ledger.seq = held.seq
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
+
+-- name: fact_ids_of_keys
+SELECT DISTINCT ledger.fact_id
+FROM json_each(:key_ids) AS wanted
+CROSS JOIN slumberd_ledger AS ledger ON ledger.key_id = wanted.value
+WHERE ledger.fact_id IS NOT NULL
+
+-- name: facts_by_id
+SELECT facts.fact_id, facts.user, facts.agent, facts.payload, facts.lineage, facts.confidence,
+  facts.pinned_at, facts.metadata
+FROM json_each(:ids) AS wanted
+CROSS JOIN facts ON facts.fact_id = wanted.value
+
+-- name: last_counts
+SELECT counts
+FROM slumberd_firings
+WHERE rule = ?
+  AND counts != CAST('{}' AS BLOB)
+ORDER BY n DESC
+LIMIT 1
+
+-- name: sealed
 SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
   payload, commitment, chain
 FROM slumberd_ledger
-WHERE seq > :after
 ORDER BY seq
+
+-- name: booked
+SELECT n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, counts
+FROM slumberd_firings
+ORDER BY n
+
+-- name: all_channels
+SELECT seq, multi_valued
+FROM slumberd_channels
+
+-- name: chain
+SELECT chain
+FROM slumberd_ledger
+WHERE seq = ?
+
+-- name: last_mentioned
+SELECT max(seq)
+FROM (
+  SELECT value AS seq
+  FROM slumberd_numbers
+  WHERE name = 'logged'
+  UNION ALL
+  SELECT max(seq)
+  FROM slumberd_quarantine
+  UNION ALL
+  SELECT max(key_id)
+  FROM slumberd_keys
+)
+
+-- name: acts_with_names
+SELECT fact_id, payload
+FROM slumberd_ledger
+WHERE what = 1
+  AND instr(payload, CAST('"names":' AS BLOB)) > 0
+
+-- name: all_names
+SELECT name, namer
+FROM slumberd_names
+
+-- name: whole_rows
+SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.salt,
+  ledger.payload, ledger.commitment, ledger.chain,
+  firings.rule, firings.rule_hash, firings.cause, firings.at
+FROM slumberd_ledger AS ledger
+LEFT JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.seq > :after
+ORDER BY ledger.seq
 LIMIT :limit

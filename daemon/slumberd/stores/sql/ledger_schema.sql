@@ -106,6 +106,22 @@ CREATE TABLE slumberd_channels (
   multi_valued BLOB NOT NULL
 ) STRICT
 
+-- name: generations
+CREATE TABLE slumberd_generations (
+  generation INTEGER PRIMARY KEY,
+  after INTEGER NOT NULL
+) STRICT
+
+-- name: held
+CREATE TABLE slumberd_held (
+  rule TEXT PRIMARY KEY,
+  n INTEGER NOT NULL,
+  upto_seq INTEGER NOT NULL,
+  upto_eid TEXT NOT NULL,
+  problem TEXT NOT NULL,
+  approved INTEGER NOT NULL
+) STRICT, WITHOUT ROWID
+
 -- name: numbers
 CREATE TABLE slumberd_numbers (
   name TEXT PRIMARY KEY,
@@ -114,4 +130,4 @@ CREATE TABLE slumberd_numbers (
 
 -- name: first_numbers
 INSERT INTO slumberd_numbers (name, value)
-VALUES ('epoch', 0), ('generation', 0), ('logged', 0)
+VALUES ('epoch', 0), ('logged', 0), ('key', 0)

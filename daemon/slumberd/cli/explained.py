@@ -1,0 +1,199 @@
+"""How explanations are printed: as JSON for programs, as tables and sentences for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slumberd.cli.facts import document as fact_document
+from slumberd.cli.output import cell, print_table
+from slumberd.cli.remedies import went
+from slumberd.core.act import episode_id_of
+from slumberd.core.episode import EpisodeVersion, instant
+from slumberd.core.explanation import Decision, Explanation, Line, Saying, Source
+from slumberd.lines import printable, timestamp
+
+SOURCE_COLUMNS = ("episode", "session", "at", "source node", "in memory")
+SAYING_COLUMNS = (
+    "row", "at", "firing", "rule hash", "trigger", "by", "did", "replaces", "counts",
+)  # fmt: skip
+REPLACING_COLUMNS = ("row", "at", "firing", "did", "how")
+DECISION_COLUMNS = (
+    "rule", "channel", "became", "firing", "fact", "stands", "what would change that",
+)  # fmt: skip
+
+Versions = dict[str, EpisodeVersion]
+"""Newest versions by the id of their episode."""
+
+
+class Told:
+    """An explanation, as it is printed; content only when it is asked for."""
+
+    def __init__(self, explanation: Explanation, versions: Versions, *, content: bool) -> None:
+        self._explanation = explanation
+        self._versions = versions
+        self._content = content
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        one = self._explanation
+        fact = one.fact and {**fact_document(one.fact), "payload": self._shown(one.fact.payload)}
+        return {
+            "id": one.fact_id,
+            "stands": one.fact is not None,
+            "went": self._went(),
+            "fact": fact,
+            "sources": [self._source_document(source) for source in one.sources],
+            "promoted": [
+                {**_line_document(saying.line), "counts": saying.counts} for saying in one.sayings
+            ],
+            "replaced": one.replaced,
+            "replaced_by": [
+                {**_line_document(line), "how": went(line, one.fact_id)} for line in one.replacing
+            ],
+        }
+
+    def print(self) -> None:
+        """Print it for people."""
+        one = self._explanation
+        self._print_fact()
+        if one.sources:
+            self._print_sources()
+        if one.sayings:
+            print("\npromoted by")
+            print_table(SAYING_COLUMNS, map(_saying_row, one.sayings))
+        if one.replacing:
+            print("\nreplaced by, or taken out by")
+            print_table(REPLACING_COLUMNS, (self._replacing_row(line) for line in one.replacing))
+
+    def _shown(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: value for name, value in payload.items() if self._content or name != "content"
+        }
+
+    def _went(self) -> str | None:
+        """Return why the fact does not stand; None when it does."""
+        one = self._explanation
+        if one.fact:
+            return None
+        if one.taken_out:
+            return went(one.taken_out, one.fact_id)
+        if any(saying.line.kind in ("add", "update") for saying in one.sayings):
+            return "what took it out was erased"
+        id = printable(episode_id_of(one.fact_id))
+        return f"it never stood; `slumberd why-not {id}` tells what became of the episode"
+
+    def _print_fact(self) -> None:
+        one = self._explanation
+        print(f"fact        {cell(one.fact_id)}")
+        print(f"stands      {'yes' if one.fact else f'no: {self._went()}'}")
+        if one.fact:
+            print(f"whose       user {cell(one.fact.user)}, agent {cell(one.fact.agent)}")
+            print(f"says        {self._says(one.fact.payload)}")
+            print(f"confidence  {cell(one.fact.confidence)}")
+            print(f"pinned at   {cell(one.fact.pinned_at)}")
+            for entry in one.fact.lineage:
+                print(f"lineage     {cell(entry)}")
+        if one.replaced:
+            print(f"replaced    {', '.join(map(printable, one.replaced))}")
+
+    def _says(self, payload: Mapping[str, Any]) -> str:
+        """Return a fact's triple; of one without, its text when content is asked for."""
+        parts = ("subject", "predicate", "object")
+        triple = " ".join(cell(payload[part]) for part in parts if part in payload)
+        return triple or (cell(payload.get("content")) if self._content else "(see --content)")
+
+    def _print_sources(self) -> None:
+        print("\nfrom")
+        columns = (*SOURCE_COLUMNS, "content") if self._content else SOURCE_COLUMNS
+        print_table(columns, map(self._source_row, self._explanation.sources))
+
+    def _source_row(self, source: Source) -> tuple[object, ...]:
+        shown = self._source_document(source)
+        if not shown["in_memory"]:
+            shown["in_memory"] = "no longer in memory.db"
+        return tuple(shown.values())
+
+    def _source_document(self, source: Source) -> dict[str, Any]:
+        version = self._versions.get(source.id)
+        at = source.at or (instant(version.at) if version else None)
+        row: dict[str, Any] = {
+            "id": source.id,
+            "session": source.session or (version.session if version else None),
+            "at": timestamp(at) if at else None,
+            "source_node": source.source_node or (version.source_node if version else None),
+            "in_memory": version is not None,
+        }
+        if self._content:
+            row["content"] = version.content if version else None
+        return row
+
+    def _replacing_row(self, line: Line) -> tuple[object, ...]:
+        how = went(line, self._explanation.fact_id)
+        return line.seq, line.at, line.firing_id, line.kind, how
+
+
+def _saying_row(saying: Saying) -> tuple[object, ...]:
+    line = saying.line
+    return (
+        line.seq, line.at, line.firing_id, line.rule_hash or None, line.trigger, line.by or None,
+        _with_reason(line.kind, line.reason), ", ".join(line.replaces), saying.counts,
+    )  # fmt: skip
+
+
+def _line_document(line: Line) -> dict[str, Any]:
+    return {
+        "seq": line.seq,
+        "at": timestamp(line.at),
+        "firing_id": line.firing_id,
+        "rule_id": line.rule_id,
+        "rule_hash": line.rule_hash,
+        "trigger": line.trigger,
+        "by": line.by,
+        "kind": line.kind,
+        "reason": line.reason,
+        "fact_id": line.fact_id,
+        "replaces": line.replaces,
+    }
+
+
+def print_episode(episode_id: str, version: EpisodeVersion | None) -> None:
+    """Print which episode is meant, for people."""
+    print(f"episode     {cell(episode_id)}")
+    if version is None:
+        print("in memory   no longer in memory.db\n")
+        return
+    print(f"whose       user {cell(version.user)}, agent {cell(version.agent)}")
+    print(f"in memory   session {cell(version.session)}, at {cell(instant(version.at))}")
+    print()
+
+
+def decision_row(decision: Decision, remedy: str) -> tuple[object, ...]:
+    """Return a decision as the table shows it."""
+    line = decision.line
+    reason = ": ".join(filter(None, (decision.reason, decision.detail)))
+    return (
+        decision.rule_id, decision.channel, _with_reason(decision.became, reason),
+        line.firing_id if line else None, decision.fact_id, decision.stands, remedy,
+    )  # fmt: skip
+
+
+def _with_reason(word: str, reason: str) -> str:
+    return f"{word} ({reason})" if reason else word
+
+
+def decision_document(decision: Decision, remedy: str) -> dict[str, Any]:
+    """Return a decision as JSON takes it."""
+    gone = decision.taken_out
+    return {
+        "rule_id": decision.rule_id,
+        "channel": decision.channel,
+        "became": decision.became,
+        "reason": decision.reason,
+        "detail": decision.detail,
+        "fact_id": decision.fact_id,
+        "stands": decision.stands,
+        "went": went(gone, decision.fact_id) if gone else None,
+        "row": _line_document(decision.line) if decision.line else None,
+        "would_change": remedy,
+    }

@@ -1,0 +1,107 @@
+"""What is told to a person of how a fact went, and of what would change a decision."""
+
+from __future__ import annotations
+
+from slumberd.core.explanation import Decision, Line
+from slumberd.core.law import HANDS
+from slumberd.core.rule import ConsolidationRule
+from slumberd.core.settle import ID_TAKEN
+from slumberd.lines import printable
+
+LATER = "say it again with a later timestamp"
+NOTHING = "nothing need change"
+
+_NOOPS = {
+    "stale": f"what it takes back is newer, or went before; {LATER}",
+    "retracted": f"a newer retraction reaches it; {LATER}",
+    "unresolved": "it takes back nothing that is known; what arrives later and is older goes then",
+    "noop": "its intent is noop; put it with another",
+}
+
+
+def went(line: Line, fact_id: str) -> str:
+    """Return how a fact went, from the row that took it out."""
+    if line.rule_id == "@forget":
+        return "it was forgotten"
+    if line.rule_id == "@channels":
+        return "its predicate holds several objects, or one, where it did not before"
+    if line.fact_id == fact_id:
+        return _went_by_itself(line)
+    other = printable(line.fact_id)
+    if line.undoes:
+        return f"{other} came back when {line.undoes} was undone"
+    if line.kind == "delete":
+        return "a hand took it out" if line.rule_id == HANDS else f"{other} took it out"
+    return f"{other} replaced it" + (", by hand" if line.rule_id == HANDS else "")
+
+
+def _went_by_itself(line: Line) -> str:
+    if line.undoes:
+        return f"{line.undoes} was undone"
+    match line.what:
+        case "withdrawal":
+            return f"{line.rule_id} does not select its episode any more"
+        case "quarantine":
+            return f"a newer version of its episode cannot be read ({line.reason})"
+        case _:
+            return "a newer version of its episode does not say it"
+
+
+def would_change(decision: Decision, rule: ConsolidationRule | None, *, in_memory: bool) -> str:
+    """Return what would change a decision, in one sentence.
+
+    Args:
+        decision: What became of an episode.
+        rule: Under which rule; None when it is not loaded any more.
+        in_memory: Whether the episode is still there.
+    """
+    rule_id = decision.rule_id
+    match decision.became:
+        case "pending":
+            told = "" if rule is None or rule.enabled else f"{rule_id} is disabled, but: "
+            return f"{told}`slumberd fire {rule_id}`"
+        case "filtered":
+            return _filtered(rule_id, rule)
+        case "skipped" if not in_memory:
+            return f"{rule_id} never met it, and it is no longer in memory.db; put it again"
+        case "skipped":
+            passed = "it began later, was edited since, or what it met was erased"
+            return f"{rule_id} has not met it ({passed}): `slumberd backfill {rule_id}`"
+        case "undone":
+            return f"`slumberd backfill {rule_id}`"
+        case "quarantined" if decision.reason == ID_TAKEN:
+            return "another user, agent or channel holds its id; put it under one of its own"
+        case "quarantined":
+            return "repair the episode, then `slumberd quarantine retry`"
+        case _:
+            return _settled(decision, rule)
+
+
+def _filtered(rule_id: str, rule: ConsolidationRule | None) -> str:
+    if rule is None:
+        return f"{rule_id} is not loaded any more; when it was, its filter did not select it"
+    return f"the filter of {rule_id} does not select it: {printable(rule.when_filter)}"
+
+
+def _settled(decision: Decision, rule: ConsolidationRule | None) -> str:
+    """Return what would change what the law made of an episode."""
+    line = decision.line
+    if decision.stands:
+        return f"{NOTHING}: its fact stands"
+    if line and line.what == "withdrawal":
+        return _filtered(decision.rule_id, rule)
+    if decision.became == "delete":
+        gone = ", ".join(map(printable, line.replaces)) if line else ""
+        return f"{NOTHING}: it took out {gone}"
+    if decision.taken_out:
+        return _gone(decision.taken_out, decision)
+    if decision.holder:
+        return f"a newer episode holds the key: {printable(decision.holder)}; {LATER}"
+    return _NOOPS.get(decision.reason, LATER)
+
+
+def _gone(line: Line, decision: Decision) -> str:
+    told = went(line, decision.fact_id)
+    if line.undoes and line.fact_id == decision.fact_id:
+        return f"{told}: `slumberd undo {line.firing_id}`"
+    return f"{told}; {LATER}"

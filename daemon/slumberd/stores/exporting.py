@@ -1,0 +1,69 @@
+"""Export the ledger: every row whole, as a line of JSON, with the firing that it belongs to."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from slumberd.core.episode import instant
+from slumberd.lines import timestamp
+from slumberd.stores.ledger import KINDS, WHATS, firing_id_of
+from slumberd.stores.queries import statements
+
+_SQL = statements("ledger")
+
+
+def exported(connection: sqlite3.Connection, after: int, limit: int) -> tuple[int, list[bytes]]:
+    """Return rows above a number as lines, and the number of the last one, or `after`."""
+    found = connection.execute(_SQL["whole_rows"], {"after": after, "limit": limit}).fetchall()
+    return found[-1][0] if found else after, [_line(row) for row in found]
+
+
+def _line(row: Sequence[Any]) -> bytes:
+    (
+        seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
+        payload, commitment, chain, rule, rule_hash, trigger, fired_at,
+    ) = row  # fmt: skip
+    document = {
+        "seq": seq,
+        "delta": delta,
+        "firing": firing,
+        "what": _word(WHATS, what),
+        "kind": _word(KINDS, kind),
+        "reason": reason,
+        "version": version,
+        "key_id": key_id,
+        "at": at,
+        "fact_id": fact_id,
+        "replaces": _json(replaces and replaces.encode()),
+        "salt": salt and salt.hex(),
+        "payload": _json(payload),
+        "commitment": commitment.hex(),
+        "chain": chain.hex(),
+        "fired": rule and {
+            "firing_id": firing_id_of(rule, firing),
+            "rule_id": rule,
+            "rule_hash": rule_hash,
+            "trigger": trigger,
+            "at": timestamp(instant(fired_at)),
+        },
+    }
+    return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _word(words: Sequence[str], number: int) -> str | int:
+    return words[number] if 0 <= number < len(words) else number
+
+
+def _json(text: bytes | None) -> object:
+    """Return JSON as it is written, to the byte, so that hashes can be computed again."""
+    if text is None:
+        return None
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:  # somebody has changed it
+        return {"broken": text.hex()}
+    return orjson.Fragment(text)

@@ -1,0 +1,123 @@
+"""Replay a ledger into a new file: facts and keys by the law, everything else as it was written."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from slumberd.core.record import Break
+from slumberd.errors import OutputExistsError
+from slumberd.stores import schema
+from slumberd.stores.batch import fact_row
+from slumberd.stores.beliefs import standing_on
+from slumberd.stores.queries import statements
+from slumberd.stores.resettling import Resettling
+from slumberd.stores.sqlite import FILE_MODE, Pragmas, connect, transaction, translated
+from slumberd.stores.verifying import first_break
+
+_SQL = statements("replay")
+_LEDGER = statements("ledger")
+_FACTS = statements("facts")
+_PRAGMAS = Pragmas(cache_mebibytes=64)
+
+COPIES = tuple(name for name in _SQL if name.startswith("copy_"))
+"""What is not derived from the ledger, but goes with it."""
+
+
+class Replay(NamedTuple):
+    """What came of a replay.
+
+    Attributes:
+        rows: Rows of the ledger.
+        firings: Firings.
+        facts: Facts that stand by the law.
+        erased: Rows whose content was forgotten.
+        differing: Rows whose delta comes out differently, facts that are other ones, keys too.
+        unclear: Rows whose delta comes out differently, which what was forgotten may explain.
+        first: The first difference.
+    """
+
+    rows: int
+    firings: int
+    facts: int
+    erased: int
+    differing: int
+    unclear: int
+    first: Break | None
+
+
+def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
+    """Build a new database of facts from the ledger of another one, and compare the two.
+
+    A ledger whose chain is broken is not replayed; then no file is left.
+
+    Args:
+        live: The database to replay; it may be in use.
+        path: The new one.
+        depth: Links of lineage.
+        key: Of the ledger.
+
+    Raises:
+        OutputExistsError: The new file is there already.
+        LedgerKeyError: The key is not the ledger's.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+    except FileExistsError as error:
+        raise OutputExistsError(path) from error
+    kept = False
+    try:
+        with (
+            closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
+            translated(live, _PRAGMAS),
+        ):
+            replay = _rebuild(connection, live, depth)
+        kept = replay.rows > 0 or replay.first is None
+    finally:
+        if not kept:
+            path.unlink()
+    return replay
+
+
+def _rebuild(connection: sqlite3.Connection, live: Path, depth: int) -> Replay:
+    schema.create(connection)
+    # The file is new: what a crash leaves of it is for nobody.
+    connection.execute(_SQL["in_memory_journal"])
+    connection.execute(_SQL["no_sync"])
+    connection.execute(_SQL["attach"], (f"{live.absolute().as_uri()}?mode=ro",))
+    with transaction(connection):
+        for name in COPIES:
+            connection.execute(_SQL[name])
+        replay = _replay(connection, depth)
+    connection.execute(_SQL["detach"])
+    connection.execute(_SQL["wal_journal"])
+    return replay
+
+
+def _replay(connection: sqlite3.Connection, depth: int) -> Replay:
+    _, _, broken = first_break(connection)
+    if broken is not None:
+        return Replay(0, 0, 0, 0, 1, 0, broken)
+    again = Resettling(connection, depth)
+    again.run()
+    _write(connection, again)
+    facts = connection.execute(_SQL["count_facts"]).fetchone()[0]
+    differing, first = again.differing, again.first
+    for query, words in (("changed_facts", "fact {!r}"), ("changed_keys", "the key of row {}")):
+        changed = connection.execute(_SQL[query]).fetchall()
+        differing += len(changed)
+        if changed and first is None:
+            first = Break(0, f"{words.format(changed[0][0])} is not what the ledger says")
+    return Replay(
+        again.rows, again.firings, facts, again.erased, differing, again.unclear, first
+    )
+
+
+def _write(connection: sqlite3.Connection, again: Resettling) -> None:
+    standing = sorted(standing_on(again.loaded.ground), key=lambda one: one.fact_id)
+    connection.executemany(_FACTS["put_fact"], map(fact_row, standing))
+    connection.executemany(_LEDGER["add_name"], sorted(again.names))
+    again.loaded.save()

@@ -1,0 +1,27 @@
+"""The tables of facts.db, created where they are missing."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from slumberd.stores import migrations
+from slumberd.stores.keying import checked_key
+from slumberd.stores.queries import statements
+from slumberd.stores.sqlite import transaction
+
+_FACTS = statements("facts")
+_SCHEMA = statements("ledger_schema")
+_COMPONENT = "ledger"
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Create the specified table and our own beside it; changes nothing where all is there.
+
+    Raises:
+        SchemaError: A newer slumberd has been here.
+        LedgerKeyError: The connection has not the key that the ledger was begun with.
+    """
+    with transaction(connection):
+        connection.execute(_FACTS["create_facts"])
+    migrations.upgrade(connection, [";\n".join(_SCHEMA.values())], component=_COMPONENT)
+    checked_key(connection)

@@ -1,0 +1,278 @@
+"""Verify a ledger: its chain, what stands beside it, what was told of it, and the facts.
+
+The chain finds whatever was changed, removed, inserted or reordered. It cannot see that rows at
+its end are missing. That shows where something else still speaks of them: the firing they belong
+to, the number of the last line logged, the quarantine, a key, a fact. Where somebody took care of
+all these, it shows only against checkpoints that were told elsewhere.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import orjson
+
+from slumberd.core.episode import microseconds
+from slumberd.core.record import Break, Checkpoint
+from slumberd.stores.batch import fact_row
+from slumberd.stores.beliefs import facts_then
+from slumberd.stores.keying import checked_key
+from slumberd.stores.ledger import (
+    GENESIS,
+    HASH_BYTES,
+    SALT_BYTES,
+    WHATS,
+    chain_of,
+    commitment_of,
+    fixed_part,
+)
+from slumberd.stores.queries import statements
+from slumberd.stores.sqlite import snapshot
+
+_SQL = statements("ledger")
+_FACTS = statements("facts")
+_FIRING = WHATS.index("firing")
+
+
+class Row(NamedTuple):
+    """One row of the ledger, as the table has it; texts as the bytes that they are."""
+
+    seq: int
+    delta: int
+    firing: int
+    what: int
+    kind: int
+    reason: bytes
+    version: int
+    key_id: int | None
+    at: int | None
+    fact_id: bytes | None
+    replaces: bytes | None
+    salt: bytes | None
+    payload: bytes | None
+    commitment: bytes
+    chain: bytes
+
+
+class Booked(NamedTuple):
+    """One row of ``slumberd_firings``; texts as the bytes that they are."""
+
+    n: int
+    rule: bytes
+    rule_hash: bytes
+    cause: bytes
+    at: int
+    last_seq: int
+    generation: int
+    upto_seq: int
+    counts: bytes
+
+
+NOT_BOOKED = Booked(0, b"", b"", b"", 0, 0, 0, 0, b"")
+
+
+def verify(
+    connection: sqlite3.Connection, depth: int, against: Iterable[Checkpoint] = ()
+) -> tuple[int, str, Break | None]:
+    """Recompute the chain and replay it; return rows read, the head and the first break.
+
+    Raises:
+        LedgerKeyError: The connection has not the key that the ledger was begun with.
+    """
+    with snapshot(connection):
+        count, head, broken = first_break(connection)
+        broken = (
+            broken
+            or _contradicted(connection, count, against)
+            or _first_changed_name(connection)
+            or _first_changed_fact(connection, depth)
+        )
+    return count, head.hex(), broken
+
+
+def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
+    """Recompute the chain; return rows read, the head, and what is wrong with chain or firings."""
+    key = checked_key(connection)
+    with _texts_as(connection, bytes):
+        beside = _Beside(connection)
+        previous, seq = GENESIS, 0
+        for found in connection.execute(_SQL["sealed"]):
+            row = Row(*found)
+            problem = _problem(row, previous, seq, key) or beside.problem(row)
+            if problem:
+                return seq, previous, Break(row.seq, problem)
+            previous, seq = row.chain, row.seq
+        return seq, previous, beside.cut_short(connection, seq)
+
+
+@contextmanager
+def _texts_as(connection: sqlite3.Connection, made: Callable[[bytes], Any]) -> Iterator[None]:
+    """Let texts come as something that even a text that is no Unicode can be made into."""
+    usual = connection.text_factory
+    connection.text_factory = made
+    try:
+        yield
+    finally:
+        connection.text_factory = usual
+
+
+def _problem(row: Row, previous: bytes, before: int, key: bytes | None) -> str:
+    if row.seq != before + 1:
+        return f"follows row {before}: a row is missing or out of order"
+    if not _is_as_committed(row):
+        return "its content is not what was committed to"
+    if row.chain != _chain(row, previous, key):
+        return "its chain hash does not follow from the row before"
+    return ""
+
+
+def _is_as_committed(row: Row) -> bool:
+    erasable = row.key_id, row.at, row.fact_id, row.replaces, row.payload
+    if row.salt is None:
+        # What is forgotten goes whole; a firing's own row holds nothing that could be.
+        forgotten = all(value is None for value in erasable) and row.what != _FIRING
+        return forgotten and len(row.commitment) == HASH_BYTES
+    return len(row.salt) == SALT_BYTES and row.commitment == commitment_of(row.salt, *erasable)
+
+
+def _chain(row: Row, previous: bytes, key: bytes | None) -> bytes:
+    try:
+        fixed = fixed_part(row.seq, row.delta, row.firing, row.version, row.what, row.kind)
+    except struct.error:  # a number that we never write
+        return b""
+    return chain_of(key, previous, row.commitment, fixed, row.reason)
+
+
+class _Beside:
+    """What stands beside the ledger for quick reading, held against the rows that it is from."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._firings = map(Booked._make, connection.execute(_SQL["booked"]))
+        self._channels: dict[int, bytes] = dict(connection.execute(_SQL["all_channels"]))
+        self._current = NOT_BOOKED
+        self._next = next(self._firings, None)
+
+    def problem(self, row: Row) -> str:
+        """Say what does not fit to the next row of the ledger; nothing when all does."""
+        if row.what == _FIRING:
+            return self._begin(row)
+        if self._next is not None and self._next.n <= row.seq:
+            return f"slumberd_firings has a firing {self._next.n} that is not in the ledger"
+        if row.firing != self._current.n or row.seq > self._current.last_seq:
+            return f"is not a row of its firing {row.firing}"
+        return ""
+
+    def _begin(self, row: Row) -> str:
+        if self._current.last_seq != row.seq - 1:
+            return f"comes before the last row of firing {self._current.n}"
+        if self._next is None or self._next.n != row.seq:
+            return "slumberd_firings does not have this firing"
+        self._current, self._next = self._next, next(self._firings, None)
+        return self._differs(self._current, _told(row))
+
+    def _differs(self, booked: Booked, told: dict[str, Any]) -> str:
+        for column, value in _columns(told).items():
+            if getattr(booked, column) != value:
+                return f"slumberd_firings says another {column} of this firing"
+        multi = orjson.dumps(told["multi_valued"]) if "multi_valued" in told else None
+        if self._channels.pop(booked.n, None) != multi:
+            return "slumberd_channels says something else about this firing"
+        return ""
+
+    def cut_short(self, connection: sqlite3.Connection, count: int) -> Break | None:
+        """Say what still speaks of rows after the last one; None when nothing does."""
+        mentions = {
+            self._current.last_seq: f"firing {self._current.n} reaches",
+            **{firing.n: "slumberd_firings goes on" for firing in [self._next] if firing},
+            max(self._channels, default=0): "slumberd_channels goes on",
+            connection.execute(_SQL["last_mentioned"]).fetchone()[0]: "there was a row",
+        }
+        for seq, how in mentions.items():
+            if seq and seq > count:
+                return Break(count, f"the ledger ends here, but {how} to row {seq}")
+        if self._channels:
+            return Break(min(self._channels), "slumberd_channels has it, and the ledger does not")
+        return None
+
+
+def _told(row: Row) -> dict[str, Any]:
+    """Return what a firing's own row tells of it; nothing when that cannot be read."""
+    try:
+        told = orjson.loads(row.payload or b"")
+    except orjson.JSONDecodeError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _columns(told: dict[str, Any]) -> dict[str, object]:
+    """Return the columns of a firing as its own row tells them.
+
+    The id of the last episode read is not among them: it can be erased.
+    """
+    return {
+        "rule": _text(told.get("rule")),
+        "rule_hash": _text(told.get("rule_hash")),
+        "cause": _text(told.get("trigger")),
+        "at": _instant(told.get("at")),
+        "last_seq": told.get("last_seq"),
+        "generation": told.get("generation"),
+        "upto_seq": told.get("upto"),
+        "counts": orjson.dumps(told.get("counts")),
+    }
+
+
+def _text(value: object) -> bytes | None:
+    return value.encode() if isinstance(value, str) else None
+
+
+def _instant(value: object) -> int | None:
+    return microseconds(datetime.fromisoformat(value)) if isinstance(value, str) else None
+
+
+def _contradicted(
+    connection: sqlite3.Connection, count: int, against: Iterable[Checkpoint]
+) -> Break | None:
+    for rows, head, told in against:
+        if rows > count:
+            return Break(count, f"the ledger ends here, the log of {told} saw row {rows}")
+        found = connection.execute(_SQL["chain"], (rows,)).fetchone() if rows else (GENESIS,)
+        if found[0] != head:
+            return Break(rows, f"the log of {told} says another head")
+    return None
+
+
+def _first_changed_name(connection: sqlite3.Connection) -> Break | None:
+    with _texts_as(connection, _escaped):
+        stored = set(connection.execute(_SQL["all_names"]))
+        told = {
+            (name, fact_id)
+            for fact_id, payload in connection.execute(_SQL["acts_with_names"])
+            for name in orjson.loads(payload).get("names", ())
+        }
+    for name, namer in sorted(stored ^ told):
+        return Break(0, f"slumberd_names is not what the ledger says of {namer!r} and {name!r}")
+    return None
+
+
+def _first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | None:
+    replayed = {
+        one.fact_id: fact_row(one) for one in facts_then(connection, user=None, depth=depth)
+    }
+    with _texts_as(connection, _escaped):
+        for row in connection.execute(_FACTS["all_facts"]):
+            fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata = row
+            stored = (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
+            if replayed.pop(fact_id, None) != stored:
+                return Break(0, f"fact {fact_id!r} is not what the ledger says")
+    for fact_id in sorted(replayed):
+        return Break(0, f"fact {fact_id!r} stands by the ledger and is missing")
+    return None
+
+
+def _escaped(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")

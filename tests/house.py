@@ -1,0 +1,56 @@
+"""A memory, its facts, and what consolidates one into the other, on real files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from slumberd.consolidator import Consolidator, Report
+from slumberd.core.brake import NO_LIMITS, Limits
+from slumberd.core.episode import Episode
+from slumberd.core.fact import FactPattern
+from slumberd.core.rule import ConsolidationRule
+from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.memory import SQLiteMemoryStore
+from tests.builders import START, at, rule, triple
+from tests.fakes import FakeClock, FakeDeltaLog
+
+
+@dataclass
+class House:
+    """A memory, its facts, and what consolidates one into the other."""
+
+    memory: SQLiteMemoryStore
+    facts: SQLiteFactStore
+    log: FakeDeltaLog
+    consolidator: Consolidator
+
+    async def put(self, *episodes: Episode) -> None:
+        await self.memory.put_many(episodes)
+
+    async def fire(self, fired: ConsolidationRule | None = None) -> Report:
+        return await self.consolidator.fire(fired or rule("all"), "manual", START)
+
+    async def objects(self) -> dict[str, object]:
+        facts = await self.facts.query(FactPattern())
+        return {fact.id: fact.payload.get("object") for fact in facts}
+
+
+@asynccontextmanager
+async def house(
+    folder: Path, *, batch: int = 5_000, limits: Limits = NO_LIMITS
+) -> AsyncIterator[House]:
+    async with (
+        SQLiteMemoryStore(folder / "memory.db") as memory,
+        SQLiteFactStore(folder / "facts.db", synchronous="normal") as facts,
+    ):
+        await facts.bootstrap()
+        log = FakeDeltaLog()
+        consolidator = Consolidator(memory, facts, log, FakeClock(), batch=batch, limits=limits)
+        yield House(memory, facts, log, consolidator)
+
+
+def stream(count: int) -> Sequence[Episode]:
+    return [triple(f"e{n}", f"s{n}", "is", n, timestamp=at(n)) for n in range(count)]
