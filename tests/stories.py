@@ -1,238 +1,162 @@
-"""Random stories for tests: what a store is told step by step, and what an oracle needs of it."""
+"""Ledgers for tests to look into: a small one in which everything happens, and a large one."""
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+import random
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from hypothesis import strategies as st
-
-from slumberd.core.episode import EpisodeVersion, microseconds
-from slumberd.core.fact import Fact, FactPattern
+from slumberd.core.delta import NoopDelta
+from slumberd.core.episode import EpisodeVersion
+from slumberd.core.fact import Fact
 from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
+from slumberd.core.record import Outcome
+from slumberd.core.rule import ConsolidationRule
 from slumberd.stores.facts import SQLiteFactStore
-from tests.builders import START, rule
+from slumberd.stores.ledger import GENESIS, chain_of, commitment_of, fixed_part
+from tests.builders import at, rule, version
 from tests.fakes import FakeClock
-from tests.oracle import Told, told
 
-MULTI = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
-PAIRS = {(channel, predicate) for channel, some in MULTI.items() for predicate in some}
-DEPTH = 2
-MOMENTS = range(5)
-"""Seconds after the start at which episodes are clocked."""
-
-RULES = {
-    "all": (rule("all"), lambda tag: True),
-    "tagged": (rule("tagged", then_emits=["facts", "notes"]), lambda tag: tag > 0),
-}
-USERS = {"e1": "alice", "e2": "alice", "e3": "alice", "e4": "bob"}
-
-Step = tuple[Any, ...]
-Shown = dict[str, dict[str, Any]]
+ALL = rule("all")
+NOTES = rule("notes", then_emits=["facts", "notes"])
 
 
-@dataclass(frozen=True)
-class Met:
-    """What one rule met of one version of an episode; None when it let go, or could not read."""
-
-    firing: int
-    at: datetime
-    rule_id: str
-    eid: str
-    seq: int
-    episode: dict[str, Any] | None
+def said(id: str, seq: int, **metadata: Any) -> EpisodeVersion:
+    """Return a version of an episode, as old as its log row."""
+    return version(id, seq=seq, timestamp=at(seq), metadata=metadata)
 
 
-@dataclass(frozen=True)
-class Undoing:
-    """One undoing of a firing, which may be an undoing itself."""
-
-    firing: int
-    at: datetime
-    undoes: int
-
-
-@dataclass
-class Story:
-    """A store, and beside it what it was told, so that an oracle can be asked about it."""
-
-    store: SQLiteFactStore
-    clock: FakeClock
-    log: list[dict[str, Any]] = field(default_factory=list)
-    read: dict[str, int] = field(default_factory=dict)
-    met: list[Met] = field(default_factory=list)
-    undoings: list[Undoing] = field(default_factory=list)
-    firings: list[tuple[int, str]] = field(default_factory=list)
-    shots: list[tuple[datetime, Shown]] = field(default_factory=list)
-
-    async def tell(self, step: Step) -> None:
-        """Do one thing, at an instant of its own, and keep what stands afterwards."""
-        self.clock.advance(60)
-        what, *rest = step
-        rows = await self.store.ledger_rows()
-        await getattr(self, what)(*rest)
-        if await self.store.ledger_rows() > rows:
-            self.shots.append((self.clock.now(), await facts_of(self.store)))
-
-    async def put(self, episode: dict[str, Any]) -> None:
-        self.log.append(episode)
-
-    async def fire(self, name: str, limit: int) -> None:
-        fired, matches = RULES[name]
-        after = self.read.get(name, 0)
-        upto = min(after + limit, len(self.log))
-        newest = {one["id"]: seq for seq, one in enumerate(self.log, start=1)}
-        window = {eid: seq for eid, seq in newest.items() if after < seq <= upto}
-        if upto == after:
-            return
-        versions = [self._version(seq, matches) for seq in window.values()]
-        end = Position(upto, self.log[upto - 1]["id"])
-        firing = Firing(name, "h", "every", self.clock.now(), Position(), end)
-        outcome = await self.store.commit(firing, meet(versions, fired))
-        number = outcome.records[0].seq
-        for one in versions:
-            self._remember(number, name, one)
-        self.read[name] = upto
-        self.firings.append((number, outcome.firing_id))
-
-    def _version(self, seq: int, matches: Callable[[int], bool]) -> EpisodeVersion:
-        one = self.log[seq - 1]
-        return EpisodeVersion(
-            seq, one["id"], one["user"], "s", "rag", one["at"], f"text {seq}", "node",
-            one["metadata"], matches(one["tag"]),
-        )  # fmt: skip
-
-    def _remember(self, number: int, rule_id: str, one: EpisodeVersion) -> None:
-        episode = self.log[one.seq - 1]
-        if not one.matched:
-            before = [
-                met for met in self.remaining(self.clock.now()) if is_of(met, rule_id, one.id)
-            ]
-            if not before or before[-1].episode is None:
-                return
-            episode = {}
-        said = episode if episode and told(episode, "facts", ()) else None
-        self.met.append(Met(number, self.clock.now(), rule_id, one.id, one.seq, said))
-
-    async def undo(self, which: int) -> None:
-        if not self.firings:
-            return
-        number, firing_id = self.firings[which % len(self.firings)]
-        now = self.clock.now()
-        outcome = await self.store.undo(firing_id, at=now, by="me", dry_run=False)
-        self.undoings.append(Undoing(outcome.records[0].seq, now, number))
-        self.firings.append((outcome.records[0].seq, outcome.firing_id))
-
-    async def pin(self, fact_id: str, what: str) -> None:
-        payload = {"subject": "s", "predicate": "is", "object": what}
-        await self.store.pin(
-            Fact(
-                id=fact_id, user="alice", agent="rag", payload=payload, lineage=[{"by": "me"}],
-                confidence=1.0, pinned_at=START,
-            )
-        )  # fmt: skip
-
-    async def unpin(self, fact_id: str) -> None:
-        await self.store.unpin(fact_id)
-
-    async def several(self, yes: bool) -> None:
-        await self.store.set_channels(MULTI if yes else {}, at=self.clock.now())
-
-    def remaining(self, believed_at: datetime) -> list[Met]:
-        """Return what had been met by an instant, and not undone by then."""
-        undone: set[int] = set()
-        for one in reversed(self.undoings):
-            if one.at <= believed_at and one.firing not in undone:
-                undone.add(one.undoes)
-        return [met for met in self.met if met.at <= believed_at and met.firing not in undone]
-
-    def acts(self, believed_at: datetime, valid_at: datetime) -> list[Told]:
-        """Return what counts of what had been met by one instant, and was said by another."""
-        found = []
-        for channel in MULTI:
-            said: dict[str, dict[str, Met]] = {}
-            for met in self.remaining(believed_at):
-                if channel in RULES[met.rule_id][0].then_emits:
-                    said.setdefault(met.eid, {})[met.rule_id] = met
-            found += list(acts_of(said, channel))
-        return [act for act in found if act.stamp[0] <= microseconds(valid_at)]
+async def fire(
+    store: SQLiteFactStore, fired: ConsolidationRule, versions: Sequence[EpisodeVersion]
+) -> Outcome:
+    """Let a rule meet some versions."""
+    upto = Position(versions[-1].seq, versions[-1].id)
+    firing = Firing(fired.id, fired.content_hash, "every", at(100), Position(), upto)
+    return await store.commit(firing, meet(versions, fired))
 
 
-def is_of(met: Met, rule_id: str, eid: str) -> bool:
-    return (met.rule_id, met.eid) == (rule_id, eid)
+async def tell_everything(path: Path, key: bytes | None = None) -> None:
+    """Write a ledger with a row of every kind that there is."""
+    clock = FakeClock(at(1000))
+    async with SQLiteFactStore(path, synchronous="normal", clock=clock, key=key) as store:
+        await store.bootstrap()
+        first = await fire(store, ALL, FIRST)
+        await fire(store, NOTES, AGAIN)
+        await store.set_channels({"facts": frozenset({"likes"})}, at=at(200))
+        await _use_hands(store, clock)
+        await store.undo(first.firing_id, at=at(1100), by="uid 0", dry_run=False)
+        await fire(store, NOTES, LAST_OF_NOTES)
+        await fire(store, ALL, LATER)
+        await store.mark_logged((await store.head()).rows)
 
 
-def acts_of(said: dict[str, dict[str, Met]], channel: str) -> Iterator[Told]:
-    for by_rule in said.values():
-        newest = max(met.seq for met in by_rule.values())
-        now = [met for met in by_rule.values() if met.seq == newest and met.episode]
-        if now and now[0].episode:
-            act = told(now[0].episode, channel, tuple(sorted(met.rule_id for met in now)))
-            assert act is not None
-            yield act
+FIRST = [
+    said("e1", 1, subject="alice", predicate="lives_in", object="Porto"),
+    said("e2", 2, subject="alice", predicate="lives_in", object="Braga"),
+    said("e3", 3, subject="alice", predicate="likes", object="tea"),
+    said("e4", 4, subject="alice", predicate="likes", object="cake"),
+    said("e5", 5, intent="delete", replaces=["e1", "nobody"]),
+    said("e6", 6, intent="delete", subject="bob", predicate="likes", object="tea"),
+    said("e7", 7, intent="remember"),
+    said("e8", 8, intent="noop", subject="alice", predicate="lives_in"),
+    said("e9", 9, intent="update", replaces="e4", subject="alice", predicate="likes", object=1),
+]
+AGAIN = [
+    *FIRST[:3],
+    version("e4", seq=10, user="mallory", timestamp=at(10)),
+    said("e10", 11, subject="cat", predicate="is", object="asleep"),
+]
+LAST_OF_NOTES = [AGAIN[-1], said("e2", 14)._replace(matched=False)]
+LATER = [
+    said("e2", 12, intent="remember"),
+    said("e10", 13, subject="cat", predicate="is", object="awake"),
+    said("e11", 15, subject="alice", predicate="lives_in", object="Faro"),
+    said("e12", 16, intent="delete", subject="alice", predicate="lives_in"),
+]
 
 
-async def facts_of(store: SQLiteFactStore, user: str | None = None, **then: Any) -> Shown:
-    found = await store.query(FactPattern(user=user), **then)
-    return {fact.id: fact.model_dump() for fact in found}
+async def _use_hands(store: SQLiteFactStore, clock: FakeClock) -> None:
+    entry = {"rule_id": "me", "source_episode_ids": ["x"], "promotion_ts": at(0).isoformat()}
+    body = {"subject": "alice", "predicate": "owns", "object": "a pan"}
+    pinned = Fact(
+        id="p1",
+        user="alice",
+        agent="rag",
+        payload=body,
+        lineage=[entry],
+        confidence=0.5,
+        pinned_at=at(0),
+    )
+    await store.pin(pinned)
+    clock.advance(1)
+    await store.unpin("e3")
+    clock.advance(1)
+    silent = NoopDelta(
+        kind="noop", rule_id="me", source_episode_ids=["x"], promotion_ts=at(0), confidence=1.0
+    )
+    await store.apply_delta(silent)
 
 
-@st.composite
-def episodes(draw: st.DrawFn) -> dict[str, Any]:
-    """Return an episode at any of a few moments, so that many come late, and most are edited."""
-    eid = draw(st.sampled_from(list(USERS)))
-    metadata = {"subject": "s", "predicate": draw(st.sampled_from(["is", "is", "likes"]))}
-    if draw(st.integers(0, 5)):
-        metadata["object"] = draw(st.sampled_from("abc"))
-    intent = draw(st.sampled_from([None, None, None, "update", "delete", "noop", "?"]))
-    if intent:
-        metadata["intent"] = intent
-    if intent in ("update", "delete") and draw(st.booleans()):
-        metadata["replaces"] = draw(st.sampled_from(list(USERS)))
-    return {
-        "id": eid,
-        "user": USERS[eid],
-        "agent": "rag",
-        "at": microseconds(START) + 1_000_000 * draw(st.sampled_from(MOMENTS)),
-        "tag": draw(st.integers(0, 1)),
-        "metadata": metadata,
-    }
+async def tell_much(path: Path, rows: int, batch: int = 1_000) -> None:
+    """Write a ledger of at least so many rows, seeded: a quarter of the keys said before."""
+    chance = random.Random(7)
+    async with SQLiteFactStore(path, synchronous="normal") as store:
+        await store.bootstrap()
+        for begin in range(1, rows + 1, batch):
+            versions = [_anything(chance, seq, rows) for seq in range(begin, begin + batch)]
+            await fire(store, ALL, versions)
 
 
-PUT = st.tuples(st.just("put"), episodes())
-FIRE = st.tuples(st.just("fire"), st.sampled_from(list(RULES)), st.integers(1, 3))
-UNDO = st.tuples(st.just("undo"), st.integers(0, 30))
-PIN = st.tuples(st.just("pin"), st.sampled_from(["e1", "p1"]), st.sampled_from("ab"))
-UNPIN = st.tuples(st.just("unpin"), st.sampled_from(["e1", "e2", "p1", "@notes/e1"]))
-SEVERAL = st.tuples(st.just("several"), st.booleans())
-
-ACTS = st.lists(PUT | PUT | FIRE | FIRE | UNDO, min_size=5, max_size=30)
-"""What episodes say, and what is undone of it."""
-
-EVERYTHING = st.lists(
-    PUT | PUT | FIRE | FIRE | UNDO | PIN | UNPIN | SEVERAL, min_size=5, max_size=30
-)
+def _anything(chance: random.Random, seq: int, rows: int) -> EpisodeVersion:
+    if chance.random() < 0.03:
+        return said(f"e{seq}", seq, intent="delete", replaces=f"e{chance.randrange(seq)}")
+    subject = f"s{chance.randrange(rows) if chance.random() < 0.25 else seq}"
+    return said(f"e{seq}", seq, subject=subject, predicate="is", object=seq)
 
 
-def play(steps: Sequence[Step], check: Callable[[Story], Coroutine[None, None, None]]) -> None:
-    """Tell a story to a store of its own, to its end, and check what it came to."""
+@contextmanager
+def copied(path: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a copy of a database, in memory, to be tampered with."""
+    with (
+        closing(sqlite3.connect(path)) as source,
+        closing(sqlite3.connect(":memory:", isolation_level=None)) as copy,
+    ):
+        source.backup(copy)
+        yield copy
 
-    async def main(folder: Path) -> None:
-        clock = FakeClock(START + timedelta(days=1))
-        async with SQLiteFactStore(
-            folder / "facts.db", lineage_depth=DEPTH, clock=clock, synchronous="normal"
-        ) as store:
-            await store.bootstrap()
-            story = Story(store, clock)
-            for step in [("several", True), *steps, *(("fire", name, 99) for name in RULES)]:
-                await story.tell(step)
-            await check(story)
 
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(main(Path(folder)))
+def rows_of(path: Path, table: str) -> list[dict[str, Any]]:
+    """Return every row of a table, in the order of its first column."""
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute(f"SELECT * FROM {table} ORDER BY 1")
+        names = [column[0] for column in found.description]
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+
+def forge(connection: sqlite3.Connection, seq: int, key: bytes | None, **changes: Any) -> None:
+    """Change a row, and compute again every hash from there on, as one with a key would."""
+    head = connection.execute("SELECT chain FROM slumberd_ledger WHERE seq = ?", [seq - 1])
+    previous = (head.fetchone() or [GENESIS])[0]
+    for column, value in changes.items():
+        connection.execute(f"UPDATE slumberd_ledger SET {column} = ? WHERE seq = ?", (value, seq))
+    for row in connection.execute(_WHOLE, [seq]).fetchall():
+        number, delta, firing, what, kind, reason, version_, *erasable, salt = row
+        key_id, at_, fact_id, replaces, payload = erasable
+        commitment = commitment_of(salt, key_id, at_, fact_id, replaces, payload)
+        fixed = fixed_part(number, delta, firing, version_, what, kind)
+        previous = chain_of(key, previous, commitment, fixed, reason)
+        connection.execute(_SEAL, (commitment, previous, number))
+
+
+_WHOLE = """
+SELECT seq, delta, firing, what, kind, CAST(reason AS BLOB), version, key_id, at,
+  CAST(fact_id AS BLOB), CAST(replaces AS BLOB), payload, salt
+FROM slumberd_ledger
+WHERE seq >= ?
+ORDER BY seq
+"""
+_SEAL = "UPDATE slumberd_ledger SET commitment = ?, chain = ? WHERE seq = ?"

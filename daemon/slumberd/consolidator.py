@@ -319,7 +319,7 @@ class Consolidator:
         if self._behind:
             await self.tell_again()
         else:
-            await self._tell_records(outcome.records)
+            await self._tell_records([*outcome.noticed, *outcome.records])
         self._log.completed(outcome)
 
     async def _tell_records(self, records: Sequence[Record]) -> None:

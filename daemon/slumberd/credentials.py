@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 from pathlib import Path
@@ -29,9 +28,11 @@ def read_key(file: Path, *, credentials: Path | None) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise _mistaken(path, f"cannot be read: {error.strerror}") from error
-    with io.FileIO(descriptor) as opened:
+    try:
         _check_file(path, os.fstat(descriptor), credentials)
-        key = opened.read(MOST + 1)
+        key = os.read(descriptor, MOST + 1)
+    finally:
+        os.close(descriptor)
     if not LEAST <= len(key) <= MOST:
         raise _mistaken(path, f"a key has {LEAST} to {MOST} bytes; `openssl rand 32` makes one")
     return key

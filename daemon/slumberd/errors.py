@@ -13,6 +13,7 @@ act on the fields and a person can act on the message::
     ├── ConfigurationError                configuration or rules with mistakes     (exit 78)
     └── StoreError                        the stores                               (exit 74)
         ├── MemoryScopeError              an episode where it does not belong      (exit 65)
+        │   └── ForgottenError            an episode of a scope that was forgotten
         ├── ConsolidationRuleError        a rule or a delta that breaks its form   (exit 78)
         │   └── FilterError               a ``when_filter`` that must not run, or cannot
         ├── FactConflictError             a fact id or replaced id held elsewhere  (exit 65)
@@ -38,6 +39,7 @@ __all__ = [
     "ConsolidationRuleError",
     "FactConflictError",
     "FilterError",
+    "ForgottenError",
     "InputError",
     "LedgerKeyError",
     "MemoryScopeError",
@@ -184,6 +186,14 @@ class MemoryScopeError(StoreError):
         self.operation = operation
         self.violation = violation
         super().__init__(f"{operation} in scope {scope!r}: {violation}")
+
+
+class ForgottenError(MemoryScopeError):
+    """An episode says something as of a time up to which its scope was forgotten."""
+
+    def __init__(self, scope: tuple[str | None, ...], episode_id: str) -> None:
+        problem = f"episode {episode_id!r} is of a scope, and a time, that was forgotten"
+        super().__init__(scope, "put", problem)
 
 
 class ConsolidationRuleError(StoreError, ValueError):

@@ -14,16 +14,29 @@ import orjson
 from slumberd.consolidator import Consolidator, Report
 from slumberd.control import Answer, Operation, Peer
 from slumberd.core.brake import Held
+from slumberd.core.episode import instant, microseconds
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.scope import Reach
 from slumberd.errors import PlanMovedError, UsageError
+from slumberd.handwork import entry_of, fact_ids_of, said_of
 from slumberd.lines import timestamp
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
+from slumberd.stores.fact_erasure import Erasure
 from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.hands import HandAtWork
 from slumberd.stores.memory import SQLiteMemoryStore
 
 PLAN_DIGITS = 16
+
+OUT_OF_REACH = [
+    "backups and exports of the state directory, made before",
+    "log lines, here and wherever they were shipped: they hold ids of episodes and facts",
+    "what other programs keep of the same episodes",
+    "this certificate, which names the scope",
+]
+"""What a forget cannot erase."""
 
 LISTED = 10_000
 """Deltas that an answer lists at most; all are counted."""
@@ -67,10 +80,13 @@ class Operations:
         return {
             "fire": self.fire,
             "undo": self.undo,
+            "pin": self.pin,
+            "unpin": self.unpin,
             "backfill": self.backfill,
             "retry": self.retry,
             "drop": self.drop,
             "decide": self.decide,
+            "forget": self.forget,
         }
 
     async def fire(self, request: dict[str, Any], peer: Peer) -> Answer:
@@ -151,6 +167,9 @@ class Operations:
         approve = bool(request.get("approve"))
         async with self.turn:
             held = await self._held(str(request.get("firing")))
+            if request.get("dry_run"):
+                rules = chosen(self._rules(), [held.rule_id]) if approve else []
+                return _planned(rules, await self._rehearse(rules))
             await self._stores.facts.decide(
                 held, approve=approve, at=self._clock.now(), by=str(peer)
             )
@@ -160,6 +179,32 @@ class Operations:
             (rule,) = chosen(self._rules(), [held.rule_id])
             report = await self._fire(rule, None, peer)
         return {"reports": [as_document(report)]}
+
+    async def forget(self, request: dict[str, Any], peer: Peer) -> Answer:
+        """Erase the scope of ``user``, ``session`` and ``agent``; the last two may be null."""
+        reach = Reach.of(str(request["user"]), request.get("session"), request.get("agent"))
+        memory, facts = self._stores.memory, self._stores.facts
+        dry_run = bool(request.get("dry_run"))
+        async with self.turn:
+            now = self._clock.now()
+            count, newest = await memory.newest_in(reach)
+            moment = max(microseconds(now), newest or 0, await facts.newest_in(reach))
+            erasure = await facts.forget(
+                reach, moment=moment, at=now, by=str(peer), dry_run=dry_run
+            )
+            if dry_run:
+                tables = {"episodes": count}
+                return certificate(reach, moment, erasure, tables) | {"dry_run": True}
+            tables = await memory.forget(reach, erasure.eids, moment=moment)
+            emptied = {"facts.db": await facts.scrub(), "memory.db": await memory.scrub()}
+            await self._consolidator.tell_again()
+            after = (await facts.head()).head.hex()
+        return certificate(reach, moment, erasure, tables) | {
+            "firing_id": erasure.outcome.firing_id,
+            "by": str(peer),
+            "head_after": after,
+            "write_ahead_log_emptied": emptied,
+        }
 
     async def _held(self, firing_id: str) -> Held:
         waiting = await self._stores.facts.held()
@@ -178,14 +223,48 @@ class Operations:
             )
             return await self._told(outcome, dry_run=dry_run)
 
-    async def _told(self, outcome: Outcome, *, dry_run: bool) -> Answer:
+    async def pin(self, request: dict[str, Any], peer: Peer) -> Answer:
+        """Say a fact by hand, as `handwork.said_of` reads it, for a ``reason``."""
+        said = said_of(request, entry_of(request, peer, self._clock.now()))
+        answer, _ = await self._by_hand(lambda hand: hand.assert_(said, again=True), request, peer)
+        return {**answer, "fact_id": said.fact_id}
+
+    async def unpin(self, request: dict[str, Any], peer: Peer) -> Answer:
+        """Take ``facts``, a list of ids, out by hand, for a ``reason``."""
+        fact_ids = fact_ids_of(request)
+        lineage = (entry_of(request, peer, self._clock.now()),)
+        answer, records = await self._by_hand(
+            lambda hand: hand.take_out(fact_ids, lineage=lineage, known_only=True), request, peer
+        )
+        went = {fact_id for record in records for fact_id in record.replaces}
+        return {**answer, "not_standing": [one for one in fact_ids if one not in went]}
+
+    async def _by_hand(
+        self, work: Callable[[HandAtWork], None], request: dict[str, Any], peer: Peer
+    ) -> tuple[Answer, Sequence[Record]]:
+        dry_run = bool(request.get("dry_run"))
+        async with self.turn:
+            outcome = await self._stores.facts.by_hand(work, by=str(peer), dry_run=dry_run)
+            answer = await self._told(outcome, dry_run=dry_run)
+        return answer, outcome.records if outcome else ()
+
+    async def notice(self) -> int:
+        """Record what other programs changed in the facts; return how many rows that took."""
+        async with self.turn:
+            records = await self._stores.facts.notice_external()
+            if records:
+                await self._consolidator.tell_again()
+        return len(records)
+
+    async def _told(self, outcome: Outcome | None, *, dry_run: bool) -> Answer:
         """Write the log lines of what was done, and return it as JSON takes it."""
         if not dry_run:
             await self._consolidator.tell_again()
+        records = outcome.records if outcome else []
         return {
-            "firing_id": None if dry_run else outcome.firing_id,
-            "counts": counted(outcome.records),
-            "deltas": deltas_of(outcome.records),
+            "firing_id": outcome.firing_id if outcome and not dry_run else None,
+            "counts": counted(records),
+            "deltas": deltas_of(records),
         }
 
 
@@ -224,6 +303,24 @@ def as_document(report: Report) -> dict[str, Any]:
     if report.rehearsed:
         document["deltas"] = deltas_of(report.records)
     return document
+
+
+def certificate(
+    reach: Reach, moment: int, erasure: Erasure, memory: dict[str, int]
+) -> dict[str, Any]:
+    """Return what was erased, and what cannot be, as JSON takes it; it names the scope itself."""
+    stand_again = [r.fact_id for r in erasure.outcome.records if r.kind == "add"]
+    return {
+        "certificate": "slumberd.forget",
+        "version": 1,
+        "scope": {"user": reach.user, "session": reach.session, "agent": reach.agent},
+        "at": timestamp(erasure.outcome.firing.at),
+        "forgotten_up_to": timestamp(instant(moment)),
+        "rows": {"facts.db": erasure.counts, "memory.db": memory},
+        "stand_again": stand_again,
+        "head_before": erasure.head,
+        "out_of_reach": OUT_OF_REACH,
+    }
 
 
 def _planned(rules: Sequence[ConsolidationRule], reports: Sequence[Report]) -> Answer:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -25,6 +25,7 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.credentials import read_key
 from slumberd.errors import NoInputError, StoreError
 from slumberd.lock import StateLock
+from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
 from slumberd.operations import Operations, Stores
 from slumberd.ports import Clock, DeltaLog
@@ -128,6 +129,7 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     with StateLock(settings.state_dir):
         async with opened(settings, clock) as stores:
             await stores.facts.take_over()
+            await stores.facts.notice_external()
             yield stores
 
 
@@ -228,13 +230,12 @@ class Daemon:
             listen(self._settings.state_dir, answers),
         ):
             with stores.memory.watch(notice, poll_seconds=poll_seconds):
-                await self._work(alarm, scheduler)
-
-    async def _work(self, alarm: Alarm, scheduler: Scheduler) -> None:
-        alarm.arm(self._rules.rules, self._settings.timezone)
-        scheduler.replace(self._rules.rules, self._settings.timezone)
-        self._say_ready()
-        await self._until_stopped(alarm, scheduler)
+                alarm.arm(self._rules.rules, self._settings.timezone)
+                scheduler.replace(self._rules.rules, self._settings.timezone)
+                self._say_ready()
+                noticing = keep_noticing(operations.notice, self._stop)
+                work = alarm.heartbeat(self._stop), scheduler.run(self._stop), noticing
+                await self._until_stopped(work)
 
     def _say_ready(self) -> None:
         self._notifier.ready()
@@ -247,12 +248,9 @@ class Daemon:
             rules_hash=self._rules.content_hash,
         )
 
-    async def _until_stopped(self, alarm: Alarm, scheduler: Scheduler) -> None:
+    async def _until_stopped(self, work: Iterable[Coroutine[None, None, None]]) -> None:
         async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(alarm.heartbeat(self._stop)),
-                group.create_task(scheduler.run(self._stop)),
-            ]
+            tasks = [group.create_task(one) for one in work]
             group.create_task(self._stop_in_time(tasks))
 
     async def _stop_in_time(self, tasks: Sequence[asyncio.Task[None]]) -> None:

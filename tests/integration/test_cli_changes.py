@@ -156,6 +156,10 @@ def test_a_rejected_batch_is_passed_over(site: Site) -> None:
     site.put(GONE)
     site.run("fire", "profile")
     held = site.lines("status")[0]["rules"][0]["held"]
+    before = files(site)
+    for decision in ("approve", "reject"):
+        assert site.run(decision, held, "--dry-run").returncode == 0
+    assert files(site) == before
 
     assert site.run("reject", held).returncode == 0
 

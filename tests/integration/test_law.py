@@ -18,9 +18,10 @@ from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.scope import Reach
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule
-from tests.oracle import Told, replaced, stands, told
+from tests.oracle import Told, fact_id, replaced, stands, told
 
 MULTI = {("facts", "likes"), ("notes", "likes")}
 CHANNELS = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
@@ -47,6 +48,14 @@ class LaterAndLater:
         return 0.0
 
 
+FORGETTABLE = "s2"
+"""The session that may be forgotten."""
+
+
+def session_of(eid: str) -> str:
+    return FORGETTABLE if eid in ("e2", "@e4") else "s1"
+
+
 @dataclass
 class Heard:
     """What one rule met of one episode in one firing; no episode when it has nothing to say."""
@@ -70,6 +79,7 @@ class World:
     hands: list[tuple[str, str, Told]] = field(default_factory=list)
     firings: list[str] = field(default_factory=list)
     undone: dict[str, str] = field(default_factory=dict)
+    forgotten: bool = False
     fired: int = 0
     moments: int = 0
     multi: set[tuple[str, str]] = field(default_factory=lambda: set(MULTI))
@@ -101,7 +111,7 @@ class World:
     def _version(self, eid: str, seq: int, matches: Any) -> EpisodeVersion:
         told_ = self.episodes[eid]
         return EpisodeVersion(
-            seq, eid, told_["user"], "s", told_["agent"], told_["at"], "text", "node",
+            seq, eid, told_["user"], session_of(eid), told_["agent"], told_["at"], "text", "node",
             told_["metadata"], matches(told_["tag"]),
         )  # fmt: skip
 
@@ -110,6 +120,8 @@ class World:
     ) -> None:
         mine = self.words(fired.id)
         for one in versions:
+            if self.forgotten and session_of(one.id) == FORGETTABLE:
+                continue
             episode = self.episodes[one.id]
             readable = told(episode, "facts", ()) is not None
             if one.matched or mine.get(one.id, (0, None))[1] is not None:
@@ -127,6 +139,28 @@ class World:
             for one in self.heard
             if one.rule_id == rule_id and self.counts(one.firing)
         }
+
+    async def forget(self) -> None:
+        """Erase a session, with the hands that took out what it said."""
+        moment = microseconds(START) + 10
+        at = START + timedelta(days=2, seconds=self.fired)
+        reach = Reach("alice", FORGETTABLE, None)
+        await self.store.forget(reach, moment=moment, at=at, by="me", dry_run=False)
+        gone = {
+            fact_id(channel, one.eid)
+            for one in self.heard
+            if session_of(one.eid) == FORGETTABLE
+            for fired, _ in RULES.values()
+            if fired.id == one.rule_id
+            for channel in fired.then_emits
+        }
+        self.heard = [one for one in self.heard if session_of(one.eid) != FORGETTABLE]
+        self.hands = [
+            (firing, name, act)
+            for firing, name, act in self.hands
+            if name not in gone and (act.asserts or not gone & set(act.names))
+        ]
+        self.forgotten = True
 
     async def undo(self, firing: str) -> None:
         moment = START + timedelta(days=2, seconds=self.fired)
@@ -229,6 +263,7 @@ STEPS = st.lists(
     | st.tuples(st.just("pin"), st.sampled_from(["e1", "e2", "p1"]), st.sampled_from("ab"))
     | st.tuples(st.just("channels"), st.booleans())
     | st.tuples(st.just("undo"), st.integers(1, 6))
+    | st.just(("forget",))
     | st.tuples(st.just("unpin"), st.sampled_from([*IDS, "p1", "@notes/e1"])),
     min_size=5,
     max_size=40,
@@ -243,6 +278,8 @@ async def tell(world: World, step: tuple[Any, ...]) -> None:
         await world.fire(*rest)
     elif what == "pin":
         await pin(world, *rest)
+    elif what == "forget":
+        await world.forget()
     elif what == "undo":
         if len(world.firings) >= rest[0]:
             await world.undo(world.firings[-rest[0]])

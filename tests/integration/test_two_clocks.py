@@ -18,8 +18,7 @@ from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule, triple, version
-from tests.oracle import Told, replaced, stands
-from tests.stories import (
+from tests.histories import (
     ACTS,
     DEPTH,
     EVERYTHING,
@@ -32,6 +31,7 @@ from tests.stories import (
     facts_of,
     play,
 )
+from tests.oracle import Told, replaced, stands
 
 QUIET = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 

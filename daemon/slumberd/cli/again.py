@@ -80,25 +80,36 @@ def _tell(answer: Answer, *, dry_run: bool, json: bool, nothing: str) -> None:
 
 
 def approve(
-    firing: Held, json: Json = False, config: Config = None, state_dir: StateDir = None
+    firing: Held,
+    dry_run: DryRun = False,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
 ) -> None:
     """Let a batch that is held go on, and its rule with it."""
-    answer = performed(settings_of(config, state_dir), "decide", firing=firing, approve=True)
-    _tell(answer, dry_run=False, json=json, nothing="nothing was pending")
+    settings = settings_of(config, state_dir)
+    answer = performed(settings, "decide", firing=firing, approve=True, dry_run=dry_run)
+    _tell(answer, dry_run=dry_run, json=json, nothing="nothing was pending")
 
 
 def reject(
-    firing: Held, json: Json = False, config: Config = None, state_dir: StateDir = None
+    firing: Held,
+    dry_run: DryRun = False,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
 ) -> None:
     """Pass over what a held batch met; its rule goes on after it.
 
     Nothing of it is promoted, unless its episodes change or `slumberd backfill` goes over them.
     """
-    answer = performed(settings_of(config, state_dir), "decide", firing=firing, approve=False)
+    settings = settings_of(config, state_dir)
+    answer = performed(settings, "decide", firing=firing, approve=False, dry_run=dry_run)
     if json:
-        print_json(answer)
+        print_json({"dry_run": dry_run, **answer})
     else:
-        print(f"{firing}: passed over; `slumberd backfill` would take it up again")
+        would = "would be passed over: a dry run" if dry_run else "passed over"
+        print(f"{firing}: {would}; `slumberd backfill` would take it up again")
 
 
 @quarantine.command("ls", epilog=examples("slumberd quarantine ls"))

@@ -1,23 +1,28 @@
-"""`slumberd audit`: look at the ledger, and verify it."""
+"""`slumberd audit`: look at the ledger, verify it, replay it, and export it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
+from slumberd.cli.checkpoints import checkpoints_in
 from slumberd.cli.commands import examples
 from slumberd.cli.configuration import settings_of
+from slumberd.cli.exporting import export
+from slumberd.cli.jsonl import opened
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
-from slumberd.cli.reading import reading_facts
-from slumberd.core.record import Break, Record
-from slumberd.lines import timestamp
+from slumberd.cli.reading import auditing, reading_facts
+from slumberd.cli.replaying import replay
+from slumberd.core.record import Break, Checkpoint, Record
+from slumberd.errors import InputError
+from slumberd.lines import printable, timestamp
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 
@@ -26,8 +31,13 @@ PAGE = 1_000
 BROKEN = 1
 
 app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, help="Look at the ledger, or verify it."
+    add_completion=False, rich_markup_mode=None, help="Look at the ledger, verify or export it."
 )
+app.command("replay", epilog=examples("slumberd audit replay /tmp/again.db"))(replay)
+app.command(
+    "export",
+    epilog=examples("slumberd audit export ledger.jsonl.gz", "slumberd audit export --after 9000"),
+)(export)
 
 
 class Kind(StrEnum):
@@ -141,31 +151,98 @@ def _document(record: Record) -> dict[str, Any]:
     return {**record._asdict(), "at": timestamp(record.at)}
 
 
-@app.command("verify", epilog=examples("slumberd audit verify"))
-def verify(json: Json = False, config: Config = None, state_dir: StateDir = None) -> None:
+@app.command(
+    "verify",
+    epilog=examples(
+        "slumberd audit verify", "slumberd audit verify --against /var/log/slumberd.log.1.gz"
+    ),
+)
+def verify(
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOGFILE",
+            help="Log lines of the daemon, plain or gzip, or - for standard input.",
+        ),
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
     """Recompute the ledger's chain, and replay it against the facts; exit with 1 when it breaks.
 
-    Prints the number of rows and the head of the chain. Keep the head elsewhere: a ledger that was
-    cut short and a ledger that was written anew both verify, but not with the same head.
+    Prints the number of rows and the head of the chain, or the first row that is wrong. A ledger
+    that was cut short or written anew, with facts to match, can only be told from what was known of
+    it elsewhere: --against compares it with the ledger.checkpoint lines of a log in JSON.
     """
-    rows, head, broken = asyncio.run(_verified(settings_of(config, state_dir)))
-    if json:
-        found = broken._asdict() if broken else None
-        print_json({"ok": broken is None, "rows": rows, "head": head, "broken": found})
+    settings = settings_of(config, state_dir)
+    if against is None:
+        verified = asyncio.run(_verified(settings, Told()))
     else:
-        print(_told(rows, head, broken))
-    if broken:
+        verified = asyncio.run(_verified_against(settings, against))
+    if json:
+        print_json(verified.document())
+    else:
+        print(verified.words())
+    if verified.broken:
         raise typer.Exit(BROKEN)
 
 
-async def _verified(settings: Settings) -> tuple[int, str, Break | None]:
-    async with reading_facts(settings) as store:
-        return await store.verify()
+class Told:
+    """Checkpoints that are counted as they are read.
+
+    Attributes:
+        count: How many were read so far.
+    """
+
+    def __init__(self, found: Iterable[Checkpoint] = ()) -> None:
+        self._found = found
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Checkpoint]:
+        for one in self._found:
+            self.count += 1
+            yield one
 
 
-def _told(rows: int, head: str, broken: Break | None) -> str:
-    if broken is None:
-        return f"verified: {rows} rows, head {head}"
-    if broken.seq:
-        return f"broken at row {broken.seq}: {broken.problem}"
-    return f"broken: {broken.problem}"
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What came of verifying; `checkpoints` counts those that were compared."""
+
+    rows: int
+    head: str
+    broken: Break | None
+    checkpoints: int
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return {
+            "ok": self.broken is None,
+            "rows": self.rows,
+            "head": self.head,
+            "checkpoints": self.checkpoints,
+            "broken": self.broken._asdict() if self.broken else None,
+        }
+
+    def words(self) -> str:
+        """Return it for a person."""
+        if self.broken is None:
+            agreeing = f", {self.checkpoints} checkpoints agree" if self.checkpoints else ""
+            return f"verified: {self.rows} rows, head {self.head}{agreeing}"
+        place = f" at row {self.broken.seq}" if self.broken.seq else ""
+        return f"broken{place}: {printable(self.broken.problem)}"
+
+
+async def _verified_against(settings: Settings, name: str) -> Verified:
+    with opened(name) as source:
+        told = Told(checkpoints_in(source.stream, name))
+        verified = await _verified(settings, told)
+    if verified.broken is None and not told.count:
+        raise InputError(f"{name!r} holds no checkpoint of a ledger; is it the daemon's log?")
+    return verified
+
+
+async def _verified(settings: Settings, told: Told) -> Verified:
+    async with auditing(settings) as store:
+        rows, head, broken = await store.verify(told)
+    return Verified(rows, head, broken, told.count)

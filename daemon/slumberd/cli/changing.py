@@ -46,7 +46,8 @@ def tell(answer: Answer, *, dry_run: bool, json: bool) -> None:
         return
     tell_deltas(answer["deltas"], sum(answer["counts"].values()))
     counted = ", ".join(f"{count} {kind}" for kind, count in answer["counts"].items())
-    print(f"{answer['firing_id'] or 'a dry run'}: {counted or 'nothing to do'}")
+    done = answer["firing_id"] or ("a dry run" if dry_run else "nothing recorded")
+    print(f"{done}: {counted or 'nothing to do'}")
     if dry_run:
         print("nothing was written")
 

@@ -97,6 +97,21 @@ ENTRIES = (
         ("slumberd undo preferences@120 --dry-run", "slumberd undo preferences@120"),
     ),
     Entry(
+        "pin",
+        "hands:pin",
+        "Say a fact by hand.",
+        (
+            "slumberd pin --user alice --agent concierge --subject alice --predicate lives_in"
+            " --object Lisbon --reason 'she told me'",
+        ),
+    ),
+    Entry(
+        "unpin",
+        "hands:unpin",
+        "Take facts out by hand.",
+        ("slumberd unpin e42 --reason 'she never said that'",),
+    ),
+    Entry(
         "backfill",
         "again:backfill",
         "Run a rule over episodes that it has passed.",
@@ -105,9 +120,15 @@ ENTRIES = (
     Entry("quarantine", "again:quarantine", "List, retry or drop what could not be read."),
     Entry("approve", "again:approve", "Let a held batch go on.", ("slumberd approve profile@7",)),
     Entry("reject", "again:reject", "Pass over a held batch.", ("slumberd reject profile@7",)),
+    Entry(
+        "forget",
+        "forget:forget",
+        "Erase what is kept of a user.",
+        ("slumberd forget --user alice --dry-run", "slumberd forget --user alice --yes"),
+    ),
     Entry("rules", "rules:rules", "Show the rules and how far each has read.", ("slumberd rules",)),
     Entry("status", "rules:status", "Show the state of everything.", ("slumberd status --json",)),
-    Entry("audit", "audit:app", "Look at the ledger, or verify it."),
+    Entry("audit", "audit:app", "Look at the ledger, verify or export it."),
     Entry("version", "version:version", "Show the version.", ("slumberd version",)),
 )
 

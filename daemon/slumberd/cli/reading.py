@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from slumberd.clock import SystemClock
 from slumberd.errors import NoInputError, SchemaError
-from slumberd.service import stores_of
+from slumberd.service import COLLECT_EVERY, key_of, stores_of
 from slumberd.settings import Settings
 from slumberd.stores import episode_log
 from slumberd.stores.facts import SQLiteFactStore
@@ -20,7 +21,23 @@ _PRAGMAS = Pragmas()
 
 
 @asynccontextmanager
-async def reading_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
+async def auditing(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
+    """Open the facts that are there with the key of their ledger, for passes over all of it.
+
+    Raises:
+        ConfigurationError: The key cannot be read.
+        NoInputError: There is no database of facts yet.
+    """
+    gc.freeze()
+    gc.set_threshold(*COLLECT_EVERY)
+    async with reading_facts(settings, key=key_of(settings)) as facts:
+        yield facts
+
+
+@asynccontextmanager
+async def reading_facts(
+    settings: Settings, *, key: bytes | None = None
+) -> AsyncIterator[SQLiteFactStore]:
     """Open the facts that are there.
 
     Raises:
@@ -29,7 +46,7 @@ async def reading_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
     if not settings.facts_path.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` does it"
         raise NoInputError(settings.facts_path, remedy)
-    async with stores_of(settings, SystemClock()).facts as facts:
+    async with stores_of(settings, SystemClock(), key=key).facts as facts:
         yield facts
 
 

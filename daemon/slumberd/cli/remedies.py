@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from slumberd.core.act import episode_id_of
+from slumberd.core.brake import Held
 from slumberd.core.explanation import Decision, Line
 from slumberd.core.law import HANDS
 from slumberd.core.rule import ConsolidationRule
@@ -47,34 +49,48 @@ def _went_by_itself(line: Line) -> str:
             return "a newer version of its episode does not say it"
 
 
-def would_change(decision: Decision, rule: ConsolidationRule | None, *, in_memory: bool) -> str:
+def would_change(
+    decision: Decision,
+    rule: ConsolidationRule | None,
+    *,
+    in_memory: bool = True,
+    held: Held | None = None,
+) -> str:
     """Return what would change a decision, in one sentence.
 
     Args:
         decision: What became of an episode.
         rule: Under which rule; None when it is not loaded any more.
         in_memory: Whether the episode is still there.
+        held: The rule's batch that waits for a person, or may go on; None when there is none.
     """
     rule_id = decision.rule_id
     match decision.became:
         case "pending":
-            told = "" if rule is None or rule.enabled else f"{rule_id} is disabled, but: "
-            return f"{told}`slumberd fire {rule_id}`"
+            return _pending(rule_id, rule, held)
         case "filtered":
             return _filtered(rule_id, rule)
         case "skipped" if not in_memory:
             return f"{rule_id} never met it, and it is no longer in memory.db; put it again"
         case "skipped":
-            passed = "it began later, was edited since, or what it met was erased"
-            return f"{rule_id} has not met it ({passed}): `slumberd backfill {rule_id}`"
+            passed = "it began later, was edited since, or its row was erased or dropped"
+            return f"{rule_id} has no row about it ({passed}): `slumberd backfill {rule_id}`"
         case "undone":
             return f"`slumberd backfill {rule_id}`"
         case "quarantined" if decision.reason == ID_TAKEN:
             return "another user, agent or channel holds its id; put it under one of its own"
         case "quarantined":
-            return "repair the episode, then `slumberd quarantine retry`"
+            retry = f"`slumberd quarantine retry {printable(episode_id_of(decision.fact_id))}`"
+            return f"repair the episode; or repair the rule or the settings, then {retry}"
         case _:
             return _settled(decision, rule)
+
+
+def _pending(rule_id: str, rule: ConsolidationRule | None, held: Held | None) -> str:
+    if held is not None and not held.approved:
+        return f"{rule_id} is held ({held.problem}): `slumberd approve {held.firing_id}`"
+    told = "" if rule is None or rule.enabled else f"{rule_id} is disabled, but: "
+    return f"{told}`slumberd fire {rule_id}`"
 
 
 def _filtered(rule_id: str, rule: ConsolidationRule | None) -> str:

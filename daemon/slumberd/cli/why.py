@@ -22,6 +22,7 @@ from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.reading import has_ledger, reading_facts, reading_memory
 from slumberd.cli.remedies import would_change
 from slumberd.core.act import fact_id_of
+from slumberd.core.brake import Held
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.explanation import Decision, Explanation, Read, became
 from slumberd.core.rule import FACTS, ConsolidationRule
@@ -75,10 +76,16 @@ def why_not(
     rules = rules_of(settings).rules
     found = asyncio.run(_decided(settings, rules, _checked(episode)))
     by_id = {rule.id: rule for rule in rules}
-    rows = [
-        (one, would_change(one, by_id.get(one.rule_id), in_memory=found.version is not None))
+    remedies = (
+        would_change(
+            one,
+            by_id.get(one.rule_id),
+            in_memory=found.version is not None,
+            held=found.held.get(one.rule_id),
+        )
         for one in found.decisions
-    ]
+    )
+    rows = list(zip(found.decisions, remedies, strict=True))
     if json:
         print_json_lines(decision_document(*row) for row in rows)
     else:
@@ -115,6 +122,7 @@ async def _newest(
 class _Found(NamedTuple):
     version: EpisodeVersion | None
     decisions: list[Decision]
+    held: dict[str, Held]
 
 
 async def _decided(
@@ -124,15 +132,17 @@ async def _decided(
     newest = await _newest(settings, [_EVERYTHING, *rules], [episode_id])
     version = newest.pop(_EVERYTHING.id).get(episode_id)
     versions = {id: found[episode_id] for id, found in newest.items() if episode_id in found}
+    held: dict[str, Held] = {}
     if has_ledger(settings.facts_path):
         async with reading_facts(settings) as facts:
             decisions = await facts.decisions_of(episode_id, rules, versions)
+            held = await facts.held()
     else:
         decisions = _before_any_firing(episode_id, rules, versions)
     if version is None and not any(one.line for one in decisions):
         remedy = "neither memory.db nor the ledger knows such an episode"
         raise NoInputError(episode_id, remedy)
-    return _Found(version, decisions)
+    return _Found(version, decisions, held)
 
 
 def _before_any_firing(

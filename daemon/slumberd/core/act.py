@@ -56,6 +56,7 @@ class Act(NamedTuple):
         payload: The fact's body; of retractions only what they are about.
         lineage: Of hands, the own entries that they gave.
         metadata: Of hands, the fact's metadata.
+        pinned_at: Of another program's row, the instant that it gave, in microseconds.
     """
 
     fact_id: str
@@ -70,6 +71,7 @@ class Act(NamedTuple):
     payload: dict[str, Any]
     lineage: tuple[dict[str, Any], ...] = ()
     metadata: dict[str, Any] | None = None
+    pinned_at: int | None = None
 
 
 class Fault(NamedTuple):

@@ -151,6 +151,15 @@ class Ground:
         found = {slot: head.standing for slot, head in self.heads.get(key, {}).items()}
         return {slot: one for slot, one in found.items() if one is not None}
 
+    def fact(self, fact_id: str) -> Standing | None:
+        """Return the fact of an id, if it stands; the heads of its keys must be known."""
+        for one in self.counted(fact_id):
+            act, slot = one.act, self.multi.slot(one.act.key, one.act.object)
+            top = self.standing(act.key).get(slot)
+            if act.asserts and top == Assertion(act.stamp, fact_id, act.object):
+                return Standing(fact_id, one, tuple(self.trail(act.key, slot)))
+        return None
+
     def trail(self, key: str, slot: str) -> list[Link]:
         """Return what a slot's top replaced, newest first, at most `depth` links."""
         head = self.heads[key][slot]

@@ -13,6 +13,9 @@ from slumberd.core.act import ALL, HAND, Act, Stamp, canonical, channel_of, key_
 from slumberd.core.ground import Ground, Incoming
 from slumberd.core.law import HANDS
 
+OWN_IDS = "@/"
+"""How the ids begin that the ledger gives to hands; no fact may take one."""
+
 
 class Said(NamedTuple):
     """An assertion that a hand makes.
@@ -26,6 +29,7 @@ class Said(NamedTuple):
         lineage: Its own entries.
         metadata: Free form; None for what a delta says.
         names: Fact ids that it replaces.
+        pinned_at: The instant that another program's row gives, microseconds since 1970 UTC.
     """
 
     fact_id: str
@@ -36,6 +40,7 @@ class Said(NamedTuple):
     lineage: Sequence[dict[str, Any]]
     metadata: dict[str, Any] | None
     names: tuple[str, ...] = ()
+    pinned_at: int | None = None
 
 
 def stamp_of(at: int, number: int) -> Stamp:
@@ -43,9 +48,14 @@ def stamp_of(at: int, number: int) -> Stamp:
     return Stamp(at, HAND, f"{number:020d}")
 
 
+def owner_in(said: Said) -> str:
+    """Return whose fact it is, and where: user, agent and channel."""
+    return owner_of(said.user, said.agent, channel_of(said.fact_id))
+
+
 def assertion(said: Said, stamp: Stamp) -> Act:
     """Return the act of pinning a fact."""
-    owner = owner_of(said.user, said.agent, channel_of(said.fact_id))
+    owner = owner_in(said)
     return Act(
         said.fact_id,
         owner,
@@ -59,28 +69,25 @@ def assertion(said: Said, stamp: Stamp) -> Act:
         said.payload,
         tuple(said.lineage),
         said.metadata,
+        said.pinned_at,
     )
 
 
-def retraction(
-    targets: Sequence[Act], stamp: Stamp, *, number: int, lineage: Sequence[dict[str, Any]]
-) -> Act:
-    """Return the act of taking out facts of one owner; at least one.
+def retraction(target: Act, stamp: Stamp, *, number: int, lineage: Sequence[dict[str, Any]]) -> Act:
+    """Return the act of taking out a fact that stands.
 
-    Of a single fact its belief is kept too, so that an edit of the episode behind it does not
-    undo what the hand took out.
+    Its id is named and its belief retracted: neither an edit of the episode behind it nor an
+    older one that says the same undoes what the hand took out.
     """
-    first = targets[0]
-    alone = len(targets) == 1
     return Act(
         hand_id(number),
-        first.owner,
-        first.key if alone else key_of(first.owner, {}, hand_id(number)),
+        target.owner,
+        target.key,
         stamp,
         False,
-        first.object if alone else ALL,
-        tuple(target.fact_id for target in targets),
-        alone,
+        target.object,
+        (target.fact_id,),
+        True,
         1.0,
         {},
         tuple(lineage),
@@ -111,7 +118,7 @@ def silence(
 
 def hand_id(number: int) -> str:
     """Return the id under which a hand that promotes no fact is recorded."""
-    return f"@/{number}"
+    return f"{OWN_IDS}{number}"
 
 
 def incoming(act: Act) -> Incoming:

@@ -22,6 +22,14 @@ Link = dict[str, Any]
 HANDS = "@hand"
 """The rule id of what people and programs do directly."""
 
+EXTERNAL = "@external"
+"""The rule id of what other programs wrote into the facts; in the law they are hands."""
+
+
+def said_by(rule_id: str) -> str:
+    """Return as whose word what a firing of a rule met counts."""
+    return HANDS if rule_id == EXTERNAL else rule_id
+
 
 class Meeting(NamedTuple):
     """One row of the ledger in which a rule, or a hand, met one fact id.
@@ -100,6 +108,15 @@ class Counted(NamedTuple):
 
     act: Act
     promoters: tuple[tuple[str, int], ...]
+
+    @property
+    def pinned_at(self) -> int:
+        """The instant that it is promoted at, or that another program gave; microseconds."""
+        if self.act.pinned_at is not None:
+            return self.act.pinned_at
+        if len(self.promoters) == 1:
+            return self.promoters[0][1]
+        return max(at for _, at in self.promoters)
 
 
 class Assertion(NamedTuple):

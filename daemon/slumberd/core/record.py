@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -77,6 +77,7 @@ class Outcome:
         records: The rows it added to the ledger, its own first.
         seconds: How long settling and committing took.
         held: That it waits for a person, and nothing was done; None when it was done.
+        noticed: The rows before its own, for what other programs had changed in the facts.
     """
 
     firing: Firing
@@ -85,3 +86,4 @@ class Outcome:
     records: list[Record]
     seconds: float
     held: Held | None = None
+    noticed: list[Record] = field(default_factory=list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from slumberd.errors import MemoryScopeError
@@ -70,3 +71,40 @@ def scope_of(key: str) -> Scope | None:
         return None
     user, session, agent = (unescape(part) for part in parts[2:7:2])
     return Scope(user, session, agent)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The scopes that one read may see: exactly these, in that case and spelling.
+
+    Attributes:
+        user: Always given.
+        session: None for all sessions.
+        agent: None for all agents.
+    """
+
+    user: str
+    session: str | None
+    agent: str | None
+
+    @classmethod
+    def of(cls, user: str, session: str | None, agent: str | None) -> Reach:
+        """Return a reach whose parts may be parts of scopes.
+
+        Raises:
+            MemoryScopeError: One of them may not.
+        """
+        parts = {"user": user, "session": session, "agent": agent}
+        for axis, part in parts.items():
+            if part is not None:
+                checked(part, axis=axis, scope=(user, session, agent), operation="recent")
+        return cls(user, session, agent)
+
+    def holds(self, scope: Scope | None) -> bool:
+        """Say whether a scope is within reach."""
+        return (
+            scope is not None
+            and scope.user == self.user
+            and self.session in (None, scope.session)
+            and self.agent in (None, scope.agent)
+        )

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from slumberd.core.act import ALL, Act
+from slumberd.core.forgotten import FORGOTTEN
 from slumberd.core.ground import Ground, Incoming, Standing
 from slumberd.core.law import Assertion, Counted, Meeting, MultiValued
 
-What = Literal["act", "withdrawal", "quarantine", "known", "restored", "undone"]
+What = Literal["act", "withdrawal", "quarantine", "known", "restored", "undone", "forgotten"]
 Delta = Literal["add", "update", "delete", "noop", "quarantine"]
 
 Place = tuple[str, str]
@@ -125,7 +126,9 @@ class Settlement:
     def meet(self, met: Incoming) -> None:
         """Settle what one rule, or hand, meets."""
         prior = self._ground.meetings.get(met.fact_id)
-        if met.contested or (prior and self._is_taken(met)):
+        if met.reason == FORGOTTEN:
+            self._enter_nothing()
+        elif met.contested or (prior and self._is_taken(met)):
             self._quarantine_contested(met)
         elif met.act is None and not met.reason and not (prior and _in_force(met, prior)):
             self.filtered += 1
@@ -149,6 +152,21 @@ class Settlement:
             self._confirm(met, after)
         else:
             self._fold_again(met, before, after)
+
+    def forget(self, fact_ids: Iterable[str]) -> None:
+        """Let facts, all of whose keys are known in full, never have been said."""
+        ground, gone = self._ground, set(fact_ids)
+        before = self._seen(ground.full)
+        for fact_id in gone:
+            ground.meetings.pop(fact_id, None)
+        for known in (*ground.full.values(), *ground.namers.values()):
+            known -= gone
+        went, came = self._difference(self._folded(sorted(ground.full), before))
+        self.dirty |= dict.fromkeys(place for place in before if place[0] in ground.full)
+        for fact_id, key in went.items():
+            if fact_id not in gone:
+                self._enter_alone("delete", fact_id, key)
+        self._restore(came)
 
     def resettle(self, keys: Iterable[str], former: MultiValued) -> None:
         """Fold keys again that were single- or multi-valued before; enter what went and came."""
@@ -347,7 +365,7 @@ class Settlement:
                 went.setdefault(met.fact_id, "")
             self._enter(met, *_of(met, "update" if went else "add"), went=tuple(went))
         elif went:
-            self._enter(met, *_of(met, "delete"), went=tuple(went))
+            self._enter(met, *_of(met, "delete"), went=tuple(went), reason=met.reason)
         else:
             self._nothing(met)
         self._restore(came)
@@ -400,6 +418,13 @@ class Settlement:
         seq = self._next
         self._next = seq + 1
         self.entries.append(Entry(seq, what, delta, met, fact_id, key, went, reason, first or seq))
+
+    def _enter_nothing(self) -> None:
+        """Enter that something was met which does not count, without a word of it."""
+        self.entries.append(
+            Entry(self._next, "forgotten", "noop", None, "", "", (), FORGOTTEN, self._next)
+        )
+        self._next += 1
 
     def _enter_alone(self, delta: Delta, fact_id: str, key: str) -> None:
         """Enter a fact that came or went by itself: nothing was met that says so."""

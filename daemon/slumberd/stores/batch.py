@@ -19,11 +19,13 @@ from slumberd.core.act import HAND, channel_of
 from slumberd.core.brake import FEW, NO_LIMITS
 from slumberd.core.episode import instant, microseconds
 from slumberd.core.firing import Counts, Firing
+from slumberd.core.forgotten import FORGOTTEN, Forgotten
 from slumberd.core.ground import Incoming, Standing
 from slumberd.core.law import HANDS, MultiValued
 from slumberd.core.record import Outcome, Record
 from slumberd.core.scope import unescape
 from slumberd.core.settle import Entry, Settlement, order_of
+from slumberd.stores.forgetting import forgotten
 from slumberd.stores.grounds import LoadedGround
 from slumberd.stores.keying import adopt_key, checked_key
 from slumberd.stores.ledger import (
@@ -35,6 +37,7 @@ from slumberd.stores.ledger import (
     seal,
     sources_of,
 )
+from slumberd.stores.ours import by_us
 from slumberd.stores.queries import statements
 
 _SQL = statements("ledger")
@@ -54,8 +57,10 @@ class Batch:
     Attributes:
         number: The number of the batch's own row in the ledger.
         at: Its instant, microseconds; never before the last one recorded.
+        head: The chain's hash before it.
         loaded: What it is settled on.
         note: What the batch's own row says beyond the firing.
+        overwrites: Whether rows may lie under fact ids that are new to the ledger.
     """
 
     def __init__(
@@ -65,7 +70,7 @@ class Batch:
         self._firing = firing
         last = connection.execute(_SQL["last_row"]).fetchone()
         self.number: int = last[0] + 1 if last else 1
-        self._head: bytes = last[1] if last else GENESIS
+        self.head: bytes = last[1] if last else GENESIS
         self._key = checked_key(connection) if last else adopt_key(connection)
         recorded = connection.execute(_SQL["last_instant"]).fetchone()
         self.at = max(microseconds(firing.at), recorded[0] if recorded else -(2**62))
@@ -73,9 +78,13 @@ class Batch:
         self._generation = self._generations[0][1] if self._generations else 0
         self.loaded = LoadedGround(connection, multi, depth)
         self.note: dict[str, Any] = {}
+        self.overwrites = False
 
     def commit(self, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
         """Settle what was met, by channel, and write all of it."""
+        past = forgotten(self._connection)
+        if past is not None:
+            met = {channel: [_unheard(one, past) for one in ones] for channel, ones in met.items()}
         versioned = {channel: self._versioned(ones) for channel, ones in met.items()}
         self.loaded.load([one for ones in versioned.values() for one in ones])
         settlement = self.settlement()
@@ -120,7 +129,7 @@ class Batch:
         for one in sorted(ones, key=order_of):
             settlement.meet(one)
         entered = settlement.entries[before:]
-        counts = _counts(len(ones), settlement.filtered - filtered, entered)
+        counts = counts_of(len(ones), settlement.filtered - filtered, entered)
         return counts._replace(noop=counts.noop + settlement.known - known)
 
     def write(self, settlement: Settlement, counts: dict[str, Counts]) -> Outcome:
@@ -141,7 +150,7 @@ class Batch:
     def _write_ledger(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> None:
         last_seq = entries[-1].seq if entries else self.number
         self._connection.execute(_SQL["add_firing"], self._firing_row(last_seq, counts))
-        rows = seal(self._drafts(entries, counts, last_seq), self._head, self._key)
+        rows = seal(self._drafts(entries, counts, last_seq), self.head, self._key)
         self._connection.executemany(_SQL["add_row"], rows)
 
     def _drafts(
@@ -208,10 +217,11 @@ class Batch:
         gone = [
             (fact_id,)
             for fact_id in settlement.gone
-            if fact_id not in standing and not self._is_new(fact_id)
+            if fact_id not in standing and (self.overwrites or not self._is_new(fact_id))
         ]
-        self._connection.executemany(_FACTS["drop_fact"], gone)
-        self._connection.executemany(_FACTS["put_fact"], map(fact_row, standing.values()))
+        with by_us(self._connection, rows=len(gone) + len(standing)):
+            self._connection.executemany(_FACTS["drop_fact"], gone)
+            self._connection.executemany(_FACTS["put_fact"], map(fact_row, standing.values()))
 
     def _is_new(self, fact_id: str) -> bool:
         meetings = self.loaded.ground.meetings.get(fact_id)
@@ -244,6 +254,14 @@ def number(connection: sqlite3.Connection, name: str) -> int:
     return value
 
 
+def _unheard(met: Incoming, past: Forgotten) -> Incoming:
+    """Return what is met, without a word of it when its scope was forgotten."""
+    user, agent = _user_and_agent(met.owner)
+    if not met.version or not past.covers(user, met.session, agent, met.at):
+        return met
+    return Incoming("", "", met.rule_id, met.version, 0, "", None, FORGOTTEN, contested=True)
+
+
 def _sources(entry: Entry) -> tuple[str, ...]:
     met = entry.met
     if met is not None and met.act is not None and met.act.stamp.rank == HAND:
@@ -267,7 +285,8 @@ def _quarantined(entry: Entry) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _counts(read: int, filtered: int, entered: Sequence[Entry]) -> Counts:
+def counts_of(read: int, filtered: int, entered: Sequence[Entry]) -> Counts:
+    """Return the accounting of what was met, from the rows that it left."""
     kinds = Counter(entry.delta for entry in entered if entry.what != "restored")
     return Counts(
         read,
@@ -298,18 +317,13 @@ def fact_row(standing: Standing) -> tuple[object, ...]:
         orjson.dumps([*own, *trail]),
         act.confidence,
         orjson.dumps(act.metadata) if act.metadata else b"{}",
-        _latest(promoters),
+        _iso(standing.counted.pinned_at),
     )
 
 
 @lru_cache(maxsize=1024)
 def _iso(at: int) -> str:
     return instant(at).isoformat()
-
-
-@lru_cache(maxsize=1024)
-def _latest(promoters: tuple[tuple[str, int], ...]) -> str:
-    return _iso(max(at for _, at in promoters))
 
 
 def _user_and_agent(owner: str) -> tuple[str, str]:

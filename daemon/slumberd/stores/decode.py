@@ -97,7 +97,7 @@ def decode(
 
 def _faulty(seq: int, row: Sequence[Any], owner: Scope, error: _UnreadableError) -> EpisodeVersion:
     return EpisodeVersion(
-        seq, shown(row[0]), *owner, _instant_or_zero(row[3]), "", "", {}, True,
+        seq, shown(row[0]), *owner, instant_or_zero(row[3]), "", "", {}, True,
         error.fault, error.contested,
     )  # fmt: skip
 
@@ -177,7 +177,8 @@ def _parsed(text: object) -> datetime:
         raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{text[:40]!r} is not ISO 8601") from error
 
 
-def _instant_or_zero(text: object) -> int:
+def instant_or_zero(text: object) -> int:
+    """Return a timestamp column's instant, microseconds; 0 when it cannot be read."""
     try:
         return _instant(text)
     except _UnreadableError:

@@ -43,13 +43,11 @@ def _line(row: Sequence[Any]) -> bytes:
         "payload": _json(payload),
         "commitment": commitment.hex(),
         "chain": chain.hex(),
-        "fired": rule and {
-            "firing_id": firing_id_of(rule, firing),
-            "rule_id": rule,
-            "rule_hash": rule_hash,
-            "trigger": trigger,
-            "at": timestamp(instant(fired_at)),
-        },
+        "firing_id": None if rule is None else firing_id_of(rule, firing),
+        "rule_id": rule,
+        "rule_hash": rule_hash,
+        "trigger": trigger,
+        "fired_at": None if fired_at is None else timestamp(instant(fired_at)),
     }
     return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -25,9 +26,10 @@ from slumberd.core.hand import (
     Said,
 )
 from slumberd.core.health import MigrationPlan, StoreHealth
-from slumberd.core.law import MultiValued
+from slumberd.core.law import HANDS, MultiValued
 from slumberd.core.record import Break, Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.scope import Reach
 from slumberd.errors import StaleWriterError
 from slumberd.ports import AnyDelta, Clock
 from slumberd.stores import inspection, migrations, schema
@@ -35,12 +37,15 @@ from slumberd.stores.batch import Batch, OverLimitError, number
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.explaining import decisions_of, why
 from slumberd.stores.exporting import exported
+from slumberd.stores.external import has_news, notice
+from slumberd.stores.fact_erasure import Erasure, erase, find_scope
 from slumberd.stores.finding import find, find_then
+from slumberd.stores.forgetting import overwriting, scrub
 from slumberd.stores.hands import HandAtWork
 from slumberd.stores.ledger import GENESIS, firing_id_of, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
-from slumberd.stores.sqlite import Database, Pragmas, Synchronous, transaction
+from slumberd.stores.sqlite import Database, Pragmas, Synchronous, snapshot, transaction
 from slumberd.stores.undoing import undo
 from slumberd.stores.verifying import verify
 
@@ -133,11 +138,11 @@ class SQLiteFactStore:
             fact.id, fact.user, fact.agent, dict(fact.payload), fact.confidence, fact.lineage,
             dict(fact.metadata),
         )  # fmt: skip
-        await self._by_hand(lambda hand: hand.assert_(said, again=True))
+        await self.by_hand(lambda hand: hand.assert_(said, again=True))
 
     async def unpin(self, fact_id: str) -> None:
         """Take a fact out by hand; nothing happens when it does not stand."""
-        await self._by_hand(lambda hand: hand.take_out((fact_id,), lineage=()))
+        await self.by_hand(lambda hand: hand.take_out((fact_id,)))
 
     async def apply_delta(self, delta: AnyDelta, *, strict: bool = False) -> None:
         """Apply one delta, whole or not at all; applying it again changes nothing.
@@ -152,7 +157,38 @@ class SQLiteFactStore:
                 `strict` and an id in ``replaces`` is unknown.
         """
         checked_delta(delta)
-        await self._by_hand(lambda hand: hand.apply(delta, strict=strict))
+        await self.by_hand(lambda hand: hand.apply(delta, strict=strict))
+
+    async def by_hand(
+        self, work: Callable[[HandAtWork], None], *, by: str = "", dry_run: bool = False
+    ) -> Outcome | None:
+        """Let a hand change facts directly; return what came of it, None when nothing did.
+
+        Args:
+            work: Does it; called in the store's own thread.
+            by: Whose hand it is.
+            dry_run: Say what would come of it, and write nothing.
+        """
+        firing = Firing(HANDS, "", "manual", self._clock.now(), by=by)
+
+        def transact(connection: sqlite3.Connection) -> Outcome | None:
+            with self._committing(connection, keep=not dry_run):
+                hand = HandAtWork(connection, self._depth, firing)
+                work(hand)
+                return hand.finish()
+
+        return await self._database.write(transact)
+
+    async def notice_external(self) -> list[Record]:
+        """Record what other programs changed in the facts; return the rows that this adds."""
+        if not await self._database.read(has_news):
+            return []
+
+        def work(connection: sqlite3.Connection) -> list[Record]:
+            with self._committing(connection) as noticed:
+                return noticed
+
+        return await self._database.write(work)
 
     async def query(
         self,
@@ -257,8 +293,8 @@ class SQLiteFactStore:
             if sum(map(len, met.values())) >= _BACKLOG_ROWS:
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
             try:
-                with transaction(connection):
-                    outcome = self._settle(connection, firing, met)
+                with self._committing(connection) as noticed:
+                    outcome = replace(self._settle(connection, firing, met), noticed=noticed)
                     if settled is not None:
                         settled()
             except OverLimitError as over:
@@ -333,11 +369,19 @@ class SQLiteFactStore:
         """Do something whole, as the only writer; with `dry_run` take it back again."""
 
         def transact(connection: sqlite3.Connection) -> Outcome:
-            with transaction(connection, keep=not dry_run):
-                self._fence(connection)
-                return work(connection)
+            with self._committing(connection, keep=not dry_run) as noticed:
+                return replace(work(connection), noticed=noticed)
 
         return await self._database.write(transact)
+
+    @contextmanager
+    def _committing(
+        self, connection: sqlite3.Connection, *, keep: bool = True
+    ) -> Iterator[list[Record]]:
+        """Write as the only writer, once what other programs changed is recorded; yield that."""
+        with transaction(connection, keep=keep):
+            self._fence(connection)
+            yield notice(connection, self._depth, self._clock.now())
 
     def _settle(
         self,
@@ -345,7 +389,6 @@ class SQLiteFactStore:
         firing: Firing,
         met: Mapping[str, Sequence[Incoming]],
     ) -> Outcome:
-        self._fence(connection)
         outcome = Batch(connection, firing, channels_at(connection), self._depth).commit(met)
         # The watermark moves with the facts: a crash repeats a batch or finishes it, never half.
         self._move_watermark(connection, firing)
@@ -374,6 +417,38 @@ class SQLiteFactStore:
             dry_run=dry_run,
         )
 
+    async def newest_in(self, reach: Reach) -> int:
+        """Return the latest instant that a scope's acts speak of, microseconds; 0 without any."""
+
+        def work(connection: sqlite3.Connection) -> int:
+            with snapshot(connection):
+                return find_scope(connection, reach).newest
+
+        return await self._database.read(work)
+
+    async def forget(
+        self, reach: Reach, *, moment: int, at: datetime, by: str, dry_run: bool
+    ) -> Erasure:
+        """Erase a scope, and settle what it leaves; its bytes go with `scrub`.
+
+        Args:
+            reach: The scope.
+            moment: Up to when it is forgotten, microseconds; not before its newest instant.
+            at: The moment of asking.
+            by: Who asks.
+            dry_run: Say what would come of it, and write nothing.
+        """
+
+        def work(connection: sqlite3.Connection) -> Erasure:
+            with overwriting(connection), self._committing(connection, keep=not dry_run):
+                return erase(connection, reach, moment=moment, depth=self._depth, at=at, by=by)
+
+        return await self._database.write(work)
+
+    async def scrub(self) -> bool:
+        """Write the file anew without what was erased; say whether its log could be emptied."""
+        return await self._database.write(scrub)
+
     async def set_channels(
         self, multi_valued: Mapping[str, frozenset[str]], *, at: datetime
     ) -> Outcome | None:
@@ -385,12 +460,12 @@ class SQLiteFactStore:
         multi = MultiValued(multi_valued)
 
         def work(connection: sqlite3.Connection) -> Outcome | None:
-            with transaction(connection):
-                self._fence(connection)
+            if channels_at(connection).channels == multi.channels:
+                return None
+            with self._committing(connection) as noticed:
                 before = channels_at(connection)
-                if before.channels == multi.channels:
-                    return None
-                return _change_channels(connection, before, multi, self._depth, at)
+                outcome = _change_channels(connection, before, multi, self._depth, at)
+                return replace(outcome, noticed=noticed)
 
         return await self._database.write(work)
 
@@ -452,9 +527,7 @@ class SQLiteFactStore:
         row = await self._one("last_row", ())
         return Checkpoint(*row) if row else Checkpoint(0, GENESIS)
 
-    async def verify(
-        self, against: Iterable[Checkpoint] = ()
-    ) -> tuple[int, str, Break | None]:
+    async def verify(self, against: Iterable[Checkpoint] = ()) -> tuple[int, str, Break | None]:
         """Recompute the chain, and replay it against the facts.
 
         Args:
@@ -578,15 +651,6 @@ class SQLiteFactStore:
             current = number(connection, "epoch")
             if current != self._epoch:
                 raise StaleWriterError(self.path, self._epoch, current)
-
-    async def _by_hand(self, work: Callable[[HandAtWork], None]) -> None:
-        now = self._clock.now()
-
-        def transact(connection: sqlite3.Connection) -> None:
-            with transaction(connection):
-                work(HandAtWork(connection, self._depth, now))
-
-        await self._database.write(transact)
 
 
 def _set_number(connection: sqlite3.Connection, name: str, value: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from slumberd.core.fact import Fact, FactPattern
 from slumberd.stores.batch import fact_row
 from slumberd.stores.beliefs import facts_then
 from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import snapshot
+from slumberd.stores.sqlite import snapshot, texts_as
 
 _FACTS = statements("facts")
 
@@ -29,8 +29,38 @@ def find(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
         query = "find_facts_of_object"
     else:
         query = "all_facts"
-    found = connection.execute(_FACTS[query], pattern.model_dump()).fetchall()
-    return [fact for fact in map(fact_from, found) if _equals(fact, pattern)]
+    found = _fetch(connection, _FACTS[query], pattern.model_dump())
+    return [fact for fact in _readable(found) if _equals(fact, pattern)]
+
+
+def _fetch(
+    connection: sqlite3.Connection, sql: str, values: dict[str, Any]
+) -> list[tuple[Any, ...]]:
+    try:
+        return connection.execute(sql, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error):
+            raise
+    with texts_as(connection, _unicode_or_none):
+        return connection.execute(sql, values).fetchall()
+
+
+def _unicode_or_none(text: bytes) -> str | None:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _readable(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:
+    """Yield the facts of rows; what another program wrote and nobody can read is left out."""
+    for row in rows:
+        try:
+            fact = fact_from(row)
+        except (ValueError, TypeError):
+            continue
+        if None not in row and isinstance(fact.payload, dict):
+            yield fact
 
 
 def find_then(

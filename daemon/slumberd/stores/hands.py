@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import orjson
@@ -13,8 +12,9 @@ import orjson
 from slumberd.core.act import Act
 from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.core.firing import Firing
-from slumberd.core.ground import Ground
+from slumberd.core.ground import Ground, Incoming, Standing
 from slumberd.core.hand import (
+    OWN_IDS,
     Said,
     assertion,
     incoming,
@@ -25,9 +25,10 @@ from slumberd.core.hand import (
     stamp_of,
 )
 from slumberd.core.law import HANDS
-from slumberd.errors import FactConflictError
+from slumberd.core.record import Outcome
+from slumberd.errors import FactConflictError, NoInputError
 from slumberd.ports import AnyDelta
-from slumberd.stores.batch import Batch
+from slumberd.stores.batch import Batch, counts_of
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.queries import statements
 
@@ -35,41 +36,61 @@ _FACTS = statements("facts")
 
 
 class HandAtWork:
-    """One direct change, inside a transaction."""
+    """Direct changes, inside a transaction; one batch of them.
 
-    def __init__(self, connection: sqlite3.Connection, depth: int, now: datetime) -> None:
+    Attributes:
+        batch: What they are written as.
+        ground: What is known; `look_up` makes it know more.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, depth: int, firing: Firing) -> None:
         self._connection = connection
-        firing = Firing(HANDS, "", "manual", now)
-        self._batch = Batch(connection, firing, channels_at(connection), depth)
-        self._stamp = stamp_of(self._batch.at, self._batch.number)
+        self.batch = Batch(connection, firing, channels_at(connection), depth)
+        self.ground: Ground = self.batch.loaded.ground
+        self.settlement = self.batch.settlement()
+        self._acts = 0
 
-    @property
-    def _ground(self) -> Ground:
-        return self._batch.loaded.ground
+    def finish(self) -> Outcome | None:
+        """Write what was done; None when nothing was."""
+        entries = self.settlement.entries
+        if not entries:
+            return None
+        return self.batch.write(self.settlement, {"": counts_of(self._acts, 0, entries)})
 
     def assert_(self, said: Said, *, again: bool) -> None:
-        """Assert a fact; unless `again`, not when the last hand on its id said the same."""
-        act = self._in_time(assertion(said, self._stamp))
-        self._refuse_foreign(act, (act.fact_id, *act.names))
-        last = [one.act for one in self._ground.meetings.get(act.fact_id, ()) if one.act]
-        known = bool(last) and says_the_same(last[-1], act)
-        if not known or (again and not self._stands(act.fact_id)):
-            self._commit(act)
+        """Assert a fact, unless the last hand on its id said the same.
 
-    def take_out(self, fact_ids: Sequence[str], *, lineage: Sequence[dict[str, Any]]) -> None:
-        """Take out those of some facts that stand."""
-        self._batch.loaded.load_named(fact_ids)
-        standing = [fact_id for fact_id in fact_ids if self._stands(fact_id)]
-        by_owner: dict[str, list[Act]] = {}
-        for fact_id in standing:
-            for one in self._ground.counted(fact_id):
-                if one.act.asserts:
-                    by_owner.setdefault(one.act.owner, []).append(one.act)
-        for targets in by_owner.values():
-            act = retraction(targets, self._stamp, number=self._batch.number, lineage=lineage)
-            self._commit(self._in_time(act))
-            self._batch = self._batch.next()
-            self._stamp = stamp_of(self._batch.at, self._batch.number)
+        With `again` it is said again when that does not stand any more.
+
+        Raises:
+            FactConflictError: Another user, agent or channel holds an id of it, or it is one that
+                no fact may take.
+        """
+        act = self.said(said)
+        self._refuse_foreign(act)
+        self.batch.loaded.load([incoming(act)])
+        last = self._last_by_hand(act.fact_id)
+        known = last is not None and says_the_same(last, act)
+        if last is None or not known or (again and not self._stands(last)):
+            self.do([act])
+
+    def take_out(
+        self,
+        fact_ids: Sequence[str],
+        *,
+        lineage: Sequence[dict[str, Any]] = (),
+        known_only: bool = False,
+    ) -> None:
+        """Take out those of some facts that stand.
+
+        Raises:
+            NoInputError: `known_only`, and nothing ever spoke of one of the ids.
+        """
+        self.look_up(fact_ids)
+        if known_only:
+            self._refuse_unheard_of(fact_ids)
+        standing = [self.ground.fact(fact_id) for fact_id in dict.fromkeys(fact_ids)]
+        self.do([self.taken_out(one, lineage) for one in standing if one is not None])
 
     def apply(self, delta: AnyDelta, *, strict: bool) -> None:
         """Apply one delta whose provenance is whole."""
@@ -78,25 +99,67 @@ class HandAtWork:
             self._refuse_unknown(delta.replaces)
         match delta:
             case NoopDelta():
-                self._commit(
-                    silence(
-                        self._stamp,
-                        number=self._batch.number,
-                        confidence=delta.confidence,
-                        lineage=lineage,
-                    )
+                number = self._number()
+                stamp = stamp_of(self.batch.at, number)
+                self.do(
+                    [silence(stamp, number=number, confidence=delta.confidence, lineage=lineage)]
                 )
             case DeleteDelta():
                 self.take_out(delta.replaces, lineage=lineage)
             case AddDelta() | UpdateDelta():
                 self.assert_(_said(delta, lineage), again=False)
 
+    def look_up(self, fact_ids: Sequence[str]) -> None:
+        """Know all of some fact ids: what was said of them, and what stands beside it."""
+        self.batch.loaded.load_histories(fact_ids)
+
+    def said(self, said: Said, *, at: int | None = None) -> Act:
+        """Return the act of asserting a fact, at an instant in microseconds; now for None."""
+        return assertion(said, stamp_of(self.batch.at if at is None else at, self._number()))
+
+    def taken_out(self, fact: Standing, lineage: Sequence[dict[str, Any]]) -> Act:
+        """Return the act of taking out a fact that stands, now."""
+        number = self._number()
+        stamp = stamp_of(self.batch.at, number)
+        return retraction(fact.counted.act, stamp, number=number, lineage=lineage)
+
+    def _number(self) -> int:
+        # Every act leaves a row at least, so the numbers of acts end before the next batch's.
+        self._acts += 1
+        return self.batch.number + self._acts - 1
+
+    def do(self, acts: Sequence[Act]) -> None:
+        """Settle what hands say, in order, each at once whatever its key and ids already hold."""
+        self.batch.loaded.load([incoming(act) for act in acts])
+        for act in acts:
+            self.settlement.meet(incoming(self._in_time(act)))
+
+    def set_aside(self, met: Incoming) -> None:
+        """Enter what cannot be read, or is not whose it says it is; nothing comes of it."""
+        self._acts += 1
+        self.settlement.meet(met)
+
+    def write_back(self, fact_id: str) -> None:
+        """Let the row of a fact id be again what the ledger says, whatever lies there."""
+        fact = self.ground.fact(fact_id)
+        if fact is None:
+            self.settlement.gone[fact_id] = None
+        else:
+            act = fact.counted.act
+            self.settlement.dirty[act.key, self.ground.multi.slot(act.key, act.object)] = None
+
+    def _last_by_hand(self, fact_id: str) -> Act | None:
+        met = reversed(self.ground.meetings.get(fact_id, ()))
+        return next((one.act for one in met if one.rule_id == HANDS and one.act), None)
+
+    def _stands(self, act: Act) -> bool:
+        fact = self.ground.fact(act.fact_id)
+        return fact is not None and fact.counted.act.stamp == act.stamp
+
     def _in_time(self, act: Act) -> Act:
-        """Let a hand take effect at once, whatever its key and ids already hold."""
-        self._batch.loaded.load([incoming(act)])
-        targets = self._ground.targets(act)
+        targets = self.ground.targets(act)
         newest = newest_instant(
-            self._ground,
+            self.ground,
             (act.fact_id, *act.names),
             (act.key, *(target.key for target in targets)),
         )
@@ -104,23 +167,32 @@ class HandAtWork:
             return act
         return act._replace(stamp=act.stamp._replace(at=newest))
 
-    def _commit(self, act: Act) -> None:
-        self._batch.commit({"": [incoming(act)]})
-
-    def _stands(self, fact_id: str) -> bool:
+    def _has_row(self, fact_id: str) -> bool:
         return self._connection.execute(_FACTS["has_fact"], (fact_id,)).fetchone() is not None
 
-    def _refuse_foreign(self, act: Act, fact_ids: Sequence[str]) -> None:
-        for fact_id in fact_ids:
-            for one in self._ground.counted(fact_id):
-                if one.act.owner != act.owner:
-                    raise FactConflictError(fact_id, "is held by another user, agent or channel")
+    def is_taken(self, fact_id: str, owner: str) -> bool:
+        """Say whether another user, agent or channel than the owner holds a fact id."""
+        return any(one.act.owner != owner for one in self.ground.counted(fact_id))
+
+    def _refuse_foreign(self, act: Act) -> None:
+        if act.fact_id.startswith(OWN_IDS):
+            raise FactConflictError(act.fact_id, f"ids with {OWN_IDS!r} are the ledger's own")
+        self.batch.loaded.load_named((act.fact_id, *act.names))
+        for fact_id in (act.fact_id, *act.names):
+            if self.is_taken(fact_id, act.owner):
+                raise FactConflictError(fact_id, "is held by another user, agent or channel")
 
     def _refuse_unknown(self, fact_ids: Sequence[str]) -> None:
-        self._batch.loaded.load_named(fact_ids)
+        self.batch.loaded.load_named(fact_ids)
         for fact_id in fact_ids:
-            if not self._ground.counted(fact_id):
+            if not self.ground.counted(fact_id):
                 raise FactConflictError(fact_id, "replaces a fact that never was")
+
+    def _refuse_unheard_of(self, fact_ids: Sequence[str]) -> None:
+        for fact_id in fact_ids:
+            if fact_id not in self.ground.meetings and not self._has_row(fact_id):
+                remedy = "no fact ever had this id; `slumberd facts` lists those that stand"
+                raise NoInputError(fact_id, remedy)
 
 
 def _provenance(delta: AnyDelta) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from slumberd.core.act import (
     owner_of,
 )
 from slumberd.core.episode import instant
-from slumberd.core.law import History, Meeting, Undone
+from slumberd.core.law import History, Meeting, Undone, said_by
 from slumberd.core.record import Kind, Record
 from slumberd.core.settle import Entry
 
@@ -38,7 +38,7 @@ GENESIS = bytes(32)
 """The chain before the first row."""
 
 KINDS: tuple[Kind, ...] = ("firing", "add", "update", "delete", "noop", "quarantine")
-WHATS = ("firing", "act", "withdrawal", "quarantine", "known", "restored", "undone")
+WHATS = ("firing", "act", "withdrawal", "quarantine", "known", "restored", "undone", "forgotten")
 _KIND: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
 _WHAT = {what: number for number, what in enumerate(WHATS)}
 SALT_BYTES, HASH_BYTES = 16, 32
@@ -130,7 +130,11 @@ def _payload_of(entry: Entry) -> bytes | None:
     met = entry.met
     if met.undoes:
         return orjson.dumps({"undoes": met.undoes})
-    document = {"eid": met.eid, "detail": met.detail} if met.act is None else document_of(met.act)
+    document: dict[str, Any]
+    if met.act is None:
+        document = {"eid": met.eid, "detail": met.detail, "owner": met.owner}
+    else:
+        document = document_of(met.act)
     if met.session:
         document["session"] = met.session
     return orjson.dumps(document)
@@ -156,6 +160,8 @@ def document_of(act: Act) -> dict[str, Any]:
             "lineage": act.lineage,
             "metadata": act.metadata,
         }
+    if act.pinned_at is not None:
+        document["pinned_at"] = act.pinned_at
     return document
 
 
@@ -171,7 +177,7 @@ def act_from(fact_id: str, at: int, document: dict[str, Any]) -> Act:
         return Act(
             fact_id, document["owner"], document["key"], Stamp(at, rank, document["id"]),
             asserts, document["object"], names, clears, confidence, payload,
-            tuple(document["lineage"]), document["metadata"],
+            tuple(document["lineage"]), document["metadata"], document.get("pinned_at"),
         )  # fmt: skip
     owner = owner_of(payload["user"], payload["agent"], channel_of(fact_id))
     return Act(
@@ -199,7 +205,8 @@ def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
             history.undone.append(Undone(seq, orjson.loads(payload)["undoes"], firing))
             continue
         act = act_from(fact_id, at, orjson.loads(payload)) if what == _WHAT["act"] else None
-        history.meetings.append(Meeting(seq, rule_id, version, act, promoted_at, firing))
+        met = Meeting(seq, said_by(rule_id), version, act, promoted_at, firing)
+        history.meetings.append(met)
     return found
 
 
@@ -234,8 +241,9 @@ def record_from(row: tuple[Any, ...]) -> Record:
 def sources_of(fact_id: str, document: dict[str, Any]) -> tuple[str, ...]:
     """Return the ids of the episodes that a row comes from."""
     if document.get("rank") == HAND:
-        given = (entry.get("source_episode_ids", ()) for entry in document["lineage"])
-        return tuple(dict.fromkeys(source for sources in given for source in sources))
+        given = (entry.get("source_episode_ids") for entry in document["lineage"])
+        named = (one for sources in given if isinstance(sources, list | tuple) for one in sources)
+        return tuple(dict.fromkeys(one for one in named if isinstance(one, str)))
     if "eid" in document:
         return (document["eid"],)
     return (episode_id_of(fact_id),) if fact_id else ()

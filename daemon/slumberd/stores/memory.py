@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -15,14 +15,15 @@ from slumberd.core.episode import Episode, EpisodeVersion
 from slumberd.core.firing import Position, Window
 from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.rule import ConsolidationRule
-from slumberd.core.scope import Scope
+from slumberd.core.scope import Reach, Scope
 from slumberd.errors import MemoryScopeError, SchemaError
 from slumberd.ports import AnyDelta, Clock
 from slumberd.stores import episode_log, inspection, migrations
 from slumberd.stores.codec import encode
 from slumberd.stores.decode import ScopeMismatch
+from slumberd.stores.episode_erasure import erase_episodes, find_scope, scrub_memory
 from slumberd.stores.puts import GroupCommit, PutCounts, write
-from slumberd.stores.recall import Reach, recall
+from slumberd.stores.recall import recall
 from slumberd.stores.sqlite import (
     Database,
     Pragmas,
@@ -245,6 +246,29 @@ class SQLiteMemoryStore:
             poll_seconds: How long a commit may go unnoticed.
         """
         return Watch(self._path, tell, poll_seconds=poll_seconds)
+
+    async def newest_in(self, reach: Reach) -> tuple[int, int | None]:
+        """Count the episodes of a scope; return that, and the latest instant in microseconds."""
+        found = await self._database.read(partial(find_scope, reach=reach))
+        return len(found.eids), found.newest
+
+    async def forget(self, reach: Reach, eids: Iterable[str], *, moment: int) -> dict[str, int]:
+        """Erase a scope; what it says up to the moment is refused from here on.
+
+        Args:
+            reach: The scope.
+            eids: Ids of episodes of it that their host has deleted before.
+            moment: Microseconds since 1970 UTC.
+
+        Returns:
+            How many rows went, by table.
+        """
+        erase = partial(erase_episodes, reach=reach, eids=eids, moment=moment)
+        return await self._database.write(erase)
+
+    async def scrub(self) -> bool:
+        """Write the file anew without what was erased; say whether its log could be emptied."""
+        return await self._database.write(scrub_memory)
 
     def _reader(self, rule: ConsolidationRule) -> Reader:
         return Reader(rule, mismatch=self._mismatch, stop=self._stop)

@@ -7,15 +7,19 @@ import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from threading import Lock
 from typing import Literal, NamedTuple
 
 import orjson
 
+from slumberd.core.episode import microseconds
+from slumberd.core.forgotten import Forgotten
 from slumberd.core.scope import scope_of
-from slumberd.errors import MemoryScopeError
+from slumberd.errors import ForgottenError, MemoryScopeError
 from slumberd.stores.codec import Row, same
+from slumberd.stores.forgetting import forgotten
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
 
@@ -50,10 +54,11 @@ def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> PutCounts:
         MemoryScopeError: An id belongs to another scope.
     """
     counts = PutCounts()
+    past = forgotten(connection)
     for first in range(0, len(rows), _LOOKED_UP):
         some = rows[first : first + _LOOKED_UP]
         stored = _stored(connection, some)
-        changes = [_change(row, stored) for row in some]
+        changes = [_refusal(row, past) or _change(row, stored) for row in some]
         for change in changes:
             if isinstance(change, MemoryScopeError):
                 raise change
@@ -83,6 +88,15 @@ def _change(row: Row, stored: dict[str, Row]) -> Change | MemoryScopeError:
         return "unchanged"
     stored[row.id] = row
     return "new" if before is None else "changed"
+
+
+def _refusal(row: Row, past: Forgotten | None) -> MemoryScopeError | None:
+    """Say why a row must not be written at all."""
+    scope = scope_of(row.scope_key)
+    if past is None or scope is None:
+        return None
+    at = microseconds(datetime.fromisoformat(row.timestamp))
+    return ForgottenError(tuple(scope), row.id) if past.covers(*scope, at) else None
 
 
 def _conflict(row: Row, before: Row) -> MemoryScopeError | None:
@@ -236,7 +250,8 @@ def _write_alone(connection: sqlite3.Connection, put: Waiting) -> None:
 def _write_each(connection: sqlite3.Connection, puts: Sequence[Waiting]) -> None:
     rows = [put.row for put in puts]
     stored = _stored(connection, rows)
-    changes = [_change(row, stored) for row in rows]
+    past = forgotten(connection)
+    changes = [_refusal(row, past) or _change(row, stored) for row in rows]
     _execute(connection, rows, changes)
     for put, change in zip(puts, changes, strict=True):
         if isinstance(change, MemoryScopeError):

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from dataclasses import dataclass
 from datetime import timedelta
 
 from slumberd.core.episode import Episode, EpisodeVersion, instant
-from slumberd.core.scope import Scope, checked, escape, scope_of
+from slumberd.core.scope import Reach, Scope, escape, scope_of
 from slumberd.stores.decode import ScopeMismatch, decode, episode_of, lenient_text
 from slumberd.stores.queries import statements
 
@@ -22,58 +21,23 @@ _SQL = statements("recent")
 _SLACK = timedelta(days=2)
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """The scopes that one read may see: exactly these, in that case and spelling.
+def _ranges(reach: Reach) -> list[tuple[str, dict[str, str | None]]]:
+    """Return the kind of each index range to read, with its parameters."""
+    raw = Scope(reach.user, reach.session or "", reach.agent or "")
+    escaped = Scope(*(escape(part) for part in raw))
+    # Stargraph does not escape: a % of its rows stands in the key as it is.
+    spellings = [escaped, raw] if raw != escaped and "/" not in "".join(raw) else [escaped]
+    return [_range(reach, *spelling) for spelling in spellings]
 
-    Attributes:
-        user: Always given.
-        session: None for all sessions.
-        agent: None for all agents.
-    """
 
-    user: str
-    session: str | None
-    agent: str | None
-
-    @classmethod
-    def of(cls, user: str, session: str | None, agent: str | None) -> Reach:
-        """Return a reach whose parts may be parts of scopes.
-
-        Raises:
-            MemoryScopeError: One of them may not.
-        """
-        parts = {"user": user, "session": session, "agent": agent}
-        for axis, part in parts.items():
-            if part is not None:
-                checked(part, axis=axis, scope=(user, session, agent), operation="recent")
-        return cls(user, session, agent)
-
-    def holds(self, scope: Scope | None) -> bool:
-        """Say whether a scope is within reach."""
-        return (
-            scope is not None
-            and scope.user == self.user
-            and self.session in (None, scope.session)
-            and self.agent in (None, scope.agent)
-        )
-
-    def ranges(self) -> list[tuple[str, dict[str, str | None]]]:
-        """Return the kind of each index range to read, with its parameters."""
-        raw = Scope(self.user, self.session or "", self.agent or "")
-        escaped = Scope(*(escape(part) for part in raw))
-        # Stargraph does not escape: a % of its rows stands in the key as it is.
-        spellings = [escaped, raw] if raw != escaped and "/" not in "".join(raw) else [escaped]
-        return [self._range(*spelling) for spelling in spellings]
-
-    def _range(self, user: str, session: str, agent: str) -> tuple[str, dict[str, str | None]]:
-        if self.session is None:
-            tail = None if self.agent is None else f"/agent/{agent}/"
-            return "user", {"key": f"/user/{user}/", "tail": tail}
-        within = f"/user/{user}/session/{session}/agent/"
-        if self.agent is None:
-            return "session", {"key": within, "end": f"{within[:-1]}0"}
-        return "exact", {"key": f"{within}{agent}/"}
+def _range(reach: Reach, user: str, session: str, agent: str) -> tuple[str, dict[str, str | None]]:
+    if reach.session is None:
+        tail = None if reach.agent is None else f"/agent/{agent}/"
+        return "user", {"key": f"/user/{user}/", "tail": tail}
+    within = f"/user/{user}/session/{session}/agent/"
+    if reach.agent is None:
+        return "session", {"key": within, "end": f"{within[:-1]}0"}
+    return "exact", {"key": f"{within}{agent}/"}
 
 
 class _Newest:
@@ -113,7 +77,7 @@ def recall(
     connection.text_factory = lenient_text
     try:
         for suffix, slack in (("utc", timedelta(0)), ("other", _SLACK)):
-            for kind, parameters in reach.ranges():
+            for kind, parameters in _ranges(reach):
                 parameters["floor"] = newest.floor(slack)
                 rows = connection.execute(_SQL[f"{kind}_{suffix}"], parameters)
                 _take(rows, newest, reach=reach, mismatch=mismatch, slack=slack)

@@ -13,18 +13,26 @@ from slumberd.errors import OutputExistsError
 from slumberd.stores import schema
 from slumberd.stores.batch import fact_row
 from slumberd.stores.beliefs import standing_on
+from slumberd.stores.ours import by_us
 from slumberd.stores.queries import statements
 from slumberd.stores.resettling import Resettling
 from slumberd.stores.sqlite import FILE_MODE, Pragmas, connect, transaction, translated
 from slumberd.stores.verifying import first_break
 
 _SQL = statements("replay")
-_LEDGER = statements("ledger")
+_FORGOTTEN = statements("forgetting")
 _FACTS = statements("facts")
 _PRAGMAS = Pragmas(cache_mebibytes=64)
 
-COPIES = tuple(name for name in _SQL if name.startswith("copy_"))
-"""What is not derived from the ledger, but goes with it."""
+COPIES = tuple(sql for name, sql in _SQL.items() if name.startswith("copy_"))
+"""What goes with the ledger, as it was written."""
+
+FORGETTING = (
+    _FORGOTTEN["create_keys"],
+    _FORGOTTEN["create_moments"],
+    *(sql for name, sql in _SQL.items() if name.startswith("keep_")),
+)
+"""What is there when something was forgotten."""
 
 
 class Replay(NamedTuple):
@@ -48,6 +56,11 @@ class Replay(NamedTuple):
     unclear: int
     first: Break | None
 
+    @property
+    def broken(self) -> bool:
+        """Whether the chain is broken, so that nothing was replayed."""
+        return self.first is not None and not self.rows
+
 
 def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
     """Build a new database of facts from the ledger of another one, and compare the two.
@@ -68,17 +81,17 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
     except FileExistsError as error:
         raise OutputExistsError(path) from error
-    kept = False
     try:
         with (
             closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
             translated(live, _PRAGMAS),
         ):
             replay = _rebuild(connection, live, depth)
-        kept = replay.rows > 0 or replay.first is None
-    finally:
-        if not kept:
-            path.unlink()
+    except BaseException:
+        path.unlink()
+        raise
+    if replay.broken:
+        path.unlink()
     return replay
 
 
@@ -89,8 +102,11 @@ def _rebuild(connection: sqlite3.Connection, live: Path, depth: int) -> Replay:
     connection.execute(_SQL["no_sync"])
     connection.execute(_SQL["attach"], (f"{live.absolute().as_uri()}?mode=ro",))
     with transaction(connection):
-        for name in COPIES:
-            connection.execute(_SQL[name])
+        for copy in COPIES:
+            connection.execute(copy)
+        if connection.execute(_SQL["live_has_forgotten"]).fetchone():
+            for keep in FORGETTING:
+                connection.execute(keep)
         replay = _replay(connection, depth)
     connection.execute(_SQL["detach"])
     connection.execute(_SQL["wal_journal"])
@@ -111,13 +127,11 @@ def _replay(connection: sqlite3.Connection, depth: int) -> Replay:
         differing += len(changed)
         if changed and first is None:
             first = Break(0, f"{words.format(changed[0][0])} is not what the ledger says")
-    return Replay(
-        again.rows, again.firings, facts, again.erased, differing, again.unclear, first
-    )
+    return Replay(again.rows, again.firings, facts, again.erased, differing, again.unclear, first)
 
 
 def _write(connection: sqlite3.Connection, again: Resettling) -> None:
     standing = sorted(standing_on(again.loaded.ground), key=lambda one: one.fact_id)
-    connection.executemany(_FACTS["put_fact"], map(fact_row, standing))
-    connection.executemany(_LEDGER["add_name"], sorted(again.names))
+    with by_us(connection, rows=len(standing)):
+        connection.executemany(_FACTS["put_fact"], map(fact_row, standing))
     again.loaded.save()

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.act import HAND, Act, episode_id_of
+from slumberd.core.act import HAND, episode_id_of
 from slumberd.core.ground import Incoming
-from slumberd.core.law import MultiValued
+from slumberd.core.law import MultiValued, said_by
 from slumberd.core.meet import UNREADABLE
 from slumberd.core.record import Break
 from slumberd.core.settle import Entry, Settlement
@@ -27,7 +27,7 @@ from slumberd.stores.undoing import withdraw
 
 _SQL = statements("replay")
 _LEDGER = statements("ledger")
-_FIRING, _RESTORED, _UNDONE = (WHATS.index(what) for what in ("firing", "restored", "undone"))
+_RESTORED, _UNDONE = WHATS.index("restored"), WHATS.index("undone")
 _NOTHING: dict[str, Any] = {}
 
 
@@ -62,7 +62,6 @@ class Resettling:
 
     Attributes:
         loaded: Everything that was said so far.
-        names: Who named which fact id, as the table of names has it.
         rows: Rows of the ledger so far.
         firings: Firings so far.
         erased: Rows so far whose content was forgotten.
@@ -75,7 +74,6 @@ class Resettling:
         self._connection = connection
         self.loaded = LoadedGround(connection, MultiValued(), depth)
         self._ground = self.loaded.ground
-        self.names: set[tuple[str, str]] = set()
         self.rows = self.firings = self.erased = self.differing = self.unclear = 0
         self.first: Break | None = None
 
@@ -93,6 +91,8 @@ class Resettling:
         told = orjson.loads(own.payload or b"{}")
         left = [row for row in rows if not row.erased]
         self.erased += len(rows) - len(left)
+        if "forgets" in told:
+            return  # what it erased was not said this time, so there is nothing to take out
         settlement = Settlement(self._ground, firing=firing.n, at=firing.at)
         if "multi_valued" in told:
             self._change_channels(settlement, told["multi_valued"])
@@ -127,7 +127,7 @@ class Resettling:
     def _meet(self, settlement: Settlement, firing: Fired, rows: Sequence[Told]) -> None:
         full = self._ground.full
         for row in rows:
-            met = None if row.what == _RESTORED else self._met(row, firing.rule)
+            met = None if row.what == _RESTORED else self._met(row, said_by(firing.rule))
             if met is None:
                 continue
             act = met.act
@@ -137,12 +137,8 @@ class Resettling:
             settlement.meet(met)
             if act is not None:
                 full[act.key].add(act.fact_id)
-                self._learn_names(act)
-
-    def _learn_names(self, act: Act) -> None:
-        for name in act.names:
-            self.names.add((name, act.fact_id))
-            self._ground.namers.setdefault(name, set()).add(act.fact_id)
+                for name in act.names:
+                    self._ground.namers.setdefault(name, set()).add(act.fact_id)
 
     def _met(self, row: Told, rule_id: str) -> Incoming | None:
         """Return what was met then; None when that cannot be told any more."""
@@ -159,8 +155,8 @@ class Resettling:
                 # A quarantine that takes something out is recorded without its reason.
                 unread = WHATS[row.what] == "quarantine"
                 return Incoming(
-                    fact_id, self._owner(fact_id), rule_id, row.version, at, document["eid"],
-                    None, row.reason or UNREADABLE if unread else "", contested=not fact_id,
+                    fact_id, document["owner"], rule_id, row.version, at, document["eid"], None,
+                    row.reason or UNREADABLE if unread else "", contested=not fact_id,
                 )  # fmt: skip
 
     def _met_again(self, row: Told, fact_id: str, rule_id: str) -> Incoming | None:
@@ -168,17 +164,12 @@ class Resettling:
         last = next((one for one in before if one.rule_id == rule_id), None)
         if last is None:
             return None
-        owner = last.act.owner if last.act else self._owner(fact_id)
-        reason = "" if last.act else row.reason
+        # It was nobody else's, or it would have been recorded without a fact id.
+        owner = next((one.act.owner for one in self._ground.counted(fact_id)), "")
         return Incoming(
             fact_id, owner, rule_id, row.version, row.at or 0, episode_id_of(fact_id), last.act,
-            reason,
+            "" if last.act else UNREADABLE,
         )  # fmt: skip
-
-    def _owner(self, fact_id: str) -> str:
-        # Of what says nothing the ledger keeps no owner. It was not another's, or it would have
-        # been recorded without a fact id.
-        return next((one.act.owner for one in self._ground.counted(fact_id)), "")
 
     def _compare(self, rows: Sequence[Told], entries: Sequence[Entry]) -> None:
         for row, entry in zip_longest(rows, entries):

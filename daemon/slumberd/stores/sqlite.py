@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import aiosqlite
 from aiosqlite.core import _STOP_RUNNING_SENTINEL
@@ -241,6 +241,22 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+@contextmanager
+def texts_as(connection: sqlite3.Connection, made: Callable[[bytes], Any]) -> Iterator[None]:
+    """Let texts come as something that even a text that is no Unicode can be made into."""
+    usual = connection.text_factory
+    connection.text_factory = made
+    try:
+        yield
+    finally:
+        connection.text_factory = usual
+
+
+def escaped(text: bytes) -> str:
+    """Return a text whatever its bytes are, each bad one as a surrogate."""
+    return text.decode("utf-8", "surrogateescape")
 
 
 def data_version(connection: sqlite3.Connection) -> int:

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
 
 from slumberd.core.episode import microseconds
+from slumberd.core.hand import Said
+from slumberd.core.law import EXTERNAL
 from slumberd.core.record import Break, Checkpoint
 from slumberd.stores.batch import fact_row
 from slumberd.stores.beliefs import facts_then
+from slumberd.stores.foreign import UNREADABLE, said_by, shown
 from slumberd.stores.keying import checked_key
 from slumberd.stores.ledger import (
     GENESIS,
@@ -32,10 +34,11 @@ from slumberd.stores.ledger import (
     fixed_part,
 )
 from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import snapshot
+from slumberd.stores.sqlite import escaped, snapshot, texts_as
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
+_EXTERNAL = statements("external")
 _FIRING = WHATS.index("firing")
 
 
@@ -98,7 +101,7 @@ def verify(
 def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
     """Recompute the chain; return rows read, the head, and what is wrong with chain or firings."""
     key = checked_key(connection)
-    with _texts_as(connection, bytes):
+    with texts_as(connection, bytes):
         beside = _Beside(connection)
         previous, seq = GENESIS, 0
         for found in connection.execute(_SQL["sealed"]):
@@ -108,17 +111,6 @@ def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | Non
                 return seq, previous, Break(row.seq, problem)
             previous, seq = row.chain, row.seq
         return seq, previous, beside.cut_short(connection, seq)
-
-
-@contextmanager
-def _texts_as(connection: sqlite3.Connection, made: Callable[[bytes], Any]) -> Iterator[None]:
-    """Let texts come as something that even a text that is no Unicode can be made into."""
-    usual = connection.text_factory
-    connection.text_factory = made
-    try:
-        yield
-    finally:
-        connection.text_factory = usual
 
 
 def _problem(row: Row, previous: bytes, before: int, key: bytes | None) -> str:
@@ -247,14 +239,16 @@ def _contradicted(
 
 
 def _first_changed_name(connection: sqlite3.Connection) -> Break | None:
-    with _texts_as(connection, _escaped):
+    with texts_as(connection, escaped):
         stored = set(connection.execute(_SQL["all_names"]))
         told = {
             (name, fact_id)
             for fact_id, payload in connection.execute(_SQL["acts_with_names"])
             for name in orjson.loads(payload).get("names", ())
         }
-    for name, namer in sorted(stored ^ told):
+        erased = connection.execute(_SQL["any_erased"]).fetchone()[0]
+    # A forgotten id is not kept even where what is not forgotten named it.
+    for name, namer in sorted(stored - told if erased else stored ^ told):
         return Break(0, f"slumberd_names is not what the ledger says of {namer!r} and {name!r}")
     return None
 
@@ -263,16 +257,29 @@ def _first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | N
     replayed = {
         one.fact_id: fact_row(one) for one in facts_then(connection, user=None, depth=depth)
     }
-    with _texts_as(connection, _escaped):
-        for row in connection.execute(_FACTS["all_facts"]):
-            fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata = row
-            stored = (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
-            if replayed.pop(fact_id, None) != stored:
-                return Break(0, f"fact {fact_id!r} is not what the ledger says")
+    with texts_as(connection, escaped):
+        touched = {fact_id for (fact_id,) in connection.execute(_EXTERNAL["all_touched"])}
+        pending = ""
+        for fact_id, problem in _changed_facts(connection, replayed):
+            if (fact_id or "") not in touched:
+                return Break(0, f"fact {fact_id!r} {problem}")
+            pending = pending or f"fact {fact_id!r} was changed by another program"
+    return Break(0, f"{pending} and is not recorded yet") if pending else None
+
+
+def _changed_facts(
+    connection: sqlite3.Connection, replayed: dict[str, tuple[object, ...]]
+) -> Iterator[tuple[Any, str]]:
+    """Yield the ids of facts that are not what they should be, with what is wrong with them."""
+    asked = {"rule": EXTERNAL, "reason": UNREADABLE}
+    left_alone = {eid for (eid,) in connection.execute(_EXTERNAL["unreadable"], asked)}
+    for row in connection.execute(_FACTS["all_facts"]):
+        fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata = row
+        stored = (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
+        if replayed.pop(fact_id, None) == stored:
+            continue
+        # What cannot be read is in the ledger as that, and is left as another program wrote it.
+        if shown(fact_id) not in left_alone or isinstance(said_by(stored), Said):
+            yield fact_id, "is not what the ledger says"
     for fact_id in sorted(replayed):
-        return Break(0, f"fact {fact_id!r} stands by the ledger and is missing")
-    return None
-
-
-def _escaped(text: bytes) -> str:
-    return text.decode("utf-8", "surrogateescape")
+        yield fact_id, "stands by the ledger and is missing"

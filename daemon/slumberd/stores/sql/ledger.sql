@@ -378,6 +378,13 @@ FROM slumberd_ledger
 WHERE what = 1
   AND instr(payload, CAST('"names":' AS BLOB)) > 0
 
+-- name: any_erased
+SELECT EXISTS (
+  SELECT 1
+  FROM slumberd_ledger
+  WHERE salt IS NULL
+)
+
 -- name: all_names
 SELECT name, namer
 FROM slumberd_names

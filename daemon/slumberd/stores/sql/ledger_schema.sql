@@ -130,4 +130,41 @@ CREATE TABLE slumberd_numbers (
 
 -- name: first_numbers
 INSERT INTO slumberd_numbers (name, value)
-VALUES ('epoch', 0), ('logged', 0), ('key', 0)
+VALUES ('epoch', 0), ('logged', 0), ('key', 0), ('ours', 0)
+
+-- name: touched
+CREATE TABLE slumberd_touched (
+  fact_id TEXT PRIMARY KEY
+) WITHOUT ROWID
+
+-- name: note_insert
+CREATE TRIGGER slumberd_facts_inserted AFTER INSERT ON facts
+WHEN (SELECT value FROM slumberd_numbers WHERE name = 'ours') IS NOT 1
+BEGIN
+  INSERT INTO slumberd_touched (fact_id)
+  VALUES (ifnull(NEW.fact_id, ''))
+  ON CONFLICT DO NOTHING;
+END
+
+-- name: note_update
+CREATE TRIGGER slumberd_facts_updated AFTER UPDATE ON facts
+WHEN (SELECT value FROM slumberd_numbers WHERE name = 'ours') IS NOT 1
+BEGIN
+  INSERT INTO slumberd_touched (fact_id)
+  VALUES (ifnull(OLD.fact_id, '')), (ifnull(NEW.fact_id, ''))
+  ON CONFLICT DO NOTHING;
+END
+
+-- name: note_delete
+CREATE TRIGGER slumberd_facts_deleted AFTER DELETE ON facts
+WHEN (SELECT value FROM slumberd_numbers WHERE name = 'ours') IS NOT 1
+BEGIN
+  INSERT INTO slumberd_touched (fact_id)
+  VALUES (ifnull(OLD.fact_id, ''))
+  ON CONFLICT DO NOTHING;
+END
+
+-- name: facts_of_others
+INSERT INTO slumberd_touched (fact_id)
+SELECT DISTINCT ifnull(fact_id, '')
+FROM facts

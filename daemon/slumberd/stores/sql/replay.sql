@@ -55,6 +55,26 @@ INSERT INTO main.slumberd_held (rule, n, upto_seq, upto_eid, problem, approved)
 SELECT rule, n, upto_seq, upto_eid, problem, approved
 FROM live.slumberd_held
 
+-- name: copy_names
+INSERT INTO main.slumberd_names (name, namer)
+SELECT name, namer
+FROM live.slumberd_names
+
+-- name: live_has_forgotten
+SELECT 1
+FROM live.sqlite_master
+WHERE name = 'slumberd_forgotten'
+
+-- name: keep_key
+INSERT INTO main.slumberd_forgetting (id, key)
+SELECT id, key
+FROM live.slumberd_forgetting
+
+-- name: keep_moments
+INSERT INTO main.slumberd_forgotten (digest, moment)
+SELECT digest, moment
+FROM live.slumberd_forgotten
+
 -- name: copy_numbers
 INSERT OR REPLACE INTO main.slumberd_numbers (name, value)
 SELECT name, value
@@ -93,24 +113,34 @@ FROM (
   SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at
   FROM main.facts
 )
+EXCEPT
+SELECT fact_id
+FROM live.slumberd_touched
+EXCEPT
+SELECT eid
+FROM live.slumberd_quarantine
+WHERE rule = '@external'
+  AND reason = 'external_unreadable'
 ORDER BY fact_id
 
 -- name: changed_keys
 SELECT key_id
 FROM (
-  SELECT key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, reach, trail
+  SELECT key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, trail
   FROM main.slumberd_keys
+  WHERE top_at IS NOT NULL
   EXCEPT
-  SELECT key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, reach, trail
+  SELECT key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, trail
   FROM live.slumberd_keys
 )
 UNION
 SELECT key_id
 FROM (
-  SELECT key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, reach, trail
+  SELECT key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, trail
   FROM live.slumberd_keys
+  WHERE top_at IS NOT NULL
   EXCEPT
-  SELECT key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, reach, trail
+  SELECT key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, trail
   FROM main.slumberd_keys
 )
 ORDER BY key_id

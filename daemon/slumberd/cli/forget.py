@@ -1,0 +1,51 @@
+"""`slumberd forget`: erase what is kept of a user."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import orjson
+import typer
+
+from slumberd.cli.changing import DryRun
+from slumberd.cli.configuration import settings_of
+from slumberd.cli.options import Config, StateDir
+from slumberd.cli.performing import performed
+from slumberd.errors import UsageError
+from slumberd.lines import printable
+
+
+def forget(
+    user: Annotated[str, typer.Option(help="Whose episodes and facts.")],
+    agent: Annotated[str | None, typer.Option(help="Only with this agent.")] = None,
+    session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Erase a user, for good, and print a certificate.
+
+    Episodes, facts, and whatever is personal in the ledger and in quarantine go, also from free
+    pages and from the write-ahead logs; the ledger's chain still verifies. What the same scope
+    says up to now counts no more, whenever it arrives: an import of it is refused. With --session
+    the facts of other sessions are settled again without it. This cannot be undone.
+
+    Both databases are written anew, which takes a while and as much room as they have.
+    """
+    settings = settings_of(config, state_dir)
+    if not (yes or dry_run):
+        _ask(user, session, agent)
+    certificate = performed(
+        settings, "forget", user=user, session=session, agent=agent, dry_run=dry_run
+    )
+    print(orjson.dumps(certificate, option=orjson.OPT_INDENT_2).decode())
+
+
+def _ask(user: str, session: str | None, agent: str | None) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError("nobody is there to ask; --yes says that it is meant")
+    parts = [f"user {user}", session and f"session {session}", agent and f"agent {agent}"]
+    scope = printable(", ".join(part for part in parts if part))
+    typer.confirm(f"Erase everything of {scope}, for good?", abort=True, err=True)

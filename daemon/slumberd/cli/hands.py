@@ -1,0 +1,110 @@
+"""`slumberd pin` and `slumberd unpin`: what a person says, or takes out, directly."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from slumberd.cli.changing import DryRun, tell
+from slumberd.cli.configuration import settings_of
+from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.performing import performed
+
+
+def unicode_of(text: str) -> str:
+    """Return a text; bytes that are no text are wrong use."""
+    text.encode()
+    return text
+
+
+def value_of(text: str) -> Any:  # noqa: ANN401 # any JSON
+    """Return the JSON that a text is, or else the text itself; so is a number JSON would round."""
+    try:
+        value = orjson.loads(unicode_of(text))
+    except orjson.JSONDecodeError:
+        return text
+    digits = isinstance(value, float) and text.strip().removeprefix("-").isdigit()
+    return text if digits else value
+
+
+Reason = Annotated[
+    str, typer.Option(parser=unicode_of, metavar="TEXT", help="Why; it is kept with what it does.")
+]
+
+
+def pin(
+    user: Annotated[str, typer.Option(parser=unicode_of, metavar="USER", help="Whose fact it is.")],
+    agent: Annotated[
+        str, typer.Option(parser=unicode_of, metavar="AGENT", help="Which agent is to know it.")
+    ],
+    subject: Annotated[
+        str, typer.Option(parser=unicode_of, metavar="TEXT", help="What it is about.")
+    ],
+    predicate: Annotated[
+        str, typer.Option(parser=unicode_of, metavar="TEXT", help="What is said of the subject.")
+    ],
+    object: Annotated[  # noqa: A002 # its name on the command line
+        str, typer.Option(parser=unicode_of, metavar="VALUE", help="The value; JSON, or else text.")
+    ],
+    reason: Reason,
+    id: Annotated[
+        str | None,
+        typer.Option(parser=unicode_of, metavar="ID", help="The fact's id. [default: a new one]"),
+    ] = None,
+    confidence: Annotated[float, typer.Option(min=0, max=1, help="How sure it is.")] = 1.0,
+    channel: Annotated[
+        str | None,
+        typer.Option(parser=unicode_of, metavar="NAME", help="Its channel. [default: facts]"),
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Say a fact by hand. It holds at once, and only newer episodes change it.
+
+    It takes the place of whatever had its id, and of what stood for its subject and predicate. The
+    value is taken as JSON when it is JSON, so 5, true and null are what they are in JSON, and '"5"'
+    is the text 5. Who asks and why is kept in the fact's lineage; --json tells the id as fact_id.
+    """
+    answer = performed(
+        settings_of(config, state_dir),
+        "pin",
+        user=user,
+        agent=agent,
+        subject=subject,
+        predicate=predicate,
+        object=value_of(object),
+        id=id,
+        confidence=confidence,
+        channel=channel,
+        reason=reason,
+        dry_run=dry_run,
+    )
+    tell(answer, dry_run=dry_run, json=json)
+
+
+def unpin(
+    facts: Annotated[
+        list[str], typer.Argument(parser=unicode_of, metavar="FACT_ID...", help="Ids of facts.")
+    ],
+    reason: Reason,
+    dry_run: DryRun = False,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Take facts out by hand. No firing, backfill, import or replay brings back what they said.
+
+    Only an episode that is newer says it again. What does not stand is told, and nothing is
+    recorded for it. An id that no fact ever had ends it with exit code 66, before anything is done.
+    """
+    answer = performed(
+        settings_of(config, state_dir), "unpin", facts=facts, reason=reason, dry_run=dry_run
+    )
+    tell(answer, dry_run=dry_run, json=json)
+    if not json:
+        for fact_id in answer["not_standing"]:
+            print(f"{fact_id} does not stand; nothing is recorded for it")

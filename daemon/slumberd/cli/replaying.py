@@ -1,0 +1,61 @@
+"""`slumberd audit replay`: the facts again, from the ledger alone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slumberd.cli.configuration import settings_of
+from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.output import print_json
+from slumberd.cli.reading import auditing
+from slumberd.lines import printable
+from slumberd.settings import Settings
+from slumberd.stores.replaying import Replay
+
+DIFFERS = 1
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(help="A new file, for the facts that come out.")],
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Build the facts again in a new file, from the ledger alone; exit with 1 when they differ.
+
+    Every firing is settled again. Its deltas are compared with those recorded, and the facts that
+    come out, byte by byte, with those that stand. The file is a whole database of facts, and can
+    take the place of the one it was made from. Of a ledger whose chain is broken none is made.
+    """
+    replayed = asyncio.run(_replayed(settings_of(config, state_dir), file))
+    if json:
+        first = replayed.first._asdict() if replayed.first else None
+        print_json({"ok": not replayed.differing, **replayed._asdict(), "first": first})
+    else:
+        print(_told(replayed))
+    if replayed.differing:
+        raise typer.Exit(DIFFERS)
+
+
+async def _replayed(settings: Settings, file: Path) -> Replay:
+    async with auditing(settings) as store:
+        return await store.replay(file)
+
+
+def _told(replay: Replay) -> str:
+    lines = [f"replayed: {replay.rows} rows of {replay.firings} firings, {replay.facts} facts"]
+    if replay.erased:
+        lines.append(
+            f"forgotten: {replay.erased} rows; {replay.unclear} deltas differ that this may explain"
+        )
+    if replay.first is None:
+        lines.append("nothing differs")
+    else:
+        place = f"row {replay.first.seq}: " if replay.first.seq else ""
+        problem = printable(replay.first.problem)
+        lines.append(f"{replay.differing} differences, the first: {place}{problem}")
+    return "\n".join(lines)

@@ -1,0 +1,105 @@
+"""What a request asks a hand to do, checked: what it says, of what, who asks, and why."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from datetime import datetime
+from typing import Any
+
+from slumberd.control import Peer
+from slumberd.core.act import channel_of, fact_id_of
+from slumberd.core.hand import Said
+from slumberd.core.law import HANDS
+from slumberd.core.rule import FACTS
+from slumberd.core.scope import Scope, checked_scope
+from slumberd.errors import UsageError
+
+Request = dict[str, Any]
+
+
+def entry_of(request: Request, peer: Peer, at: datetime) -> dict[str, Any]:
+    """Return the lineage entry of a hand: who asks, when, and for what ``reason``.
+
+    It is a part of what the hand says, so it goes when that is forgotten.
+
+    Raises:
+        UsageError: No reason is given.
+    """
+    return {
+        "kind": "hand",
+        "rule_id": HANDS,
+        "source_episode_ids": [],
+        "promotion_ts": at.isoformat(),
+        "by": str(peer),
+        "pid": peer.pid,
+        "reason": _text(request, "reason"),
+    }
+
+
+def said_of(request: Request, entry: dict[str, Any]) -> Said:
+    """Return what a request to pin says.
+
+    It names ``user agent subject predicate object``, the last being any JSON, and perhaps ``id``,
+    ``channel`` and ``confidence``.
+
+    Raises:
+        UsageError: Something is missing, or is not what it must be.
+        MemoryScopeError: The user or the agent is none that can be.
+    """
+    user, agent = _text(request, "user"), _text(request, "agent")
+    checked_scope(Scope(user, "-", agent), operation="pin")
+    fact_id = _fact_id(request)
+    payload = {
+        "id": fact_id,
+        "user": user,
+        "agent": agent,
+        "subject": _text(request, "subject"),
+        "predicate": _text(request, "predicate"),
+        "object": request.get("object"),
+    }
+    return Said(fact_id, user, agent, payload, _confidence(request), (entry,), {})
+
+
+def fact_ids_of(request: Request) -> list[str]:
+    """Return the ``facts`` that a request to unpin names, each once.
+
+    Raises:
+        UsageError: It names none.
+    """
+    found = request.get("facts")
+    if not isinstance(found, list) or not found:
+        raise UsageError("'facts' must be a list of fact ids")
+    return [_text({"fact id": fact_id}, "fact id") for fact_id in dict.fromkeys(map(str, found))]
+
+
+def _text(request: Request, name: str) -> str:
+    value = request.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError(f"{name!r} must be a text that is not empty")
+    if "\0" in value:
+        raise UsageError(f"{name!r} holds a NUL")
+    return value
+
+
+def _fact_id(request: Request) -> str:
+    """Return the fact's id: the given one, in the given channel, or a new one."""
+    channel = FACTS if request.get("channel") is None else _text(request, "channel")
+    if request.get("id") is None:
+        return fact_id_of(channel, str(uuid.uuid4()))
+    given = _text(request, "id")
+    if not given.startswith("@"):
+        return fact_id_of(channel, given)
+    # As `slumberd facts` shows those of other channels: it says its channel itself.
+    if request.get("channel") not in (None, channel_of(given)):
+        raise UsageError(f"the id {given!r} is not of the channel {channel!r}")
+    return given
+
+
+def _confidence(request: Request) -> float:
+    value = request.get("confidence", 1.0)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError("'confidence' must be a number")
+    if not (math.isfinite(value) and 0 <= value <= 1):
+        raise UsageError("'confidence' must lie in 0..1")
+    return float(value)

@@ -1,0 +1,152 @@
+"""Notice what other programs changed in ``facts``: it is recorded as a hand's, and not undone.
+
+Triggers note the fact ids. What lies under them is held against what the ledger says: a row that
+is another is an assertion by somebody's hand, a row that is there no more a retraction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from slumberd.core.act import Act, channel_of, owner_of
+from slumberd.core.firing import Firing
+from slumberd.core.ground import Incoming, Standing
+from slumberd.core.hand import Said, owner_in
+from slumberd.core.law import EXTERNAL
+from slumberd.core.record import Record
+from slumberd.core.scope import escape
+from slumberd.core.settle import ID_TAKEN
+from slumberd.stores.batch import fact_row
+from slumberd.stores.foreign import UNREADABLE, Unreadable, claimed, said_by, shown
+from slumberd.stores.hands import HandAtWork
+from slumberd.stores.queries import statements
+from slumberd.stores.sqlite import escaped, texts_as
+
+CHUNK = 2_000
+"""Changes that are recorded as one firing, at most."""
+
+_SQL = statements("external")
+
+
+class _Change(NamedTuple):
+    """What lies under a fact id that was noted.
+
+    Attributes:
+        fact_id: The id, fit to be shown.
+        row: Its row; None when there is none.
+        said: What the row says.
+    """
+
+    fact_id: str
+    row: Sequence[Any] | None
+    said: Said | Unreadable
+
+    @property
+    def place(self) -> tuple[bool, int, str]:
+        """Its place among others: what went first, then by the instants that the rows give.
+
+        A row may stand for a belief that another one went with.
+        """
+        at = self.said.pinned_at if isinstance(self.said, Said) else None
+        return self.row is not None, at or 0, self.fact_id
+
+
+def has_news(connection: sqlite3.Connection) -> bool:
+    """Say whether anything was noted that is not recorded yet."""
+    return bool(connection.execute(_SQL["any_touched"]).fetchone()[0])
+
+
+def notice(connection: sqlite3.Connection, depth: int, at: datetime) -> list[Record]:
+    """Record what other programs changed; inside a transaction, before anything is written.
+
+    Args:
+        connection: Nothing of it reads ``facts`` at the moment.
+        depth: Links of lineage.
+        at: The moment.
+
+    Returns:
+        The rows that this adds to the ledger.
+    """
+    if not has_news(connection):
+        return []
+    with texts_as(connection, escaped):
+        touched = connection.execute(_SQL["touched"]).fetchall()
+    firing = Firing(EXTERNAL, "", "manual", at)
+    records = []
+    for first in range(0, len(touched), CHUNK):
+        changes = _changes(connection, touched[first : first + CHUNK])
+        records += _record(HandAtWork(connection, depth, firing), connection, changes)
+    connection.execute(_SQL["forget_touched"])
+    return records
+
+
+def _changes(
+    connection: sqlite3.Connection, touched: Iterable[tuple[object, int | None]]
+) -> list[_Change]:
+    with texts_as(connection, escaped):
+        return sorted(_read(connection, touched), key=lambda change: change.place)
+
+
+def _read(
+    connection: sqlite3.Connection, touched: Iterable[tuple[object, int | None]]
+) -> Iterator[_Change]:
+    for fact_id, rowid in touched:
+        row = None if rowid is None else connection.execute(_SQL["row"], (rowid,)).fetchone()
+        said = said_by(row) if row else Unreadable("there is no row")
+        yield _Change(shown(fact_id), row, said)
+
+
+def _record(
+    hand: HandAtWork, connection: sqlite3.Connection, changes: Sequence[_Change]
+) -> list[Record]:
+    hand.batch.overwrites = True
+    hand.look_up([change.fact_id for change in changes])
+    connection.executemany(_SQL["mended"], [_held(change) for change in changes])
+    acts = (_act(hand, change) for change in changes)
+    hand.do([act for act in acts if act is not None])
+    outcome = hand.finish()
+    return outcome.records if outcome else []
+
+
+def _held(change: _Change) -> dict[str, str]:
+    channel = escape(channel_of(change.fact_id))
+    return {"rule": EXTERNAL, "channel": channel, "eid": change.fact_id}
+
+
+def _act(hand: HandAtWork, change: _Change) -> Act | None:
+    """Return what a change says; None when it says nothing, or nothing that can be."""
+    fact = hand.ground.fact(change.fact_id)
+    stored = fact_row(fact) if fact else None
+    if change.row == stored:
+        return None
+    if change.row is None:
+        return hand.taken_out(fact, ()) if fact else None
+    said = change.said
+    if isinstance(said, Unreadable):
+        owner = owner_of(*claimed(change.row), channel_of(change.fact_id))
+        hand.set_aside(_incoming(hand, change, owner, UNREADABLE, said.detail))
+        return None
+    if hand.is_taken(change.fact_id, owner_in(said)):
+        detail = f"fact id {change.fact_id!r} belongs to another user or agent"
+        hand.set_aside(_incoming(hand, change, owner_in(said), ID_TAKEN, detail))
+        hand.write_back(change.fact_id)
+        return None
+    return hand.said(said, at=_instant(hand, said, fact))
+
+
+def _incoming(hand: HandAtWork, change: _Change, owner: str, reason: str, detail: str) -> Incoming:
+    fact_id = change.fact_id
+    return Incoming(
+        fact_id, owner, EXTERNAL, 0, hand.batch.at, fact_id, None, reason, detail, contested=True
+    )
+
+
+def _instant(hand: HandAtWork, said: Said, fact: Standing | None) -> int | None:
+    """Return when something was said: when its row says so, if that is news and not to come."""
+    kept = None if fact is None else fact.counted.pinned_at
+    if said.pinned_at is None or said.pinned_at == kept:
+        return None
+    return min(said.pinned_at, hand.batch.at)

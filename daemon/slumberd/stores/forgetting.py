@@ -1,0 +1,59 @@
+"""Remember which scopes were forgotten, in either database, and leave no byte of them behind."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from slumberd.core.forgotten import Forgotten, digest_of
+from slumberd.core.scope import Reach
+from slumberd.stores.queries import statements
+
+_SQL = statements("forgetting")
+
+
+def forgotten(connection: sqlite3.Connection) -> Forgotten | None:
+    """Return what was forgotten; None when nothing ever was."""
+    if not connection.execute(_SQL["exists"]).fetchone():
+        return None
+    key = connection.execute(_SQL["key"]).fetchone()[0]
+    return Forgotten(key, dict(connection.execute(_SQL["moments"]).fetchall()))
+
+
+def remember(connection: sqlite3.Connection, reach: Reach, moment: int) -> bytes:
+    """Remember that a scope is forgotten up to a moment, in microseconds; return its hash."""
+    connection.execute(_SQL["create_keys"])
+    connection.execute(_SQL["create_moments"])
+    connection.execute(_SQL["add_key"], (secrets.token_bytes(32),))
+    key = connection.execute(_SQL["key"]).fetchone()[0]
+    digest = digest_of(key, reach.user, reach.session, reach.agent)
+    connection.execute(_SQL["add_moment"], (digest, moment))
+    return digest
+
+
+@contextmanager
+def overwriting(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let what the block deletes be overwritten with zeros; outside of any transaction."""
+    connection.execute("PRAGMA secure_delete = ON")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA secure_delete = OFF")
+
+
+def scrub(connection: sqlite3.Connection) -> bool:
+    """Write the file anew, so that no free page holds what was deleted, and empty its log.
+
+    Returns:
+        Whether the write-ahead log could be emptied: no reader held on to it.
+    """
+    # In memory, a copy of a large file would not fit.
+    connection.execute("PRAGMA temp_store = FILE")
+    try:
+        connection.execute("VACUUM")
+    finally:
+        connection.execute("PRAGMA temp_store = MEMORY")
+    busy: int = connection.execute("PRAGMA wal_checkpoint = TRUNCATE").fetchone()[0]
+    return not busy

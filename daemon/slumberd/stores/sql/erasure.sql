@@ -1,0 +1,82 @@
+-- name: rows_of_keys
+SELECT ledger.seq, ledger.fact_id, ledger.at, ledger.payload
+FROM slumberd_keys AS keys
+CROSS JOIN slumberd_ledger AS ledger ON ledger.key_id = keys.key_id
+WHERE keys.key >= :low
+  AND keys.key < :high
+  AND keys.slot = ''
+  AND ledger.what = 1
+
+-- name: rows_without_key
+SELECT seq, fact_id, at, payload
+FROM slumberd_ledger
+WHERE what IN (2, 3)
+  AND payload IS NOT NULL
+
+-- name: hands_that_name
+SELECT names.namer
+FROM json_each(:ids) AS wanted
+CROSS JOIN slumberd_names AS names ON names.name = wanted.value
+WHERE names.namer GLOB '@/*'
+
+-- name: erase_facts
+UPDATE slumberd_ledger
+SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL, salt = NULL, payload = NULL
+WHERE fact_id IN (SELECT value FROM json_each(:ids))
+
+-- name: erase_rows
+UPDATE slumberd_ledger
+SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL, salt = NULL, payload = NULL
+WHERE seq IN (SELECT value FROM json_each(:rows))
+
+-- name: drop_facts_of_scope
+DELETE FROM facts
+WHERE user = :user
+  AND (:agent IS NULL OR agent = :agent)
+
+-- name: drop_facts
+DELETE FROM facts
+WHERE fact_id IN (SELECT value FROM json_each(:ids))
+
+-- name: drop_names
+DELETE FROM slumberd_names
+WHERE name IN (SELECT value FROM json_each(:ids))
+  OR namer IN (SELECT value FROM json_each(:ids))
+
+-- name: drop_keys
+DELETE FROM slumberd_keys
+WHERE key IN (SELECT value FROM json_each(:keys))
+  AND NOT EXISTS (
+    SELECT 1
+    FROM slumberd_ledger AS ledger
+    WHERE ledger.key_id = slumberd_keys.key_id
+      AND ledger.fact_id IS NOT NULL
+  )
+
+-- name: drop_quarantine_of_scope
+DELETE FROM slumberd_quarantine
+WHERE (:whole AND substr(owner, 1, length(:owner)) = :owner)
+  OR (eid IN (SELECT value FROM json_each(:eids)) AND substr(owner, 1, length(:owner)) = :owner)
+
+-- name: blank_firings
+UPDATE slumberd_firings
+SET upto_eid = ''
+WHERE upto_eid IN (SELECT value FROM json_each(:eids))
+
+-- name: blank_watermarks
+UPDATE slumberd_watermark
+SET eid = ''
+WHERE eid IN (SELECT value FROM json_each(:eids))
+
+-- name: blank_held
+UPDATE slumberd_held
+SET upto_eid = ''
+WHERE upto_eid IN (SELECT value FROM json_each(:eids))
+
+-- name: count_facts
+SELECT count(*)
+FROM facts
+
+-- name: drop_touched
+DELETE FROM slumberd_touched
+WHERE fact_id IN (SELECT value FROM json_each(:ids))

@@ -1,0 +1,56 @@
+-- name: ours
+UPDATE slumberd_numbers
+SET value = 1
+WHERE name = 'ours'
+
+-- name: not_ours
+UPDATE slumberd_numbers
+SET value = 0
+WHERE name = 'ours'
+
+-- name: drop_insert
+DROP TRIGGER IF EXISTS slumberd_facts_inserted
+
+-- name: drop_update
+DROP TRIGGER IF EXISTS slumberd_facts_updated
+
+-- name: drop_delete
+DROP TRIGGER IF EXISTS slumberd_facts_deleted
+
+-- name: any_touched
+SELECT EXISTS (
+  SELECT 1
+  FROM slumberd_touched
+)
+
+-- name: all_touched
+SELECT fact_id
+FROM slumberd_touched
+
+-- name: touched
+SELECT touched.fact_id, facts.rowid
+FROM slumberd_touched AS touched
+LEFT JOIN facts
+  ON facts.fact_id = touched.fact_id
+  OR (touched.fact_id = '' AND facts.fact_id IS NULL)
+ORDER BY facts.rowid IS NOT NULL, facts.pinned_at, touched.fact_id
+
+-- name: row
+SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at
+FROM facts
+WHERE rowid = ?
+
+-- name: forget_touched
+DELETE FROM slumberd_touched
+
+-- name: mended
+DELETE FROM slumberd_quarantine
+WHERE rule = :rule
+  AND channel = :channel
+  AND eid = :eid
+
+-- name: unreadable
+SELECT eid
+FROM slumberd_quarantine
+WHERE rule = :rule
+  AND reason = :reason
