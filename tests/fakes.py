@@ -210,6 +210,9 @@ class FakeLedger:
         self._asked("mark_logged")
         self.logged = max(self.logged, seq)
 
+    async def rest(self) -> None:
+        self._asked("rest")
+
     async def head(self) -> Checkpoint:
         self._asked("head")
         return Checkpoint(len(self.records), b"head")

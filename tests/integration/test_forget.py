@@ -36,7 +36,7 @@ def canary(id: str, what: str = "tea", **overrides: Any) -> Episode:
 
 
 def operations(home: House) -> Operations:
-    rules = RuleSet([rule("all")], {}, {})
+    rules = RuleSet((rule("all"),), {}, {})
     stores = Stores(home.memory, home.facts)
     return Operations(stores, lambda: rules, home.consolidator, FakeClock(at(60)))
 

@@ -19,11 +19,12 @@ from slumberd.cli import call
 from slumberd.cli.remedies import went, would_change
 from slumberd.consolidator import Consolidator
 from slumberd.core.brake import Limits
-from slumberd.core.episode import Episode
+from slumberd.core.episode import Episode, microseconds
 from slumberd.core.explanation import Decision, Explanation
 from slumberd.core.fact import Fact
 from slumberd.core.firing import Position
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.scope import Reach
 from slumberd.errors import NoInputError
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
@@ -451,6 +452,21 @@ async def test_erased_rows_stop_no_answer(home: House) -> None:
     assert (await home.facts.why("e2")).sayings == []
 
 
+async def test_forgotten_scope_needs_newer_episodes(home: House) -> None:
+    await home.told(PORTO, TEA)
+    moment = microseconds(home.clock.now())
+    await home.facts.forget(
+        Reach.of("alice", None, None), moment=moment, at=home.clock.now(), by="me", dry_run=False
+    )
+
+    became, remedy = await home.told_of("e1")
+
+    assert became == "forgotten"
+    assert remedy == "its scope was forgotten; only what it says as of a later time counts"
+    with pytest.raises(NoInputError):
+        await home.facts.why("e1")
+
+
 # Why a fact stands, or went.
 
 
@@ -546,6 +562,12 @@ async def taken_out_by_hand(home: House) -> None:
     await home.facts.unpin("e4")
 
 
+async def deleted_by_another_program(home: House) -> None:
+    await home.told(PORTO.model_copy(update={"id": "e4"}))
+    home.sql("facts.db", "DELETE FROM facts")
+    await home.told(TEA)
+
+
 async def pinned_over(home: House) -> None:
     await home.told(PORTO.model_copy(update={"id": "e4"}))
     await home.facts.pin(
@@ -564,7 +586,8 @@ WENT = [
     (put_out_by_an_undoing, "e2 came back when all@4 was undone"),
     (one_at_a_time, "its predicate holds several objects, or one, where it did not before"),
     (taken_out_by_hand, "a hand took it out"),
-    (pinned_over, "pin replaced it, by hand"),
+    (deleted_by_another_program, "another program took it out"),
+    (pinned_over, "pin replaced it: a hand said so"),
 ]
 
 

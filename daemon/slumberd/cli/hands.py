@@ -15,7 +15,10 @@ from slumberd.cli.performing import performed
 
 def unicode_of(text: str) -> str:
     """Return a text; bytes that are no text are wrong use."""
-    text.encode()
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise typer.BadParameter(f"{text!r} is no valid Unicode") from error
     return text
 
 

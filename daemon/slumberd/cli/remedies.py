@@ -5,7 +5,7 @@ from __future__ import annotations
 from slumberd.core.act import episode_id_of
 from slumberd.core.brake import Held
 from slumberd.core.explanation import Decision, Line
-from slumberd.core.law import HANDS
+from slumberd.core.law import EXTERNAL, HANDS
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.settle import ID_TAKEN
 from slumberd.lines import printable
@@ -13,6 +13,11 @@ from slumberd.lines import printable
 LATER = "say it again with a later timestamp"
 NOTHING = "nothing need change"
 
+_HANDS = {HANDS: "a hand", EXTERNAL: "another program"}
+_RULES = {
+    "@channels": "its predicate holds several objects, or one, where it did not before",
+    "@forget": "another took its place when a scope was forgotten",
+}
 _NOOPS = {
     "stale": f"what it takes back is newer, or went before; {LATER}",
     "retracted": f"a newer retraction reaches it; {LATER}",
@@ -23,18 +28,17 @@ _NOOPS = {
 
 def went(line: Line, fact_id: str) -> str:
     """Return how a fact went, from the row that took it out."""
-    if line.rule_id == "@forget":
-        return "it was forgotten"
-    if line.rule_id == "@channels":
-        return "its predicate holds several objects, or one, where it did not before"
+    if line.rule_id in _RULES:
+        return _RULES[line.rule_id]
     if line.fact_id == fact_id:
         return _went_by_itself(line)
     other = printable(line.fact_id)
     if line.undoes:
         return f"{other} came back when {line.undoes} was undone"
+    hand = _HANDS.get(line.rule_id)
     if line.kind == "delete":
-        return "a hand took it out" if line.rule_id == HANDS else f"{other} took it out"
-    return f"{other} replaced it" + (", by hand" if line.rule_id == HANDS else "")
+        return f"{hand or other} took it out"
+    return f"{other} replaced it" + (f": {hand} said so" if hand else "")
 
 
 def _went_by_itself(line: Line) -> str:
@@ -64,24 +68,19 @@ def would_change(
         in_memory: Whether the episode is still there.
         held: The rule's batch that waits for a person, or may go on; None when there is none.
     """
-    rule_id = decision.rule_id
     match decision.became:
         case "pending":
-            return _pending(rule_id, rule, held)
+            return _pending(decision.rule_id, rule, held)
         case "filtered":
-            return _filtered(rule_id, rule)
-        case "skipped" if not in_memory:
-            return f"{rule_id} never met it, and it is no longer in memory.db; put it again"
+            return _filtered(decision.rule_id, rule)
+        case "forgotten":
+            return "its scope was forgotten; only what it says as of a later time counts"
         case "skipped":
-            passed = "it began later, was edited since, or its row was erased or dropped"
-            return f"{rule_id} has no row about it ({passed}): `slumberd backfill {rule_id}`"
+            return _skipped(decision.rule_id, in_memory=in_memory)
         case "undone":
-            return f"`slumberd backfill {rule_id}`"
-        case "quarantined" if decision.reason == ID_TAKEN:
-            return "another user, agent or channel holds its id; put it under one of its own"
+            return f"`slumberd backfill {decision.rule_id}`"
         case "quarantined":
-            retry = f"`slumberd quarantine retry {printable(episode_id_of(decision.fact_id))}`"
-            return f"repair the episode; or repair the rule or the settings, then {retry}"
+            return _quarantined(decision)
         case _:
             return _settled(decision, rule)
 
@@ -97,6 +96,20 @@ def _filtered(rule_id: str, rule: ConsolidationRule | None) -> str:
     if rule is None:
         return f"{rule_id} is not loaded any more; when it was, its filter did not select it"
     return f"the filter of {rule_id} does not select it: {printable(rule.when_filter)}"
+
+
+def _skipped(rule_id: str, *, in_memory: bool) -> str:
+    if not in_memory:
+        return f"{rule_id} never met it, and it is no longer in memory.db; put it again"
+    passed = "it began later, was edited since, or its row was erased or dropped"
+    return f"{rule_id} has no row about it ({passed}): `slumberd backfill {rule_id}`"
+
+
+def _quarantined(decision: Decision) -> str:
+    if decision.reason == ID_TAKEN:
+        return "another user, agent or channel holds its id; put it under one of its own"
+    retry = f"`slumberd quarantine retry {printable(episode_id_of(decision.fact_id))}`"
+    return f"repair the episode; or repair the rule or the settings, then {retry}"
 
 
 def _settled(decision: Decision, rule: ConsolidationRule | None) -> str:

@@ -67,8 +67,9 @@ def why_not(
     """Show what became of an episode under every rule, and what would change that.
 
     Pending: the rule has not read its newest version. Filtered: the rule's filter does not select
-    it. Skipped: the rule has never met it, whatever its filter says. Quarantined: it cannot be
-    read. Undone: the firing that met it was undone. Else the delta that it made.
+    it. Forgotten: its scope was. Skipped: the rule has no row about it, whatever its filter says.
+    Quarantined: it cannot be read. Undone: the firing that met it was undone. Else the delta that
+    it made.
 
     With --json, each rule and channel on a line of its own.
     """

@@ -13,10 +13,20 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.core.settle import Delta
 
 Became = Literal[
-    "pending", "filtered", "skipped", "undone", "quarantined", "add", "update", "delete", "noop"
+    "pending",
+    "filtered",
+    "forgotten",
+    "skipped",
+    "undone",
+    "quarantined",
+    "add",
+    "update",
+    "delete",
+    "noop",
 ]
 """What became of an episode. Filtered: the rule passed it, its filter does not select it.
-Skipped: the rule has passed it, or will, without meeting it, whatever its filter says."""
+Forgotten: the rule passed it, its scope was forgotten. Skipped: the rule has passed it, or will,
+without meeting it, whatever its filter says."""
 
 
 class Line(NamedTuple):
@@ -173,11 +183,13 @@ class Read(NamedTuple):
         watermark: The number of the last log row that it has passed; None when it never ran.
         version: The episode's newest version, with the number of its log row; None when it is
             no longer in memory.
+        forgotten: Whether what the version says does not count.
     """
 
     rule: ConsolidationRule
     watermark: int | None
     version: EpisodeVersion | None
+    forgotten: bool = False
 
     @property
     def ahead(self) -> Became | None:
@@ -189,6 +201,8 @@ class Read(NamedTuple):
     @property
     def passed(self) -> Became:
         """What a version became that the rule has passed and left no row about."""
+        if self.forgotten:
+            return "forgotten"
         return "filtered" if self.version and not self.version.matched else "skipped"
 
 

@@ -20,13 +20,14 @@ from slumberd.core.explanation import (
     became,
 )
 from slumberd.core.fact import Fact
-from slumberd.core.law import HANDS, counting
+from slumberd.core.law import HANDS, counting, said_by
 from slumberd.core.rule import FACTS, ConsolidationRule
 from slumberd.core.settle import Delta
 from slumberd.errors import NoInputError
 from slumberd.stores.batch import GENERATION_BITS
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.finding import fact_from
+from slumberd.stores.forgetting import forgotten
 from slumberd.stores.grounds import slot_name
 from slumberd.stores.ledger import (
     KINDS,
@@ -100,6 +101,7 @@ class _Inquiry:
         self._rules = {rule.id: rule for rule in rules}
         self._versions = versions
         self._marks = {row[0]: row[1] for row in connection.execute(_SQL["watermarks"])}
+        self._past = forgotten(connection)
         channels = sorted(self._channels())
         fact_ids = [fact_id_of(channel, episode_id) for channel in channels]
         self._lines = _lines_of(connection, fact_ids)
@@ -158,7 +160,13 @@ class _Inquiry:
         rule = self._rules.get(rule_id)
         if rule is None:
             return None
-        return Read(rule, self._marks.get(rule_id), self._versions.get(rule_id))
+        version = self._versions.get(rule_id)
+        counts = version is None or not self._is_forgotten(version)
+        return Read(rule, self._marks.get(rule_id), version, forgotten=not counts)
+
+    def _is_forgotten(self, version: EpisodeVersion) -> bool:
+        scope = (version.user, version.session, version.agent)
+        return self._past is not None and self._past.covers(*scope, version.at)
 
     def _taken_out(self, fact_id: str) -> Line | None:
         lines = [line for line in self._lines if line.fact_id == fact_id]
@@ -248,7 +256,7 @@ def _sources(sayings: Sequence[Saying]) -> list[Source]:
 
 
 def _sources_of(line: Line) -> list[Source]:
-    if line.rule_id == HANDS or line.said is None:
+    if said_by(line.rule_id) == HANDS or line.said is None:
         return [Source(id, "", None, "") for id in sources_of(line.fact_id, line.document)]
     session = str(line.document.get("session", ""))
     node = str(line.document.get("payload", {}).get("source_node", ""))

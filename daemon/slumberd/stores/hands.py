@@ -70,9 +70,9 @@ class HandAtWork:
         self._refuse_foreign(act)
         self.batch.loaded.load([incoming(act)])
         last = self._last_by_hand(act.fact_id)
-        known = last is not None and says_the_same(last, act)
-        if last is None or not known or (again and not self._stands(last)):
-            self.do([act])
+        if last and says_the_same(last, act) and (self._stands(last) or not again):
+            return
+        self.do([act])
 
     def take_out(
         self,

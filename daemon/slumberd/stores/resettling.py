@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.core.act import HAND, episode_id_of
+from slumberd.core.forgotten import FORGOTTEN
 from slumberd.core.ground import Incoming
 from slumberd.core.law import MultiValued, said_by
 from slumberd.core.meet import UNREADABLE
@@ -151,6 +152,10 @@ class Resettling:
                 return Incoming(fact_id, act.owner, rule_id, row.version, at, eid, act)
             case "known":
                 return self._met_again(row, fact_id, rule_id)
+            case "forgotten":
+                return Incoming(
+                    "", "", rule_id, row.version, 0, "", None, FORGOTTEN, contested=True
+                )
             case _:
                 # A quarantine that takes something out is recorded without its reason.
                 unread = WHATS[row.what] == "quarantine"
