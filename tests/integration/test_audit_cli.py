@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.builders import at, triple
-from tests.site import PATIENCE_SECONDS, Site
+from tests.site import PATIENCE_SECONDS, Site, wait_until
 
 PORTO = triple("e1", "alice", "lives_in", "Porto", timestamp=at(0))
 TEA = triple("e2", "alice", "likes", "tea", timestamp=at(1))
@@ -69,6 +69,7 @@ def test_daemon_writes_a_checkpoint_when_it_starts_and_when_it_stops(site: Site)
     with site.daemon() as process:
         started = checkpoints_of(site)
         site.put(triple("e4", "alice", "likes", "cake", timestamp=at(90)))
+        wait_until(lambda: len(site.lines("facts", "--object", "cake")) == 1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_SECONDS) == 0
 

@@ -381,7 +381,9 @@ def test_a_request_cannot_say_who_it_is_from(home: Home) -> None:
 async def test_the_daemon_names_the_one_at_the_other_end_of_the_socket(tmp_path: Path) -> None:
     async with house(tmp_path) as at_home:
         stores = Stores(at_home.memory, at_home.facts)
-        operations = Operations(stores, lambda: RuleSet((), {}, {}), at_home.consolidator, FakeClock())
+        operations = Operations(
+            stores, lambda: RuleSet((), {}, {}), at_home.consolidator, FakeClock()
+        )
         request = dict.fromkeys(("user", "agent", "subject", "predicate", "object", "reason"), "x")
 
         await operations.pin({**request, "by": "uid 0"}, Peer(4242, 1, 77))

@@ -345,6 +345,8 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
         for name in RULES:
             await world.fire(name, 1_000)
         await check_equals_oracle(world)
+        replayed = await store.replay(Path(folder) / "again.db")
+        assert replayed.differing == 0, replayed
 
 
 @settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))

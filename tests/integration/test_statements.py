@@ -21,7 +21,8 @@ async def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("file", "name"), [(file, name) for file in ("facts", "ledger") for name in statements(file)]
+    ("file", "name"),
+    [(file, name) for file in ("facts", "ledger", "external") for name in statements(file)],
 )
 def test_a_statement_compiles(path: Path, file: str, name: str) -> None:
     sql = statements(file)[name]
@@ -53,6 +54,9 @@ def test_a_statement_compiles(path: Path, file: str, name: str) -> None:
         ("ledger", "fact_ids_of_keys"),
         ("ledger", "facts_by_id"),
         ("ledger", "last_counts"),
+        ("external", "row"),
+        ("external", "mended"),
+        ("external", "unreadable"),
     ],
 )
 def test_a_look_up_scans_no_table(path: Path, file: str, name: str) -> None:

@@ -59,7 +59,8 @@ def _readable(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:
             fact = fact_from(row)
         except (ValueError, TypeError):
             continue
-        if None not in row and isinstance(fact.payload, dict):
+        names = row[:3]
+        if all(type(name) is str for name in names) and isinstance(fact.payload, dict):
             yield fact
 
 

@@ -8,15 +8,25 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from slumberd.core.law import EXTERNAL
 from slumberd.core.record import Break
 from slumberd.errors import OutputExistsError
 from slumberd.stores import schema
 from slumberd.stores.batch import fact_row
 from slumberd.stores.beliefs import standing_on
+from slumberd.stores.foreign import UNREADABLE, shown
 from slumberd.stores.ours import by_us
 from slumberd.stores.queries import statements
 from slumberd.stores.resettling import Resettling
-from slumberd.stores.sqlite import FILE_MODE, Pragmas, connect, transaction, translated
+from slumberd.stores.sqlite import (
+    FILE_MODE,
+    Pragmas,
+    connect,
+    escaped,
+    texts_as,
+    transaction,
+    translated,
+)
 from slumberd.stores.verifying import first_break
 
 _SQL = statements("replay")
@@ -122,12 +132,27 @@ def _replay(connection: sqlite3.Connection, depth: int) -> Replay:
     _write(connection, again)
     facts = connection.execute(_SQL["count_facts"]).fetchone()[0]
     differing, first = again.differing, again.first
-    for query, words in (("changed_facts", "fact {!r}"), ("changed_keys", "the key of row {}")):
-        changed = connection.execute(_SQL[query]).fetchall()
+    for changed, words in (
+        (_changed_facts(connection), "fact {!r}"),
+        (connection.execute(_SQL["changed_keys"]).fetchall(), "the key of row {}"),
+    ):
         differing += len(changed)
         if changed and first is None:
             first = Break(0, f"{words.format(changed[0][0])} is not what the ledger says")
     return Replay(again.rows, again.firings, facts, again.erased, differing, again.unclear, first)
+
+
+def _changed_facts(connection: sqlite3.Connection) -> list[tuple[object]]:
+    """Return the ids of facts that are not what the ledger says, and that nobody else accounts for.
+
+    What another program changed and is not recorded yet is left out, and so is what is in the
+    ledger as unreadable, and was left as it is.
+    """
+    asked = {"rule": EXTERNAL, "reason": UNREADABLE}
+    with texts_as(connection, escaped):
+        others = {shown(row[0]) for row in connection.execute(_SQL["others_facts"], asked)}
+        found = connection.execute(_SQL["changed_facts"]).fetchall()
+    return [row for row in found if shown(row[0]) not in others]
 
 
 def _write(connection: sqlite3.Connection, again: Resettling) -> None:

@@ -138,6 +138,7 @@ class Resettling:
             settlement.meet(met)
             if act is not None:
                 full[act.key].add(act.fact_id)
+                self.loaded.key_ids.setdefault(act.key, row.key_id or row.seq)
                 for name in act.names:
                     self._ground.namers.setdefault(name, set()).add(act.fact_id)
 
@@ -202,7 +203,7 @@ class Resettling:
     def _same_key(self, key_id: int | None, key: str) -> bool:
         if not key:
             return key_id is None
-        return key_id is not None and self.loaded.key_ids.setdefault(key, key_id) == key_id
+        return self.loaded.key_ids.get(key) == key_id
 
 
 def _replaced(entry: Entry) -> str | None:

@@ -113,15 +113,16 @@ FROM (
   SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at
   FROM main.facts
 )
-EXCEPT
+ORDER BY fact_id
+
+-- name: others_facts
 SELECT fact_id
 FROM live.slumberd_touched
-EXCEPT
+UNION
 SELECT eid
 FROM live.slumberd_quarantine
-WHERE rule = '@external'
-  AND reason = 'external_unreadable'
-ORDER BY fact_id
+WHERE rule = :rule
+  AND reason = :reason
 
 -- name: changed_keys
 SELECT key_id
