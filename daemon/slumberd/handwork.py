@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import uuid
 from datetime import datetime
 from typing import Any
@@ -100,6 +99,6 @@ def _confidence(request: Request) -> float:
     value = request.get("confidence", 1.0)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError("'confidence' must be a number")
-    if not (math.isfinite(value) and 0 <= value <= 1):
+    if not 0 <= value <= 1:
         raise UsageError("'confidence' must lie in 0..1")
     return float(value)

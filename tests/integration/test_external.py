@@ -77,8 +77,12 @@ def meaning(one: Row) -> Row:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SQLiteFactStore]:
-    clock = FakeClock(at(NOW))
+def clock() -> FakeClock:
+    return FakeClock(at(NOW))
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SQLiteFactStore]:
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal", clock=clock) as opened:
         await opened.bootstrap()
         yield opened
@@ -243,9 +247,28 @@ async def test_an_instant_to_come_does_not_outlive_newer_episodes(store: SQLiteF
     assert list(stored(store.path)) == ["e1"]
 
 
-async def test_a_belief_that_moves_to_another_id_stays(store: SQLiteFactStore) -> None:
+async def test_an_edit_that_keeps_the_instant_of_its_row_happened_when_it_is_noticed(
+    store: SQLiteFactStore, clock: FakeClock
+) -> None:
     await fire(store, "e1", 1, "tea")
-    given = row("new", "tea", pinned_at=at(5).isoformat())
+    write(store.path, "UPDATE facts SET confidence = 0.1")
+    edited = stored(store.path)
+    clock.advance(50)
+    await store.notice_external()
+
+    await fire(store, "before", NOW + 20, "milk", seq=2)
+    assert stored(store.path) == edited
+    await fire(store, "since", NOW + 60, "milk", seq=3)
+
+    assert list(stored(store.path)) == ["since"]
+
+
+@pytest.mark.parametrize("pinned_at", [at(5).isoformat(), "1960-01-01T00:00:00+00:00"])
+async def test_a_belief_that_moves_to_another_id_stays(
+    store: SQLiteFactStore, pinned_at: str
+) -> None:
+    await fire(store, "e1", 1, "tea")
+    given = row("new", "tea", pinned_at=pinned_at)
     write(store.path, "DELETE FROM facts")
     write(store.path, PIN, given)
 

@@ -188,6 +188,39 @@ async def test_a_session_takes_its_acts_with_it_and_what_they_covered_stands_aga
         assert (await home.facts.verify())[2] is None
 
 
+async def test_what_another_program_wrote_into_the_facts_goes_too(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(OTHER)
+        await home.fire()
+        with closing(sqlite3.connect(tmp_path / "facts.db")) as foreign:
+            payload = json.dumps({"subject": CANARY, "predicate": "is", "object": CANARY}).encode()
+            foreign.execute(
+                "INSERT INTO facts VALUES (?, ?, ?, ?, ?, 1.0, ?, ?)",
+                (
+                    f"{CANARY}-f", f"{CANARY}-user", "rag", payload,
+                    b'[{"kind": "fathom"}]', b"{}", START.isoformat(),
+                ),
+            )  # fmt: skip
+            foreign.commit()
+
+        await forget(home)
+
+        assert singing(tmp_path) == []
+        assert list(await home.objects()) == ["other"]
+        assert (await home.facts.verify())[2] is None
+
+
+async def test_a_replay_of_the_ledger_brings_nothing_back(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await live(home)
+        await forget(home)
+
+        replayed = await home.facts.replay(tmp_path / "again.db")
+
+        assert replayed.differing == 0
+        assert singing(tmp_path) == []
+
+
 async def test_an_agent_is_forgotten_and_the_others_of_the_user_are_not(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         await home.put(

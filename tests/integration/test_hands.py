@@ -19,12 +19,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slumberd.cli.hands import value_of
-from slumberd.control import Peer, RefusedError, ask
+from slumberd.control import Peer, ask
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
-from slumberd.errors import FactConflictError
+from slumberd.errors import FactConflictError, UsageError
+from slumberd.handwork import fact_ids_of, said_of
 from slumberd.operations import Operations, Stores
 from slumberd.rulebook import RuleSet
 from slumberd.stores.facts import SQLiteFactStore
@@ -226,6 +227,19 @@ async def test_an_edit_of_the_episode_brings_no_older_one_back_when_several_are_
     assert "juice" not in [what for _, _, what in (await story.beliefs()).values()]
 
 
+async def test_an_edit_of_an_episode_whose_fact_was_taken_out_does_not_bring_its_id_back(
+    story: Story,
+) -> None:
+    await story.say("all", "e1", 1, "tea")
+    await story.store.unpin("e1")
+
+    await story.say("all", "e1", 50, "milk")
+    assert await story.beliefs() == {}
+    await story.say("all", "e1", LATER, "milk")
+
+    assert (await story.beliefs())["e1"][2] == "milk"
+
+
 async def test_a_hand_that_takes_out_several_facts_is_one_firing(story: Story) -> None:
     await story.store.pin(
         Fact(
@@ -371,7 +385,7 @@ def test_hands_through_a_daemon_are_recorded_with_who_asked_and_why(home: Home) 
 def test_a_request_cannot_say_who_it_is_from(home: Home) -> None:
     fields = dict(zip(("user", "agent", "subject", "predicate"), "uasp", strict=True))
     with home.daemon():
-        ask(home.state, "pin", **fields, reason="r", by="uid 0", pid=1, uid=0)
+        ask(home.state, "pin", **fields, reason="r", by="uid 4243", pid=1, uid=4243)
 
     (fact,) = home.facts()
     (entry,) = fact["lineage"]
@@ -386,12 +400,13 @@ async def test_the_daemon_names_the_one_at_the_other_end_of_the_socket(tmp_path:
         )
         request = dict.fromkeys(("user", "agent", "subject", "predicate", "object", "reason"), "x")
 
-        await operations.pin({**request, "by": "uid 0"}, Peer(4242, 1, 77))
+        await operations.pin({**request, "by": "uid 4243"}, Peer(4242, 1, 77))
 
         (fact,) = await at_home.facts.query(FactPattern())
     assert (fact.lineage[0]["by"], fact.lineage[0]["pid"]) == ("uid 4242", 77)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through", ["a daemon", "itself"])
 def test_what_was_taken_out_stays_out_of_every_later_command(home: Home, through: str) -> None:
     tea = triple("e1", "alice", "drinks", "tea", timestamp=at(1))
@@ -491,22 +506,25 @@ def test_wrong_use_of_a_hand_is_64(home: Home, words: Sequence[str], message: st
 
 
 @pytest.mark.parametrize(
-    "request_",
+    "fields",
     [
-        pytest.param({"operation": "pin"}, id="nothing"),
-        pytest.param({"operation": "pin", "confidence": True}, id="confidence"),
-        pytest.param({"operation": "unpin", "facts": "e1"}, id="facts"),
-        pytest.param({"operation": "unpin", "facts": []}, id="no facts"),
+        pytest.param({"subject": None}, id="no subject"),
+        pytest.param({"user": 5}, id="a user that is no text"),
+        pytest.param({"predicate": "a\0b"}, id="NUL"),
+        pytest.param({"confidence": True}, id="a confidence that is no number"),
+        pytest.param({"confidence": 7}, id="too sure"),
+        pytest.param({"confidence": -0.1}, id="too unsure"),
+        pytest.param({"id": ""}, id="empty id"),
     ],
 )
-def test_a_daemon_refuses_a_request_that_is_none(home: Home, request_: dict[str, Any]) -> None:
-    texts = dict.fromkeys(("user", "agent", "subject", "predicate", "reason"), "x")
-    operation = request_["operation"]
-    fields = {name: value for name, value in request_.items() if name != "operation"}
-    with home.daemon():
-        if fields:
-            fields = texts | fields
-        with pytest.raises(RefusedError) as refused:
-            ask(home.state, operation, **fields)
+def test_a_request_to_pin_that_is_none_is_refused(fields: dict[str, Any]) -> None:
+    request = dict.fromkeys(("user", "agent", "subject", "predicate", "reason"), "x")
 
-    assert refused.value.exit_code == 64
+    with pytest.raises(UsageError):
+        said_of({**request, **fields}, {})
+
+
+@pytest.mark.parametrize("facts", [None, "e1", [], [""]])
+def test_a_request_to_unpin_that_is_none_is_refused(facts: object) -> None:
+    with pytest.raises(UsageError):
+        fact_ids_of({"facts": facts})

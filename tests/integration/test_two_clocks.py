@@ -151,6 +151,22 @@ async def test_undoing_never_changes_what_was_held_of_one_user(tmp_path: Path) -
     assert [fact.payload["object"] for fact in held] == ["Braga"]
 
 
+async def test_predicate_that_holds_one_object_now_held_several_then(tmp_path: Path) -> None:
+    tea = triple("tea", "alice", "likes", "tea", timestamp=START)
+    cake = triple("cake", "alice", "likes", "cake", timestamp=START + timedelta(days=1))
+    async with SQLiteFactStore(tmp_path / "facts.db") as store:
+        await store.bootstrap()
+        await store.set_channels({"facts": frozenset({"likes"})}, at=START)
+        await fire(store, FIRST, 1, tea, cake)
+        await store.set_channels({}, at=SECOND)
+
+        now = await store.query(FactPattern())
+        held = await store.query(FactPattern(), believed_at=FIRST)
+
+    assert [fact.id for fact in now] == ["cake"]
+    assert [fact.id for fact in held] == ["cake", "tea"]
+
+
 @pytest.mark.parametrize(
     ("clocks", "objects"),
     [

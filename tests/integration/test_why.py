@@ -258,6 +258,25 @@ async def test_fact_that_was_replaced_names_what_replaced_it(home: House) -> Non
     assert remedy == "e2 replaced it; say it again with a later timestamp"
 
 
+async def test_fact_that_went_twice_names_the_last_time(home: House) -> None:
+    await home.told(PORTO)
+    await home.undo(await home.told(BRAGA))
+    await home.told(BRAGA.model_copy(update={"id": "e9", "timestamp": at(99)}))
+
+    assert (await home.told_of("e1"))[1].startswith("e9 replaced it")
+
+
+async def test_fact_that_an_edit_of_another_brings_back_is_as_it_was_said(home: House) -> None:
+    await home.told(PORTO, BRAGA)
+    await home.told(BRAGA.model_copy(update={"metadata": TEA.metadata}))
+
+    decision = await home.decision("e1")
+
+    assert (decision.became, decision.stands) == ("add", True)
+    assert decision.line
+    assert decision.line.what == "act"
+
+
 async def test_delete_names_what_it_took_out(home: House) -> None:
     await home.told(PORTO, LEFT)
 
@@ -516,6 +535,15 @@ async def test_only_the_newest_version_of_an_episode_counts(home: House) -> None
     said = [(one.line.kind, one.counts) for one in explanation.sayings]
     assert said == [("add", False), ("update", True)]
     assert explanation.replacing == []
+
+
+async def test_source_is_the_version_that_counts(home: House) -> None:
+    await home.told(PORTO)
+    await home.undo(await home.told(PORTO.model_copy(update={"timestamp": at(10)})))
+
+    explanation = await home.facts.why("e1")
+
+    assert [source.at for source in explanation.sources] == [at(0)]
 
 
 async def restated(home: House) -> None:

@@ -1,6 +1,6 @@
 """Settle a ledger again, firing by firing: what the law makes of its acts, against its deltas.
 
-Everything that was ever said is held in memory, some 2 KB an act: that is what makes this faster
+Everything that was ever said is held in memory, some 3 KB an act: that is what makes this faster
 than the batches were, each of which had to load what it needed.
 """
 
