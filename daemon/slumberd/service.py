@@ -282,7 +282,10 @@ class Daemon:
 async def apply_channels(
     stores: Stores, rules: RuleSet, consolidator: Consolidator, at: datetime
 ) -> None:
-    """Settle again what a change of the channels' multi-valued predicates touches."""
+    """Settle again what a change of multi-valued predicates, or of lineages' depth, touches."""
+    redrawn = await stores.facts.redraw(at=at)
+    if redrawn:
+        _log.info("lineage.redrawn", keys=redrawn)
     outcome = await stores.facts.set_channels(rules.multi_valued, at=at)
     if outcome is not None:
         _log.info("channels.changed", firing_id=outcome.firing_id, rows=len(outcome.records))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.core.fact import FactPattern
 from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
 from slumberd.core.record import Break
@@ -138,3 +139,24 @@ async def test_what_is_erased_with_its_salt_leaves_a_chain_that_verifies(path: P
 
     assert broken is not None
     assert broken.problem == "fact 'e3' stands by the ledger and is missing"
+
+
+async def test_another_depth_of_lineages_is_carried_into_every_fact(tmp_path: Path) -> None:
+    said = [
+        version(f"e{n}", seq=n, metadata={"subject": "s", "predicate": "is", "object": n})
+        for n in range(1, 6)
+    ]
+    lengths = []
+    for depth in (8, 2, 4):
+        async with SQLiteFactStore(tmp_path / "facts.db", lineage_depth=depth) as store:
+            await store.bootstrap()
+            if not await store.ledger_rows():
+                firing = Firing("all", "h", "every", START, Position(), Position(5, "e5"))
+                await store.commit(firing, meet(said, rule("all")))
+            assert (await store.redraw(at=START) > 0) == (depth != 8)
+            assert await store.redraw(at=START) == 0
+            (fact,) = await store.query(FactPattern())
+            lengths.append(len(fact.lineage))
+            assert (await store.verify())[2] is None
+
+    assert lengths == [1 + 4, 1 + 2, 1 + 4]

@@ -153,6 +153,10 @@ class Settlement:
         else:
             self._fold_again(met, before, after)
 
+    def redraw(self) -> None:
+        """Let every fact of the keys that are known in full be written again."""
+        self.dirty |= dict.fromkeys(self._seen(self._ground.full))
+
     def forget(self, fact_ids: Iterable[str]) -> None:
         """Let facts, all of whose keys are known in full, never have been said."""
         ground, gone = self._ground, set(fact_ids)

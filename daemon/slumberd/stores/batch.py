@@ -107,12 +107,6 @@ class Batch:
             self.loaded.ground, firing=self.number, at=self.at, again=self._firing.again
         )
 
-    def next(self) -> Batch:
-        """Return the batch that follows this one in the same transaction."""
-        return Batch(
-            self._connection, self._firing, self.loaded.ground.multi, self.loaded.ground.depth
-        )
-
     def _versioned(self, ones: Sequence[Incoming]) -> Sequence[Incoming]:
         if not self._generation:
             return ones

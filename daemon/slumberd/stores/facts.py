@@ -63,6 +63,9 @@ _BACKLOG_PAGES, _EVERYDAY_PAGES = 50_000, 1_000
 
 _EVERYTHING = 2**63 - 1
 
+_REDRAWN = 2_000
+"""Keys whose facts are written again at a time."""
+
 _STORE = "sqlite_fact"
 
 
@@ -449,6 +452,25 @@ class SQLiteFactStore:
         """Write the file anew without what was erased; say whether its log could be emptied."""
         return await self._database.write(scrub)
 
+    async def redraw(self, *, at: datetime) -> int:
+        """Write every fact again when the depth of lineages is another than they have.
+
+        Returns:
+            How many keys there are; 0 when nothing was to do.
+        """
+
+        def work(connection: sqlite3.Connection) -> int:
+            with self._committing(connection):
+                if number(connection, "depth") == self._depth:
+                    return 0
+                keys = [row[0] for row in connection.execute(_SQL["keys"]).fetchall()]
+                for first in range(0, len(keys), _REDRAWN):
+                    _redraw(connection, keys[first : first + _REDRAWN], self._depth, at)
+                _set_number(connection, "depth", self._depth)
+                return len(keys)
+
+        return await self._database.write(work)
+
     async def set_channels(
         self, multi_valued: Mapping[str, frozenset[str]], *, at: datetime
     ) -> Outcome | None:
@@ -660,6 +682,18 @@ def _set_number(connection: sqlite3.Connection, name: str, value: int) -> None:
 def _records(connection: sqlite3.Connection, after: int, limit: int) -> list[Record]:
     found = connection.execute(_SQL["records"], {"after": after, "limit": limit}).fetchall()
     return [record_from(row) for row in found]
+
+
+def _redraw(
+    connection: sqlite3.Connection, keys: Sequence[str], depth: int, at: datetime
+) -> None:
+    firing = Firing("@lineage", "", "manual", at)
+    batch = Batch(connection, firing, channels_at(connection), depth)
+    batch.note = {"lineage_depth": depth}
+    batch.loaded.load_in_full(set(keys))
+    settlement = batch.settlement()
+    settlement.redraw()
+    batch.write(settlement, {})
 
 
 def _change_channels(

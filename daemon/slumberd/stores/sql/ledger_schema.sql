@@ -130,7 +130,7 @@ CREATE TABLE slumberd_numbers (
 
 -- name: first_numbers
 INSERT INTO slumberd_numbers (name, value)
-VALUES ('epoch', 0), ('logged', 0), ('key', 0), ('ours', 0)
+VALUES ('epoch', 0), ('logged', 0), ('key', 0), ('ours', 0), ('depth', 8)
 
 -- name: touched
 CREATE TABLE slumberd_touched (
