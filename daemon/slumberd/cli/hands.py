@@ -91,7 +91,7 @@ def pin(
 
 def unpin(
     facts: Annotated[
-        list[str], typer.Argument(parser=unicode_of, metavar="FACT_ID...", help="Ids of facts.")
+        list[str], typer.Argument(parser=unicode_of, metavar="FACT_ID", help="Ids of facts.")
     ],
     reason: Reason,
     dry_run: DryRun = False,
