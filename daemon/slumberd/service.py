@@ -289,7 +289,7 @@ async def apply_channels(
     outcome = await stores.facts.set_channels(rules.multi_valued, at=at)
     if outcome is not None:
         _log.info("channels.changed", firing_id=outcome.firing_id, rows=len(outcome.records))
-        await consolidator.tell_again()
+    await consolidator.tell_again()
 
 
 async def perform(
