@@ -369,6 +369,8 @@ def check_that_who_and_why_are_recorded(home: Home) -> None:
     assert pin["lineage"] == [entry]
     (why,) = unpin["lineage"]
     assert (why["by"], why["pid"], why["reason"]) == (me, unpinning, "a slip of mine")
+    explained = home.slumberd("why", fact["id"]).stdout
+    assert f"a hand took it out ({me}), because: a slip of mine" in explained
     assert home.slumberd("audit", "verify").returncode == 0
 
 

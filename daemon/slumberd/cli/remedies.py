@@ -37,8 +37,13 @@ def went(line: Line, fact_id: str) -> str:
         return f"{other} came back when {line.undoes} was undone"
     hand = _HANDS.get(line.rule_id)
     if line.kind == "delete":
-        return f"{hand or other} took it out"
-    return f"{other} replaced it" + (f": {hand} said so" if hand else "")
+        return f"{hand or other} took it out{_because(line)}"
+    return f"{other} replaced it" + (f": {hand} said so{_because(line)}" if hand else "")
+
+
+def _because(line: Line) -> str:
+    by = f" ({line.by})" if line.by and line.rule_id in _HANDS else ""
+    return by + (f", because: {printable(line.because)}" if line.because else "")
 
 
 def _went_by_itself(line: Line) -> str:

@@ -78,6 +78,12 @@ class Line(NamedTuple):
         """Whether an episode or a hand asserts the fact here."""
         return self.what == "act" and bool(self.document.get("asserts"))
 
+    @property
+    def because(self) -> str:
+        """The reason that a hand gave; empty when it gave none."""
+        reasons = (entry.get("reason", "") for entry in self.document.get("lineage", ()))
+        return "; ".join(str(reason) for reason in reasons if reason)
+
 
 class Saying(NamedTuple):
     """A row that asserts a fact, or brings it back.
