@@ -165,11 +165,9 @@ class Settlement:
             ground.meetings.pop(fact_id, None)
         for known in (*ground.full.values(), *ground.namers.values()):
             known -= gone
-        went, came = self._difference(self._folded(sorted(ground.full), before))
+        # What is never said can only let others come back: of the rest nothing goes.
+        _, came = self._difference(self._folded(sorted(ground.full), before))
         self.dirty |= dict.fromkeys(place for place in before if place[0] in ground.full)
-        for fact_id, key in went.items():
-            if fact_id not in gone:
-                self._enter_alone("delete", fact_id, key)
         self._restore(came)
 
     def resettle(self, keys: Iterable[str], former: MultiValued) -> None:
