@@ -14,7 +14,7 @@ if TYPE_CHECKING:
         ConsolidationRuleError,
         FactConflictError,
         FilterError,
-    ForgottenError,
+        ForgottenError,
         InputError,
         LedgerKeyError,
         MemoryScopeError,

@@ -684,9 +684,7 @@ def _records(connection: sqlite3.Connection, after: int, limit: int) -> list[Rec
     return [record_from(row) for row in found]
 
 
-def _redraw(
-    connection: sqlite3.Connection, keys: Sequence[str], depth: int, at: datetime
-) -> None:
+def _redraw(connection: sqlite3.Connection, keys: Sequence[str], depth: int, at: datetime) -> None:
     firing = Firing("@lineage", "", "manual", at)
     batch = Batch(connection, firing, channels_at(connection), depth)
     batch.note = {"lineage_depth": depth}
