@@ -57,6 +57,7 @@ class Operations:
 
     Attributes:
         turn: Held by whoever changes the facts.
+        decided: Called after a batch that was held was approved or rejected: its rule may be due.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Operations:
         self._clock = clock
         self._stop = stop
         self.turn = asyncio.Lock()
+        self.decided: Callable[[], None] = _nothing
 
     def by_name(self) -> dict[str, Operation]:
         """Return every operation by the name that a request gives."""
@@ -151,15 +153,17 @@ class Operations:
 
     async def drop(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Take ``episodes`` of ``rules`` off the quarantine's list, all of them for null."""
+        dry_run = bool(request.get("dry_run"))
         async with self.turn:
             dropped = await self._stores.facts.drop_quarantined(
                 request.get("rules"),
                 request.get("episodes"),
                 at=self._clock.now(),
                 by=str(peer),
-                dry_run=bool(request.get("dry_run")),
+                dry_run=dry_run,
             )
-            await self._consolidator.tell_again()
+            if not dry_run:
+                await self._consolidator.tell_again()
         return {"dropped": dropped}
 
     async def decide(self, request: dict[str, Any], peer: Peer) -> Answer:
@@ -167,22 +171,25 @@ class Operations:
         approve = bool(request.get("approve"))
         async with self.turn:
             held = await self._held(str(request.get("firing")))
+            rules = chosen(self._rules(), [held.rule_id]) if approve else []
             if request.get("dry_run"):
-                rules = chosen(self._rules(), [held.rule_id]) if approve else []
                 return _planned(rules, await self._rehearse(rules))
             await self._stores.facts.decide(
                 held, approve=approve, at=self._clock.now(), by=str(peer)
             )
             await self._consolidator.tell_again()
-            if not approve:
-                return {"reports": []}
-            (rule,) = chosen(self._rules(), [held.rule_id])
-            report = await self._fire(rule, None, peer)
-        return {"reports": [as_document(report)]}
+            reports = [await self._fire(rule, None, peer) for rule in rules]
+        self.decided()
+        return {"reports": [as_document(report) for report in reports]}
 
     async def forget(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Erase the scope of ``user``, ``session`` and ``agent``; the last two may be null."""
-        reach = Reach.of(str(request["user"]), request.get("session"), request.get("agent"))
+        user, session, agent = (request.get(name) for name in ("user", "session", "agent"))
+        if not isinstance(user, str) or not all(
+            isinstance(p, str | None) for p in (session, agent)
+        ):
+            raise UsageError("'user' must be a text, 'session' and 'agent' texts or null")
+        reach = Reach.of(user, session, agent)
         memory, facts = self._stores.memory, self._stores.facts
         dry_run = bool(request.get("dry_run"))
         async with self.turn:
@@ -266,6 +273,10 @@ class Operations:
             "counts": counted(records),
             "deltas": deltas_of(records),
         }
+
+
+def _nothing() -> None:
+    """Do nothing: no scheduler waits for a decision."""
 
 
 def counted(records: Sequence[Record]) -> dict[str, int]:

@@ -223,6 +223,7 @@ class Daemon:
             ledger=stores.facts,
             fire=partial(self._fire, consolidator, operations.turn),
         )
+        operations.decided = scheduler.nudge
         notice = partial(asyncio.get_running_loop().call_soon_threadsafe, scheduler.notice)
         poll_seconds = self._settings.memory.poll_seconds
         async with (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.builders import at, triple
-from tests.site import Site
+from tests.site import Site, wait_until
 
 PORTO = triple("e1", "alice", "lives_in", "Porto", timestamp=at(0))
 TEA = triple("e2", "alice", "likes", "tea", timestamp=at(1))
@@ -137,31 +137,62 @@ def test_a_held_batch_waits_for_a_person(site: Site, *, running: bool) -> None:
     site.put(GONE)
     done = site.run("fire", "profile")
     assert "held: 1 facts would go; max_deletes is 0" in done.stdout
-    held = site.lines("status")[0]["rules"][0]["held"]
-    assert held in (site.state / "slumberd.log").read_text()
+    waiting = held(site)
+    assert waiting in (site.state / "slumberd.log").read_text()
 
     if running:
         with site.daemon():
-            done = site.run("approve", held)
+            done = site.run("approve", waiting)
     else:
-        done = site.run("approve", held)
+        done = site.run("approve", waiting)
 
     assert done.returncode == 0, done.stderr
     assert ids(site) == ["e1"]
-    assert site.run("approve", held).returncode == 64
+    assert site.run("approve", waiting).returncode == 64
 
 
 def test_a_rejected_batch_is_passed_over(site: Site) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)
     site.run("fire", "profile")
-    held = site.lines("status")[0]["rules"][0]["held"]
+    waiting = held(site)
     before = files(site)
     for decision in ("approve", "reject"):
-        assert site.run(decision, held, "--dry-run").returncode == 0
+        assert site.run(decision, waiting, "--dry-run").returncode == 0
     assert files(site) == before
 
-    assert site.run("reject", held).returncode == 0
+    assert site.run("reject", waiting).returncode == 0
 
     assert site.lines("rules")[0]["pending"] == 0
     assert ids(site) == ["e1", "e2"]
+
+
+def test_what_came_after_a_rejected_batch_is_consolidated_at_once(site: Site) -> None:
+    site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
+    with site.daemon():
+        site.put(GONE)
+        wait_until(lambda: held(site) is not None)
+        site.put(triple("late", "bob", "likes", "tea", user="bob"))
+
+        assert site.run("reject", held(site)).returncode == 0
+
+        wait_until(lambda: "late" in ids(site))
+
+
+def test_a_batch_of_a_rule_that_is_no_more_stays_held(site: Site) -> None:
+    site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
+    site.put(GONE)
+    site.run("fire", "profile")
+    firing = held(site)
+    rules = site.rules.read_text()
+    site.rules.write_text(rules.replace("id: profile", "id: other"))
+
+    done = site.run("approve", firing)
+
+    assert (done.returncode, "no rule 'profile'" in done.stderr) == (64, True)
+    site.rules.write_text(rules)
+    assert held(site) == firing
+
+
+def held(site: Site) -> Any:
+    return site.lines("status")[0]["rules"][0]["held"]

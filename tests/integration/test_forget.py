@@ -13,7 +13,7 @@ import pytest
 from slumberd.control import Peer
 from slumberd.core.episode import Episode
 from slumberd.core.fact import Fact
-from slumberd.errors import ForgottenError
+from slumberd.errors import ForgottenError, UsageError
 from slumberd.operations import Operations, Stores
 from slumberd.rulebook import RuleSet
 from tests.builders import START, at, rule, triple
@@ -245,6 +245,15 @@ async def test_rules_go_on_where_they_were(tmp_path: Path) -> None:
         report = await home.fire()
 
         assert report.channels["facts"].read == 1
+
+
+@pytest.mark.parametrize("request_", [{}, {"user": None}, {"user": "u", "agent": 7}])
+async def test_a_request_that_names_no_scope_is_refused(
+    tmp_path: Path, request_: dict[str, Any]
+) -> None:
+    async with house(tmp_path) as home:
+        with pytest.raises(UsageError, match="must be a text"):
+            await operations(home).forget(request_, Peer(7, 7, 7))
 
 
 async def test_a_dry_run_erases_nothing(tmp_path: Path) -> None:
