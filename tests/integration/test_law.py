@@ -354,3 +354,24 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
 def test_what_stands_equals_the_oracle_after_every_step(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(play(steps, folder))
+
+
+def says(id_: str, tag: int, **metadata: str) -> dict[str, Any]:
+    return {
+        "id": id_, "user": "alice", "agent": "rag", "at": microseconds(START), "tag": tag,
+        "metadata": {"subject": "s", **metadata},
+    }  # fmt: skip
+
+
+def test_a_delete_of_a_whole_key_that_a_second_rule_meets_has_the_reason_that_a_replay_finds() -> (
+    None
+):
+    steps = [
+        ("put", says("e1", 0, predicate="is", intent="delete")),
+        ("put", says("e1", 0, predicate="likes", object="a")),
+        ("put", says("e2", 0, predicate="is", intent="delete")),
+        ("fire", "tagged", 2),
+        ("put", says("e2", 1, predicate="likes", intent="delete")),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(play(steps, folder))

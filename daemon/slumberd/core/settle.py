@@ -75,7 +75,8 @@ def _keys_of_a_change(incoming: Incoming, ground: Ground, arriving: dict[str, Ac
     before = [one.act for one in ground.counted(incoming.fact_id)]
     acts = before if incoming.act is None else [*before, incoming.act]
     if incoming.act is not None and before == [incoming.act]:
-        return set()
+        # Why it changes nothing must not depend on which objects happen to be known.
+        return {incoming.act.key} if _takes_a_whole_key(incoming.act, ground) else set()
     keys = {act.key for act in acts}
     for act in acts:
         keys |= {target.key for target in ground.targets(act)}
@@ -83,8 +84,12 @@ def _keys_of_a_change(incoming: Incoming, ground: Ground, arriving: dict[str, Ac
     return keys
 
 
+def _takes_a_whole_key(act: Act, ground: Ground) -> bool:
+    return act.clears and act.object == ALL and act.key in ground.multi
+
+
 def _needs_all(act: Act, ground: Ground) -> bool:
-    if act.clears and act.object == ALL and act.key in ground.multi:
+    if _takes_a_whole_key(act, ground):
         return True
     head = ground.heads.get(act.key, {}).get(ground.multi.slot(act.key, act.object))
     return (
