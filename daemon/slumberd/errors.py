@@ -11,6 +11,7 @@ act on the fields and a person can act on the message::
     ├── OutputExistsError                 a file that would be overwritten         (exit 73)
     ├── NotRunningError                   a daemon is needed and none answers      (exit 69)
     ├── ConfigurationError                configuration or rules with mistakes     (exit 78)
+    ├── ReloadFailedError                 a daemon keeps the rules that it had     (exit 1)
     └── StoreError                        the stores                               (exit 74)
         ├── MemoryScopeError              an episode where it does not belong      (exit 65)
         │   └── ForgottenError            an episode of a scope that was forgotten
@@ -51,6 +52,7 @@ __all__ = [
     "OutputExistsError",
     "PermissionDeniedError",
     "PlanMovedError",
+    "ReloadFailedError",
     "SchemaError",
     "SlumberdError",
     "StaleWriterError",
@@ -162,6 +164,20 @@ class ConfigurationError(SlumberdError):
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         self.mistakes = list(mistakes)
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+
+class ReloadFailedError(SlumberdError):
+    """A running daemon cannot take the rules that there are now, and keeps those that it had.
+
+    Attributes:
+        cause: What is wrong with them.
+    """
+
+    exit_code = 1
+
+    def __init__(self, cause: SlumberdError) -> None:
+        self.cause = cause
+        super().__init__(f"the daemon keeps the rules that it had:\n{cause}")
 
 
 class StoreError(SlumberdError):

@@ -32,11 +32,13 @@ class RuleSet:
         rules: By id; disabled ones included.
         multi_valued: The predicates that may hold several objects at once, by channel.
         sources: The file that each rule stands in, by its id.
+        generation: How many sets a daemon has gone by, this one included.
     """
 
     rules: tuple[ConsolidationRule, ...]
     multi_valued: Mapping[str, frozenset[str]]
     sources: Mapping[str, str]
+    generation: int = 1
 
     @property
     def content_hash(self) -> str:

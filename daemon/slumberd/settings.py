@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from slumberd.documents import Document, Trail, dotted, read_document
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.forms import Form, TimeZone, mistakes_of, problems, shown, suggestion
+from slumberd.forms import Form, Name, TimeZone, mistakes_of, problems, shown, suggestion
 
 SYSTEM_FILE = Path("/etc/slumberd/slumberd.yaml")
 PREFIX = "SLUMBERD_"
@@ -62,6 +62,8 @@ class FactsSettings(Form):
 
     Attributes:
         path: Of the database; relative to `Settings.state_dir`.
+        channels: The channels with a database of their own, each with its path, relative to
+            `Settings.state_dir`; all others are in `path`.
         lineage_depth: How many older assertions of a key a fact's lineage names.
         batch: How many versions of episodes one transaction takes.
         key_file: Holds the key of the ledger; relative to $CREDENTIALS_DIRECTORY. None for a
@@ -69,6 +71,7 @@ class FactsSettings(Form):
     """
 
     path: FilePath = Path("facts.db")
+    channels: dict[Name, FilePath] = Field(default_factory=dict)
     lineage_depth: int = Field(default=8, ge=0, le=100)
     batch: int = Field(default=8000, ge=1, le=50_000)
     key_file: FilePath | None = None
@@ -136,8 +139,18 @@ class Settings(Form):
 
     @property
     def facts_path(self) -> Path:
-        """The database of facts."""
+        """The database of facts: of all channels that have none of their own."""
         return self.state_dir / self.facts.path
+
+    @property
+    def facts_paths(self) -> dict[str, Path]:
+        """Every database of facts by the name of its store, `facts_path` first."""
+        names = [self.facts.path, *self.facts.channels.values()]
+        return {str(name): self.state_dir / name for name in names}
+
+    def store_of(self, channel: str) -> str:
+        """Return the name of the store that a channel's facts are in."""
+        return str(self.facts.channels.get(channel, self.facts.path))
 
     @property
     def log_path(self) -> Path | None:
@@ -182,7 +195,8 @@ def load_settings(
         raise ConfigurationError(mistakes)
     values = reduce(_over, [layer.values for layer in layers])
     settings = Settings.model_validate(_with_places(values, document, environ))
-    _refuse_one_file_for_two(settings, document)
+    if mistakes := list(_one_file_for_two(settings, document)):
+        raise ConfigurationError(mistakes)
     if credentials := environ.get(CREDENTIALS_VARIABLE):
         settings._credentials_dir = Path(credentials)
     return settings
@@ -262,7 +276,7 @@ def variables(form: type[Form] = Settings, trail: Trail = ()) -> Iterator[tuple[
         here = (*trail, key)
         if isinstance(field.annotation, type) and issubclass(field.annotation, Form):
             yield from variables(field.annotation, here)
-        else:
+        elif get_origin(field.annotation) is not dict:  # a map stands in the file only
             yield PREFIX + "__".join(map(str, here)).upper(), here
 
 
@@ -320,9 +334,16 @@ def _own_state_dir(environ: Mapping[str, str]) -> Path:
     raise ConfigurationError([Mistake("settings", 0, 0, "state_dir", problem)])
 
 
-def _refuse_one_file_for_two(settings: Settings, document: Document) -> None:
-    if settings.memory_path == settings.facts_path:
-        problem = f"'memory.path' is {str(settings.facts_path)!r} too; give each its own file"
-        raise ConfigurationError(
-            [Mistake(document.file or "settings", 0, 0, "facts.path", problem)]
-        )
+def _one_file_for_two(settings: Settings, document: Document) -> Iterator[Mistake]:
+    taken = {settings.memory_path.resolve(): "memory.path"}
+    named: list[tuple[Trail, Path]] = [(("facts", "path"), settings.facts.path)]
+    for channel, path in settings.facts.channels.items():
+        if path not in (one for _, one in named):  # channels may share a store
+            named.append((("facts", "channels", channel), path))
+    for trail, path in named:
+        place = (settings.state_dir / path).resolve()
+        if place in taken:
+            problem = f"{taken[place]!r} is {str(path)!r} too; give each its own file"
+            where = document.values.get(trail, (0, 0))
+            yield Mistake(document.file or "settings", *where, dotted(trail), problem)
+        taken[place] = dotted(trail)

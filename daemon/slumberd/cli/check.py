@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from slumberd import cron
+from slumberd.assembly import rules_of
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.errors import ConfigurationError
 from slumberd.rulebook import RuleSet, load_rule_files, rule_files
-from slumberd.service import rules_of
 from slumberd.stores.filters import check_filter
 
 

@@ -126,8 +126,19 @@ ENTRIES = (
         "Erase what is kept of a user.",
         ("slumberd forget --user alice --dry-run", "slumberd forget --user alice --yes"),
     ),
-    Entry("rules", "rules:rules", "Show the rules and how far each has read.", ("slumberd rules",)),
+    Entry(
+        "rules",
+        "rules:rules",
+        "Show the rules and how far each has read.",
+        ("slumberd rules", "slumberd rules --removed"),
+    ),
     Entry("status", "rules:status", "Show the state of everything.", ("slumberd status --json",)),
+    Entry(
+        "reload",
+        "reload:reload",
+        "Let the running daemon go by the rules that there are now.",
+        ("slumberd check && slumberd reload",),
+    ),
     Entry("audit", "audit:app", "Look at the ledger, verify or export it."),
     Entry("version", "version:version", "Show the version.", ("slumberd version",)),
 )
