@@ -3,46 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-import orjson
-
+from slumberd.answers import Rehearsed, certificate, counted, deltas_of, planned, reported
 from slumberd.branches import Branch, Branches
 from slumberd.consolidator import Report
 from slumberd.control import Answer, Operation, Peer
 from slumberd.core.brake import Held
-from slumberd.core.episode import instant, microseconds
+from slumberd.core.episode import microseconds
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
 from slumberd.errors import PlanMovedError, UsageError
 from slumberd.handwork import entry_of, fact_ids_of, said_of
-from slumberd.lines import timestamp
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
-from slumberd.stores.fact_erasure import Erasure
 from slumberd.stores.hands import HandAtWork
 from slumberd.stores.memory import SQLiteMemoryStore
-
-PLAN_DIGITS = 16
-
-OUT_OF_REACH = [
-    "backups and exports of the state directory, made before",
-    "log lines, here and wherever they were shipped: they hold ids of episodes and facts",
-    "what other programs keep of the same episodes",
-    "this certificate, which names the scope",
-]
-"""What a forget cannot erase."""
-
-LISTED = 10_000
-"""Deltas that an answer lists at most; all are counted."""
-
-Rehearsed = Sequence[tuple[ConsolidationRule, Report]]
-"""What firings would do: of each rule, a report for each of its stores."""
 
 
 class Operations:
@@ -95,10 +75,10 @@ class Operations:
         rules = chosen(self._rules(), request.get("rules"))
         async with self.turn:
             if request.get("dry_run"):
-                return _planned(await self._rehearse(rules))
+                return planned(await self._rehearse(rules))
             bounds = await self._bounds(rules, request.get("plan"))
             reports = [await self._fire(rule, peer, bounds.get(rule.id)) for rule in rules]
-        return _reported(chain.from_iterable(reports))
+        return reported(chain.from_iterable(reports))
 
     async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> Rehearsed:
         now = self._clock.now()
@@ -116,7 +96,7 @@ class Operations:
         if plan is None:
             return bounds
         rehearsed = await self._rehearse(rules)
-        if _planned(rehearsed)["plan"] != plan:
+        if planned(rehearsed)["plan"] != plan:
             raise PlanMovedError(str(plan))
         for rule, report in rehearsed:
             bounds[rule.id][report.store] = report.window[1].seq
@@ -144,7 +124,7 @@ class Operations:
                 )
                 for branch in self._branches.of_rule(rule)
             ]
-        return _reported(reports)
+        return reported(reports)
 
     async def retry(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Meet the quarantined ``episodes`` of ``rules`` again; all of them for null."""
@@ -161,7 +141,7 @@ class Operations:
                 for rule in rules
                 for branch in self._branches.of_rule(rule)
             ]
-        return _reported(reports)
+        return reported(reports)
 
     async def drop(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Take ``episodes`` of ``rules`` off the quarantine's list, all of them for null."""
@@ -188,12 +168,12 @@ class Operations:
             branch, held = await self._held(str(request.get("firing")), _channel(request))
             rules = chosen(self._rules(), [held.rule_id]) if approve else []
             if request.get("dry_run"):
-                return _planned(await self._rehearse(rules))
+                return planned(await self._rehearse(rules))
             await branch.facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
             await self._branches.tell_again()
             reports = [await self._fire(rule, peer) for rule in rules]
         self.decided()
-        return _reported(chain.from_iterable(reports))
+        return reported(chain.from_iterable(reports))
 
     async def forget(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Erase the scope of ``user``, ``session`` and ``agent``; the last two may be null."""
@@ -220,16 +200,18 @@ class Operations:
                 return told | {"dry_run": True}
             eids = {eid for erasure in erasures.values() for eid in erasure.eids}
             tables = await self._memory.forget(reach, eids, moment=moment)
-            emptied = {one.name: await one.facts.scrub() for one in self._branches}
-            emptied["memory.db"] = await self._memory.scrub()
-            await self._branches.tell_again()
-            heads = {one.name: (await one.facts.head()).head.hex() for one in self._branches}
-        return certificate(reach, moment, erasures, tables) | {
-            "firing_id": {name: one.outcome.firing_id for name, one in erasures.items()},
-            "by": str(peer),
-            "head_after": heads,
-            "write_ahead_log_emptied": emptied,
-        }
+            done = await self._scrubbed()
+        firing_ids = {name: one.outcome.firing_id for name, one in erasures.items()}
+        told = certificate(reach, moment, erasures, tables)
+        return {**told, "firing_id": firing_ids, "by": str(peer), **done}
+
+    async def _scrubbed(self) -> Answer:
+        """Write every file anew after an erasure; return what the certificate says of that."""
+        emptied = {one.name: await one.facts.scrub() for one in self._branches}
+        emptied["memory.db"] = await self._memory.scrub()
+        await self._branches.tell_again()
+        heads = {one.name: (await one.facts.head()).head.hex() for one in self._branches}
+        return {"head_after": heads, "write_ahead_log_emptied": emptied}
 
     async def _held(self, firing_id: str, channel: str | None) -> tuple[Branch, Held]:
         waiting = [
@@ -320,19 +302,8 @@ def _channel(request: dict[str, Any]) -> str | None:
     return channel
 
 
-def _reported(reports: Iterable[Report]) -> Answer:
-    return {"reports": [as_document(report) for report in reports]}
-
-
 def _nothing() -> None:
     """Do nothing: no scheduler waits for a decision."""
-
-
-def counted(records: Sequence[Record]) -> dict[str, int]:
-    """Return how many deltas there are of each kind."""
-    kinds = Counter(record.kind for record in records)
-    del kinds["firing"]
-    return dict(sorted(kinds.items()))
 
 
 def chosen(rules: RuleSet, ids: object) -> list[ConsolidationRule]:
@@ -349,85 +320,3 @@ def chosen(rules: RuleSet, ids: object) -> list[ConsolidationRule]:
     if unknown := [name for name in ids if name not in known]:
         raise UsageError(f"no rule {unknown[0]!r}; there are {', '.join(known) or 'none'}")
     return [known[name] for name in sorted(set(ids))]
-
-
-def as_document(report: Report) -> dict[str, Any]:
-    """Return a report as JSON takes it; with the deltas of a rehearsal."""
-    document: dict[str, Any] = {
-        "rule_id": report.rule_id,
-        "store": report.store,
-        "firing_ids": report.firing_ids,
-        "channels": {channel: counts._asdict() for channel, counts in report.channels.items()},
-    }
-    if report.held is not None:
-        document["held"] = {"firing_id": report.held.firing_id, "problem": report.held.problem}
-    if report.rehearsed:
-        document["deltas"] = deltas_of(report.records)
-    return document
-
-
-def certificate(
-    reach: Reach, moment: int, erasures: Mapping[str, Erasure], memory: dict[str, int]
-) -> dict[str, Any]:
-    """Return what was erased, and what cannot be, as JSON takes it; it names the scope itself.
-
-    Args:
-        reach: The scope.
-        moment: Up to when, in microseconds.
-        erasures: By fact store.
-        memory: Rows that went from the episodes' database, by table.
-    """
-    at = next(iter(erasures.values())).outcome.firing.at
-    return {
-        "certificate": "slumberd.forget",
-        "version": 1,
-        "scope": {"user": reach.user, "session": reach.session, "agent": reach.agent},
-        "at": timestamp(at),
-        "forgotten_up_to": timestamp(instant(moment)),
-        "rows": {name: one.counts for name, one in erasures.items()} | {"memory.db": memory},
-        "stand_again": [
-            record.fact_id
-            for one in erasures.values()
-            for record in one.outcome.records
-            if record.kind == "add"
-        ],
-        "head_before": {name: one.head for name, one in erasures.items()},
-        "out_of_reach": OUT_OF_REACH,
-    }
-
-
-def _planned(rehearsed: Rehearsed) -> Answer:
-    """Return what a rehearsal found, and the hash by which the very same can be asked for."""
-    told = [
-        [
-            rule.id,
-            rule.content_hash,
-            report.store,
-            [tuple(position) for position in report.window],
-            [list(record)[3:9] for record in report.records],
-        ]
-        for rule, report in rehearsed
-    ]
-    plan = hashlib.sha256(orjson.dumps(told)).hexdigest()[:PLAN_DIGITS]
-    return _reported(report for _, report in rehearsed) | {"plan": plan}
-
-
-def deltas_of(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return what a rehearsal would do, at most `LISTED` deltas, as JSON takes it."""
-    acts = [record for record in records if record.kind != "firing"]
-    return [
-        {
-            "kind": record.kind,
-            "rule_id": record.rule_id,
-            "fact_id": record.fact_id,
-            "replaces": record.replaces,
-            "source_episode_ids": record.source_episode_ids,
-            "reason": record.reason,
-        }
-        for record in acts[:LISTED]
-    ]
-
-
-def record_document(record: Record) -> dict[str, Any]:
-    """Return a row of the ledger as JSON takes it."""
-    return {**record._asdict(), "at": timestamp(record.at)}

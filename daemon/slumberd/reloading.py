@@ -90,6 +90,11 @@ class Reloading:
         self._clock = clock
         self._alone = asyncio.Lock()
 
+    def begin(self) -> None:
+        """Let everyone who follows go by what is in force."""
+        for follow in self._follow:
+            follow(self._in_force.rules.rules, self._in_force.settings.timezone)
+
     async def keep(self) -> None:
         """Reload whenever it is wanted, until the daemon ends.
 
@@ -133,8 +138,7 @@ class Reloading:
         live = {name: getattr(settings, name) for name in LIVE}
         self._in_force.settings = self._in_force.settings.model_copy(update=live)
         self._branches.limit(limits_of(settings))
-        for follow in self._follow:
-            follow(rules.rules, settings.timezone)
+        self.begin()
         changes = _changes(old, self._in_force.rules)
         told = {**changes, "restart_needed": late}
         _log_success(old, self._in_force.rules, told, by)

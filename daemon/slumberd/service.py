@@ -22,11 +22,12 @@ from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
 from slumberd.operations import Operations
 from slumberd.ports import Clock, Logs
-from slumberd.reloading import InForce, Load, Reloading, apply_channels
+from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.rulebook import RuleSet
 from slumberd.scheduler import Alarm, Scheduler
 from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.watch import Watch
 
 SWITCH_SECONDS = 0.001
 """How long a batch's thread may keep the event loop from running."""
@@ -99,31 +100,18 @@ class Daemon:
         await apply_channels(branches, self._rules, self._clock.now())
 
     async def _serve(self, memory: SQLiteMemoryStore, branches: Branches) -> None:
+        """Answer and fire until told to stop."""
         operations = Operations(memory, branches, lambda: self._rules, self._clock, stop=self._stop)
-        scheduler = Scheduler(
-            clock=self._clock,
-            episodes=memory,
-            ledger=branches,
-            fire=partial(self._fire, branches, operations.turn),
-        )
+        fire = partial(self._fire, branches, operations.turn)
+        scheduler = Scheduler(clock=self._clock, episodes=memory, ledger=branches, fire=fire)
         operations.decided = scheduler.nudge
-        notice = partial(asyncio.get_running_loop().call_soon_threadsafe, scheduler.notice)
         async with Alarm(self._clock, scheduler.nudge) as alarm:
-            follow = (alarm.arm, scheduler.replace)
-            for one in follow:
-                one(self._rules.rules, self._settings.timezone)
-            reloading = Reloading(
-                self._in_force,
-                self._load,
-                branches,
-                operations.turn,
-                follow=follow,
-                clock=self._clock,
-            )
+            follow = (alarm.arm, scheduler.replace, self._show)
+            reloading = self._reloading(branches, operations.turn, follow)
+            reloading.begin()
             own = {"status": self._on_status, "reload": reloading.answer}
-            poll_seconds = self._settings.memory.poll_seconds
             async with listen(self._settings.state_dir, {**operations.by_name(), **own}):
-                with memory.watch(notice, poll_seconds=poll_seconds):
+                with self._watching(memory, scheduler):
                     self._say_ready()
                     work = (
                         alarm.heartbeat(self._stop),
@@ -133,9 +121,23 @@ class Daemon:
                     )
                     await self._until_stopped(work)
 
+    def _reloading(
+        self, branches: Branches, turn: asyncio.Lock, follow: Sequence[Follow]
+    ) -> Reloading:
+        return Reloading(
+            self._in_force, self._load, branches, turn, follow=follow, clock=self._clock
+        )
+
+    def _show(self, rules: Sequence[ConsolidationRule], _: str) -> None:
+        self._notifier.status(f"{len(rules)} rules")
+
+    def _watching(self, memory: SQLiteMemoryStore, scheduler: Scheduler) -> Watch:
+        """Return what tells the scheduler, from another thread, that episodes may have come."""
+        notice = partial(asyncio.get_running_loop().call_soon_threadsafe, scheduler.notice)
+        return memory.watch(notice, poll_seconds=self._settings.memory.poll_seconds)
+
     def _say_ready(self) -> None:
         self._notifier.ready()
-        self._notifier.status(f"{len(self._rules.rules)} rules")
         _log.info(
             "daemon.ready",
             pid=os.getpid(),
