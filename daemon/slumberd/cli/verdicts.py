@@ -59,16 +59,16 @@ def _heading(verdict: Verdict, finding: Finding) -> str:
 
 
 def _print_line(part: Part, line: Line) -> None:
-    told = _Flow(_whole(part, line))
+    told = _whole(part, line)
     if line.same:
-        print(f"      {told}")
+        print(f"      {_entry(part, told)}")
         return
     if line.expected is not None:
-        print(f"    - {_Flow(line.expected)}")
+        print(f"    - {_entry(part, line.expected)}")
     if line.got is not None:
-        print(f"    + {told}")
+        print(f"    + {_entry(part, told)}")
     if line.differing:
-        print(f"      {told.carets(line.differing)}")
+        print(f"      {_carets(told, line.differing)}")
 
 
 def _whole(part: Part, line: Line) -> Entry:
@@ -88,28 +88,24 @@ def _without_the_usual(entry: Entry) -> Entry:
     return {k: v for k, v in entry.items() if v not in (None, "", []) and v != usual.get(k)}
 
 
-class _Flow:
-    """An entry as it would stand in a file of tests, on one line; of an episode only its id."""
+def _entry(part: Part, entry: Entry) -> str:
+    """Return an entry as it would stand in a file of tests, on one line."""
+    if part == "filtered":
+        return flow(entry["episode"])
+    return "{" + ", ".join(text for _, text in _pairs(entry)) + "}"
 
-    def __init__(self, entry: Entry) -> None:
-        self._entry = entry
 
-    def __str__(self) -> str:
-        if tuple(self._entry) == _TOLD["filtered"]:
-            return flow(self._entry["episode"])
-        return "{" + ", ".join(text for _, text in self._pairs()) + "}"
+def _carets(entry: Entry, keys: tuple[str, ...]) -> str:
+    """Return a line that marks the values of some keys in the line above."""
+    marks = (
+        " " * len(f"{key}: ") + ("^" if key in keys else " ") * (len(text) - len(f"{key}: "))
+        for key, text in _pairs(entry)
+    )
+    return (" " + "  ".join(marks)).rstrip()
 
-    def carets(self, keys: tuple[str, ...]) -> str:
-        """Return a line that marks the values of some keys below."""
-        marks = (
-            " " * len(f"{key}: ") + ("^" if key in keys else " ") * (len(text) - len(f"{key}: "))
-            for key, text in self._pairs()
-        )
-        return (" " + "  ".join(marks)).rstrip()
 
-    def _pairs(self) -> Iterator[tuple[str, str]]:
-        for key, value in self._entry.items():
-            yield key, f"{key}: {flow(value)}"
+def _pairs(entry: Entry) -> list[tuple[str, str]]:
+    return [(key, f"{key}: {flow(value)}") for key, value in entry.items()]
 
 
 def flow(value: object) -> str:
