@@ -140,7 +140,9 @@ def _reasons(verdict: Verdict, finding: Finding) -> Iterator[str]:
 def _reason(verdict: Verdict, decision: Decision) -> str:
     why = ": ".join(filter(None, (decision.reason, decision.detail)))
     became = decision.became + (f" ({printable(why)})" if why else "")
-    told = f"{printable(episode_id_of(decision.fact_id))} under {decision.rule_id}: {became}"
+    where = "" if decision.channel == FACTS else f" in {decision.channel}"
+    episode_id = printable(episode_id_of(decision.fact_id))
+    told = f"{episode_id} under {decision.rule_id}{where}: {became}"
     if decision.became == "quarantined":  # what a person would do then is no matter of a test
         return told
     return f"{told}; {_remedy(verdict, decision)}"
