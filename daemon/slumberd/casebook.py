@@ -148,7 +148,7 @@ class _Reading:
             if id in here[:number]:
                 problem = f"episode {id!r} is given twice; an edit goes into a step of its own"
                 self._add((*trail, "episodes", number, "id"), problem)
-        for place, id, known in _named(form.expect, here, [*self._said]):
+        for place, id, known in _named(form.expect, [*dict.fromkeys(here)], [*self._said]):
             if id not in known:
                 problem = f"there is no episode {id!r}; {_suggestion(id, known)}"
                 self._add((*trail, "expect", *place), problem)

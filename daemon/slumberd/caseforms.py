@@ -200,8 +200,8 @@ class CaseForm(Form):
 
     Attributes:
         name: What it shows; no other test of the file has it.
-        rules: The ids of the rules that it is about. Else those of the rule file with the same
-            name; where there is none, every enabled rule of the directory.
+        rules: The ids of the rules that it is about, enabled or not. Else the enabled ones of the
+            rule file with the same name; where there is none, of the directory.
         episodes: Of a test with a single step, in order.
         expect: What is to come of them.
         steps: One after the other, on the same facts.

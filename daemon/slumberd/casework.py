@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,20 +113,22 @@ class _Preparation:
 
 
 def _trial(case: Case, file: Path, rule_set: RuleSet) -> Trial:
-    wanted = case.rules or _rules_by_name(file, rule_set)
-    rules = tuple(
-        rule for rule in rule_set.rules if (rule.id in wanted if wanted else rule.enabled)
-    )
+    rules = tuple(_rules_of(case, file, rule_set))
     if not rules:
-        problem = f"there is no rule for it in {str(file.parent)!r}; name one in 'rules'"
+        problem = f"no rule in {str(file.parent)!r} that it is about is enabled; name it in 'rules'"
         raise ConfigurationError([Mistake(str(file), case.line, 0, "", problem)])
     return Trial(case, rules, rule_set)
 
 
-def _rules_by_name(file: Path, rule_set: RuleSet) -> list[str]:
-    """Return the rules of the rule file that is named as the file of tests is."""
-    name = _stem(file)
-    return [id for id, source in rule_set.sources.items() if Path(source).stem == name]
+def _rules_of(case: Case, file: Path, rule_set: RuleSet) -> Iterator[ConsolidationRule]:
+    if case.rules:
+        yield from (rule for rule in rule_set.rules if rule.id in case.rules)
+        return
+    stem = _stem(file)
+    beside = {id for id, source in rule_set.sources.items() if Path(source).stem == stem}
+    yield from (
+        rule for rule in rule_set.rules if rule.enabled and (rule.id in beside or not beside)
+    )
 
 
 def _stem(file: Path) -> str:

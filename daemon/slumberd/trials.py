@@ -26,7 +26,8 @@ from slumberd.stores.memory import SQLiteMemoryStore
 
 _BATCH = 8_000
 _NEWEST = 2**63 - 1
-_IN_MEMORY = Path("/dev/shm")  # noqa: S108 # a directory of its own is made in it
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 # a directory of its own is made in it
+"""Where files are kept in memory, on machines that have such a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ _CLOCK = _StoppedClock()
 async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
     """Open empty stores for a trial, with its channels, and every rule at its beginning."""
     # Nothing of it is to last, and most of the time would go into syncing to a disk.
-    place = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK | os.X_OK) else None
+    place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
     with TemporaryDirectory(prefix="slumberd-test-", dir=place) as name:
         memory = SQLiteMemoryStore(Path(name) / "memory.db", clock=_CLOCK)
         facts = SQLiteFactStore(Path(name) / "facts.db", synchronous="normal", clock=_CLOCK)
