@@ -115,8 +115,6 @@ def flow(value: object) -> str:
             return value
         case list():
             return "[" + ", ".join(map(flow, value)) + "]"
-        case float() if value.is_integer():
-            return str(int(value))
         case _:
             return printable(orjson.dumps(value).decode())
 
