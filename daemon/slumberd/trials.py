@@ -127,7 +127,7 @@ async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
 
 
 class _Stage:
-    """The stores of one trial, and the rules that fire on them."""
+    """The stores of one trial, and the rules that fire on them; of limits only their own hold."""
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -366,16 +367,18 @@ def test_rules_and_tests_in_one_directory_do_not_mind_each_other(rules: Path) ->
     assert call(["check", "rules"]) == 0
 
 
-def test_nothing_is_left_behind(
+def test_files_are_kept_in_memory_and_none_is_left_behind(
     rules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "memory"
     place.mkdir()
+    os.utime(place, (0, 0))
     monkeypatch.setattr(trials, "IN_MEMORY", place)
     (rules / "tea.test.yaml").write_text(BAD)
 
     assert call(["test", "rules"]) == 1
 
+    assert place.stat().st_mtime > 0
     assert list(place.iterdir()) == []
     assert sorted(path.name for path in rules.iterdir()) == ["tea.test.yaml", "tea.yaml"]
 

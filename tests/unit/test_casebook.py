@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from slumberd import caseforms
 from slumberd.casebook import FIRST, Case, read_cases
 from slumberd.errors import ConfigurationError
+from slumberd.forms import Form
 
 TEA = """\
 tests:
@@ -373,6 +376,21 @@ def test_every_mistake_of_a_file_is_told_at_once_in_order(tmp_path: Path) -> Non
         "8:11: tests[2].name: name 'a' is taken by the test in line 2; give one another name",
         "9:13: tests[2].rules[0]: there is no rule 'milk'; known are tea, coffee",
     ]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(form, id=form.__name__)
+        for form in vars(caseforms).values()
+        if isinstance(form, type) and form.__module__ == caseforms.__name__
+        if issubclass(form, Form) and form.model_fields
+    ],
+)
+def test_every_key_is_explained(form: type[Form]) -> None:
+    explained = re.findall(r"^        (\w+):", form.__doc__ or "", re.MULTILINE)
+
+    assert explained == list(form.model_fields)
 
 
 def test_rules_are_not_checked_when_they_cannot_be_told(tmp_path: Path) -> None:

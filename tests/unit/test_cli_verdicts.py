@@ -46,6 +46,7 @@ values = st.recursive(
     | st.integers(-(10**18) + 1, 10**18 - 1)
     | st.floats(allow_nan=False, allow_infinity=False, width=32)
     | texts
+    | st.text("ab1 .:,?!#&*-_~=%@|<>'\"\\[]{}`", max_size=5)
     | st.sampled_from(["-1", "null", "? a", "a: b", "0x1", "2026-01-01", "1:30", "---", "<<", "é"]),
     lambda inner: st.lists(inner, max_size=3),
     max_leaves=4,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
+from rich.cells import cell_len
 
 from slumberd.cli.remedies import would_change
 from slumberd.core.act import episode_id_of
@@ -30,7 +31,7 @@ _MEANT: dict[Part, tuple[str, ...]] = {
 }
 """What is told of every entry, beside what its author named."""
 
-_MARKS = ",:#{}[]&*!|>'\"%@`"
+_MARKS = ",:?#{}[]&*!|>'\"%@`"
 """Characters that mean something in YAML."""
 
 
@@ -92,20 +93,16 @@ def _entry(part: Part, entry: Entry) -> str:
     """Return an entry as it would stand in a file of tests, on one line."""
     if part == "filtered":
         return flow(entry["episode"])
-    return "{" + ", ".join(text for _, text in _pairs(entry)) + "}"
+    return "{" + ", ".join(f"{key}: {flow(value)}" for key, value in entry.items()) + "}"
 
 
 def _carets(entry: Entry, keys: tuple[str, ...]) -> str:
     """Return a line that marks the values of some keys in the line above."""
     marks = (
-        " " * len(f"{key}: ") + ("^" if key in keys else " ") * (len(text) - len(f"{key}: "))
-        for key, text in _pairs(entry)
+        " " * len(f"{key}: ") + ("^" if key in keys else " ") * cell_len(flow(value))
+        for key, value in entry.items()
     )
     return (" " + "  ".join(marks)).rstrip()
-
-
-def _pairs(entry: Entry) -> list[tuple[str, str]]:
-    return [(key, f"{key}: {flow(value)}") for key, value in entry.items()]
 
 
 def flow(value: object) -> str:
@@ -122,7 +119,7 @@ def flow(value: object) -> str:
 def _is_plain(text: str) -> bool:
     """Say whether a text needs no quotes."""
     means_itself = plain(text) == text and trap(text) is None
-    odd = text[:1] in "-? " or text[-1:] == " " or any(mark in text for mark in _MARKS)
+    odd = text[:1] in "- " or text[-1:] == " " or any(mark in text for mark in _MARKS)
     return bool(text) and means_itself and text.isprintable() and not odd
 
 
