@@ -139,15 +139,15 @@ class FactForm(_NamedForm):
         episodes: The ids of the episodes that it comes from.
     """
 
-    id: str = ""
-    user: str = ""
-    agent: str = ""
-    channel: Name = "facts"
+    id: str | None = None
+    user: str | None = None
+    agent: str | None = None
+    channel: Name | None = None
     subject: Any = None
     predicate: Any = None
     object: Any = None
-    confidence: float = Field(default=1.0, ge=0, le=1)
-    content: str = ""
+    confidence: float | None = Field(default=None, ge=0, le=1)
+    content: str | None = None
     episodes: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")

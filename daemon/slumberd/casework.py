@@ -10,8 +10,11 @@ from slumberd import cron
 from slumberd.casebook import Case, read_cases
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ConfigurationError, Mistake, NoInputError, UsageError
-from slumberd.rulebook import TEST_ENDINGS, RuleSet, load_rules
+from slumberd.rulebook import RuleSet, load_rules
 from slumberd.stores.filters import check_filter
+
+ENDINGS = (".test.yaml", ".test.yml")
+"""How the names of files of tests end; what comes before is the name of a file of rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +47,18 @@ def _files(path: Path) -> list[Path]:
         found = [file for file in sorted(path.iterdir()) if _holds_tests(file)]
         if not found:
             remedy = "write tests beside the rules, as rules/preferences.test.yaml has them"
-            raise NoInputError(path / f"*{TEST_ENDINGS[0]}", remedy)
+            raise NoInputError(path / f"*{ENDINGS[0]}", remedy)
         return found
     if not path.exists():
         raise NoInputError(path, "name a file of tests, or a directory of rules")
     if not _holds_tests(path):
-        endings = " or ".join(f"'*{ending}'" for ending in TEST_ENDINGS)
+        endings = " or ".join(f"'*{ending}'" for ending in ENDINGS)
         raise UsageError(f"{str(path)!r} is no file of tests: their names end as {endings}")
     return [path]
 
 
 def _holds_tests(path: Path) -> bool:
-    return path.name.endswith(TEST_ENDINGS) and not path.name.startswith(".")
+    return path.name.endswith(ENDINGS) and not path.name.startswith(".")
 
 
 def prepared(files: Sequence[Path], *, timezone: str) -> list[Trial]:
@@ -132,4 +135,4 @@ def _rules_of(case: Case, file: Path, rule_set: RuleSet) -> Iterator[Consolidati
 
 
 def _stem(file: Path) -> str:
-    return next(file.name.removesuffix(end) for end in TEST_ENDINGS if file.name.endswith(end))
+    return next(file.name.removesuffix(end) for end in ENDINGS if file.name.endswith(end))

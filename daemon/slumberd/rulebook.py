@@ -17,9 +17,6 @@ from slumberd.documents import Document, Trail, dotted, read_document
 from slumberd.errors import ConfigurationError, FilterError, Mistake
 from slumberd.forms import Form, Name, TimeZone, mistakes_of
 
-TEST_ENDINGS = (".test.yaml", ".test.yml")
-"""How the names of the files end that hold tests of the rules beside them."""
-
 CheckFilter = Callable[[str, str], None]
 """Takes a rule's id and its ``when_filter``; raises `FilterError` when it must not run."""
 
@@ -108,7 +105,7 @@ class RuleFile(Form):
 def load_rules(
     directory: Path, *, check_filter: CheckFilter, check_cron: CheckCron, timezone: str
 ) -> RuleSet:
-    """Load every ``*.yaml`` and ``*.yml`` of a directory, but for hidden ones and tests.
+    """Load every ``*.yaml`` and ``*.yml`` of a directory, but for hidden ones.
 
     Args:
         directory: Must be there; without a rule file in it, the set is empty.
@@ -135,13 +132,12 @@ def rule_files(directory: Path) -> list[Path]:
     except OSError as error:
         problem = f"cannot be read as a directory of rules: {error.strerror}; see 'rules_dir'"
         raise ConfigurationError([Mistake(str(directory), 0, 0, "", problem)]) from error
-    return [p for p in names if is_rule_file(p.name)]
+    return [path for path in names if _is_rule_file(path)]
 
 
-def is_rule_file(name: str) -> bool:
-    """Say whether a file of a directory of rules holds rules: no tests, and not hidden."""
-    hidden = name.startswith(".")
-    return name.endswith((".yaml", ".yml")) and not hidden and not name.endswith(TEST_ENDINGS)
+def _is_rule_file(path: Path) -> bool:
+    hidden, test = path.name.startswith("."), path.stem.endswith(".test")
+    return path.suffix in (".yaml", ".yml") and not hidden and not test
 
 
 def load_rule_files(
