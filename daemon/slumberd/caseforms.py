@@ -42,7 +42,7 @@ class EpisodeForm(Form):
     """One episode, as a test has it.
 
     Attributes:
-        id: Of an earlier step's episode: an edit of it.
+        id: Its id; that of an episode of an earlier step makes it an edit.
         user: Whose episode it is.
         session: In which session.
         agent: With which agent.
@@ -109,7 +109,8 @@ class DeltaForm(_NamedForm):
         rule: The id of the rule.
         channel: The channel.
         kind: What it does; ``quarantined`` when the episode could not be read.
-        reason: Of a ``noop`` or of what was quarantined, as ``stale`` or ``intent_unknown``.
+        reason: Of a ``noop``: ``noop``, ``known``, ``stale``, ``retracted``, ``unresolved`` or
+            ``filtered``; of what was quarantined, as ``intent_unknown``. Else null.
         fact: The id of the fact that it speaks of.
         replaces: The ids of all the facts that went.
     """

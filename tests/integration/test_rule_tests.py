@@ -126,6 +126,27 @@ def test_test_that_fails_is_shown_as_a_difference_with_its_reasons(
     assert (code, capsys.readouterr().out) == (1, TOLD)
 
 
+def test_marks_stand_below_what_differs_and_reasons_name_their_channel(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    episodes = "[{id: e1, object: \u6771\u4eac}, {id: e2, intent: remember}]"
+    expect = (
+        "{facts: [{id: '@notes/e1', object: \u6771\u4eac, confidence: 0.5}, {id: '@notes/e2'}]}"
+    )
+    case = _case(expect, episodes=episodes, rules="[asleep]")
+    (rules / "tea.test.yaml").write_text(case)
+
+    call(["test", "rules"])
+
+    told = capsys.readouterr().out.splitlines()
+    assert told[5:8] == [
+        '    + {id: "@notes/e1", object: \u6771\u4eac, confidence: 1.0}',
+        "                                                  ^^^",  # each of the two takes two cells
+        '    - {id: "@notes/e2"}',
+    ]
+    assert told[8].startswith("  why: e2 under asleep in notes: quarantined (intent_unknown: ")
+
+
 def test_test_that_passes_is_one_line(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (rules / "tea.test.yaml").write_text(GOOD)
 
