@@ -134,7 +134,12 @@ def rule_files(directory: Path) -> list[Path]:
     except OSError as error:
         problem = f"cannot be read as a directory of rules: {error.strerror}; see 'rules_dir'"
         raise ConfigurationError([Mistake(str(directory), 0, 0, "", problem)]) from error
-    return [p for p in names if p.suffix in (".yaml", ".yml") and not p.name.startswith(".")]
+    return [path for path in names if _is_rule_file(path)]
+
+
+def _is_rule_file(path: Path) -> bool:
+    hidden, test = path.name.startswith("."), path.stem.endswith(".test")
+    return path.suffix in (".yaml", ".yml") and not hidden and not test
 
 
 def load_rule_files(

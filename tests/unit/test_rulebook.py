@@ -114,8 +114,10 @@ def test_directory_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
         _load(tmp_path / "none")
 
 
-def test_rule_files_are_those_that_are_named_so_and_not_hidden(tmp_path: Path) -> None:
-    for name in ("b.yml", "a.yaml", ".hidden.yaml", "a.yaml~", "notes.txt"):
+def test_rule_files_are_those_that_are_named_so_and_neither_hidden_nor_tests(
+    tmp_path: Path,
+) -> None:
+    for name in ("b.yml", "a.yaml", "a.test.yaml", "b.test.yml", ".c.yaml", "a.yaml~", "d.txt"):
         (tmp_path / name).touch()
 
     assert [file.name for file in rule_files(tmp_path)] == ["a.yaml", "b.yml"]

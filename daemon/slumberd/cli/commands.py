@@ -52,6 +52,12 @@ ENTRIES = (
         ("slumberd check", "slumberd check rules/ more-rules.yaml"),
     ),
     Entry(
+        "test",
+        "testing:test",
+        "Run the tests of rules.",
+        ("slumberd test", "slumberd test rules/", "slumberd test rules/profile.test.yaml --json"),
+    ),
+    Entry(
         "import",
         "importing:import_",
         "Put many episodes, from JSON lines.",
