@@ -159,6 +159,7 @@ def load_settings(
     overrides: Tree,
     environ: Mapping[str, str],
     system_file: Path = SYSTEM_FILE,
+    by_root: bool | None = None,
 ) -> Settings:
     """Load the settings from every source.
 
@@ -172,11 +173,13 @@ def load_settings(
         overrides: What the command line sets, nested as in the file; None sets nothing.
         environ: Variables, as ``SLUMBERD_FACTS__BATCH``; an empty one sets nothing.
         system_file: The machine's own file.
+        by_root: Whether root loads them, who must not obey everybody; None looks.
 
     Raises:
         ConfigurationError: With every mistake of every source.
     """
-    document, source = _found(config, environ, system_file)
+    file, source = _found(config, environ, system_file)
+    document = read_document(file, by_root=by_root) if file else _NO_FILE
     layers = [_of_document(document, source), _of_environment(environ), _of_command_line(overrides)]
     if mistakes := [mistake for layer in layers for mistake in layer.mistakes]:
         raise ConfigurationError(mistakes)
@@ -193,15 +196,13 @@ _NO_FILE = Document("", {}, True, {}, {}, ())
 
 def _found(
     config: Path | None, environ: Mapping[str, str], system_file: Path
-) -> tuple[Document, str]:
-    """Return the file that counts and by what it was named."""
+) -> tuple[Path | None, str]:
+    """Return the file that counts, if any, and by what it was named."""
     if config is not None:
-        return read_document(config), "--config"
+        return config, "--config"
     if named := environ.get(CONFIG_VARIABLE):
-        return read_document(Path(named)), CONFIG_VARIABLE
-    if _is_there(system_file):
-        return read_document(system_file), ""
-    return _NO_FILE, ""
+        return Path(named), CONFIG_VARIABLE
+    return (system_file if _is_there(system_file) else None), ""
 
 
 def _is_there(path: Path) -> bool:
@@ -323,6 +324,7 @@ def _own_state_dir(environ: Mapping[str, str]) -> Path:
 def _refuse_one_file_for_two(settings: Settings, document: Document) -> None:
     if settings.memory_path == settings.facts_path:
         problem = f"'memory.path' is {str(settings.facts_path)!r} too; give each its own file"
-        raise ConfigurationError(
-            [Mistake(document.file or "settings", 0, 0, "facts.path", problem)]
-        )
+        mistake = Mistake(document.file or "settings", 0, 0, "facts.path", problem)
+        if ("facts", "path") in document.values:
+            mistake = document.mistake(("facts", "path"), problem)
+        raise ConfigurationError([mistake])

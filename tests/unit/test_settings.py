@@ -232,7 +232,11 @@ def test_every_mistake_of_every_source_is_told_at_once(file: Path) -> None:
         pytest.param("stop_seconds: true", "a number is needed, not true", id="boolean"),
         pytest.param("stop_seconds: -1", "at least 0 is needed, not -1", id="negative"),
         pytest.param("memory: {poll_seconds: 0}", "at least 0.01 is needed, not 0", id="busy"),
-        pytest.param("memory: {synchronous: off}", "quote it", id="trap of YAML"),
+        pytest.param(
+            "memory: {synchronous: off}",
+            "'off' is a boolean to some YAML readers; 'normal' or 'full' is needed",
+            id="trap of YAML",
+        ),
         pytest.param("timezone: ../UTC", "time zone '../UTC' is not known", id="zone by path"),
         pytest.param("timezone: Europe", "time zone 'Europe' is not known", id="half a zone"),
     ],
