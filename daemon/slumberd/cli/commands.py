@@ -128,6 +128,12 @@ ENTRIES = (
     ),
     Entry("rules", "rules:rules", "Show the rules and how far each has read.", ("slumberd rules",)),
     Entry("status", "rules:status", "Show the state of everything.", ("slumberd status --json",)),
+    Entry(
+        "schema",
+        "schema:schema",
+        "Print a JSON Schema, for editors.",
+        ("slumberd schema rules", "slumberd schema config > config.schema.json"),
+    ),
     Entry("audit", "audit:app", "Look at the ledger, verify or export it."),
     Entry("version", "version:version", "Show the version.", ("slumberd version",)),
 )
