@@ -129,6 +129,16 @@ ENTRIES = (
     Entry("rules", "rules:rules", "Show the rules and how far each has read.", ("slumberd rules",)),
     Entry("status", "rules:status", "Show the state of everything.", ("slumberd status --json",)),
     Entry(
+        "next",
+        "upcoming:upcoming",
+        "Say when rules fire next, in words.",
+        (
+            "slumberd next",
+            "slumberd next nightly -n 10",
+            "slumberd next --cron '30 2 * * *' --timezone Europe/Berlin",
+        ),
+    ),
+    Entry(
         "schema",
         "schema:schema",
         "Print a JSON Schema, for editors.",
