@@ -279,6 +279,13 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
             id="cadence's key one level up",
         ),
         pytest.param(
+            "  - id",
+            "  -\u00a0id",
+            r"2:3: rules.-\xa0id: '-\xa0id' holds an invisible character, or a space that is none"
+            " of YAML's; quote it",
+            id="space that is none",
+        ),
+        pytest.param(
             "then_emits:",
             "emits:",
             "5:5: rules[0].emits: unknown key 'emits'; did you mean 'then_emits'?",

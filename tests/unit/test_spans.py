@@ -42,6 +42,25 @@ def test_every_visible_character_is_found_in_its_source(
             assert text[source] in (character, "\\")
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        r'"\x20\u00a0\U00002003b"',
+        r'"\t\n\_\N\L\P\ \rb"',
+        '"  \\\n  \\  b"',
+        '"\n\n  b"',
+        "'\n\n  b'",
+    ],
+)
+def test_white_space_is_passed_over_however_it_is_written(written: str) -> None:
+    text = f"- {written}\n"
+    value, span = _scalar(text)
+
+    source = source_of(text, span, value, value.index("b"))
+
+    assert source == text.index("b")
+
+
 def test_end_of_a_value_is_after_its_last_visible_character() -> None:
     text = "a: >-  # why\n  b =\n\n"
     value, span = _scalar(text)

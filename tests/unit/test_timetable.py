@@ -71,6 +71,18 @@ def test_instants_are_on_the_clock_of_the_zone() -> None:
             id="many of them",
         ),
         pytest.param(
+            "0 2-3 * * *", "Europe/Berlin", "2026-03-28T12:00", 5,
+            ["2026-03-29 02:00 the clock goes forward to 03:00;"
+             " 02:00 does not exist then: fires once, at 03:00"],
+            id="left out, beside one that is not",
+        ),
+        pytest.param(
+            "0 1-3 * * *", "Europe/Berlin", "2026-10-24T12:00", 5,
+            ["2026-10-25 03:00 the clock goes back to 02:00;"
+             " 02:00 comes twice: fires the first time only"],
+            id="twice, between two that are not",
+        ),
+        pytest.param(
             "15 2 * * *", "Australia/Lord_Howe", "2026-10-02", 5,
             ["2026-10-04 02:00 the clock goes forward to 02:30;"
              " 02:15 does not exist then: fires once, at 02:30"],
