@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -152,28 +152,28 @@ def _sheet(file: Path, inside: Path | None, by_root: bool | None) -> _Sheet:
 
 
 class _Place(NamedTuple):
-    """Where a rule stands; parts of it may be wrong, or not there."""
+    """Where a rule stands; parts of it may be wrong, as the paths in `wrong` are, or not there."""
 
-    sheet: _Sheet
+    document: Document
     trail: Trail
+    wrong: Set[str]
 
     def text(self, *keys: str) -> str:
         """Return a text of the rule; empty when it is none, or known to be wrong."""
         trail = (*self.trail, *keys)
-        value = self.sheet.document.at(trail)
-        wrong = any(mistake.path == dotted(trail) for mistake in self.sheet.mistakes)
-        return value if isinstance(value, str) and not wrong else ""
+        value = self.document.at(trail)
+        return value if isinstance(value, str) and dotted(trail) not in self.wrong else ""
 
     def mistake(self, *keys: str, problem: str) -> Mistake:
         """Return a mistake in a part of the rule."""
-        return self.sheet.document.mistake((*self.trail, *keys), problem)
+        return self.document.mistake((*self.trail, *keys), problem)
 
     def filter_mistake(self, error: FilterError) -> Mistake:
         """Return a mistake in the filter, at the place in the file that it names."""
         whole = self.mistake("when_filter", problem=error.problem)
         if error.position is None:
             return whole
-        place = self.sheet.document.within((*self.trail, "when_filter"), error.position)
+        place = self.document.within((*self.trail, "when_filter"), error.position)
         if place is None:
             problem = f"at character {error.position + 1} of the filter: {error.problem}"
             return replace(whole, problem=problem)
@@ -183,7 +183,8 @@ class _Place(NamedTuple):
 def _places(sheet: _Sheet) -> list[_Place]:
     rules = sheet.document.at(("rules",))
     count = len(rules) if isinstance(rules, list) else 0
-    return [_Place(sheet, ("rules", number)) for number in range(count)]
+    wrong = {mistake.path for mistake in sheet.mistakes}
+    return [_Place(sheet.document, ("rules", number), wrong) for number in range(count)]
 
 
 def _repeated_ids(places: Iterable[_Place]) -> Iterator[Mistake]:
@@ -201,10 +202,10 @@ def _repeated_ids(places: Iterable[_Place]) -> Iterator[Mistake]:
 def _mixed_cadences(places: Iterable[_Place]) -> Iterator[Mistake]:
     """Tell of cadences with keys that exclude each other where a wrong value hides it."""
     for place in places:
-        keys = place.sheet.document.at((*place.trail, "cadence"))
+        keys = place.document.at((*place.trail, "cadence"))
         mistake = place.mistake("cadence", problem="exactly one of 'every' and 'cron' is needed")
-        told = any(one.path == mistake.path for one in place.sheet.mistakes)
-        if isinstance(keys, dict) and {"every", "cron"} <= keys.keys() and not told:
+        mixed = isinstance(keys, dict) and {"every", "cron"} <= keys.keys()
+        if mixed and mistake.path not in place.wrong:
             yield mistake
 
 
