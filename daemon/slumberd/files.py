@@ -52,8 +52,9 @@ def read_text(path: Path, *, inside: Path | None = None, by_root: bool | None = 
         ConfigurationError: It cannot be read, is too large, or is no text.
     """
     try:
-        # Without O_NONBLOCK, a FIFO would hold us until somebody writes to it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        # Without O_NONBLOCK, a FIFO would hold us until somebody writes to it; without O_NOCTTY, a
+        # terminal could become ours.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             mistakes = list(_refused(path, descriptor, inside, by_root))
             content = file.read(MOST_BYTES + 1)

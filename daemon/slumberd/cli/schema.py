@@ -18,10 +18,10 @@ def _known(name: str) -> str:
 
 def schema(
     name: Annotated[
-        str, typer.Argument(callback=_known, metavar=f"[{'|'.join(SHIPPED)}]", help="Of what.")
+        str, typer.Argument(callback=_known, metavar="|".join(SHIPPED), help="Of what.")
     ] = "rules",
 ) -> None:
-    """Print the JSON Schema of rule files, or of the configuration.
+    """Print the JSON Schema of what people write: rule files, or the configuration.
 
     An editor that knows it checks a file, completes its keys and explains them. The first line of
     the file names the schema, as the samples do: `# yaml-language-server: $schema=` and its path.
