@@ -279,13 +279,6 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
             id="cadence's key one level up",
         ),
         pytest.param(
-            "  - id",
-            "  -\u00a0id",
-            r"2:3: rules.-\xa0id: '-\xa0id' holds an invisible character, or a space that is none"
-            " of YAML's; quote it",
-            id="space that is none",
-        ),
-        pytest.param(
             "then_emits:",
             "emits:",
             "5:5: rules[0].emits: unknown key 'emits'; did you mean 'then_emits'?",
@@ -518,6 +511,15 @@ def test_one_trap_of_yaml_is_one_mistake(tmp_path: Path) -> None:
     assert told == [
         "a.yaml:3:22: rules[0].cadence.every: '0300' has a leading 0, and is octal to some YAML"
         " readers; a whole number is needed"
+    ]
+
+
+def test_trap_in_a_key_is_not_taken_for_the_mistake_of_what_it_is_a_key_of(tmp_path: Path) -> None:
+    told = _mistakes(tmp_path, a="rules:\n  -\u00a0id: tea\n")
+
+    assert told == [
+        r"a.yaml:2:3: rules.-\xa0id: '-\xa0id' holds an invisible character, or a space that is"
+        " none of YAML's; quote it"
     ]
 
 
