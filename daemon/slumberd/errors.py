@@ -235,11 +235,22 @@ class FilterError(ConsolidationRuleError):
     """A ``when_filter`` that must not run, cannot be compiled, or ran over its budget.
 
     Attributes:
+        problem: What is wrong, without the place.
         position: Character offset in the filter, from 0; None when the whole is meant.
+        further: Others of the same filter that are known already.
     """
 
-    def __init__(self, rule_id: str, violation: str, *, position: int | None = None) -> None:
+    def __init__(
+        self,
+        rule_id: str,
+        violation: str,
+        *,
+        position: int | None = None,
+        further: Sequence[FilterError] = (),
+    ) -> None:
+        self.problem = violation
         self.position = position
+        self.further = tuple(further)
         where = "" if position is None else f" at character {position + 1}"
         super().__init__(rule_id, "", f"when_filter{where}: {violation}")
 

@@ -278,10 +278,16 @@ def test_a_filter_that_is_told_to_stop_stops() -> None:
         ("user = ('x'", 7, "'(' is never closed"),
         ("user = 'x", 7, "has no end"),
         ("user = 'x'; 1", 10, "without ';'"),
-        ("user = 'x' agent", 11, "syntax error"),
-        ("user = 'x' user", None, 'near "user": syntax error'),
+        ("user = 'x' agent", 11, "'agent' does not fit here"),
+        ("user = 'x' user", 11, "'user' does not fit here"),
+        ("user = 'x' AND id = 'y' AND AND id = 'z'", 28, "'AND' does not fit here"),
         ("user = 'x' AND lower(id, id)", 15, "wrong number of arguments"),
-        ("user = 'x' AND", None, "something is missing at its end"),
+        ("lower(id) = 'x' AND lower(id, id)", None, "wrong number of arguments"),
+        ("user = 'x' AND", 14, "something is missing at its end"),
+        ("predicate = likes", 12, "a text takes single quotes"),
+        ("user = \u2018x\u2019", 7, "plain single quotes"),
+        ("user =\u00a0'x'", 6, "no plain space"),
+        ("startswith(user, 'x')", 0, "functions are abs, coalesce"),
     ],
 )
 def test_a_mistake_is_shown_at_its_position_with_its_remedy(
@@ -292,6 +298,15 @@ def test_a_mistake_is_shown_at_its_position_with_its_remedy(
 
     assert caught.value.position == position
     assert advice in str(caught.value)
+
+
+def test_every_unknown_name_of_a_filter_is_told_once() -> None:
+    with pytest.raises(FilterError) as caught:
+        check_filter("r1", "predikate = 'x' AND lowr(subjekt) = 'y' OR predikate = 'z'")
+
+    told = [caught.value, *caught.value.further]
+    assert [error.position for error in told] == [0, 20, 25]
+    assert "did you mean 'subject'?" in told[2].problem
 
 
 def test_a_row_that_the_filter_fails_on_takes_no_other_with_it() -> None:

@@ -145,6 +145,22 @@ ENTRIES = (
         "Let the running daemon go by the rules that there are now.",
         ("slumberd check && slumberd reload",),
     ),
+    Entry(
+        "next",
+        "upcoming:upcoming",
+        "Say when rules fire next, in words.",
+        (
+            "slumberd next",
+            "slumberd next nightly -n 10",
+            "slumberd next --cron '30 2 * * *' --timezone Europe/Berlin",
+        ),
+    ),
+    Entry(
+        "schema",
+        "schema:schema",
+        "Print a JSON Schema, for editors.",
+        ("slumberd schema rules", "slumberd schema config > config.schema.json"),
+    ),
     Entry("audit", "audit:app", "Look at the ledger, verify or export it."),
     Entry("version", "version:version", "Show the version.", ("slumberd version",)),
 )

@@ -7,7 +7,7 @@ with balanced parentheses, literals, operators and functions that cannot run lon
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,6 +20,7 @@ LONGEST_PATTERN = 100
 """Characters of a text to look for."""
 DEEPEST = 50
 """Parentheses within parentheses."""
+_LONGEST_NAME = 64
 
 COLUMNS = (
     "id",
@@ -84,6 +85,9 @@ _REMEDIES = {
     "'": "the text that begins here has no end; double a quote inside a text",
     '"': "the name that begins here has no end; texts take single quotes",
     "\0": "NUL has no place in a filter",
+    **dict.fromkeys("\u2018\u2019\u201c\u201d`\u00b4", "a text takes plain single quotes: '"),
+    "\u00a0": "this is no plain space; write one",
+    "!": "write <> or NOT",
 }
 
 
@@ -100,6 +104,11 @@ class Token(NamedTuple):
     text: str
     position: int
 
+    @property
+    def end(self) -> int:
+        """Its end, from 0."""
+        return self.position + len(self.text)
+
 
 class _Refusal(Exception):  # noqa: N818 # a verdict; FilterError is the error
     def __init__(self, violation: str, position: int | None = None) -> None:
@@ -114,23 +123,46 @@ def tokens_of(rule_id: str, fragment: str) -> list[Token]:
     Raises:
         FilterError: It may not; with the position of the first offending character.
     """
-    try:
-        return _checked(fragment)
-    except _Refusal as refusal:
-        raise FilterError(rule_id, refusal.violation, position=refusal.position) from None
+    tokens, refusals = _checked(fragment)
+    errors = [FilterError(rule_id, one.violation, position=one.position) for one in refusals]
+    if errors:
+        first = refusals[0]
+        raise FilterError(rule_id, first.violation, position=first.position, further=errors[1:])
+    return tokens
 
 
 @lru_cache(maxsize=1024)
-def _checked(fragment: str) -> list[Token]:
+def _checked(fragment: str) -> tuple[list[Token], list[_Refusal]]:
+    tokens: list[Token] = []
+    refusals: list[_Refusal] = []
+    try:
+        tokens += _tokens(fragment)
+        refusals += _unknown(tokens)
+        _check_clock(tokens)
+        _check_searches(tokens)
+    except _Refusal as refusal:
+        refusals.append(refusal)
+    return tokens, refusals
+
+
+def _tokens(fragment: str) -> list[Token]:
     if len(fragment.encode(errors="replace")) > LONGEST:
         raise _Refusal(f"is longer than {LONGEST} bytes")
     tokens = list(_split(fragment))
     _check_parentheses(tokens)
-    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
-        _check_names(token, following)
-    _check_clock(tokens)
-    _check_searches(tokens)
     return tokens
+
+
+def _unknown(tokens: list[Token]) -> Iterator[_Refusal]:
+    """Yield every name that is not known, each once."""
+    told: set[str] = set()
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        try:
+            _check_names(token, following)
+        except _Refusal as refusal:
+            if token.text not in told:
+                yield refusal
+            told.add(token.text)
 
 
 def _split(fragment: str) -> Iterator[Token]:
@@ -177,7 +209,8 @@ def _check_parentheses(tokens: list[Token]) -> None:
 def _check_names(token: Token, following: Token | None) -> None:
     if token.kind == "quoted" and token.text[1:-1].lower() not in COLUMNS:
         raise _Refusal(
-            f"{token.text} is no column; texts take single quotes{_nearest(token.text[1:-1])}",
+            f"{token.text} is no column; texts take single quotes"
+            f"{_nearest(token.text[1:-1], COLUMNS, 'columns')}",
             token.position,
         )
     if token.kind == "word":
@@ -189,16 +222,18 @@ def _check_word(token: Token, *, called: bool) -> None:
     if word in _KEYWORDS or word in (FUNCTIONS if called else COLUMNS):
         return
     if called:
-        raise _Refusal(f"{token.text!r} is no function of filters{_nearest(word)}", token.position)
-    raise _Refusal(
-        f"{token.text!r} is no column or word of filters{_nearest(word)}", token.position
-    )
+        near = _nearest(word, FUNCTIONS, "functions")
+        raise _Refusal(f"{token.text!r} is no function of filters{near}", token.position)
+    near = _nearest(word, (*COLUMNS, *_KEYWORDS), "columns", quotable=True)
+    raise _Refusal(f"{token.text!r} is no column or word of filters{near}", token.position)
 
 
-def _nearest(word: str) -> str:
-    known = sorted({*COLUMNS, *FUNCTIONS, *_KEYWORDS})
-    near = get_close_matches(word.lower(), known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; columns are {', '.join(COLUMNS)}"
+def _nearest(word: str, known: Iterable[str], kind: str, *, quotable: bool = False) -> str:
+    near = get_close_matches(word.lower()[:_LONGEST_NAME], sorted(known), n=1)
+    quotes = " (a text takes single quotes)" if quotable else ""
+    if near:
+        return f"; did you mean {near[0]!r}?{quotes}"
+    return f"; {kind} are {', '.join(sorted(known) if kind == 'functions' else COLUMNS)}{quotes}"
 
 
 def _check_clock(tokens: list[Token]) -> None:
