@@ -29,6 +29,8 @@ MODELINE = re.compile(r"# yaml-language-server: \$schema=(\S+)")
 
 
 def _name_of(sample: Path) -> str:
+    if sample.name.endswith(".test.yaml"):
+        return "tests"
     return "config" if sample.stem == "slumberd" else "rules"
 
 
