@@ -83,7 +83,7 @@ def _refused(
             raise unreadable(path, problem)
         for directory in real.parents[: len(real.parents) - len(home.parents) - 1]:
             yield from open_to_everybody(directory, by_root=by_root)
-    yield from open_to_everybody(path, by_root=by_root, status=os.fstat(descriptor))
+    yield from open_to_everybody(path, by_root=by_root, descriptor=descriptor)
 
 
 def _place_of(path: Path, descriptor: int) -> Path:
@@ -95,19 +95,22 @@ def _place_of(path: Path, descriptor: int) -> Path:
 
 
 def open_to_everybody(
-    path: Path, *, by_root: bool | None, status: os.stat_result | None = None
+    path: Path, *, by_root: bool | None, descriptor: int | None = None
 ) -> Iterator[Mistake]:
     """Yield a mistake when root is to obey what everybody may write.
 
     Args:
         path: A file or a directory; there, everybody could put a file of theirs.
         by_root: Whether root reads it; None looks.
-        status: Of the path, when it is known already.
+        descriptor: Of the path, when it is open already.
     """
     if not (runs_as_root() if by_root is None else by_root):
         return
-    status = status or path.stat()
-    if status.st_mode & stat.S_IWOTH:
+    status = path.stat() if descriptor is None else os.fstat(descriptor)
+    # Configuration is mounted into containers so: of mode 777, and yet nobody can write there.
+    mount = os.statvfs(path if descriptor is None else descriptor)
+    read_only = mount.f_flag & os.ST_RDONLY
+    if status.st_mode & stat.S_IWOTH and not read_only:
         mode = f"mode {stat.S_IMODE(status.st_mode):o}"
         problem = f"everybody can write to it ({mode}), and root would obey; run `chmod o-w` on it"
         yield Mistake(str(path), 0, 0, "", problem)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -457,6 +460,30 @@ def test_root_does_not_obey_rules_that_everybody_may_write(tmp_path: Path) -> No
         (str(tmp_path / "b.yaml"), "a list is nee"),
     ]
     assert "(mode 1777)" in caught.value.mistakes[0].problem
+
+
+MOUNTED = """
+mount -t tmpfs tmpfs "$1"
+printf 'rules: []' > "$1/a.yaml"
+chmod 777 "$1" "$1/a.yaml"
+"$2" -m slumberd check "$1" && exit 1
+mount -o remount,ro "$1"
+"$2" -m slumberd check "$1"
+"""
+
+
+def test_root_obeys_rules_on_a_file_system_that_nobody_can_write_to(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "--mount", "true"], check=False).returncode:
+        pytest.skip("no mount of our own can be made here: it takes root and namespaces")
+
+    command = [unshare, "--mount", "sh", "-c", MOUNTED, "sh", str(tmp_path), sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    refused, valid = done.stdout.split("valid", 1)
+    assert refused.count("everybody can write") == 2
+    assert valid.startswith(": 0 rules")
 
 
 def test_another_user_than_root_may_load_rules_that_everybody_may_write(tmp_path: Path) -> None:
