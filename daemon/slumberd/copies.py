@@ -18,6 +18,9 @@ from slumberd.service import COLLECT_EVERY, opened
 from slumberd.settings import Settings
 from slumberd.stores.copying import copy_database, is_full, size_of
 
+WRITE_AHEAD = 300_000_000
+"""Bytes that the write-ahead log of a long backfill may come to."""
+
 Telling = Callable[[str], object]
 """Hears, in a few words, what is done next."""
 
@@ -100,10 +103,11 @@ def _placed(settings: Settings, folder: Path) -> Settings:
 def room_for(episodes: int, facts: int) -> int:
     """Return how many bytes copies of databases may come to take, from those of the originals.
 
-    All episodes, once they are consolidated, make facts and a ledger of twice their size; as much
-    again goes to write-ahead logs, and to what is kept to compare with.
+    Episodes make facts, with their ledger, of twice their size; those facts are kept twice, to be
+    compared, and a write-ahead log grows beside them.
     """
-    return 2 * (episodes + max(facts, 2 * episodes))
+    facts = max(facts, 2 * episodes)
+    return episodes + 2 * facts + min(2 * facts, WRITE_AHEAD)
 
 
 def refuse_without_room(needed: int, free: int, folder: Path) -> None:

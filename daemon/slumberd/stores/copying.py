@@ -15,7 +15,7 @@ Told = Callable[[int, int], object]
 """Takes how many pages are copied, and of how many."""
 
 _PRAGMAS = Pragmas()
-_PAGES = 2_000
+PAGES = 2_000
 """Pages that are copied at a time: a rollback journal's writer waits no longer than for these."""
 
 _RESTARTS = 3
@@ -100,7 +100,7 @@ def _copy(source: Path, target: Path, told: Told, how: str) -> None:
             _copy_at_once(source, reading, writing, told)
             return
         try:
-            reading.backup(writing, pages=_PAGES, progress=_Patience(source, told, _RESTARTS))
+            reading.backup(writing, pages=PAGES, progress=_Patience(source, told, _RESTARTS))
         except _RestlessError:
             _copy_at_once(source, reading, writing, told)
 
@@ -111,7 +111,7 @@ def _copy_at_once(
     with snapshot(reading):
         # Only a read begins the snapshot: the copy is of this moment, and never begins again.
         reading.execute("PRAGMA schema_version").fetchone()
-        reading.backup(writing, pages=_PAGES, progress=_Patience(source, told, 0))
+        reading.backup(writing, pages=PAGES, progress=_Patience(source, told, 0))
 
 
 def _opened(uri: str) -> sqlite3.Connection:
