@@ -160,14 +160,21 @@ def test_what_is_not_there_has_no_size(tmp_path: Path) -> None:
     assert size_of(tmp_path / "a.db") == 0
 
 
-def test_a_full_disk_is_told_from_other_failures(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("statement", "full"),
+    [
+        pytest.param("CREATE TABLE t AS SELECT zeroblob(9000) AS a", True, id="a full disk"),
+        pytest.param("SELECT a FROM nowhere", False, id="another failure"),
+    ],
+)
+def test_a_full_disk_is_told_from_other_failures(
+    tmp_path: Path, statement: str, *, full: bool
+) -> None:
     pragmas = Pragmas()
     with closing(connect(tmp_path / "a.db", pragmas, access="write")) as connection:
         connection.execute("PRAGMA max_page_count = 2")
-        with pytest.raises(StoreError) as full, translated(tmp_path / "a.db", pragmas):
-            connection.execute("CREATE TABLE t (a)")
-            connection.execute("CREATE TABLE u (a)")
-        with pytest.raises(StoreError) as other, translated(tmp_path / "a.db", pragmas):
-            connection.execute("SELECT a FROM nowhere")
 
-    assert (is_full(full.value), is_full(other.value)) == (True, False)
+        with pytest.raises(StoreError) as error, translated(tmp_path / "a.db", pragmas):
+            connection.execute(statement)
+
+    assert is_full(error.value) == full

@@ -27,12 +27,12 @@ def test_room_for_copies_is_what_a_diff_was_seen_to_take(
 
 
 def test_a_copy_is_refused_where_it_would_fill_the_disk() -> None:
-    refuse_without_room(GIGABYTE, GIGABYTE, Path("/tmp"))
+    refuse_without_room(GIGABYTE, GIGABYTE, Path("/spare"))
 
     with pytest.raises(StoreError) as refused:
-        refuse_without_room(2 * GIGABYTE, GIGABYTE, Path("/tmp"))
+        refuse_without_room(2 * GIGABYTE, GIGABYTE, Path("/spare"))
 
     assert str(refused.value) == (
-        "'/tmp' has too little room: a copy may take 2,000 MB, 1,000 MB are free; "
+        "'/spare' has too little room: a copy may take 2,000 MB, 1,000 MB are free; "
         "name a directory with more room in $TMPDIR"
     )
