@@ -177,14 +177,50 @@ def test_what_cannot_be_read_becomes_no_fact(trial: Trial) -> None:
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
-def test_what_another_program_wrote_is_no_difference(trial: Trial) -> None:
+def test_what_another_program_wrote_is_met_on_both_sides(trial: Trial) -> None:
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
         connection.execute("DELETE FROM facts WHERE fact_id = 'e4'")
-        connection.execute("UPDATE facts SET payload = x'ff00'")
+        # The law lets go of this one as soon as it is noticed: e2 is newer.
+        connection.execute(
+            "INSERT INTO facts SELECT 'x9', user, agent, replace(payload, 'coffee', 'gin'),"
+            " lineage, confidence, metadata, ? FROM facts WHERE fact_id = 'e2'",
+            (at(0).isoformat(),),
+        )
         connection.commit()
     trial.candidate.write_text(rules(LIKES, LIVES))
 
     assert trial.diff()[0] == [("appears", None, "e3")]
+
+
+def test_what_nobody_can_read_is_compared_too(trial: Trial) -> None:
+    with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
+        connection.execute("UPDATE facts SET payload = x'ff00', lineage = x'00'")
+        connection.commit()
+    trial.candidate.write_text(rules(LIKES, LIVES))
+
+    assert trial.diff()[0] == [("appears", None, "e3")]
+
+
+def test_a_fact_that_says_something_else_under_its_id_changes(trial: Trial) -> None:
+    said = {"subject": "ada", "predicate": "plays", "object": "go"}
+    trial.do("pin", user="alice", agent="rag", reason="she told me", id="e7", **said)
+    trial.put(triple("e7", "ada", "plays", "chess", timestamp=at(10**9)))
+    trial.candidate.write_text(rules(LIKES, rule("plays", "predicate = 'plays'")))
+
+    assert trial.diff()[0] == [("changes", "e7", "e7")]
+    assert "go -> chess" in trial.look("diff", str(trial.candidate.parent)).stdout
+
+
+def test_one_fact_of_another_user_or_channel_takes_nobodys_place(trial: Trial) -> None:
+    eve = triple("e8", "ada", "likes", "coffee", timestamp=at(8), user="eve")
+    trial.put(eve)
+    trial.rules.write_text(rules(rule("likes", "user = 'alice' AND object = 'coffee'")))
+    trial.candidate.write_text(
+        rules(rule("likes", "user = 'eve' OR user = 'bob' AND object = 'tea'"))
+    )
+
+    assert set(trial.diff("--user", "alice")[0]) == {("disappears", "e2", None)}
+    assert ("appears", None, "e8") in trial.diff()[0]
 
 
 def test_where_the_brake_would_hold_it_is_told_and_gone_over(trial: Trial) -> None:
