@@ -180,7 +180,7 @@ def test_what_cannot_be_read_becomes_no_fact(trial: Trial) -> None:
 def test_what_another_program_wrote_is_met_on_both_sides(trial: Trial) -> None:
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
         connection.execute("DELETE FROM facts WHERE fact_id = 'e4'")
-        # The law lets go of this one as soon as it is noticed: e2 is newer.
+        # Once it is noticed, it takes the place of e2.
         connection.execute(
             "INSERT INTO facts SELECT 'x9', user, agent, replace(payload, 'coffee', 'gin'),"
             " lineage, confidence, metadata, ? FROM facts WHERE fact_id = 'e2'",
@@ -259,6 +259,21 @@ def test_a_rule_that_is_known_from_before_is_backfilled_when_it_is_added(trial: 
     trial.candidate.write_text(rules(NO_COFFEE))
 
     assert trial.diff()[0] == [("changes", "e2", "e1")]
+
+
+def test_only_one_for_one_is_a_change(trial: Trial) -> None:
+    trial.put(triple("e6", "ada", "likes", "milk", timestamp=at(6)))
+    trial.rules.write_text(
+        rules(rule("likes", "object IN ('tea', 'coffee')"), multi_valued="likes")
+    )
+    trial.fire()
+    trial.candidate.write_text(rules(rule("likes", "object = 'milk'"), multi_valued="likes"))
+
+    told, _ = trial.diff("--user", "alice")
+
+    assert sorted(told, key=str) == [
+        ("appears", None, "e6"), ("disappears", "e1", None), ("disappears", "e2", None),
+    ]  # fmt: skip
 
 
 def test_but_some_rules_are_taken_from_the_candidate(trial: Trial) -> None:
