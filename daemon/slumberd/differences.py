@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 from slumberd.consolidator import Consolidator
@@ -174,20 +172,20 @@ async def differing(
     async with copied(settings, clock, tell) as copy:
         trying = _Trying(copy, clock, tell)
         held = await trying.settle(present)
-        with Comparison(copy.facts, copy.folder / "compared.db") as facts:
-            await asyncio.to_thread(facts.keep)
+        async with Comparison(copy.facts, copy.folder / "compared.db") as facts:
+            await facts.keep()
             changes = await trying.replace(candidate, changes_of(present, candidate))
             tell("comparing the facts")
-            totals = await asyncio.to_thread(facts.compare, user)
-            changes = await asyncio.to_thread(partial(_rested, changes, facts))
+            totals = await facts.compare(user)
+            changes = await _rested(changes, facts)
             yield Differences(changes, _channels(present, candidate), held, totals, facts)
 
 
-def _rested(changes: Sequence[RuleChange], facts: Comparison) -> list[RuleChange]:
+async def _rested(changes: Sequence[RuleChange], facts: Comparison) -> list[RuleChange]:
     """Return the changes, with the facts that rest on a removed rule alone counted."""
     if not any(one.change == "removed" for one in changes):
         return list(changes)
-    resting = facts.resting()
+    resting = await facts.resting()
     return [
         replace(one, resting=resting.get(one.rule_id, 0)) if one.change == "removed" else one
         for one in changes

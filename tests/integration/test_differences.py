@@ -143,7 +143,7 @@ async def told_by_diff(folder: Path, said: Sequence[Episode], case: Case, half: 
     ) as found:  # fmt: skip
         told = [
             (one.sign, one.old and one.old.fact_id, one.new and one.new.fact_id)
-            for one in found.facts.differences()
+            async for one in found.facts.differences()
         ]
         signs = Counter(sign for sign, *_ in told)
         assert found.totals[:3] == (signs["+"], signs["~"], signs["-"])

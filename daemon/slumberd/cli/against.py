@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from slumberd.cli.ending import tidily_ending
 from slumberd.cli.output import cell, print_table
 from slumberd.cli.progress import steps
 from slumberd.clock import SystemClock
@@ -48,8 +49,12 @@ _SLIPS = (
 
 def against(settings: Settings, rules: RuleSet, *, whole: bool) -> list[Preview]:
     """Return what each rule makes of the data; arguments and errors as of `previewed`."""
-    with steps() as tell:
-        return asyncio.run(previewed(settings, rules, whole=whole, clock=SystemClock(), tell=tell))
+    return asyncio.run(_previewed(settings, rules, whole=whole))
+
+
+async def _previewed(settings: Settings, rules: RuleSet, *, whole: bool) -> list[Preview]:
+    with tidily_ending(), steps() as tell:
+        return await previewed(settings, rules, whole=whole, clock=SystemClock(), tell=tell)
 
 
 def print_previews(previews: Sequence[Preview]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 
 from slumberd import cron
 from slumberd.cli.configuration import settings_of
+from slumberd.cli.ending import tidily_ending
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table
 from slumberd.cli.progress import steps
@@ -91,19 +91,20 @@ async def _told(
 ) -> Totals:
     clock = SystemClock()
     async with AsyncExitStack() as stack:
+        stack.enter_context(tidily_ending())
         with steps() as tell:
             found = await stack.enter_async_context(
                 differing(settings, present, candidate, clock=clock, tell=tell, user=user)
             )
         if json:
-            _print_lines(found, limit)
+            await _print_lines(found, limit)
         else:
-            _print_found(found, SHOWN if limit is None else limit)
+            await _print_found(found, SHOWN if limit is None else limit)
     return found.totals
 
 
-def _print_lines(found: Differences, limit: int | None) -> None:
-    for one in islice(found.facts.differences(support=True), limit):
+async def _print_lines(found: Differences, limit: int | None) -> None:
+    async for one in found.facts.differences(support=True, limit=limit):
         print_json(document(one))
     print_json({"summary": _summary(found)})
 
@@ -154,13 +155,13 @@ def _rule_document(change: RuleChange) -> dict[str, Any]:
     }
 
 
-def _print_found(found: Differences, limit: int) -> None:
+async def _print_found(found: Differences, limit: int) -> None:
     print_table(RULE_COLUMNS, map(_rule_row, found.rules))
     for line in _remarks(found):
         print(line)
     print()
     differing = sum(found.totals[:3])
-    if shown := list(islice(found.facts.differences(), limit)):
+    if shown := [one async for one in found.facts.differences(limit=limit)]:
         print_table(COLUMNS, map(_row, shown))
     if differing > len(shown):
         print(f"and {differing - len(shown):,} more; --limit shows more, --json all")

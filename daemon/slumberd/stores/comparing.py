@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -10,14 +12,14 @@ import orjson
 
 from slumberd.stores.decode import lenient_text
 from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import Pragmas, connect, transaction, translated
+from slumberd.stores.sqlite import Database, Pragmas, transaction
 
 Sign = Literal["+", "-", "~", "="]
 """A fact that appears, one that disappears, one in the place of another, or other rules for it."""
 
 _SQL = statements("comparing")
-_PRAGMAS = Pragmas(cache_mebibytes=32)
 _PAGE = 1_000
+_EVERYTHING = 2**62
 
 _COMPARE = (
     "put_gone", "put_come", "name_channels", "name_triples", "put_pairs", "put_differences",
@@ -94,62 +96,76 @@ class Comparison:
 
     def __init__(self, live: Path, path: Path) -> None:
         self._live = live
-        self._connection = connect(path, _PRAGMAS, access="write")
-        self._connection.text_factory = lenient_text
-        # It may be as large as the facts, and lasts no longer than this comparison.
-        for statement in ("sort_on_disk", "in_memory_journal", "no_sync"):
-            self._connection.execute(_SQL[statement])
-        self._connection.execute(_SQL["attach"], (f"{live.absolute().as_uri()}?mode=ro",))
+        # A thread of its own, in whose order it is closed: never under a statement that runs.
+        self._database = Database(path, Pragmas(cache_mebibytes=32))
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
+    async def __aexit__(self, *_: object) -> None:
+        await self._database.close()
 
-    def keep(self) -> None:
-        """Keep what stands now."""
-        with translated(self._live, _PRAGMAS), transaction(self._connection):
+    async def keep(self) -> None:
+        """Keep what stands now; once, before anything else."""
+        await self._database.write(self._keep)
+
+    def _keep(self, connection: sqlite3.Connection) -> None:
+        connection.text_factory = lenient_text
+        # It may be as large as the facts, and lasts no longer than this comparison.
+        for statement in ("sort_on_disk", "in_memory_journal", "no_sync"):
+            connection.execute(_SQL[statement])
+        connection.execute(_SQL["attach"], (f"{self._live.absolute().as_uri()}?mode=ro",))
+        with transaction(connection):
             for table in ("kept", "sides", "pairs", "differences"):
-                self._connection.execute(_SQL[f"create_{table}"])
-            self._connection.execute(_SQL["keep"])
+                connection.execute(_SQL[f"create_{table}"])
+            connection.execute(_SQL["keep"])
 
-    def compare(self, user: str | None = None) -> Totals:
+    async def compare(self, user: str | None = None) -> Totals:
         """Hold what stands now against what was kept; once.
 
         Args:
             user: Only this user's facts; None takes all.
         """
-        asked = {"user": user}
-        with translated(self._live, _PRAGMAS), transaction(self._connection):
-            for statement in _COMPARE:
-                self._connection.execute(_SQL[statement], asked)
-            found = dict(self._connection.execute(_SQL["count_signs"]).fetchall())
-            standing = self._connection.execute(_SQL["count_facts"], asked).fetchone()[0]
-        appear, change = found.get("+", 0), found.get("~", 0)
-        stay = standing - appear - change
-        return Totals(appear, change, found.get("-", 0), stay, found.get("=", 0))
+        return await self._database.write(partial(_compare, user=user))
 
-    def resting(self) -> dict[str, int]:
+    async def resting(self) -> dict[str, int]:
         """Count the facts that stand now and that one rule alone promotes, by rule."""
-        with translated(self._live, _PRAGMAS):
-            return dict(self._connection.execute(_SQL["count_resting"]).fetchall())
+        return await self._database.write(
+            lambda connection: dict(connection.execute(_SQL["count_resting"]).fetchall())
+        )
 
-    def differences(self, *, support: bool = False) -> Iterator[Difference]:
-        """Yield every difference, by user, agent and triple; then facts whose content is another.
+    async def differences(
+        self, *, support: bool = False, limit: int | None = None
+    ) -> AsyncIterator[Difference]:
+        """Yield differences, by user, agent and triple; then facts whose content is another.
 
         Args:
             support: Facts that other rules promote, too; they come last.
+            limit: At most so many; None yields all.
         """
-        after = 0
-        while rows := self._page(after, support=support):
-            yield from map(_difference, rows)
-            after = rows[-1][0]
+        after, left = 0, _EVERYTHING if limit is None else limit
+        while left and (rows := await self._page(after, min(left, _PAGE), support=support)):
+            for row in rows:
+                yield _difference(row)
+            after, left = rows[-1][0], left - len(rows)
 
-    def _page(self, after: int, *, support: bool) -> list[tuple[Any, ...]]:
-        asked = {"after": after, "support": support, "limit": _PAGE}
-        with translated(self._live, _PRAGMAS):
-            return self._connection.execute(_SQL["differences"], asked).fetchall()
+    async def _page(self, after: int, limit: int, *, support: bool) -> list[tuple[Any, ...]]:
+        asked = {"after": after, "support": support, "limit": limit}
+        return await self._database.write(
+            lambda connection: connection.execute(_SQL["differences"], asked).fetchall()
+        )
+
+
+def _compare(connection: sqlite3.Connection, user: str | None) -> Totals:
+    asked = {"user": user}
+    with transaction(connection):
+        for statement in _COMPARE:
+            connection.execute(_SQL[statement], asked)
+        found = dict(connection.execute(_SQL["count_signs"]).fetchall())
+        standing = connection.execute(_SQL["count_facts"], asked).fetchone()[0]
+    appear, change = found.get("+", 0), found.get("~", 0)
+    stay = standing - appear - change
+    return Totals(appear, change, found.get("-", 0), stay, found.get("=", 0))
 
 
 def _difference(row: tuple[Any, ...]) -> Difference:
