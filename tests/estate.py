@@ -78,7 +78,6 @@ async def estate(
         branches = branches_of(told, stores, logs, clock, in_force)
         for branch in branches:
             await branch.facts.take_over()
-            own = {name: some for name, some in (multi_valued or {}).items() if branch.takes(name)}
-            await branch.facts.set_channels(own, at=clock.now())
+        await branches.set_channels(multi_valued or {}, clock.now())
         operations = Operations(stores.memory, branches, in_force, clock)
         yield Estate(stores, branches, operations, logs, clock, owned)

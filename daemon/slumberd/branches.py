@@ -12,6 +12,7 @@ from slumberd.consolidator import Consolidator, Part, Report
 from slumberd.core.act import channel_of
 from slumberd.core.brake import Held, Limits
 from slumberd.core.firing import Position, Trigger
+from slumberd.core.record import Outcome
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import SlumberdError, UsageError
 from slumberd.lookout import Mark
@@ -150,6 +151,34 @@ class Branches:
         """Take other general limits from the next batch on."""
         for branch in self._branches:
             branch.consolidator.limits = limits
+
+    async def redraw(self, at: datetime) -> dict[str, int]:
+        """Write the lineages anew whose depth is no longer the configured one.
+
+        Returns:
+            How many keys that took, by store.
+        """
+        return {one.name: await one.facts.redraw(at=at) for one in self._branches}
+
+    async def set_channels(
+        self, multi_valued: Mapping[str, frozenset[str]], at: datetime
+    ) -> dict[str, Outcome]:
+        """Settle again what a change of multi-valued predicates touches.
+
+        Args:
+            multi_valued: The predicates that hold several objects at once, by channel.
+            at: The instant.
+
+        Returns:
+            What came of it, by store; nothing of a store where nothing changed.
+        """
+        outcomes = {}
+        for branch in self._branches:
+            own = {name: some for name, some in multi_valued.items() if branch.takes(name)}
+            outcome = await branch.facts.set_channels(own, at=at)
+            if outcome is not None:
+                outcomes[branch.name] = outcome
+        return outcomes
 
     async def watermarks(self) -> dict[str, Mark]:
         """Return where each rule stands, in the store where it lags behind.

@@ -230,13 +230,10 @@ async def apply_channels(branches: Branches, rules: RuleSet, at: datetime) -> No
     Raises:
         StoreError: One of the stores could not; what was done in others stays.
     """
-    for branch in branches:
-        redrawn = await branch.facts.redraw(at=at)
-        if redrawn:
-            _log.info("lineage.redrawn", store=branch.name, keys=redrawn)
-        own = {name: what for name, what in rules.multi_valued.items() if branch.takes(name)}
-        outcome = await branch.facts.set_channels(own, at=at)
-        if outcome is not None:
-            rows = len(outcome.records)
-            _log.info("channels.changed", store=branch.name, firing_id=outcome.firing_id, rows=rows)
+    for store, keys in (await branches.redraw(at)).items():
+        if keys:
+            _log.info("lineage.redrawn", store=store, keys=keys)
+    for store, outcome in (await branches.set_channels(rules.multi_valued, at)).items():
+        rows = len(outcome.records)
+        _log.info("channels.changed", store=store, firing_id=outcome.firing_id, rows=rows)
     await branches.tell_again()

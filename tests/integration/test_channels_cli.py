@@ -116,3 +116,30 @@ def test_a_firing_is_undone_in_the_store_that_has_it(site: Site) -> None:
 
     assert (found.returncode, "@notes/e1" in found.stdout) == (0, True)
     assert (elsewhere.returncode, "no firing" in elsewhere.stderr) == (64, True)
+
+
+def test_rules_are_tried_alike_wherever_channels_are_kept(tmp_path: Path) -> None:
+    found = []
+    for name, channels in (("together", "{}"), ("apart", "{notes: notes.db}")):
+        (tmp_path / name).mkdir()
+        site = Site(tmp_path / name)
+        site.config.write_text(f"{CONFIG}facts: {{channels: {channels}}}\n")
+        site.rules.write_text(RULES.replace("then_emits: [facts]", "then_emits: [facts, notes]"))
+        site.put(TEA, ODD)
+        assert site.run("fire", "profile").returncode == 0
+        site.put(BARE, triple("e4", "alice", "likes", "coffee", timestamp=at(4)))
+        candidate = tmp_path / name / "new"
+        candidate.mkdir()
+        (candidate / "a.yaml").write_text(site.rules.read_text().replace("never", "likes"))
+        before = {file.name: file.read_bytes() for file in site.state.iterdir()}
+
+        (checked,) = site.lines("check", "--against-data")
+        differing = site.look("diff", str(candidate), "--json").stdout.splitlines()
+
+        assert {file.name: file.read_bytes() for file in site.state.iterdir()} == before
+        found.append((checked["data"], [json.loads(line) for line in differing]))
+
+    (data, differences), apart = found
+    assert (data, differences) == apart
+    assert [one["pending"] for one in data] == [2, 4]
+    assert differences[-1]["summary"]["support"] == 1, "quiet promotes what profile does"

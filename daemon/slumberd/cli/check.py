@@ -11,11 +11,14 @@ import typer
 
 from slumberd import cron
 from slumberd.assembly import rules_of
+from slumberd.cli.against import against, document, print_previews
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.errors import ConfigurationError
+from slumberd.previews import Preview
 from slumberd.rulebook import RuleSet, load_rule_files
+from slumberd.settings import Settings
 from slumberd.stores.filters import check_filter
 
 
@@ -23,6 +26,10 @@ def check(
     paths: Annotated[
         list[Path] | None, typer.Argument(metavar="[PATH]...", help="Rule files, or directories.")
     ] = None,
+    against_data: Annotated[
+        bool,
+        typer.Option("--against-data", help="Say what each rule selects, and a firing would do."),
+    ] = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -31,18 +38,30 @@ def check(
 
     Without a PATH, of the configuration and of the rules that it names. With PATHs, of those rule
     files together, as if they lay in one directory; the configuration is not read.
+
+    With --against-data, each rule is then tried on a copy of the data that the configuration names:
+    how many episodes its filter matches now, how many versions are pending, and what a firing would
+    do. Nothing is written but the copy, in $TMPDIR; a daemon may run.
     """
     try:
-        rules = _files(paths) if paths else rules_of(settings_of(config, state_dir))
+        settings = None if paths and not against_data else settings_of(config, state_dir)
+        rules = _loaded(paths or [], settings)
     except ConfigurationError as error:
         _print_mistakes(error, json=json)
         raise typer.Exit(error.exit_code) from error
-    _print_found(rules, json=json)
+    previews = against(settings, rules, whole=not paths) if settings and against_data else None
+    _print_found(rules, previews, json=json)
 
 
-def _files(paths: Sequence[Path]) -> RuleSet:
-    named = list(dict.fromkeys(paths))
-    return load_rule_files(named, check_filter=check_filter, check_cron=cron.check, timezone="UTC")
+def _loaded(paths: Sequence[Path], settings: Settings | None) -> RuleSet:
+    if settings and not paths:
+        return rules_of(settings)
+    return load_rule_files(
+        list(dict.fromkeys(paths)),
+        check_filter=check_filter,
+        check_cron=cron.check,
+        timezone=settings.timezone if settings else "UTC",
+    )
 
 
 def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
@@ -54,10 +73,14 @@ def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
         print(mistake)
 
 
-def _print_found(rules: RuleSet, *, json: bool) -> None:
+def _print_found(rules: RuleSet, previews: Sequence[Preview] | None, *, json: bool) -> None:
     ids = [rule.id for rule in rules.rules]
     if json:
-        print_json({"ok": True, "mistakes": [], "rules": ids})
+        data = {} if previews is None else {"data": [document(one) for one in previews]}
+        print_json({"ok": True, "mistakes": [], "rules": ids, **data})
         return
     files = len(set(rules.sources.values()))
     print(f"valid: {len(ids)} rules in {files} files: {', '.join(ids) or 'none'}")
+    if previews:
+        print()
+        print_previews(previews)

@@ -49,7 +49,17 @@ ENTRIES = (
         "check",
         "check:check",
         "List every mistake in the configuration and the rules.",
-        ("slumberd check", "slumberd check rules/ more-rules.yaml"),
+        (
+            "slumberd check",
+            "slumberd check rules/ more-rules.yaml",
+            "slumberd check --against-data",
+        ),
+    ),
+    Entry(
+        "diff",
+        "diff:diff",
+        "Show which facts other rules would change.",
+        ("slumberd diff new-rules/", "slumberd diff new-rules/ --rule preferences --user alice"),
     ),
     Entry(
         "test",

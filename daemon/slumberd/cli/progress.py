@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from slumberd.lines import printable
 
 
 class Bar(Protocol):
@@ -47,3 +49,10 @@ def bar(total: int | None) -> Iterator[Bar]:
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield _Rich(progress, total)
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str], None]]:
+    """Show what a long command does next, one step after another; yield what is to be told."""
+    with bar(None) as shown:
+        yield lambda words: shown.at(0, printable(words))

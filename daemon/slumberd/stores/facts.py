@@ -496,6 +496,10 @@ class SQLiteFactStore:
 
         return await self._database.write(work)
 
+    async def channels(self) -> dict[str, frozenset[str]]:
+        """Return which predicates hold several objects at once, by channel, as it counts now."""
+        return await self._database.read(lambda connection: channels_at(connection).channels)
+
     async def unlogged(self, *, limit: int) -> list[Record]:
         """Return ledger rows whose log lines may not have been written, oldest first."""
 

@@ -34,7 +34,7 @@ from slumberd.stores.sqlite import (
     translated,
 )
 from slumberd.stores.watch import Watch
-from slumberd.stores.windows import Reader
+from slumberd.stores.windows import Matching, Reader
 
 T = TypeVar("T")
 
@@ -231,6 +231,19 @@ class SQLiteMemoryStore:
         """
         reader = self._reader(rule)
         return await self._read(partial(reader.named, eids=eids, upto=upto), prepare=reader.prepare)
+
+    async def matching(self, rule: ConsolidationRule) -> Matching:
+        """Count what a rule's filter selects now of all episodes, in one snapshot.
+
+        It goes by what is stored, not by the log: an episode that was edited counts once, as it is
+        now, and one that cannot be read counts as the filter takes it.
+
+        Raises:
+            FilterError: The rule's filter must not run, or ran over its budget.
+            StoppedError: The store was told to stop.
+        """
+        reader = self._reader(rule)
+        return await self._read(reader.matching, prepare=reader.prepare)
 
     async def changed(self) -> bool:
         """Say whether any connection committed since the last call; True at the first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from threading import Event
 from typing import Any
@@ -24,6 +25,37 @@ from slumberd.stores.decode import (
 )
 from slumberd.stores.filters import Filter, Verdict
 from slumberd.stores.queries import statements
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """How much of all episodes a rule's filter selects.
+
+    Attributes:
+        episodes: How many there are, readable or not; each once, whatever its versions.
+        matched: How many the filter selects.
+        failed: On how many it cannot be evaluated.
+        problem: Why not on the first of them; empty when it can.
+    """
+
+    episodes: int = 0
+    matched: int = 0
+    failed: int = 0
+    problem: str = ""
+
+    def plus(self, page: Sequence[int], verdict: Verdict | None) -> Matching:
+        """Return this and a page of rowids more; without a verdict all of them match."""
+        if verdict is None:
+            return replace(
+                self, episodes=self.episodes + len(page), matched=self.matched + len(page)
+            )
+        return Matching(
+            self.episodes + len(page),
+            self.matched + len(verdict.matched),
+            self.failed + len(verdict.failed),
+            self.problem or next(iter(verdict.failed.values()), ""),
+        )
+
 
 Found = tuple[int, int, Sequence[Any]]
 """A log row's number, the rowid of its episode, and the episode's columns."""
@@ -89,18 +121,27 @@ class Reader:
             after = rows[-1][0]
             yield from self._versions(connection, [(0, row[0], row[1:]) for row in rows])
 
+    def matching(self, connection: sqlite3.Connection) -> Matching:
+        """Count what the filter selects of every episode; nothing of them is decoded."""
+        after, found = -(2**63), Matching()
+        while rows := connection.execute(_EPISODES["rowids"], (after, _PAGE)).fetchall():
+            if self._stop.is_set():
+                raise StoppedError("the store was told to stop")
+            page = [rid for (rid,) in rows]
+            after = page[-1]
+            found = found.plus(page, self._judge(connection, page))
+        return found
+
     def _versions(
         self, connection: sqlite3.Connection, found: Sequence[Found]
     ) -> list[EpisodeVersion]:
-        verdict = self._verdict(connection, found)
+        verdict = self._judge(connection, [rid for _, rid, _ in found])
         if verdict is None:
             return [decode(seq, row, mismatch=self._mismatch) for seq, _, row in found]
         return [self._judged(verdict, *one) for one in found]
 
-    def _verdict(self, connection: sqlite3.Connection, found: Sequence[Found]) -> Verdict | None:
-        if self._filter is None:
-            return None
-        return self._filter.judge(connection, [rid for _, rid, _ in found])
+    def _judge(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict | None:
+        return None if self._filter is None else self._filter.judge(connection, rids)
 
     def _judged(self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]) -> EpisodeVersion:
         matched = rid in verdict.matched

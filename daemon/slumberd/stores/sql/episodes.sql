@@ -40,3 +40,10 @@ FROM episodes
 WHERE rowid > :after
 ORDER BY rowid
 LIMIT :limit
+
+-- name: rowids
+SELECT rowid
+FROM episodes
+WHERE rowid > ?
+ORDER BY rowid
+LIMIT ?

@@ -1,0 +1,169 @@
+"""Try rules on a copy of what is there: what each selects, and what its firing would do now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from slumberd.assembly import branches_of
+from slumberd.copies import Copy, Telling, copied
+from slumberd.core.firing import Counts
+from slumberd.core.record import Checkpoint, Outcome, Record
+from slumberd.core.rule import ConsolidationRule
+from slumberd.errors import NoInputError
+from slumberd.ports import Clock
+from slumberd.rulebook import RuleSet
+from slumberd.settings import Settings
+from slumberd.stores.windows import Matching
+
+_EVERYTHING = 2**62
+
+
+class Reasons(NamedTuple):
+    """Why deltas of a channel were none: how many, by reason."""
+
+    noop: Mapping[str, int]
+    quarantined: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a rule selects now, and what its firing would do.
+
+    Attributes:
+        rule: The rule.
+        matching: What its filter selects of all episodes.
+        pending: How many versions of episodes it has not read yet.
+        channels: What a firing would do, by channel; empty for a disabled rule.
+        reasons: Why some of that is nothing, by channel.
+        held: Which limit makes the firing wait for a person; empty when none does.
+    """
+
+    rule: ConsolidationRule
+    matching: Matching
+    pending: int
+    channels: Mapping[str, Counts] = field(default_factory=dict)
+    reasons: Mapping[str, Reasons] = field(default_factory=dict)
+    held: str = ""
+
+
+class Tally:
+    """Counts why deltas are none, in place of log lines; implements ``ports.Logs`` and its lines.
+
+    A channel has one store, so one tally serves all.
+    """
+
+    def __init__(self) -> None:
+        self._counters: dict[str, tuple[Counter[str], Counter[str]]] = {}
+
+    def of(self, _: str) -> Tally:
+        """Return itself."""
+        return self
+
+    def applied(self, records: Sequence[Record]) -> None:
+        """Write no line."""
+
+    def checkpointed(self, head: Checkpoint) -> None:
+        """Write no line."""
+
+    def completed(self, outcome: Outcome) -> None:
+        """Count one batch."""
+        for channel, records in _by_channel(outcome):
+            noops, quarantined = self._counters.setdefault(channel, (Counter(), Counter()))
+            noops.update(one.reason for one in records if one.kind == "noop")
+            quarantined.update(one.reason for one in records if one.kind == "quarantine")
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._counters.clear()
+
+    def reasons(self) -> dict[str, Reasons]:
+        """Return what was counted, by channel."""
+        return {
+            channel: Reasons(dict(sorted(noops.items())), dict(sorted(quarantined.items())))
+            for channel, (noops, quarantined) in self._counters.items()
+        }
+
+
+def _by_channel(outcome: Outcome) -> Iterator[tuple[str, Sequence[Record]]]:
+    """Yield the rows of a batch by channel: they lie in that order, after the batch's own."""
+    end = 1
+    for channel, counts in outcome.channels.items():
+        begin, end = end, end + sum(counts) - counts.read - counts.filtered
+        yield channel, outcome.records[begin:end]
+
+
+async def previewed(
+    settings: Settings, rules: RuleSet, *, whole: bool, clock: Clock, tell: Telling
+) -> list[Preview]:
+    """Say what each rule selects and what its firing would do, in the order of the firings.
+
+    Everything happens on a copy: it takes no lock, writes nothing, and a daemon may run.
+
+    Args:
+        settings: Where the data is.
+        rules: The rules.
+        whole: Whether these are all the rules there are to be; else what other rule files say of
+            channels goes on to count.
+        clock: The time.
+        tell: Hears what is done next.
+
+    Raises:
+        NoInputError: There are no episodes.
+        FilterError: A filter ran over its budget.
+        StoreError: There is no room for a copy, or the originals cannot be read.
+    """
+    async with copied(settings, clock, tell) as copy:
+        if not (await copy.stores.memory.health()).fragment_count:
+            remedy = "there are no episodes yet; `slumberd import` puts some"
+            raise NoInputError(f"any episode in {settings.memory_path}", remedy)
+        previewing = _Previewing(copy, rules, clock, tell)
+        await previewing.take_channels(whole=whole)
+        return [await previewing.preview(rule) for rule in rules.rules]
+
+
+class _Previewing:
+    """Fires rules on one copy."""
+
+    def __init__(self, copy: Copy, rules: RuleSet, clock: Clock, tell: Telling) -> None:
+        self._memory = copy.stores.memory
+        self._rules = rules
+        self._clock = clock
+        self._tell = tell
+        self._tally = Tally()
+        self._branches = branches_of(copy.settings, copy.stores, self._tally, clock, lambda: rules)
+
+    async def take_channels(self, *, whole: bool) -> None:
+        """Do as a daemon does when it starts with these rules."""
+        multi = dict(self._rules.multi_valued)
+        if not whole:
+            for branch in self._branches:
+                for channel, predicates in (await branch.facts.channels()).items():
+                    multi[channel] = predicates.union(multi.get(channel, ()))
+        now = self._clock.now()
+        await self._branches.redraw(now)
+        await self._branches.set_channels(multi, now)
+
+    async def preview(self, rule: ConsolidationRule) -> Preview:
+        """Fire one rule, unless it is disabled."""
+        self._tell(f"counting what {rule.id} selects")
+        matching = await self._memory.matching(rule)
+        pending = await self._pending(rule)
+        if not rule.enabled:
+            return Preview(rule, matching, pending)
+        self._tell(f"firing {rule.id}")
+        self._tally.clear()
+        reports = await self._branches.fire(rule, "manual", self._clock.now())
+        channels = {name: counts for one in reports for name, counts in one.channels.items()}
+        held = [report.held.problem for report in reports if report.held]
+        return Preview(rule, matching, pending, channels, self._tally.reasons(), "; ".join(held))
+
+    async def _pending(self, rule: ConsolidationRule) -> int:
+        """Count what the rule has not read, in the store where it lags behind."""
+        counts = []
+        for branch in self._branches.of_rule(rule):
+            after = await branch.consolidator.resume(rule, self._clock.now())
+            counts.append(await self._memory.pending(after.seq, at_most=_EVERYTHING))
+        return max(counts)

@@ -1,0 +1,180 @@
+"""Copies of databases in use: whole, as of one moment, and without a trace beside the original."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from slumberd.errors import PermissionDeniedError, SchemaError, StoreError
+from slumberd.stores import copying
+from slumberd.stores.copying import copy_database, is_full, size_of
+from slumberd.stores.sqlite import Pragmas, connect, translated
+
+ROWS = 1_000
+
+
+def connected(path: Path, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute(f"PRAGMA journal_mode = {mode}")
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
+
+
+@pytest.fixture(params=["WAL", "DELETE"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def path(tmp_path: Path, mode: str) -> Path:
+    """Return a database of pairs, closed."""
+    path = tmp_path / "there" / "a.db"
+    path.parent.mkdir()
+    with closing(connected(path, mode)) as connection:
+        connection.execute("CREATE TABLE pairs (n INTEGER PRIMARY KEY, a INTEGER, b, c)")
+        connection.execute(
+            "WITH RECURSIVE s(v) AS (SELECT 1 UNION ALL SELECT v + 1 FROM s WHERE v < ?)"
+            " INSERT INTO pairs SELECT v, 0, 0, zeroblob(2000) FROM s",
+            (ROWS,),
+        )
+    return path
+
+
+def everything(folder: Path) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+
+
+def states(path: Path) -> list[tuple[int, int]]:
+    """Return every (a, b) that a copy holds, once it is known to be whole."""
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("SELECT count(*) FROM pairs").fetchone() == (ROWS,)
+        return connection.execute("SELECT DISTINCT a, b FROM pairs").fetchall()
+
+
+@contextmanager
+def writer(path: Path, mode: str) -> Iterator[threading.Event]:
+    """Change the first and the last rows again and again, in one transaction, until the end."""
+    stop, wrote = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with closing(connected(path, mode)) as connection:
+            connection.execute("PRAGMA busy_timeout = 20000")
+            number = 0
+            while not stop.is_set():
+                number += 1
+                connection.execute("UPDATE pairs SET a = ?, b = ?", (number, number))
+                wrote.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        assert wrote.wait(20)
+        yield wrote
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_copy_is_whole_and_nothing_lies_beside_the_original(path: Path, tmp_path: Path) -> None:
+    before = everything(path.parent)
+
+    copy_database(path, tmp_path / "copy.db")
+
+    assert states(tmp_path / "copy.db") == [(0, 0)]
+    assert everything(path.parent) == before
+    assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_copy_is_of_one_moment_while_another_writes(
+    path: Path, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "PAGES", 50)
+    with writer(path, mode) as wrote:
+        for number in range(3):
+            wrote.clear()
+            copy_database(path, tmp_path / f"{number}.db")
+            assert wrote.wait(20), "the writer does not come through"
+
+    for number in range(3):
+        ((a, b),) = states(tmp_path / f"{number}.db")
+        assert a == b > 0
+
+
+def test_a_copy_hears_how_far_it_is(path: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+
+    copy_database(path, tmp_path / "copy.db", lambda *heard: told.append(heard))
+
+    assert told[-1][0] == told[-1][1] > 0
+
+
+@pytest.mark.parametrize("mode", ["WAL"], indirect=True)
+def test_what_is_only_in_the_write_ahead_log_is_copied_and_counted(
+    path: Path, tmp_path: Path
+) -> None:
+    quiet = size_of(path)
+    with closing(connected(path, "WAL")) as connection:
+        connection.execute("UPDATE pairs SET a = 7, b = 7")
+
+        copy_database(path, tmp_path / "copy.db")
+
+        assert size_of(path) > quiet
+    assert states(tmp_path / "copy.db") == [(7, 7)]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_may_only_be_read_is_enough(path: Path, tmp_path: Path) -> None:
+    path.parent.chmod(0o500)
+    try:
+        copy_database(path, tmp_path / "copy.db")
+    finally:
+        path.parent.chmod(0o700)
+
+    assert states(tmp_path / "copy.db") == [(0, 0)]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
+def test_a_file_that_may_not_be_read_is_refused(path: Path, tmp_path: Path) -> None:
+    path.chmod(0)
+
+    with pytest.raises(PermissionDeniedError):
+        copy_database(path, tmp_path / "copy.db")
+
+
+def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.db").write_bytes(b"no database" * 1_000)
+
+    with pytest.raises(SchemaError):
+        copy_database(tmp_path / "a.db", tmp_path / "copy.db")
+
+
+def test_what_is_not_there_has_no_size(tmp_path: Path) -> None:
+    assert size_of(tmp_path / "a.db") == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "full"),
+    [
+        pytest.param("CREATE TABLE t AS SELECT zeroblob(9000) AS a", True, id="a full disk"),
+        pytest.param("SELECT a FROM nowhere", False, id="another failure"),
+    ],
+)
+def test_a_full_disk_is_told_from_other_failures(
+    tmp_path: Path, statement: str, *, full: bool
+) -> None:
+    pragmas = Pragmas()
+    with closing(connect(tmp_path / "a.db", pragmas, access="write")) as connection:
+        connection.execute("PRAGMA max_page_count = 2")
+
+        with pytest.raises(StoreError) as error, translated(tmp_path / "a.db", pragmas):
+            connection.execute(statement)
+
+    assert is_full(error.value) == full
