@@ -34,11 +34,21 @@ def rules_of(settings: Settings) -> RuleSet:
     Raises:
         ConfigurationError: With every mistake of every rule file.
     """
+    return rules_in(settings.rules_dir, settings.timezone)
+
+
+def rules_in(directory: Path, timezone: str) -> RuleSet:
+    """Load the rules of a directory.
+
+    Args:
+        directory: Of rule files.
+        timezone: Of cron rules that name none.
+
+    Raises:
+        ConfigurationError: With every mistake of every rule file.
+    """
     return load_rules(
-        settings.rules_dir,
-        check_filter=check_filter,
-        check_cron=cron.check,
-        timezone=settings.timezone,
+        directory, check_filter=check_filter, check_cron=cron.check, timezone=timezone
     )
 
 

@@ -157,12 +157,14 @@ class ConfigurationError(SlumberdError):
 
     Attributes:
         mistakes: Every mistake of every file, in file order, then by position.
+        rules_dir: Where the rules are, when these are mistakes of a configuration that says it.
     """
 
     exit_code = 78
 
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+    def __init__(self, mistakes: Sequence[Mistake], *, rules_dir: Path | None = None) -> None:
         self.mistakes = list(mistakes)
+        self.rules_dir = rules_dir
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
 

@@ -204,15 +204,23 @@ def load_settings(
     file, source = _found(config, environ, system_file)
     document = read_document(file, by_root=by_root) if file else _NO_FILE
     layers = [_of_document(document, source), _of_environment(environ), _of_command_line(overrides)]
-    if mistakes := [mistake for layer in layers for mistake in layer.mistakes]:
-        raise ConfigurationError(mistakes)
     values = reduce(_over, [layer.values for layer in layers])
+    if mistakes := [mistake for layer in layers for mistake in layer.mistakes]:
+        raise ConfigurationError(mistakes, rules_dir=_rules_dir(values, document))
     settings = Settings.model_validate(_with_places(values, document, environ))
     if mistakes := list(_one_file_for_two(settings, document)):
         raise ConfigurationError(mistakes)
     if credentials := environ.get(CREDENTIALS_VARIABLE):
         settings._credentials_dir = Path(credentials)
     return settings
+
+
+def _rules_dir(values: Tree, document: Document) -> Path | None:
+    """Return where the rules are, as far as values with mistakes say it."""
+    if not document.readable or not document.file:
+        return None
+    found = values.get("rules_dir", Path(document.file).absolute().parent / "rules.d")
+    return found if isinstance(found, Path) and found.is_dir() else None
 
 
 _NO_FILE = Document("", {}, True, {}, {}, ())

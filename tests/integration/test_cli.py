@@ -384,6 +384,19 @@ def test_daemon_tells_the_service_manager_that_it_is_ready(site: Site, tmp_path:
     assert daemon.returncode == 0
 
 
+def test_mistakes_of_the_configuration_hide_none_of_the_rules(site: Site) -> None:
+    site.config.write_text(f"{CONFIG}stop_seconds: soon\n")
+    site.rules.write_text(RULES.replace("cadence", "cadance"))
+
+    done = site.look("check")
+
+    assert done.returncode == 78
+    told = done.stdout.splitlines()
+    assert [line.split(":")[0].split("/")[-1] for line in told] == [
+        "slumberd.yaml", "rules.yaml", "rules.yaml",
+    ]  # fmt: skip
+
+
 def test_options_may_stand_before_the_command(site: Site, tmp_path: Path) -> None:
     other = tmp_path / "elsewhere"
     command = [sys.executable, "-m", "slumberd", "-c", str(site.config), "--state-dir", str(other)]

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from slumberd import cron
-from slumberd.assembly import rules_of
 from slumberd.cli.against import against, document, print_previews
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.configuration import loaded, settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.errors import ConfigurationError
@@ -44,8 +43,11 @@ def check(
     do. Nothing is written but the copy, in $TMPDIR; a daemon may run.
     """
     try:
-        settings = None if paths and not against_data else settings_of(config, state_dir)
-        rules = _loaded(paths or [], settings)
+        if paths:
+            settings = settings_of(config, state_dir) if against_data else None
+            rules = _rules_in(paths, settings)
+        else:
+            settings, rules = loaded(config, state_dir)
     except ConfigurationError as error:
         _print_mistakes(error, json=json)
         raise typer.Exit(error.exit_code) from error
@@ -53,9 +55,7 @@ def check(
     _print_found(rules, previews, json=json)
 
 
-def _loaded(paths: Sequence[Path], settings: Settings | None) -> RuleSet:
-    if settings and not paths:
-        return rules_of(settings)
+def _rules_in(paths: Sequence[Path], settings: Settings | None) -> RuleSet:
     return load_rule_files(
         list(dict.fromkeys(paths)),
         check_filter=check_filter,

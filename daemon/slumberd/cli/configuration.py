@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from slumberd.assembly import rules_in, rules_of
 from slumberd.cli.environment import settings_variables
+from slumberd.errors import ConfigurationError, Mistake
 from slumberd.lock import DIRECTORY_MODE
 from slumberd.logs import DeltaLines, configure, open_file
 from slumberd.ports import Clock
+from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings, load_settings
 
 
@@ -21,6 +24,28 @@ def settings_of(config: Path | None, state_dir: Path | None) -> Settings:
         ConfigurationError: With every mistake of every source.
     """
     return load_settings(config, overrides={"state_dir": state_dir}, environ=settings_variables())
+
+
+def loaded(config: Path | None, state_dir: Path | None) -> tuple[Settings, RuleSet]:
+    """Return the settings, and the rules that they name.
+
+    Raises:
+        ConfigurationError: With every mistake of both.
+    """
+    try:
+        settings = settings_of(config, state_dir)
+    except ConfigurationError as error:
+        raise ConfigurationError([*error.mistakes, *_mistakes_in(error.rules_dir)]) from error
+    return settings, rules_of(settings)
+
+
+def _mistakes_in(rules_dir: Path | None) -> list[Mistake]:
+    try:
+        if rules_dir is not None:
+            rules_in(rules_dir, "UTC")
+    except ConfigurationError as error:
+        return error.mistakes
+    return []
 
 
 def make_state_dir(settings: Settings) -> None:

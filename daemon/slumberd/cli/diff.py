@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd import cron
-from slumberd.assembly import rules_of
-from slumberd.cli.configuration import settings_of
+from slumberd.assembly import rules_in
+from slumberd.cli.configuration import loaded
 from slumberd.cli.ending import tidily_ending
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table
@@ -21,10 +20,9 @@ from slumberd.clock import SystemClock
 from slumberd.core.act import channel_of
 from slumberd.differences import Differences, RuleChange, candidate_of, differing
 from slumberd.lines import printable
-from slumberd.rulebook import RuleSet, load_rules
+from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
 from slumberd.stores.comparing import Difference, Side, Totals
-from slumberd.stores.filters import check_filter
 
 DIFFERENT = 1
 SHOWN = 50
@@ -66,18 +64,11 @@ def diff(
     others, then a line with the summary. Exits with 0 when no fact would be another one, and with 1
     when some would.
     """
-    settings = settings_of(config, state_dir)
-    present = rules_of(settings)
-    candidate = candidate_of(present, _loaded(directory, settings), only or [])
+    settings, present = loaded(config, state_dir)
+    candidate = candidate_of(present, rules_in(directory, settings.timezone), only or [])
     totals = asyncio.run(_told(settings, present, candidate, user=user, limit=limit, json=json))
     if totals.differ:
         raise typer.Exit(DIFFERENT)
-
-
-def _loaded(directory: Path, settings: Settings) -> RuleSet:
-    return load_rules(
-        directory, check_filter=check_filter, check_cron=cron.check, timezone=settings.timezone
-    )
 
 
 async def _told(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from functools import partial
 
 import structlog
 
-from slumberd.assembly import rules_of
-from slumberd.cli.configuration import logs, settings_of
+from slumberd.cli.configuration import loaded, logs
 from slumberd.cli.environment import notify_socket
 from slumberd.cli.options import Config, StateDir
 from slumberd.clock import SystemClock
 from slumberd.errors import SlumberdError
 from slumberd.notify import Notifier
-from slumberd.rulebook import RuleSet
 from slumberd.service import Daemon, run_until
-from slumberd.settings import Settings
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -32,11 +30,7 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
     `slumberd reload` puts the rules into force that there are now; so does SIGHUP, but it cannot
     tell what came of it: the log does.
     """
-
-    def load() -> tuple[Settings, RuleSet]:
-        settings = settings_of(config, state_dir)
-        return settings, rules_of(settings)
-
+    load = partial(loaded, config, state_dir)
     settings, rules = load()
     clock = SystemClock()
     with logs(settings, clock) as log:
