@@ -122,6 +122,8 @@ def _unknown(before: Token | None, token: Token, after: Token | None) -> str:
     problem = f"{token.text!r} is no {kind} of filters"
     if remedy := _REMEDIES.get(token.word):
         return f"{problem}; {remedy}"
+    if before is not None and before.text == ".":
+        return f"{problem}; a part of metadata is metadata ->> '$.{token.text}'"
     if before is not None and before.text.lower() in _BEFORE_TEXTS and not _opens(after):
         return f"{problem}; a text takes single quotes{_nearest(token.word, '')}"
     return f"{problem}{_nearest(token.word)}"
