@@ -19,11 +19,15 @@ from slumberd.stores import filters
 from slumberd.stores.filters import Filter, Verdict, prepare
 from slumberd.stores.queries import statements
 from tests import fragments
+from tests.fuzz.grammar import examples, spelled
 from tests.fuzz.targets import Finding
 
 SECONDS = 0.1
 OVERRUN = 0.1
 """Seconds beyond the budget, of the processor: the machine may be busy with other things."""
+
+_SPELLED = b"\0"
+"""How an input begins that is no text, but choices of a grammar."""
 
 _ASKED = frozenset({2, 3, 4, 5, 6, 7})
 _VIEWS = frozenset({"slumberd_filter_by_scope", "slumberd_filter_by_content"})
@@ -101,13 +105,18 @@ class FilterTarget:
             yield fragment.encode(errors="surrogateescape" if _is_escaped(fragment) else "replace")
         for legitimate in fragments.LEGITIMATE:
             yield legitimate.fragment.encode()
+        yield from (_SPELLED + choices for choices in examples(200))
 
     def words(self) -> Iterator[str]:
         yield from (f" {word} " for word in (*_COLUMNS, *_KEYWORDS))
         yield from (f"{name}(" for name in (*_FUNCTIONS, "printf", "load_extension"))
 
     def meet(self, given: bytes) -> None:
-        fragment = given.decode(errors="surrogateescape")
+        fragment = (
+            spelled(given[1:])
+            if given.startswith(_SPELLED)
+            else given.decode(errors="surrogateescape")
+        )
         try:
             self.judge(fragment)
         except FilterError:

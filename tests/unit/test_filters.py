@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -61,6 +63,22 @@ def test_a_filter_over_the_documented_columns_selects(fragment: str, expected: s
     check_filter("r1", fragment)
 
     assert selected(fragment) == expected
+
+
+def test_a_filter_selects_the_same_where_the_content_tells_the_owner() -> None:
+    expected = [set(one.selects.split()) for one in LEGITIMATE]
+
+    found = [judged(one.fragment, *ROWS, mismatch="trust_episode") for one in LEGITIMATE]
+
+    assert [{ROWS[rid - 1].id for rid in one.matched} for one in found] == expected
+
+
+def test_the_readme_lists_every_column_and_function() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    told = readme.partition("The columns of `when_filter`")[2].partition("`slumberd check` says")[0]
+    words = set(re.findall(r"\w+", told))
+
+    assert {*COLUMNS, *FUNCTIONS} <= words
 
 
 @pytest.mark.parametrize(
@@ -191,6 +209,16 @@ def test_a_row_that_the_filter_fails_on_takes_no_other_with_it() -> None:
 
     assert verdict.matched == set(range(1, 21))
     assert verdict.failed == {21: "malformed JSON", 22: "malformed JSON"}
+
+
+def test_a_row_whose_error_cannot_be_read_takes_no_other_with_it() -> None:
+    # Found by fuzzing: the message quotes the path, which is no UTF-8.
+    mangled = "UPDATE episodes SET id = CAST(x'24ff' AS TEXT) WHERE id = 'tea'"
+    with store(TEA, AGE, afterwards=mangled) as connection:
+        fragment = "json_extract('{}', CASE WHEN user = 'alice' THEN id ELSE '$' END) = '{}'"
+        verdict = Filter("r1", fragment).judge(connection, [1, 2])
+
+    assert verdict == Verdict({2}, {1: "fails on a text that is no UTF-8"})
 
 
 def test_rows_that_cannot_be_parsed_have_no_columns_and_raise_nothing() -> None:

@@ -16,7 +16,7 @@ from slumberd.stores.bounds import DATES, LONGEST_PATTERN
 _Value = str | bytes | int | float | None
 
 # A date, a time of day and a day number all begin with a digit; words do not.
-_TIME = re.compile(r"\s*[-+.]?\d")
+_TIME = re.compile(r"\s*[-+.]*\d")
 _ZONES = frozenset({"localtime", "utc"})
 
 

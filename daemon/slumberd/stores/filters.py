@@ -55,6 +55,7 @@ _REASONS = {
     "string or blob too big": f"reads or makes a text of more than {LARGEST} bytes",
     "parser stack overflow": "its parentheses and operators are nested too deep",
     "JSON path error": "{}; a path begins with '$.', as in '$.topic'",
+    "user-defined function raised exception": "a date function met a text that is no UTF-8",
     "bad JSON path": "{}; a path begins with '$.', as in '$.topic'",
 }
 _PLAIN = '{"content":"{}","source_node":"","agent":"a","user":"u","session":"s"}'
@@ -150,6 +151,9 @@ class Filter:
             if _code(error) != sqlite3.SQLITE_INTERRUPT:
                 raise
             raise self._interrupted() from error
+        except UnicodeDecodeError as error:
+            # SQLite quotes the row in its message, and the driver cannot read it.
+            raise sqlite3.DataError("fails on a text that is no UTF-8") from error
         return [rid for (rid,) in found]
 
     def _interrupted(self) -> FilterError | StoppedError:
