@@ -148,14 +148,16 @@ REFUSED = {
     ),
     "amplifiers": (
         " || ".join(["id"] * 480) + " = 'x'",
-        " || ".join(["id"] * 5) + " = 'x'",
-        "max(" + ", ".join([" || ".join(["id"] * 4)] * 7) + ") = 'x'",
+        " || ".join(["id"] * 4) + " = 'x'",
+        "max(" + ", ".join([" || ".join(["id"] * 2)] * 7) + ") = 'x'",
         "(id || id) || (id || id) || (id || id) = 'x'",
         "id || user GLOB '*a*[a-z]b'",
         "json_extract(metadata, '$', '$', '$')",
         "json_extract(json_extract(metadata, '$', '$'), '$', '$')",
         "metadata" + " -> '$'" * 900,
         "metadata" + " -> '$'" * 11,
+        "metadata" + " -> ('$')" * 11,
+        "id LIKE 'a' OR " * 65 + "1",
         "id = id AND " * 70 + "1",
         "upper(" * 30 + "id" + ")" * 30,
         "1 AND " * 1_366 + "1",
@@ -339,8 +341,8 @@ NOT_COMPILED = {
 
 # What is a filter, and takes long on a hostile row: stopped at its budget.
 BOMBS = (
-    " OR ".join(["id LIKE '%" + "a" * 90 + "b'"] * 70),
-    " OR ".join(["content LIKE '%" + "a" * 90 + "b'"] * 70),
+    " OR ".join(["id LIKE '%" + "a" * 90 + "b'"] * 60),
+    " OR ".join(["content LIKE '%" + "a" * 90 + "b'"] * 60),
     " OR ".join(["id GLOB '*a*" + "[a-z]" * 18 + "b'"] * 60),
     " + ".join(["(scope_key LIKE '%" + "a" * 90 + "b')"] * 60) + " > 1",
     "CASE " + " ".join(["WHEN source_node LIKE '%" + "a" * 80 + "b' THEN 1"] * 60) + " END",

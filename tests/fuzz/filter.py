@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,6 +26,7 @@ SECONDS = 0.1
 OVERRUN = 0.1
 """Seconds; of the processor, for the machine may be busy with other things."""
 
+_TRIES = 3
 _SPELLED = b"\0"
 """How an input begins that is no text, but choices of a grammar."""
 
@@ -76,6 +77,10 @@ ROWS: tuple[tuple[object, ...], ...] = (
     _row("e7", 7, "[" * 999 + "]" * 999, b"2026-01-01"),
     _row("e8", _json(content="another secret"), b"{}"),
 )
+
+
+class SlowFinding(Finding):
+    """It took too long, which another try may not."""
 
 
 class FilterTarget:
@@ -135,6 +140,12 @@ class FilterTarget:
             FilterError: It may not run, or not for so long.
             Finding: A promise is broken.
         """
+        for _ in range(_TRIES - 1):
+            with suppress(SlowFinding):
+                return self._judge(fragment)
+        return self._judge(fragment)
+
+    def _judge(self, fragment: str) -> Verdict:
         with _watched() as granted:
             began = time.thread_time()
             try:
@@ -152,7 +163,7 @@ class FilterTarget:
         if granted:
             raise Finding(f"the authorizer let pass {granted}")
         if took > SECONDS + self._overrun:
-            raise Finding(f"took {took:.3f} s with a budget of {SECONDS:g} s")
+            raise SlowFinding(f"took {took:.3f} s with a budget of {SECONDS:g} s")
         if self._path.read_bytes() != self._before or len(list(self._path.parent.iterdir())) > 1:
             raise Finding("the file changed, or another was made")
 

@@ -13,8 +13,8 @@ from slumberd.stores.tokens import Refusal, Token, arguments
 LONGEST_PATTERN = 100
 """Characters of a text to look for."""
 MOST = 128
-"""Columns, calls, ``||``, ``->`` and ``->>`` of one filter."""
-MOST_JOINED = 3
+"""Columns, calls (LIKE and GLOB are), ``||``, ``->`` and ``->>`` of one filter."""
+MOST_JOINED = 2
 """``||`` whose right side is no text in quotes; none in a filter with GLOB, the slowest search."""
 MOST_ARROWS = 10
 """``->`` and ``->>`` one after another."""
@@ -23,16 +23,21 @@ DATES = frozenset({"date", "time", "datetime", "julianday", "strftime", "unixepo
 
 _CLOCK = frozenset({"now", "localtime", "utc", "subsec", "subsecond"})
 _ARROWS = frozenset({"->", "->>"})
+_JOINS = _ARROWS | {"||"}
 _EQUALS = frozenset({"=", "==", "<>", "!="})
 
 
-def check_work(tokens: list[Token], columns: Collection[str]) -> None:
+def check_work(tokens: list[Token], names: Collection[str]) -> None:
     """Bound how many texts one row can make, how long they grow, and how deep they lie.
+
+    Args:
+        tokens: Of the filter.
+        names: Of columns and functions.
 
     Raises:
         Refusal: There are too many; with the first that is.
     """
-    work = [token for token, after in _pairs(tokens) if _is_work(token, after, columns)]
+    work = [token for token in tokens if _is_work(token, names)]
     if len(work) > MOST:
         raise Refusal(
             f"reads, calls and joins more than {MOST} times; a list takes IN", work[MOST].position
@@ -41,18 +46,13 @@ def check_work(tokens: list[Token], columns: Collection[str]) -> None:
     _check_arrows(tokens)
 
 
-def _pairs(tokens: list[Token]) -> list[tuple[Token, Token | None]]:
-    return list(zip(tokens, [*tokens[1:], None], strict=False))
-
-
-def _is_work(token: Token, after: Token | None, columns: Collection[str]) -> bool:
-    if token.kind == "word":
-        return token.word in columns or (after is not None and after.kind == "open")
-    return token.kind == "quoted" or token.text in _ARROWS or token.text == "||"
+def _is_work(token: Token, names: Collection[str]) -> bool:
+    return token.word in names or token.kind == "quoted" or token.text in _JOINS
 
 
 def _check_joins(tokens: list[Token]) -> None:
-    joins = [token for token, after in _pairs(tokens) if _joins_more(token, after)]
+    pairs = zip(tokens, [*tokens[1:], None], strict=False)
+    joins = [token for token, after in pairs if _joins_more(token, after)]
     if joins and any(token.word == "glob" for token in tokens):
         raise Refusal("GLOB does not go with values joined by '||'", joins[0].position)
     if len(joins) > MOST_JOINED:
@@ -70,7 +70,7 @@ def _check_arrows(tokens: list[Token]) -> None:
     for token in tokens:
         if token.text in _ARROWS:
             arrows += 1
-        elif token.kind in ("word", "open", "sign"):
+        elif token.kind in ("word", "sign"):
             arrows = 0
         if arrows > MOST_ARROWS:
             raise Refusal(

@@ -41,6 +41,8 @@ FUNCTIONS = DATES | {
 }  # fmt: skip
 """What a filter can call."""
 
+_NAMES = frozenset({*COLUMNS, *FUNCTIONS})
+
 _KEYWORDS = frozenset({
     "and", "as", "between", "binary", "blob", "case", "cast", "collate", "distinct", "else",
     "end", "episodes", "escape", "false", "from", "glob", "in", "integer", "is", "isnull",
@@ -91,7 +93,7 @@ def _checked(fragment: str) -> list[Token]:
     check_nulls(tokens)
     check_clock(tokens)
     check_calls(tokens)
-    check_work(tokens, COLUMNS)
+    check_work(tokens, _NAMES)
     return tokens
 
 
