@@ -262,3 +262,13 @@ class FakeDeltaLog:
 
     def checkpointed(self, head: Checkpoint) -> None:
         self.heads.append(head)
+
+
+class FakeLogs:
+    """A `FakeDeltaLog` for each fact store, by its name."""
+
+    def __init__(self) -> None:
+        self.stores: dict[str, FakeDeltaLog] = {}
+
+    def of(self, store: str) -> FakeDeltaLog:
+        return self.stores.setdefault(store, FakeDeltaLog())

@@ -7,11 +7,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from slumberd.consolidator import Consolidator, Report
+from slumberd.branches import Branch, Branches
+from slumberd.consolidator import EVERYTHING, Consolidator, Report
 from slumberd.core.brake import NO_LIMITS, Limits
 from slumberd.core.episode import Episode
 from slumberd.core.fact import FactPattern
 from slumberd.core.rule import ConsolidationRule
+from slumberd.operations import Operations
+from slumberd.ports import Clock
+from slumberd.rulebook import RuleSet
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, rule, triple
@@ -32,6 +36,12 @@ class House:
 
     async def fire(self, fired: ConsolidationRule | None = None) -> Report:
         return await self.consolidator.fire(fired or rule("all"), "manual", START)
+
+    def operations(self, *rules: ConsolidationRule, clock: Clock) -> Operations:
+        in_force = RuleSet(rules, {}, {})
+        branch = Branch(EVERYTHING, self.facts, self.consolidator)
+        branches = Branches([branch], lambda: in_force)
+        return Operations(self.memory, branches, lambda: in_force, clock)
 
     async def objects(self) -> dict[str, object]:
         facts = await self.facts.query(FactPattern())

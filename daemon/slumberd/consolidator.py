@@ -36,25 +36,24 @@ class Report:
     Attributes:
         rule_id: The rule.
         channels: The accounting, by channel.
+        store: The name of the fact store.
         firing_ids: One for each batch, in order; empty when nothing was pending.
         rehearsed: Whether nothing was written.
         records: Of a rehearsal, the rows that it would add to the ledger.
         window: Of a rehearsal, the log rows that it went over.
         held: The batch that waits for a person; nothing after it was read.
+        cut_short: Whether it was told to stop while something was pending still.
     """
 
     rule_id: str
     channels: dict[str, Counts]
+    store: str = ""
     firing_ids: list[str] = field(default_factory=list)
     rehearsed: bool = False
     records: list[Record] = field(default_factory=list)
     window: tuple[Position, Position] = (START, START)
     held: Held | None = None
-
-    @classmethod
-    def of(cls, rule: ConsolidationRule, *, rehearsed: bool = False) -> Report:
-        """Return the report on a rule that has done nothing yet."""
-        return cls(rule.id, {channel: Counts() for channel in rule.then_emits}, rehearsed=rehearsed)
+    cut_short: bool = False
 
     def add(self, outcome: Outcome) -> None:
         """Count one more batch."""
@@ -93,8 +92,31 @@ class Call:
         )
 
 
+def _anything(_: str) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A fact store's part in what rules emit.
+
+    Attributes:
+        store: The store's name.
+        takes: Says of a channel whether its facts are in the store.
+    """
+
+    store: str = "facts.db"
+    takes: Callable[[str], bool] = _anything
+
+
+EVERYTHING = Part()
+
+
 class Consolidator:
     """Runs rules over an episode log, into a ledger, with a line for each delta.
+
+    Attributes:
+        limits: What one batch may take out at most, where its rule does not say.
 
     Args:
         episodes: Where episodes come from.
@@ -103,9 +125,11 @@ class Consolidator:
         clock: For durations.
         batch: At most this many log rows are settled in one transaction.
         limits: What one batch may take out at most, where its rule does not say.
+        part: The fact store that the ledger belongs to; whatever a rule emits into channels of
+            others is none of this consolidator's business.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # one for each thing that it joins
         self,
         episodes: EpisodeLog,
         ledger: Ledger,
@@ -114,13 +138,15 @@ class Consolidator:
         *,
         batch: int,
         limits: Limits = NO_LIMITS,
+        part: Part = EVERYTHING,
     ) -> None:
         self._episodes = episodes
         self._ledger = ledger
         self._log = log
         self._clock = clock
         self._batch = batch
-        self._limits = limits
+        self._part = part
+        self.limits = limits
         self._behind = False
         self._checkpoints = Checkpoints(ledger, log, clock)
 
@@ -148,9 +174,9 @@ class Consolidator:
             FilterError: The rule's filter failed; earlier batches stay committed.
             StaleWriterError: Another daemon has taken over.
         """
-        done = Report.of(rule)
+        done = self._report(rule)
         after = await self.resume(rule, at)
-        call = Call(rule, trigger, at, by, rule.limits.over(self._limits))
+        call = Call(rule, trigger, at, by, rule.limits.over(self.limits))
         held = (await self._ledger.held()).get(rule.id)
         if held is not None and not held.approved:
             done.held = held
@@ -175,7 +201,10 @@ class Consolidator:
     ) -> None:
         after, last = span
         async with _ReadingAhead(partial(self._read, call, upto=last)) as windows:
-            while after.seq < last and not (stop and stop.is_set()):
+            while after.seq < last:
+                if stop and stop.is_set():
+                    done.cut_short = True
+                    return
                 firing, met = await windows.read(after)
                 if firing.upto == after:
                     return
@@ -191,7 +220,7 @@ class Consolidator:
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
         firing, met = await self._read(Call(rule, "manual", at), mark, limit=REHEARSED)
-        done = Report.of(rule, rehearsed=True)
+        done = self._report(rule, rehearsed=True)
         done.window = (firing.after, firing.upto)
         done.add(await self._ledger.rehearse(firing, met))
         return done
@@ -218,7 +247,7 @@ class Consolidator:
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
         """
-        call, done = Call(rule, "backfill", at, by), Report.of(rule, rehearsed=dry_run)
+        call, done = Call(rule, "backfill", at, by), self._report(rule, rehearsed=dry_run)
         mark = await self._ledger.watermark(rule.id) or START
         limit = REHEARSED if dry_run else self._batch
         after = START
@@ -248,7 +277,7 @@ class Consolidator:
             eids: Their ids; None takes all that are quarantined for the rule.
             dry_run: Say what would come of it, and write nothing.
         """
-        call, done = Call(rule, "retry", at, by), Report.of(rule, rehearsed=dry_run)
+        call, done = Call(rule, "retry", at, by), self._report(rule, rehearsed=dry_run)
         mark = await self._ledger.watermark(rule.id) or START
         held = await self._ledger.quarantined_of(rule.id)
         wanted = held if eids is None else [eid for eid in held if eid in set(eids)]
@@ -261,7 +290,7 @@ class Consolidator:
     ) -> None:
         if not versions:
             return
-        met = await asyncio.to_thread(meet, versions, call.rule)
+        met = await asyncio.to_thread(self._meet, versions, call.rule)
         firing = call.over(mark, mark)
         if done.rehearsed:
             done.add(await self._ledger.rehearse(firing, met))
@@ -303,8 +332,16 @@ class Consolidator:
         window = await self._episodes.select(
             call.rule, after=after, limit=limit or self._batch, upto=upto
         )
-        met = await asyncio.to_thread(meet, window.versions, call.rule)
+        met = await asyncio.to_thread(self._meet, window.versions, call.rule)
         return call.over(after, window.upto), met
+
+    def _meet(self, versions: Sequence[EpisodeVersion], rule: ConsolidationRule) -> Met:
+        return {name: met for name, met in meet(versions, rule).items() if self._part.takes(name)}
+
+    def _report(self, rule: ConsolidationRule, *, rehearsed: bool = False) -> Report:
+        """Return the report on a rule that has done nothing yet."""
+        counts = {channel: Counts() for channel in rule.then_emits if self._part.takes(channel)}
+        return Report(rule.id, counts, self._part.store, rehearsed=rehearsed)
 
     async def _settle(
         self, firing: Firing, met: Met, settled: Callable[[], None] | None = None

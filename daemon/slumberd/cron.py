@@ -8,6 +8,7 @@ that hour it first returns one that has passed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from difflib import get_close_matches
 from itertools import islice, takewhile
@@ -30,6 +31,7 @@ MOST_COUNTED = 100
 """Missed instants are counted up to here; they are worth one run however many."""
 
 _LONGEST = 500
+_WEEK = 7
 _FIELDS = "minute hour day-of-month month day-of-week"
 _BOUNDS = {
     "minute": "0 to 59",
@@ -40,6 +42,55 @@ _BOUNDS = {
 }
 _MINUTE = timedelta(minutes=1)
 _REFERENCE = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """What an expression names.
+
+    Attributes:
+        minutes: 0 to 59.
+        hours: 0 to 23.
+        days: Of the month, 1 to 31.
+        last_day: Whether the last day of the month counts too.
+        last_weekday: Whether its last Monday to Friday does.
+        months: 1 to 12.
+        weekdays: 0 to 6, from Sunday.
+        nth_weekdays: Pairs of a weekday and its number in the month, 1 to 5; 0 is the last.
+        either: Whether it is enough when the day of the month or the weekday fits.
+    """
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    last_day: bool
+    last_weekday: bool
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    nth_weekdays: frozenset[tuple[int, int]]
+    either: bool
+
+
+def fields(expression: str) -> Fields:
+    """Return what an expression names.
+
+    Raises:
+        ValueError: With what is wrong, and what to write instead.
+    """
+    parsed = _parsed(expression, _REFERENCE)
+    special = {CronSim.LAST, CronSim.LAST_WEEKDAY}
+    nth = [item for item in parsed.weekdays if isinstance(item, tuple)]
+    return Fields(
+        minutes=frozenset(parsed.minutes),
+        hours=frozenset(parsed.hours),
+        days=frozenset(parsed.days - special),
+        last_day=CronSim.LAST in parsed.days,
+        last_weekday=CronSim.LAST_WEEKDAY in parsed.days,
+        months=frozenset(parsed.months),
+        weekdays=frozenset(i % _WEEK for i in parsed.weekdays if isinstance(i, int)),
+        nth_weekdays=frozenset((day % _WEEK, max(number, 0)) for day, number in nth),
+        either=not parsed.day_and,
+    )
 
 
 def check(expression: str, timezone: str | None) -> None:
@@ -75,6 +126,17 @@ def instants_between(
     return list(islice(takewhile(lambda instant: instant <= until, instants), most))
 
 
+def upcoming(
+    expression: str, timezone: str | None, *, after: datetime, most: int
+) -> list[datetime]:
+    """Return the first instants that lie strictly after another; aware, UTC.
+
+    Raises:
+        ValueError: The expression or the zone cannot be read.
+    """
+    return list(islice(_instants(expression, timezone, after), most))
+
+
 def latest_instant(
     expression: str, timezone: str | None, *, after: datetime, until: datetime
 ) -> datetime | None:
@@ -107,7 +169,7 @@ def missed(
 
 def _instants(expression: str, timezone: str | None, after: datetime) -> Iterator[datetime]:
     last = after.astimezone(UTC)
-    for local in _parsed(expression, after.astimezone(_zone(timezone))):
+    for local in _parsed(expression, after.astimezone(zone_of(timezone))):
         instant = local.astimezone(UTC)
         # Started inside a repeated hour, cronsim begins with what has passed.
         if instant > last:
@@ -116,11 +178,11 @@ def _instants(expression: str, timezone: str | None, after: datetime) -> Iterato
 
 
 def _parsed(expression: str, start: datetime) -> CronSim:
-    fields = _fields(expression)
+    five = _fields(expression)
     try:
-        return CronSim(" ".join(fields), start)
+        return CronSim(" ".join(five), start)
     except CronSimError as error:
-        raise ValueError(_problem(expression, fields, str(error))) from error
+        raise ValueError(_problem(expression, five, str(error))) from error
 
 
 def _fields(expression: str) -> list[str]:
@@ -129,28 +191,28 @@ def _fields(expression: str) -> list[str]:
     text = expression.strip()
     if text.startswith("@"):
         return _macro(text).split()
-    fields = text.split()
-    if len(fields) == len(_BOUNDS):
-        return fields
-    hint = " (there is no field for seconds)" if len(fields) == len(_BOUNDS) + 1 else ""
-    raise ValueError(
-        f"{expression!r} has {len(fields)} fields; a cron expression has five: {_FIELDS}{hint}"
-    )
+    five = text.split()
+    if len(five) == len(_BOUNDS):
+        return five
+    count = f"{len(five)} field{'' if len(five) == 1 else 's'}"
+    hint = " (there is no field for seconds)" if len(five) == len(_BOUNDS) + 1 else ""
+    raise ValueError(f"{expression!r} has {count}; a cron expression has five: {_FIELDS}{hint}")
 
 
 def _macro(name: str) -> str:
     try:
         return MACROS[name.lower()]
     except KeyError:
-        known = " ".join(MACROS)
-        raise ValueError(f"{name!r} is no macro; write one of {known}") from None
+        near = get_close_matches(name.lower(), MACROS, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"write one of {' '.join(MACROS)}"
+        raise ValueError(f"{name!r} is no macro; {remedy}") from None
 
 
-def _problem(expression: str, fields: list[str], complaint: str) -> str:
+def _problem(expression: str, five: list[str], complaint: str) -> str:
     name = complaint.removeprefix("Bad ")
-    if name == "day-of-month" and _is_readable(fields[2]):
+    if name == "day-of-month" and _is_readable(five[2]):
         return f"{expression!r} never comes: none of its months has such a day"
-    value = fields[list(_BOUNDS).index(name)]
+    value = five[list(_BOUNDS).index(name)]
     return f"{expression!r} has {value!r} as its {name}; write {_BOUNDS[name]}"
 
 
@@ -162,7 +224,12 @@ def _is_readable(day: str) -> bool:
     return True
 
 
-def _zone(name: str | None) -> tzinfo:
+def zone_of(name: str | None) -> tzinfo:
+    """Return a time zone by its IANA name; None is UTC.
+
+    Raises:
+        ValueError: There is none of that name, with one that is like it.
+    """
     # cronsim is exact and faster on the fixed zone; ZoneInfo("UTC") is another object.
     if name is None or name == "UTC":
         return UTC

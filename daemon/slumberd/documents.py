@@ -6,38 +6,30 @@ no plain word that two YAML readers would take for different things.
 
 from __future__ import annotations
 
-import os
+import re
 import reprlib
-import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import yaml
 
+from slumberd.complaints import complaint
 from slumberd.errors import ConfigurationError, Mistake
+from slumberd.files import Place, read_text, unreadable
 from slumberd.scalars import Scalar, plain, trap
+from slumberd.spans import Span, source_of
 
-MOST_BYTES = 256 * 1024
 MOST_DEPTH = 20
 MOST_EVENTS = 10_000
+MOST_MENDED = 20
 
 Trail = tuple[str | int, ...]
 """The keys and indexes that lead to a value, from the root."""
 
 Value: TypeAlias = "Scalar | list[Value] | dict[str, Value]"
 """What YAML can say."""
-
-
-class Place(NamedTuple):
-    """A line and a column, both from 1."""
-
-    line: int
-    column: int
-
-
-_NOWHERE = Place(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +43,9 @@ class Document:
         values: Where each value begins.
         keys: Where each key begins.
         mistakes: Against YAML, or our idea of it; a value named here is the text as it stands.
+        traps: What is wrong with plain words that two readers take for different things.
+        text: The file's, as far as it could be read.
+        spans: The source of each scalar.
     """
 
     file: str
@@ -59,6 +54,9 @@ class Document:
     values: Mapping[Trail, Place]
     keys: Mapping[Trail, Place]
     mistakes: tuple[Mistake, ...]
+    traps: Mapping[Place, str] = field(default_factory=dict)
+    text: str = ""
+    spans: Mapping[Trail, Span] = field(default_factory=dict)
 
     def mistake(
         self, trail: Trail, problem: str, *, at: Literal["key", "value"] = "value"
@@ -66,6 +64,14 @@ class Document:
         """Return a mistake at a value or its key; where there is none, at what would hold it."""
         place = (self.keys if at == "key" else self.values).get(trail)
         return Mistake(self.file, *(place or self.place(trail)), dotted(trail), problem)
+
+    def within(self, trail: Trail, offset: int) -> Place | None:
+        """Return where a character of a text stands in the file; None when it cannot be told."""
+        value, span = self.at(trail), self.spans.get(trail)
+        if span is None or not isinstance(value, str):
+            return None
+        source = source_of(self.text, span, value, offset)
+        return None if source is None else place_in(self.text, source)
 
     def at(self, trail: Trail) -> Value:
         """Return the value that a trail leads to; None when it leads nowhere."""
@@ -93,68 +99,52 @@ def dotted(trail: Trail) -> str:
     return (path if path.isprintable() else repr(path)[1:-1]).removeprefix(".")
 
 
-def read_document(path: Path) -> Document:
-    """Read one file. What is wrong with it stands in the document's mistakes."""
+def read_document(
+    path: Path, *, inside: Path | None = None, by_root: bool | None = None
+) -> Document:
+    """Read one file. What is wrong with it stands in the document's mistakes.
+
+    Args:
+        path: May be a link.
+        inside: A directory that the file must really lie in; None lets it lie anywhere.
+        by_root: Whether root reads it, who must not obey everybody; None looks.
+    """
     reader = _Reader(str(path))
     try:
-        value = reader.value_of(_text(path))
+        text, mistakes = read_text(path, inside=inside, by_root=by_root)
+        reader.mistakes += mistakes
+        value = reader.value_of(text)
     except ConfigurationError as error:
         return reader.document(None, also=error.mistakes)
     return reader.document(value)
-
-
-def _text(path: Path) -> str:
-    content = _content(path)
-    if len(content) > MOST_BYTES:
-        raise _unreadable(path, f"is larger than {MOST_BYTES // 1024} KiB; split it")
-    if b"\0" in content:
-        raise _unreadable(path, "is no text file: it holds NUL bytes")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise _unreadable(path, "is not in UTF-8; save it as UTF-8", Place(line, 0)) from error
-
-
-def _content(path: Path) -> bytes:
-    try:
-        # Without O_NONBLOCK, a FIFO would hold us until somebody writes to it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _unreadable(path, "is no regular file")
-            return file.read(MOST_BYTES + 1)
-    except OSError as error:
-        problem = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
-        raise _unreadable(path, problem) from error
-
-
-_REASONS: dict[type[OSError], str] = {
-    FileNotFoundError: "does not exist",
-    IsADirectoryError: "is a directory, not a file",
-    PermissionError: "no permission to read it; check owner and mode",
-}
-
-
-def _unreadable(file: Path | str, problem: str, place: Place = _NOWHERE) -> ConfigurationError:
-    return ConfigurationError([Mistake(str(file), *place, "", problem)])
 
 
 class _Reader:
     """Builds the value of one file from YAML's events; goes on after a mistake where it can."""
 
     def __init__(self, file: str) -> None:
+        self.mistakes: list[Mistake] = []
         self._file = file
+        self._text = ""
+        self._mended: dict[Place, str] = {}
+        self._events: Iterator[yaml.Event] = iter(())
+        self._begin()
+
+    def _begin(self) -> None:
         self._values: dict[Trail, Place] = {}
         self._keys: dict[Trail, Place] = {}
-        self._mistakes: list[Mistake] = []
-        self._events: Iterator[yaml.Event] = iter(())
+        self._traps: dict[Place, str] = {}
+        self._spans: dict[Trail, Span] = {}
+        self._found: list[Mistake] = []
 
     def document(self, value: Value, *, also: Iterable[Mistake] = ()) -> Document:
         """Return what was read; `also` holds what ended the reading early."""
         ended = list(also)
-        mistakes = (*self._mistakes, *ended)
-        return Document(self._file, value, not ended, self._values, self._keys, mistakes)
+        mistakes = (*self.mistakes, *self._found, *ended)
+        return Document(
+            self._file, value, not ended, self._values, self._keys, mistakes,
+            self._traps, self._text, self._spans,
+        )  # fmt: skip
 
     def value_of(self, text: str) -> Value:
         """Return the value that a text holds, None when it holds none.
@@ -162,16 +152,33 @@ class _Reader:
         Raises:
             ConfigurationError: The text cannot be read to its end.
         """
-        try:
-            self._events = self._limited(yaml.parse(text, Loader=yaml.SafeLoader))
-            return self._root()
-        except yaml.reader.ReaderError as error:
-            raise _unreadable(
-                self._file, "holds a control character", _place_in(text, error.position)
-            ) from error
-        except yaml.MarkedYAMLError as error:
-            place, problem = _explained(error)
-            raise _unreadable(self._file, problem, place) from error
+        self._text = text
+        while True:
+            try:
+                self._begin()
+                self._events = self._limited(yaml.parse(text, Loader=yaml.SafeLoader))
+                return self._root()
+            except yaml.reader.ReaderError as error:
+                raise self._uncontrolled(error) from error
+            except yaml.MarkedYAMLError as error:
+                text = self._mend(text, error)
+
+    def _mend(self, text: str, error: yaml.MarkedYAMLError) -> str:
+        """Return the text with a letter where a value lacks its quotes, to find what else is wrong.
+
+        Raises:
+            ConfigurationError: It is another mistake, and nothing can be read beyond it.
+        """
+        said = complaint(f"{error.context or ''} {error.problem or ''}")
+        mark = (error.context_mark if said.at_its_start else None) or error.problem_mark
+        if not said.unquoted or mark is None or len(self._mended) == MOST_MENDED:
+            raise unreadable(self._file, said.words, _at(mark)) from error
+        self._mended[_at(mark)] = said.words
+        return f"{text[: mark.index]}x{text[mark.index + 1 :]}"
+
+    def _uncontrolled(self, error: yaml.reader.ReaderError) -> ConfigurationError:
+        problem = f"holds the control character U+{error.character:04X}; leave it out"
+        return unreadable(self._file, problem, place_in(self._text, error.position))
 
     def _limited(self, events: Iterable[yaml.Event]) -> Iterator[yaml.Event]:
         for number, event in enumerate(events):
@@ -184,7 +191,9 @@ class _Reader:
         values: list[Value] = []
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent) and values:
-                raise self._ended(event, "a second document begins; one a file is read")
+                raise self._ended(
+                    event, "a second document begins here, and a file has one; leave out '---'"
+                )
             if isinstance(event, yaml.NodeEvent):
                 values.append(self._value(event, ()))
         return values[0] if values else None
@@ -196,6 +205,7 @@ class _Reader:
         self._refuse_extras(event, trail)
         match event:
             case yaml.ScalarEvent():
+                self._spans.setdefault(trail, _span(event))
                 return self._scalar(event, trail)
             case yaml.SequenceStartEvent():
                 return [self._value(item, (*trail, n)) for n, item in enumerate(self._items())]
@@ -215,22 +225,22 @@ class _Reader:
     def _mapping(self, trail: Trail) -> dict[str, Value]:
         mapping: dict[str, Value] = {}
         for event in self._items():
-            key = self._key(event, trail)
+            key = self._key(event, trail, mapping)
             self._keys.setdefault((*trail, key), _place(event))
             value = self._value(next(self._events), (*trail, key))
             mapping.setdefault(key, value)
         return mapping
 
-    def _key(self, event: yaml.Event, parent: Trail) -> str:
+    def _key(self, event: yaml.Event, parent: Trail, before: Mapping[str, Value]) -> str:
         if not isinstance(event, yaml.ScalarEvent):
             raise self._ended(event, "a key must be text")
         key = event.value
         trail = (*parent, key)
         self._refuse_extras(event, trail)
-        if first := self._keys.get(trail):
-            self._add(
-                event, trail, f"key {key!r} is given twice; it first stands in line {first.line}"
-            )
+        if key in before:
+            first = self._keys[trail].line
+            problem = f"key {key!r} is given twice; it first stands in line {first}: leave one out"
+            self._add(event, trail, problem)
         elif event.implicit[0] and key == "<<":
             self._add(event, trail, "merge keys are not read; write the keys out")
         elif not isinstance(self._scalar(event, trail), str):
@@ -248,18 +258,23 @@ class _Reader:
 
     def _scalar(self, event: yaml.ScalarEvent, trail: Trail) -> Scalar:
         text: str = event.value
+        if unquoted := self._mended.get(_place(event)):
+            self._add(event, trail, unquoted)
+            return text
         if not event.implicit[0]:
             return text
         if problem := trap(text):
-            self._add(event, trail, f"{reprlib.repr(text)} {problem}")
+            said = f"{reprlib.repr(text)} {problem}"
+            self._traps[_place(event)] = said
+            self._add(event, trail, f"{said}; quote it")
             return text
         return plain(text)
 
     def _add(self, event: yaml.Event, trail: Trail, problem: str) -> None:
-        self._mistakes.append(Mistake(self._file, *_place(event), dotted(trail), problem))
+        self._found.append(Mistake(self._file, *_place(event), dotted(trail), problem))
 
     def _ended(self, event: yaml.Event, problem: str) -> ConfigurationError:
-        return _unreadable(self._file, problem, _place(event))
+        return unreadable(self._file, problem, _place(event))
 
 
 def _place(event: yaml.Event) -> Place:
@@ -277,34 +292,16 @@ def _at(mark: _Mark | None) -> Place:
     return Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
 
 
-def _place_in(text: str, position: int) -> Place:
-    before = text[:position]
-    return Place(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+def place_in(text: str, position: int) -> Place:
+    """Return the line and column of a character, from 0, of a text."""
+    lines = _LINE_END.split(text[:position])
+    return Place(len(lines), len(lines[-1]) + 1)
 
 
-# What YAML's parser says, and what to do about it. The first that fits is taken.
-_EXPLANATIONS: list[tuple[str, str]] = [
-    ("scanning an alias", "a value that begins with '*' must be quoted, as \"*/5 * * * *\""),
-    (r"character '\t'", "a tab stands where YAML wants spaces"),
-    ("cannot start any token", "a value that begins with this character must be quoted"),
-    (
-        "mapping values are not allowed",
-        "no ':' can stand here: quote the value, or mend the indentation",
-    ),
-    ("quoted scalar", "the quoted text that begins here is not well formed, or never ends"),
-    ("flow sequence", "the '[' has no matching ']'; ',' goes between entries"),
-    ("flow node", "a value, or the closing bracket, is missing here"),
-    ("flow mapping", "the '{' has no matching '}'; ',' goes between entries"),
-    ("could not find expected ':'", "a ':' is missing after a key"),
-    ("parsing a block", "this does not fit here: mend the indentation, or quote the whole value"),
-]
+# What YAML's parser counts as the end of a line.
+_LINE_END = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
 
-def _explained(error: yaml.MarkedYAMLError) -> tuple[Place, str]:
-    said = f"{error.context or ''} {error.problem or ''}"
-    words = next(
-        (words for sign, words in _EXPLANATIONS if sign in said), f"not YAML: {error.problem}"
-    )
-    opened = "quoted scalar" in said or "flow" in said
-    mark = (error.context_mark if opened else None) or error.problem_mark or error.context_mark
-    return _at(mark), words
+def _span(event: yaml.ScalarEvent) -> Span:
+    start, end = event.start_mark, event.end_mark
+    return Span(start.index if start else 0, end.index if end else 0, event.style or "")

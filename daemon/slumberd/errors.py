@@ -11,6 +11,7 @@ act on the fields and a person can act on the message::
     ├── OutputExistsError                 a file that would be overwritten         (exit 73)
     ├── NotRunningError                   a daemon is needed and none answers      (exit 69)
     ├── ConfigurationError                configuration or rules with mistakes     (exit 78)
+    ├── ReloadFailedError                 a daemon keeps the rules that it had     (exit 1)
     └── StoreError                        the stores                               (exit 74)
         ├── MemoryScopeError              an episode where it does not belong      (exit 65)
         │   └── ForgottenError            an episode of a scope that was forgotten
@@ -51,6 +52,7 @@ __all__ = [
     "OutputExistsError",
     "PermissionDeniedError",
     "PlanMovedError",
+    "ReloadFailedError",
     "SchemaError",
     "SlumberdError",
     "StaleWriterError",
@@ -164,6 +166,20 @@ class ConfigurationError(SlumberdError):
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
 
+class ReloadFailedError(SlumberdError):
+    """A running daemon cannot take the rules that there are now, and keeps those that it had.
+
+    Attributes:
+        cause: What is wrong with them.
+    """
+
+    exit_code = 1
+
+    def __init__(self, cause: SlumberdError) -> None:
+        self.cause = cause
+        super().__init__(f"the daemon keeps the rules that it had:\n{cause}")
+
+
 class StoreError(SlumberdError):
     """A store cannot do what was asked."""
 
@@ -219,11 +235,22 @@ class FilterError(ConsolidationRuleError):
     """A ``when_filter`` that must not run, cannot be compiled, or ran over its budget.
 
     Attributes:
+        problem: What is wrong, without the place.
         position: Character offset in the filter, from 0; None when the whole is meant.
+        further: Others of the same filter that are known already.
     """
 
-    def __init__(self, rule_id: str, violation: str, *, position: int | None = None) -> None:
+    def __init__(
+        self,
+        rule_id: str,
+        violation: str,
+        *,
+        position: int | None = None,
+        further: Sequence[FilterError] = (),
+    ) -> None:
+        self.problem = violation
         self.position = position
+        self.further = tuple(further)
         where = "" if position is None else f" at character {position + 1}"
         super().__init__(rule_id, "", f"when_filter{where}: {violation}")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import zoneinfo
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import cache
 from reprlib import Repr
 from typing import Annotated, Literal, NamedTuple, get_args
 
@@ -14,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from slumberd.documents import Document, Trail
 from slumberd.errors import Mistake
+from slumberd.files import Place
 
 NAME = r"^[a-z0-9._-]{1,64}$"
 
@@ -29,13 +32,22 @@ class Problem(NamedTuple):
 
     Attributes:
         trail: Where.
-        text: What is wrong, and what to write instead.
+        need: What is wrong, or what is needed there.
+        but: What is there instead, and what to do about it; may be empty.
         at: Whether the key or the value there is meant.
+        key: The known key that is missing, or that an unknown one is probably to be.
     """
 
     trail: Trail
-    text: str
-    at: Literal["key", "value"]
+    need: str
+    but: str = ""
+    at: Literal["key", "value"] = "value"
+    key: str = ""
+
+    @property
+    def text(self) -> str:
+        """What is wrong, and what to write instead."""
+        return self.need + self.but
 
 
 def mistakes_of(document: Document, form: type[BaseModel]) -> list[Mistake]:
@@ -45,12 +57,28 @@ def mistakes_of(document: Document, form: type[BaseModel]) -> list[Mistake]:
     """
     if not document.readable:
         return list(document.mistakes)
+    value = {} if document.value is None else document.value
     known = {(mistake.line, mistake.column) for mistake in document.mistakes}
-    found = (
-        document.mistake(problem.trail, problem.text, at=problem.at)
-        for problem in problems(form, {} if document.value is None else document.value, strict=True)
-    )
-    return [*document.mistakes, *(m for m in found if (m.line, m.column) not in known)]
+    found: list[Mistake] = []
+    needs: dict[tuple[int, int], str] = {}
+    for problem in problems(form, value, strict=True):
+        mistake = document.mistake(problem.trail, problem.text, at=problem.at)
+        if problem.at == "key" or problem.trail in document.spans:
+            needs.setdefault((mistake.line, mistake.column), problem.need)
+        if (mistake.line, mistake.column) not in known:
+            found.append(mistake)
+    return [*(_with_need(mistake, document, needs) for mistake in document.mistakes), *found]
+
+
+def _with_need(
+    mistake: Mistake, document: Document, needs: Mapping[tuple[int, int], str]
+) -> Mistake:
+    """Return a mistake with a trap of YAML; where quotes would not help, with what is needed."""
+    place = (mistake.line, mistake.column)
+    trap = document.traps.get(Place(*place))
+    if trap is None or place not in needs:
+        return mistake
+    return replace(mistake, problem=f"{trap}; {needs[place]}")
 
 
 def problems(form: type[BaseModel], value: object, *, strict: bool) -> list[Problem]:
@@ -58,21 +86,47 @@ def problems(form: type[BaseModel], value: object, *, strict: bool) -> list[Prob
     try:
         form.model_validate(value, strict=strict)
     except ValidationError as error:
-        return [_problem(form, details) for details in error.errors(include_url=False)]
+        found = [_problem(form, details) for details in error.errors(include_url=False)]
+        return list(_without_echoes(found))
     return []
+
+
+def _without_echoes(found: Sequence[Problem]) -> Iterator[Problem]:
+    """Leave out that a key is missing where another is probably meant to be it."""
+    meant = {(*problem.trail[:-1], problem.key) for problem in found if problem.at == "key"}
+    return (
+        problem
+        for problem in found
+        if problem.at == "key" or (*problem.trail, problem.key) not in meant
+    )
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return ``did you mean ...?`` when a known word is like the given one, else list all."""
     words = list(known)
-    close = difflib.get_close_matches(word, words, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(words)}"
+    close = nearest(word, words)
+    return f"did you mean {close!r}?" if close else f"known are {', '.join(words)}"
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Return the known word that is most like a given one; nothing when none is."""
+    word = word[:_LONGEST_WORD]
+    within = [one for one in known if len(word) >= _TELLING and word in one]
+    close = within or get_close_matches(word, known, n=1)
+    return close[0] if close else ""
+
+
+_LONGEST_WORD = 64
+_TELLING = 4
+"""Letters from which on a part of a word tells the whole."""
 
 
 def shown(value: object) -> str:
     """Return a value as a message shows it: short, and with the words of YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
+    if value and isinstance(value, list | Mapping):
+        return "a list" if isinstance(value, list) else "keys with values"
     return _SHORT.repr(value)
 
 
@@ -83,51 +137,114 @@ _SHORT.maxstring = _SHORT.maxother = 60
 def _problem(form: type[BaseModel], details: ErrorDetails) -> Problem:
     trail, kind = details["loc"], details["type"]
     if kind == "missing":
-        return Problem(trail[:-1], f"key {trail[-1]!r} is missing", "value")
+        key = str(trail[-1])
+        return Problem(trail[:-1], f"key {key!r} is missing", key=key)
     if kind == "extra_forbidden":
-        known = suggestion(str(trail[-1]), _keys_at(form, trail[:-1]))
-        return Problem(trail, f"unknown key {trail[-1]!r}; {known}", "key")
+        return _unknown_key(form, trail, details["input"])
     if trail and trail[-1] == "[key]":
-        return Problem(trail[:-1], _words(details), "key")
-    return Problem(trail, _words(details), "value")
+        return Problem(trail[:-1], _words(details), at="key")
+    return Problem(trail, _words(details), _instead(details))
+
+
+def _unknown_key(form: type[BaseModel], trail: Trail, value: object) -> Problem:
+    key, here = str(trail[-1]), _form_at(form, trail[:-1])
+    known = list(here.model_fields) if here else []
+    close = nearest(key, known)
+    if value is None and not close and (remedy := _torn(key)):
+        pass
+    elif value is None and ":" in key:
+        remedy = "a space goes after ':'"
+    elif home := "" if close or here is None else _home_of(key, here):
+        remedy = f"it belongs under {home!r}"
+    else:
+        remedy = suggestion(key, known)
+    return Problem(trail, f"unknown key {shown(key)}; {remedy}", at="key", key=close)
+
+
+def _torn(key: str) -> str:
+    """Say what to do about a key without a value that is a piece of some text with commas."""
+    if re.match(r"[\d*'\"]|.* ", key) and ":" not in key:
+        return "is it part of a text that holds ','? Quote the whole text"
+    return ""
+
+
+def _home_of(key: str, form: type[BaseModel]) -> str:
+    """Return the key, if any, below which another form knows a key."""
+    homes = (name for name in form.model_fields if key in _keys_below(form, name))
+    return next(homes, "")
+
+
+def _keys_below(form: type[BaseModel], name: str) -> Iterable[str]:
+    below = _form_at(form, (name, 0)) or _form_at(form, (name,))
+    return below.model_fields if below else ()
 
 
 _TEXTS = {
-    "bool": "true or false is needed, not {value}",
-    "dict": "keys with values are needed, not {value}",
-    "finite": "a number is needed, not {value}",
-    "float": "a number is needed, not {value}",
-    "greater_than": "more than {gt} is needed, not {value}",
-    "greater_than_equal": "at least {ge} is needed, not {value}",
-    "int": "a whole number is needed, not {value}",
-    "less_than_equal": "at most {le} is needed, not {value}",
-    "list": "a list is needed, not {value}",
-    "literal": "{expected} is needed, not {value}",
-    "model": "keys with values are needed, not {value}",
-    "string_too_short": "text is needed, not {value}",
-    "string": "text is needed, not {value}; quote it if that is meant",
-    "too": "at least one entry is needed, not {value}",
+    "bool": "true or false is needed",
+    "dict": "keys with values are needed",
+    "finite": "a number is needed",
+    "float": "a number is needed",
+    "greater_than": "more than {gt} is needed",
+    "greater_than_equal": "at least {ge} is needed",
+    "int": "a whole number is needed",
+    "less_than_equal": "at most {le} is needed",
+    "list": "a list is needed",
+    "literal": "{expected} is needed",
+    "model": "keys with values are needed",
+    "string": "text is needed",
+    "too": "at least one entry is needed",
     "value": "{error}",
 }
 
 
 def _words(details: ErrorDetails) -> str:
     kind = details["type"]
-    text = _TEXTS.get(kind) or _TEXTS.get(kind.split("_")[0], details["msg"] + ", not {value}")
+    text = _TEXTS.get(kind) or _TEXTS.get(kind.split("_")[0], details["msg"])
     bounds = {key: _unfloated(value) for key, value in details.get("ctx", {}).items()}
-    return text.format(**bounds, value=shown(details["input"]))
+    return text.format(**bounds)
+
+
+def _instead(details: ErrorDetails) -> str:
+    kind, value = details["type"], details["input"]
+    if kind == "value_error":
+        return ""
+    return f", not {shown(value)}{_remedy(kind, value)}"
+
+
+def _remedy(kind: str, value: object) -> str:
+    match kind.split("_")[0], value:
+        case "string", bool() | int() | float():
+            return "; quote it if that is meant"
+        case "string", None:
+            return '; write "" for an empty one'
+        case "list", str() if re.fullmatch(NAME, value):
+            return f"; write [{value}]"
+        case "list", dict() | None:
+            return "; begin each entry with '- '"
+        case (("model" | "dict"), str()) if re.match(r"\w+:\S", value):
+            return "; a space goes after ':'"
+        case "model", list():
+            return "; leave out the '-', or put a key before the list"
+        case _:
+            return ""
 
 
 def _unfloated(bound: object) -> object:
     return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
 
 
-def _keys_at(form: type[BaseModel], trail: Trail) -> list[str]:
+def _form_at(form: type[BaseModel], trail: Trail) -> type[BaseModel] | None:
+    """Return the form that a trail leads to; None when it leads to something else."""
     kind: object = form
     for step in trail:
         fields = getattr(kind, "model_fields", None)
-        kind = fields[step].annotation if fields else get_args(kind)[-1]
-    return list(getattr(kind, "model_fields", ()))
+        if fields and step not in fields:
+            return None
+        arguments = get_args(kind)
+        if not fields and not arguments:
+            return None
+        kind = fields[step].annotation if fields else arguments[-1]
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 def _checked_name(value: str) -> str:
@@ -140,10 +257,16 @@ def _checked_zone(value: str) -> str:
     try:
         zoneinfo.ZoneInfo(value)
     except (KeyError, ValueError, OSError) as error:
-        known = difflib.get_close_matches(value, zoneinfo.available_timezones(), n=1)
-        remedy = f"did you mean {known[0]!r}?" if known else "write a name as 'Europe/Berlin'"
+        close = nearest(value, _zones())
+        remedy = f"did you mean {close!r}?" if close else "write a name as 'Europe/Berlin'"
         raise ValueError(f"time zone {shown(value)} is not known; {remedy}") from error
     return value
+
+
+@cache
+def _zones() -> list[str]:
+    # Asked of the disk, which takes its time.
+    return sorted(zoneinfo.available_timezones())
 
 
 Name = Annotated[str, AfterValidator(_checked_name), Field(json_schema_extra={"pattern": NAME})]

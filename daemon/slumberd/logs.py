@@ -174,25 +174,35 @@ class DeltaLines:
     is for the caller, who must not take the rows for logged.
     """
 
-    def __init__(self, sink: Sink, *, level: Level, now: Now, render: Render) -> None:
+    def __init__(
+        self, sink: Sink, *, level: Level, now: Now, render: Render, store: str = "facts.db"
+    ) -> None:
         self._sink = sink
+        self._level: Level = level
+        self._store = store
         self._least = _LEVELS[level]
         self._now = now
         self._render = render
 
+    def of(self, store: str) -> DeltaLines:
+        """Return what writes lines to the same place that name another fact store."""
+        return DeltaLines(
+            self._sink, level=self._level, now=self._now, render=self._render, store=store
+        )
+
     def applied(self, records: Sequence[Record]) -> None:
         """Write the ``delta.applied`` lines of a batch at once; firings have their own line."""
         ts = timestamp(self._now())
-        events = (_delta_event(record, ts) for record in records if record.kind != "firing")
-        self._write(events)
+        acts = (record for record in records if record.kind != "firing")
+        self._write(_delta_event(record, ts, self._store) for record in acts)
 
     def completed(self, outcome: Outcome) -> None:
         """Write the ``firing.completed`` line of one batch."""
-        self._write([_firing_event(outcome, timestamp(self._now()))])
+        self._write([_firing_event(outcome, timestamp(self._now()), self._store)])
 
     def checkpointed(self, head: Checkpoint) -> None:
         """Write the ``ledger.checkpoint`` line; `slumberd audit verify --against` reads it."""
-        self._write([_checkpoint_event(head, timestamp(self._now()))])
+        self._write([_checkpoint_event(head, timestamp(self._now()), self._store)])
 
     def _write(self, events: Iterable[Event]) -> None:
         # Not a list and join: the many small objects cost more than the growing of one.
@@ -204,21 +214,23 @@ class DeltaLines:
             self._sink.write(lines)
 
 
-def _checkpoint_event(head: Checkpoint, ts: str) -> Event:
+def _checkpoint_event(head: Checkpoint, ts: str, store: str) -> Event:
     return {
         "ts": ts,
         "level": "info",
         "event": CHECKPOINT,
+        "store": store,
         "rows": head.rows,
         "head": head.head.hex(),
     }
 
 
-def _delta_event(record: Record, ts: str) -> Event:
+def _delta_event(record: Record, ts: str, store: str) -> Event:
     return {
         "ts": ts,
         "level": "warning" if record.kind == "quarantine" else "info",
         "event": "delta.applied",
+        "store": store,
         "seq": record.seq,
         "firing_id": record.firing_id,
         "rule_id": record.rule_id,
@@ -231,15 +243,18 @@ def _delta_event(record: Record, ts: str) -> Event:
     }
 
 
-def _firing_event(outcome: Outcome, ts: str) -> Event:
-    return _completed_event(outcome, ts) if outcome.held is None else _held_event(outcome.held, ts)
+def _firing_event(outcome: Outcome, ts: str, store: str) -> Event:
+    if outcome.held is None:
+        return _completed_event(outcome, ts, store)
+    return _held_event(outcome.held, ts, store)
 
 
-def _held_event(held: Held, ts: str) -> Event:
+def _held_event(held: Held, ts: str, store: str) -> Event:
     return {
         "ts": ts,
         "level": "warning",
         "event": "firing.held",
+        "store": store,
         "firing_id": held.firing_id,
         "rule_id": held.rule_id,
         "problem": held.problem,
@@ -247,12 +262,13 @@ def _held_event(held: Held, ts: str) -> Event:
     }
 
 
-def _completed_event(outcome: Outcome, ts: str) -> Event:
+def _completed_event(outcome: Outcome, ts: str, store: str) -> Event:
     firing = outcome.firing
     return {
         "ts": ts,
         "level": "info",
         "event": "firing.completed",
+        "store": store,
         "firing_id": outcome.firing_id,
         "rule_id": firing.rule_id,
         "rule_hash": firing.rule_hash,

@@ -3,57 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-import orjson
-
-from slumberd.consolidator import Consolidator, Report
+from slumberd.answers import Rehearsed, certificate, counted, deltas_of, planned, reported
+from slumberd.branches import Branch, Branches
+from slumberd.consolidator import Report
 from slumberd.control import Answer, Operation, Peer
 from slumberd.core.brake import Held
-from slumberd.core.episode import instant, microseconds
+from slumberd.core.episode import microseconds
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
 from slumberd.errors import PlanMovedError, UsageError
 from slumberd.handwork import entry_of, fact_ids_of, said_of
-from slumberd.lines import timestamp
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
-from slumberd.stores.fact_erasure import Erasure
-from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.hands import HandAtWork
 from slumberd.stores.memory import SQLiteMemoryStore
-
-PLAN_DIGITS = 16
-
-OUT_OF_REACH = [
-    "backups and exports of the state directory, made before",
-    "log lines, here and wherever they were shipped: they hold ids of episodes and facts",
-    "what other programs keep of the same episodes",
-    "this certificate, which names the scope",
-]
-"""What a forget cannot erase."""
-
-LISTED = 10_000
-"""Deltas that an answer lists at most; all are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """The two stores of a state directory."""
-
-    memory: SQLiteMemoryStore
-    facts: SQLiteFactStore
 
 
 class Operations:
     """Does what is asked, one thing at a time.
 
-    Every answer to what changes facts has ``dry_run``, and with it nothing is written.
+    Every answer to what changes facts has ``dry_run``, and with it nothing is written. What speaks
+    of a firing may name a ``channel``, for its id is unique within a store only.
 
     Attributes:
         turn: Held by whoever changes the facts.
@@ -62,16 +38,16 @@ class Operations:
 
     def __init__(
         self,
-        stores: Stores,
+        memory: SQLiteMemoryStore,
+        branches: Branches,
         rules: Callable[[], RuleSet],
-        consolidator: Consolidator,
         clock: Clock,
         *,
         stop: asyncio.Event | None = None,
     ) -> None:
-        self._stores = stores
+        self._memory = memory
+        self._branches = branches
         self._rules = rules
-        self._consolidator = consolidator
         self._clock = clock
         self._stop = stop
         self.turn = asyncio.Lock()
@@ -99,25 +75,37 @@ class Operations:
         rules = chosen(self._rules(), request.get("rules"))
         async with self.turn:
             if request.get("dry_run"):
-                return _planned(rules, await self._rehearse(rules))
+                return planned(await self._rehearse(rules))
             bounds = await self._bounds(rules, request.get("plan"))
-            reports = [await self._fire(rule, bounds.get(rule.id), peer) for rule in rules]
-        return {"reports": [as_document(report) for report in reports]}
+            reports = [await self._fire(rule, peer, bounds.get(rule.id)) for rule in rules]
+        return reported(chain.from_iterable(reports))
 
-    async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> list[Report]:
-        return [await self._consolidator.rehearse(rule, self._clock.now()) for rule in rules]
+    async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> Rehearsed:
+        now = self._clock.now()
+        return [
+            (rule, await branch.consolidator.rehearse(rule, now))
+            for rule in rules
+            for branch in self._branches.of_rule(rule)
+        ]
 
-    async def _bounds(self, rules: Sequence[ConsolidationRule], plan: object) -> dict[str, int]:
-        """Return the last log row that each rule may read; nothing without a plan."""
+    async def _bounds(
+        self, rules: Sequence[ConsolidationRule], plan: object
+    ) -> dict[str, dict[str, int]]:
+        """Return the last log row that each rule may read, by store; nothing without a plan."""
+        bounds: dict[str, dict[str, int]] = defaultdict(dict)
         if plan is None:
-            return {}
-        reports = await self._rehearse(rules)
-        if _planned(rules, reports)["plan"] != plan:
+            return bounds
+        rehearsed = await self._rehearse(rules)
+        if planned(rehearsed)["plan"] != plan:
             raise PlanMovedError(str(plan))
-        return {report.rule_id: report.window[1].seq for report in reports}
+        for rule, report in rehearsed:
+            bounds[rule.id][report.store] = report.window[1].seq
+        return bounds
 
-    async def _fire(self, rule: ConsolidationRule, upto: int | None, peer: Peer) -> Report:
-        return await self._consolidator.fire(
+    async def _fire(
+        self, rule: ConsolidationRule, peer: Peer, upto: Mapping[str, int] | None = None
+    ) -> list[Report]:
+        return await self._branches.fire(
             rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, upto=upto
         )
 
@@ -126,21 +114,24 @@ class Operations:
         (rule,) = chosen(self._rules(), [request.get("rule")])
         between = request.get("between")
         async with self.turn:
-            report = await self._consolidator.backfill(
-                rule,
-                self._clock.now(),
-                by=str(peer),
-                between=(int(between[0]), int(between[1])) if between else None,
-                dry_run=bool(request.get("dry_run")),
-            )
-        return {"reports": [as_document(report)]}
+            reports = [
+                await branch.consolidator.backfill(
+                    rule,
+                    self._clock.now(),
+                    by=str(peer),
+                    between=(int(between[0]), int(between[1])) if between else None,
+                    dry_run=bool(request.get("dry_run")),
+                )
+                for branch in self._branches.of_rule(rule)
+            ]
+        return reported(reports)
 
     async def retry(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Meet the quarantined ``episodes`` of ``rules`` again; all of them for null."""
         rules = chosen(self._rules(), request.get("rules"))
         async with self.turn:
             reports = [
-                await self._consolidator.retry(
+                await branch.consolidator.retry(
                     rule,
                     self._clock.now(),
                     by=str(peer),
@@ -148,39 +139,41 @@ class Operations:
                     dry_run=bool(request.get("dry_run")),
                 )
                 for rule in rules
+                for branch in self._branches.of_rule(rule)
             ]
-        return {"reports": [as_document(report) for report in reports]}
+        return reported(reports)
 
     async def drop(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Take ``episodes`` of ``rules`` off the quarantine's list, all of them for null."""
         dry_run = bool(request.get("dry_run"))
         async with self.turn:
-            dropped = await self._stores.facts.drop_quarantined(
-                request.get("rules"),
-                request.get("episodes"),
-                at=self._clock.now(),
-                by=str(peer),
-                dry_run=dry_run,
-            )
+            dropped = [
+                await branch.facts.drop_quarantined(
+                    request.get("rules"),
+                    request.get("episodes"),
+                    at=self._clock.now(),
+                    by=str(peer),
+                    dry_run=dry_run,
+                )
+                for branch in self._branches
+            ]
             if not dry_run:
-                await self._consolidator.tell_again()
-        return {"dropped": dropped}
+                await self._branches.tell_again()
+        return {"dropped": sum(dropped)}
 
     async def decide(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Let the held batch ``firing`` go on, or pass it over, as ``approve`` says."""
         approve = bool(request.get("approve"))
         async with self.turn:
-            held = await self._held(str(request.get("firing")))
+            branch, held = await self._held(str(request.get("firing")), _channel(request))
             rules = chosen(self._rules(), [held.rule_id]) if approve else []
             if request.get("dry_run"):
-                return _planned(rules, await self._rehearse(rules))
-            await self._stores.facts.decide(
-                held, approve=approve, at=self._clock.now(), by=str(peer)
-            )
-            await self._consolidator.tell_again()
-            reports = [await self._fire(rule, None, peer) for rule in rules]
+                return planned(await self._rehearse(rules))
+            await branch.facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
+            await self._branches.tell_again()
+            reports = [await self._fire(rule, peer) for rule in rules]
         self.decided()
-        return {"reports": [as_document(report) for report in reports]}
+        return reported(chain.from_iterable(reports))
 
     async def forget(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Erase the scope of ``user``, ``session`` and ``agent``; the last two may be null."""
@@ -190,50 +183,69 @@ class Operations:
         ):
             raise UsageError("'user' must be a text, 'session' and 'agent' texts or null")
         reach = Reach.of(user, session, agent)
-        memory, facts = self._stores.memory, self._stores.facts
         dry_run = bool(request.get("dry_run"))
         async with self.turn:
             now = self._clock.now()
-            count, newest = await memory.newest_in(reach)
-            moment = max(microseconds(now), newest or 0, await facts.newest_in(reach))
-            erasure = await facts.forget(
-                reach, moment=moment, at=now, by=str(peer), dry_run=dry_run
-            )
+            count, newest = await self._memory.newest_in(reach)
+            said = [await branch.facts.newest_in(reach) for branch in self._branches]
+            moment = max(microseconds(now), newest or 0, *said)
+            erasures = {
+                branch.name: await branch.facts.forget(
+                    reach, moment=moment, at=now, by=str(peer), dry_run=dry_run
+                )
+                for branch in self._branches
+            }
             if dry_run:
-                tables = {"episodes": count}
-                return certificate(reach, moment, erasure, tables) | {"dry_run": True}
-            tables = await memory.forget(reach, erasure.eids, moment=moment)
-            emptied = {"facts.db": await facts.scrub(), "memory.db": await memory.scrub()}
-            await self._consolidator.tell_again()
-            after = (await facts.head()).head.hex()
-        return certificate(reach, moment, erasure, tables) | {
-            "firing_id": erasure.outcome.firing_id,
-            "by": str(peer),
-            "head_after": after,
-            "write_ahead_log_emptied": emptied,
-        }
+                told = certificate(reach, moment, erasures, {"episodes": count})
+                return told | {"dry_run": True}
+            eids = {eid for erasure in erasures.values() for eid in erasure.eids}
+            tables = await self._memory.forget(reach, eids, moment=moment)
+            done = await self._scrubbed()
+        firing_ids = {name: one.outcome.firing_id for name, one in erasures.items()}
+        told = certificate(reach, moment, erasures, tables)
+        return {**told, "firing_id": firing_ids, "by": str(peer), **done}
 
-    async def _held(self, firing_id: str) -> Held:
-        waiting = await self._stores.facts.held()
-        for held in waiting.values():
-            if held.firing_id == firing_id and not held.approved:
-                return held
-        told = ", ".join(held.firing_id for held in waiting.values()) or "none"
-        raise UsageError(f"no batch {firing_id!r} is held; there are {told}")
+    async def _scrubbed(self) -> Answer:
+        """Write every file anew after an erasure; return what the certificate says of that."""
+        emptied = {one.name: await one.facts.scrub() for one in self._branches}
+        emptied["memory.db"] = await self._memory.scrub()
+        await self._branches.tell_again()
+        heads = {one.name: (await one.facts.head()).head.hex() for one in self._branches}
+        return {"head_after": heads, "write_ahead_log_emptied": emptied}
+
+    async def _held(self, firing_id: str, channel: str | None) -> tuple[Branch, Held]:
+        waiting = [
+            (branch, held)
+            for branch in self._branches
+            for held in (await branch.facts.held()).values()
+            if not held.approved
+        ]
+        found = [one for one in waiting if one[1].firing_id == firing_id]
+        if len(found) > 1 or channel is not None:
+            branch = await self._branches.of_firing(firing_id, channel)
+            found = [one for one in found if one[0] is branch]
+        if not found:
+            told = ", ".join(held.firing_id for _, held in waiting) or "none"
+            raise UsageError(f"no batch {firing_id!r} is held; there are {told}")
+        return found[0]
 
     async def undo(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Undo ``firing``, the id of one."""
         dry_run = bool(request.get("dry_run"))
+        firing_id = str(request.get("firing"))
         async with self.turn:
-            outcome = await self._stores.facts.undo(
-                str(request.get("firing")), at=self._clock.now(), by=str(peer), dry_run=dry_run
+            branch = await self._branches.of_firing(firing_id, _channel(request))
+            outcome = await branch.facts.undo(
+                firing_id, at=self._clock.now(), by=str(peer), dry_run=dry_run
             )
             return await self._told(outcome, dry_run=dry_run)
 
     async def pin(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Say a fact by hand, as `handwork.said_of` reads it, for a ``reason``."""
         said = said_of(request, entry_of(request, peer, self._clock.now()))
-        answer, _ = await self._by_hand(lambda hand: hand.assert_(said, again=True), request, peer)
+        answer, _ = await self._by_hand(
+            [said.fact_id], lambda hand: hand.assert_(said, again=True), request, peer
+        )
         return {**answer, "fact_id": said.fact_id}
 
     async def unpin(self, request: dict[str, Any], peer: Peer) -> Answer:
@@ -241,32 +253,40 @@ class Operations:
         fact_ids = fact_ids_of(request)
         lineage = (entry_of(request, peer, self._clock.now()),)
         answer, records = await self._by_hand(
-            lambda hand: hand.take_out(fact_ids, lineage=lineage, known_only=True), request, peer
+            fact_ids,
+            lambda hand: hand.take_out(fact_ids, lineage=lineage, known_only=True),
+            request,
+            peer,
         )
         went = {fact_id for record in records for fact_id in record.replaces}
         return {**answer, "not_standing": [one for one in fact_ids if one not in went]}
 
     async def _by_hand(
-        self, work: Callable[[HandAtWork], None], request: dict[str, Any], peer: Peer
+        self,
+        fact_ids: Sequence[str],
+        work: Callable[[HandAtWork], None],
+        request: dict[str, Any],
+        peer: Peer,
     ) -> tuple[Answer, Sequence[Record]]:
         dry_run = bool(request.get("dry_run"))
+        facts = self._branches.of_facts(fact_ids).facts
         async with self.turn:
-            outcome = await self._stores.facts.by_hand(work, by=str(peer), dry_run=dry_run)
+            outcome = await facts.by_hand(work, by=str(peer), dry_run=dry_run)
             answer = await self._told(outcome, dry_run=dry_run)
         return answer, outcome.records if outcome else ()
 
     async def notice(self) -> int:
         """Record what other programs changed in the facts; return how many rows that took."""
         async with self.turn:
-            records = await self._stores.facts.notice_external()
-            if records:
-                await self._consolidator.tell_again()
-        return len(records)
+            rows = sum([len(await one.facts.notice_external()) for one in self._branches])
+            if rows:
+                await self._branches.tell_again()
+        return rows
 
     async def _told(self, outcome: Outcome | None, *, dry_run: bool) -> Answer:
         """Write the log lines of what was done, and return it as JSON takes it."""
         if not dry_run:
-            await self._consolidator.tell_again()
+            await self._branches.tell_again()
         records = outcome.records if outcome else []
         return {
             "firing_id": outcome.firing_id if outcome and not dry_run else None,
@@ -275,15 +295,15 @@ class Operations:
         }
 
 
+def _channel(request: dict[str, Any]) -> str | None:
+    channel = request.get("channel")
+    if not isinstance(channel, str | None):
+        raise UsageError("'channel' must be the name of a channel, or null")
+    return channel
+
+
 def _nothing() -> None:
     """Do nothing: no scheduler waits for a decision."""
-
-
-def counted(records: Sequence[Record]) -> dict[str, int]:
-    """Return how many deltas there are of each kind."""
-    kinds = Counter(record.kind for record in records)
-    del kinds["firing"]
-    return dict(sorted(kinds.items()))
 
 
 def chosen(rules: RuleSet, ids: object) -> list[ConsolidationRule]:
@@ -300,71 +320,3 @@ def chosen(rules: RuleSet, ids: object) -> list[ConsolidationRule]:
     if unknown := [name for name in ids if name not in known]:
         raise UsageError(f"no rule {unknown[0]!r}; there are {', '.join(known) or 'none'}")
     return [known[name] for name in sorted(set(ids))]
-
-
-def as_document(report: Report) -> dict[str, Any]:
-    """Return a report as JSON takes it; with the deltas of a rehearsal."""
-    document: dict[str, Any] = {
-        "rule_id": report.rule_id,
-        "firing_ids": report.firing_ids,
-        "channels": {channel: counts._asdict() for channel, counts in report.channels.items()},
-    }
-    if report.held is not None:
-        document["held"] = {"firing_id": report.held.firing_id, "problem": report.held.problem}
-    if report.rehearsed:
-        document["deltas"] = deltas_of(report.records)
-    return document
-
-
-def certificate(
-    reach: Reach, moment: int, erasure: Erasure, memory: dict[str, int]
-) -> dict[str, Any]:
-    """Return what was erased, and what cannot be, as JSON takes it; it names the scope itself."""
-    stand_again = [r.fact_id for r in erasure.outcome.records if r.kind == "add"]
-    return {
-        "certificate": "slumberd.forget",
-        "version": 1,
-        "scope": {"user": reach.user, "session": reach.session, "agent": reach.agent},
-        "at": timestamp(erasure.outcome.firing.at),
-        "forgotten_up_to": timestamp(instant(moment)),
-        "rows": {"facts.db": erasure.counts, "memory.db": memory},
-        "stand_again": stand_again,
-        "head_before": erasure.head,
-        "out_of_reach": OUT_OF_REACH,
-    }
-
-
-def _planned(rules: Sequence[ConsolidationRule], reports: Sequence[Report]) -> Answer:
-    """Return what a rehearsal found, and the hash by which the very same can be asked for."""
-    told = [
-        [
-            rule.id,
-            rule.content_hash,
-            [tuple(position) for position in report.window],
-            [list(record)[3:9] for record in report.records],
-        ]
-        for rule, report in zip(rules, reports, strict=True)
-    ]
-    plan = hashlib.sha256(orjson.dumps(told)).hexdigest()[:PLAN_DIGITS]
-    return {"reports": [as_document(report) for report in reports], "plan": plan}
-
-
-def deltas_of(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return what a rehearsal would do, at most `LISTED` deltas, as JSON takes it."""
-    acts = [record for record in records if record.kind != "firing"]
-    return [
-        {
-            "kind": record.kind,
-            "rule_id": record.rule_id,
-            "fact_id": record.fact_id,
-            "replaces": record.replaces,
-            "source_episode_ids": record.source_episode_ids,
-            "reason": record.reason,
-        }
-        for record in acts[:LISTED]
-    ]
-
-
-def record_document(record: Record) -> dict[str, Any]:
-    """Return a row of the ledger as JSON takes it."""
-    return {**record._asdict(), "at": timestamp(record.at)}

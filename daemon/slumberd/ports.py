@@ -237,6 +237,14 @@ class DeltaLog(Protocol):
         ...
 
 
+class Logs(Protocol):
+    """Where the deltas of every fact store leave their lines."""
+
+    def of(self, store: str) -> DeltaLog:
+        """Return the way there for one store, which its lines name."""
+        ...
+
+
 class Clock(Protocol):
     """What time it is."""
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import NamedTuple
 
 import orjson
-from pydantic import AfterValidator, Field, model_validator
 
-from slumberd.core.cadence import MOST_EVERY, cadence_of
 from slumberd.core.rule import ConsolidationRule
 from slumberd.documents import Document, Trail, dotted, read_document
 from slumberd.errors import ConfigurationError, FilterError, Mistake
-from slumberd.forms import Form, Name, TimeZone, mistakes_of
+from slumberd.files import open_to_everybody
+from slumberd.forms import mistakes_of
+from slumberd.ruleforms import RuleFile
 
 CheckFilter = Callable[[str, str], None]
 """Takes a rule's id and its ``when_filter``; raises `FilterError` when it must not run."""
@@ -32,11 +32,13 @@ class RuleSet:
         rules: By id; disabled ones included.
         multi_valued: The predicates that may hold several objects at once, by channel.
         sources: The file that each rule stands in, by its id.
+        generation: How many sets a daemon has gone by, this one included.
     """
 
     rules: tuple[ConsolidationRule, ...]
     multi_valued: Mapping[str, frozenset[str]]
     sources: Mapping[str, str]
+    generation: int = 1
 
     @property
     def content_hash(self) -> str:
@@ -47,82 +49,38 @@ class RuleSet:
         return hashlib.sha256(canonical).hexdigest()[:16]
 
 
-class CadenceForm(Form):
-    """A rule's ``cadence``, as a file has it."""
-
-    every: int | None = Field(default=None, ge=1, le=MOST_EVERY)
-    cron: str | None = None
-    timezone: TimeZone | None = None
-
-    @model_validator(mode="after")
-    def _is_one_cadence(self) -> Self:
-        cadence_of(self.model_dump(exclude_unset=True))
-        return self
-
-
-def _without_repeats(channels: list[str]) -> list[str]:
-    if repeated := [name for n, name in enumerate(channels) if name in channels[:n]]:
-        raise ValueError(f"channel {repeated[0]!r} is given twice; once is enough")
-    return channels
-
-
-class LimitsForm(Form):
-    """How many facts one batch may take out, as a file has it."""
-
-    max_deletes: int | None = Field(default=None, ge=0)
-    max_delete_fraction: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
-
-
-class RuleForm(Form):
-    """One rule, as a file has it."""
-
-    id: Name
-    cadence: CadenceForm
-    when_filter: str
-    then_emits: Annotated[list[Name], Field(min_length=1), AfterValidator(_without_repeats)]
-    enabled: bool = True
-    start: Literal["beginning", "now"] = "beginning"
-    limits: LimitsForm = LimitsForm()
-
-    def rule(self) -> ConsolidationRule:
-        """Return the rule that is meant."""
-        return ConsolidationRule.model_validate(self.model_dump(exclude_unset=True))
-
-
-class ChannelForm(Form):
-    """What a file says of one channel."""
-
-    multi_valued: list[Annotated[str, Field(min_length=1)]]
-
-
-class RuleFile(Form):
-    """One rule file."""
-
-    rules: list[RuleForm]
-    channels: dict[Name, ChannelForm] = Field(default_factory=dict)
-
-
 def load_rules(
-    directory: Path, *, check_filter: CheckFilter, check_cron: CheckCron, timezone: str
+    directory: Path,
+    *,
+    check_filter: CheckFilter,
+    check_cron: CheckCron,
+    timezone: str,
+    by_root: bool | None = None,
 ) -> RuleSet:
-    """Load every ``*.yaml`` and ``*.yml`` of a directory, but for hidden ones.
+    """Load the rule files of a directory.
 
     Args:
         directory: Must be there; without a rule file in it, the set is empty.
         check_filter: Called for each rule that is well formed.
         check_cron: Called for each of them that has a cron cadence.
         timezone: Of cron rules that name none.
+        by_root: Whether root loads them, who must not obey everybody; None looks.
 
     Raises:
         ConfigurationError: With every mistake of every file.
     """
+    rule_files(directory)
     return load_rule_files(
-        rule_files(directory), check_filter=check_filter, check_cron=check_cron, timezone=timezone
+        [directory],
+        check_filter=check_filter,
+        check_cron=check_cron,
+        timezone=timezone,
+        by_root=by_root,
     )
 
 
 def rule_files(directory: Path) -> list[Path]:
-    """Return the rule files of a directory, by name.
+    """Return the rule files of a directory, by name: not the hidden ones, and no rule tests.
 
     Raises:
         ConfigurationError: There is no such directory, or it may not be read.
@@ -132,23 +90,37 @@ def rule_files(directory: Path) -> list[Path]:
     except OSError as error:
         problem = f"cannot be read as a directory of rules: {error.strerror}; see 'rules_dir'"
         raise ConfigurationError([Mistake(str(directory), 0, 0, "", problem)]) from error
-    return [p for p in names if p.suffix in (".yaml", ".yml") and not p.name.startswith(".")]
+    return [path for path in names if _is_rule_file(path)]
+
+
+def _is_rule_file(path: Path) -> bool:
+    hidden, test = path.name.startswith("."), path.stem.endswith(".test")
+    return path.suffix in (".yaml", ".yml") and not hidden and not test
 
 
 def load_rule_files(
-    files: Sequence[Path], *, check_filter: CheckFilter, check_cron: CheckCron, timezone: str
+    paths: Sequence[Path],
+    *,
+    check_filter: CheckFilter,
+    check_cron: CheckCron,
+    timezone: str,
+    by_root: bool | None = None,
 ) -> RuleSet:
-    """Load rule files as one set; arguments and errors as in `load_rules`."""
-    sheets = [_sheet(file) for file in files]
+    """Load files, and what directories hold, as one set; the rest as in `load_rules`.
+
+    A file that is named may be a link. What lies in a directory must not lead out of it.
+    """
+    sheets = [sheet for path in paths for sheet in _sheets(path, by_root)]
     places = [place for sheet in sheets for place in _places(sheet)]
     mistakes = [
         *(mistake for sheet in sheets for mistake in sheet.mistakes),
         *_repeated_ids(places),
+        *_mixed_cadences(places),
         *_refused_filters(places, check_filter),
         *_refused_crons(places, check_cron, timezone),
     ]
     if mistakes:
-        raise ConfigurationError(_in_order(mistakes, files))
+        raise ConfigurationError(_in_order(mistakes))
     return _rule_set([(sheet.document.file, _form(sheet)) for sheet in sheets])
 
 
@@ -159,33 +131,62 @@ class _Sheet(NamedTuple):
     mistakes: list[Mistake]
 
 
-def _sheet(file: Path) -> _Sheet:
-    document = read_document(file)
+def _sheets(path: Path, by_root: bool | None) -> list[_Sheet]:
+    if not path.is_dir():
+        return [_sheet(path, None, by_root)]
+    try:
+        files = rule_files(path)
+    except ConfigurationError as error:
+        return [_blank(path, error.mistakes)]
+    mistakes = list(open_to_everybody(path, by_root=by_root))
+    blank = [_blank(path, mistakes)] if mistakes else []
+    return [*blank, *(_sheet(file, path, by_root) for file in files)]
+
+
+def _blank(directory: Path, mistakes: list[Mistake]) -> _Sheet:
+    """Return what stands for a directory that has mistakes itself."""
+    return _Sheet(Document(str(directory), None, False, {}, {}, ()), mistakes)
+
+
+def _sheet(file: Path, inside: Path | None, by_root: bool | None) -> _Sheet:
+    document = read_document(file, inside=inside, by_root=by_root)
     return _Sheet(document, mistakes_of(document, RuleFile))
 
 
 class _Place(NamedTuple):
-    """Where a rule stands; parts of it may be wrong, or not there."""
+    """Where a rule stands; parts of it may be wrong, as the paths in `wrong` are, or not there."""
 
-    sheet: _Sheet
+    document: Document
     trail: Trail
+    wrong: Set[str]
 
     def text(self, *keys: str) -> str:
         """Return a text of the rule; empty when it is none, or known to be wrong."""
         trail = (*self.trail, *keys)
-        value = self.sheet.document.at(trail)
-        wrong = any(mistake.path == dotted(trail) for mistake in self.sheet.mistakes)
-        return value if isinstance(value, str) and not wrong else ""
+        value = self.document.at(trail)
+        return value if isinstance(value, str) and dotted(trail) not in self.wrong else ""
 
     def mistake(self, *keys: str, problem: str) -> Mistake:
         """Return a mistake in a part of the rule."""
-        return self.sheet.document.mistake((*self.trail, *keys), problem)
+        return self.document.mistake((*self.trail, *keys), problem)
+
+    def filter_mistake(self, error: FilterError) -> Mistake:
+        """Return a mistake in the filter, at the place in the file that it names."""
+        whole = self.mistake("when_filter", problem=error.problem)
+        if error.position is None:
+            return whole
+        place = self.document.within((*self.trail, "when_filter"), error.position)
+        if place is None:
+            problem = f"at character {error.position + 1} of the filter: {error.problem}"
+            return replace(whole, problem=problem)
+        return replace(whole, line=place.line, column=place.column)
 
 
 def _places(sheet: _Sheet) -> list[_Place]:
     rules = sheet.document.at(("rules",))
     count = len(rules) if isinstance(rules, list) else 0
-    return [_Place(sheet, ("rules", number)) for number in range(count)]
+    wrong = {mistake.path for mistake in sheet.mistakes}
+    return [_Place(sheet.document, ("rules", number), wrong) for number in range(count)]
 
 
 def _repeated_ids(places: Iterable[_Place]) -> Iterator[Mistake]:
@@ -200,13 +201,22 @@ def _repeated_ids(places: Iterable[_Place]) -> Iterator[Mistake]:
             yield place.mistake("id", problem=problem)
 
 
+def _mixed_cadences(places: Iterable[_Place]) -> Iterator[Mistake]:
+    """Tell of cadences with keys that exclude each other where a wrong value hides it."""
+    for place in places:
+        keys = place.document.at((*place.trail, "cadence"))
+        mistake = place.mistake("cadence", problem="exactly one of 'every' and 'cron' is needed")
+        mixed = isinstance(keys, dict) and {"every", "cron"} <= keys.keys()
+        if mixed and mistake.path not in place.wrong:
+            yield mistake
+
+
 def _refused_filters(places: Iterable[_Place], check: CheckFilter) -> Iterator[Mistake]:
     for place in places:
         try:
             check(place.text("id"), place.text("when_filter"))
         except FilterError as error:
-            problem = error.violation.removeprefix("when_filter").lstrip(" :")
-            yield place.mistake("when_filter", problem=problem)
+            yield from map(place.filter_mistake, (error, *error.further))
 
 
 def _refused_crons(places: Iterable[_Place], check: CheckCron, timezone: str) -> Iterator[Mistake]:
@@ -218,9 +228,10 @@ def _refused_crons(places: Iterable[_Place], check: CheckCron, timezone: str) ->
             yield place.mistake("cadence", "cron", problem=str(error))
 
 
-def _in_order(mistakes: Iterable[Mistake], files: Sequence[Path]) -> list[Mistake]:
-    order = {str(file): number for number, file in enumerate(files)}
-    return sorted(mistakes, key=lambda m: (order[m.file], m.line, m.column))
+def _in_order(mistakes: Sequence[Mistake]) -> list[Mistake]:
+    """Return mistakes in the order of the files, then of places; each once."""
+    order = {file: number for number, file in enumerate(dict.fromkeys(m.file for m in mistakes))}
+    return sorted(dict.fromkeys(mistakes), key=lambda m: (order[m.file], m.line, m.column))
 
 
 def _form(sheet: _Sheet) -> RuleFile:

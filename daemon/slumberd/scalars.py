@@ -15,24 +15,24 @@ _WORDS = {
 _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _DECIMAL = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?")
 
+_INVISIBLE = r"\u00a0\u00ad\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff"
+
 # What YAML 1.1 and 1.2 read differently, or what nobody means.
 _TRAPS = [
     (re.compile(pattern), problem)
     for pattern, problem in (
-        (
-            r"(?i:y|n|yes|no|on|off)",
-            "is a boolean to some YAML readers; quote it, or write true or false",
-        ),
-        (r"[-+]?0[0-9_]+", "is octal to some YAML readers; leave out the leading 0, or quote it"),
-        (r"[-+]?0[xob][0-9a-fA-F_]+", "is no decimal number; write it in decimal, or quote it"),
+        (r"(?i:y|n|yes|no|on|off)", "is a boolean to some YAML readers"),
+        (r"[-+]?0[0-9_]+", "has a leading 0, and is octal to some YAML readers"),
+        (r"[-+]?0[xob][0-9a-fA-F_]+", "is no decimal number"),
         (
             r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?",
-            "is a number to the base 60 to some YAML readers; quote it",
+            "is a number to the base 60 to some YAML readers",
         ),
-        (r"[-+]?[0-9][0-9_]*_[0-9_.]*", "holds '_'; leave it out of a number, or quote it"),
-        (r"[-+]?\.(?i:inf)|\.(?i:nan)", "is no finite number; write one, or quote it"),
-        (r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt\s].*)?", "is a date to some YAML readers; quote it"),
-        (r"[-+]?[0-9]{19,}", "has more digits than can be counted with; write fewer, or quote it"),
+        (r"[-+]?[0-9][0-9_]*_[0-9_.]*", "holds '_', and is a number to some YAML readers"),
+        (r"[-+]?\.(?i:inf)|\.(?i:nan)", "is no finite number"),
+        (r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt\s].*)?", "is a date to some YAML readers"),
+        (r"[-+]?[0-9]{19,}", "has more digits than can be counted with"),
+        (rf".*[{_INVISIBLE}].*", "holds an invisible character, or a space that is none of YAML's"),
     )
 ]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
-from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
 from slumberd.documents import Document, Trail, dotted, read_document
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.forms import Form, TimeZone, mistakes_of, problems, shown, suggestion
+from slumberd.forms import Form, Name, TimeZone, mistakes_of, problems, shown, suggestion
 
 SYSTEM_FILE = Path("/etc/slumberd/slumberd.yaml")
 PREFIX = "SLUMBERD_"
@@ -38,17 +38,20 @@ def _path(value: object) -> Path:
     return Path(value)
 
 
-FilePath = Annotated[Path, BeforeValidator(_path)]
+FilePath = Annotated[
+    Path, BeforeValidator(_path), WithJsonSchema({"type": "string", "pattern": "^[^~]"})
+]
 
 
 class MemorySettings(Form):
     """Where episodes are.
 
     Attributes:
-        path: Of the database; relative to `Settings.state_dir`.
+        path: The database; relative to ``state_dir``.
         synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
-        scope_mismatch: What to do with a row whose scope key and content disagree.
-        poll_seconds: How often to look for other programs' episodes.
+        scope_mismatch: What to do with a row whose scope key and content disagree on whom it
+            belongs to: set it aside (``quarantine``), or trust one of them.
+        poll_seconds: Seconds between two looks for what other programs wrote.
     """
 
     path: FilePath = Path("memory.db")
@@ -61,14 +64,17 @@ class FactsSettings(Form):
     """Where facts are, and how they are written.
 
     Attributes:
-        path: Of the database; relative to `Settings.state_dir`.
-        lineage_depth: How many older assertions of a key a fact's lineage names.
+        path: The database; relative to ``state_dir``.
+        channels: The channels with a database of their own, each with its path, relative to
+            ``state_dir``; all others are in ``path``.
+        lineage_depth: How many older assertions of a key a fact's lineage names, newest first.
         batch: How many versions of episodes one transaction takes.
-        key_file: Holds the key of the ledger; relative to $CREDENTIALS_DIRECTORY. None for a
-            ledger without.
+        key_file: A file whose bytes key the ledger from its first row on; relative to
+            $CREDENTIALS_DIRECTORY; null for none.
     """
 
     path: FilePath = Path("facts.db")
+    channels: dict[Name, FilePath] = Field(default_factory=dict)
     lineage_depth: int = Field(default=8, ge=0, le=100)
     batch: int = Field(default=8000, ge=1, le=50_000)
     key_file: FilePath | None = None
@@ -78,8 +84,9 @@ class LimitsSettings(Form):
     """What one batch may take out of the facts before it is held.
 
     Attributes:
-        max_deletes: Facts that go without another in their place; None sets no bound.
-        max_delete_fraction: The part of all facts, 0 to 1; looked at above 100 facts.
+        max_deletes: Facts that go without another in their place; null sets no bound.
+        max_delete_fraction: The part of all facts, 0 to 1; looked at above 100 facts; null sets no
+            bound.
     """
 
     max_deletes: int | None = Field(default=4000, ge=0)
@@ -92,7 +99,7 @@ class LoggingSettings(Form):
     Attributes:
         format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
         level: The least that is logged.
-        file: Appended to, relative to `Settings.state_dir`; None is standard error.
+        file: Appended to; relative to ``state_dir``; null is standard error.
     """
 
     format: Literal["auto", "json", "console"] = "auto"
@@ -101,13 +108,19 @@ class LoggingSettings(Form):
 
 
 class Settings(Form):
-    """Everything that can be set.
+    """The configuration of slumberd: everything that can be set.
 
     Attributes:
-        state_dir: What the daemon keeps; absolute when loaded.
-        rules_dir: The directory of rule files; absolute when loaded.
-        timezone: Of cron rules that name none.
-        stop_seconds: How long a stop waits for the firing under way.
+        state_dir: The directory of all that is kept: databases and control socket. Relative to the
+            file's own; absolute when loaded.
+        rules_dir: The directory of rule files; it must be there. Relative to the file's own;
+            absolute when loaded.
+        memory: Episodes: what hosts write and slumberd reads.
+        facts: Facts: what slumberd writes.
+        limits: The brake: a batch that would take out more than this is held.
+        timezone: The IANA time zone of cron rules that name none, as ``Europe/Berlin``.
+        logging: What is logged, how and where.
+        stop_seconds: Seconds that a stop waits for the firing under way.
     """
 
     # What can be left out of a file is not required, though a Settings has it.
@@ -136,8 +149,18 @@ class Settings(Form):
 
     @property
     def facts_path(self) -> Path:
-        """The database of facts."""
+        """The database of facts: of all channels that have none of their own."""
         return self.state_dir / self.facts.path
+
+    @property
+    def facts_paths(self) -> dict[str, Path]:
+        """Every database of facts by the name of its store, `facts_path` first."""
+        names = [self.facts.path, *self.facts.channels.values()]
+        return {str(name): self.state_dir / name for name in names}
+
+    def store_of(self, channel: str) -> str:
+        """Return the name of the store that a channel's facts are in."""
+        return str(self.facts.channels.get(channel, self.facts.path))
 
     @property
     def log_path(self) -> Path | None:
@@ -159,6 +182,7 @@ def load_settings(
     overrides: Tree,
     environ: Mapping[str, str],
     system_file: Path = SYSTEM_FILE,
+    by_root: bool | None = None,
 ) -> Settings:
     """Load the settings from every source.
 
@@ -172,17 +196,20 @@ def load_settings(
         overrides: What the command line sets, nested as in the file; None sets nothing.
         environ: Variables, as ``SLUMBERD_FACTS__BATCH``; an empty one sets nothing.
         system_file: The machine's own file.
+        by_root: Whether root loads them, who must not obey everybody; None looks.
 
     Raises:
         ConfigurationError: With every mistake of every source.
     """
-    document, source = _found(config, environ, system_file)
+    file, source = _found(config, environ, system_file)
+    document = read_document(file, by_root=by_root) if file else _NO_FILE
     layers = [_of_document(document, source), _of_environment(environ), _of_command_line(overrides)]
     if mistakes := [mistake for layer in layers for mistake in layer.mistakes]:
         raise ConfigurationError(mistakes)
     values = reduce(_over, [layer.values for layer in layers])
     settings = Settings.model_validate(_with_places(values, document, environ))
-    _refuse_one_file_for_two(settings, document)
+    if mistakes := list(_one_file_for_two(settings, document)):
+        raise ConfigurationError(mistakes)
     if credentials := environ.get(CREDENTIALS_VARIABLE):
         settings._credentials_dir = Path(credentials)
     return settings
@@ -193,15 +220,13 @@ _NO_FILE = Document("", {}, True, {}, {}, ())
 
 def _found(
     config: Path | None, environ: Mapping[str, str], system_file: Path
-) -> tuple[Document, str]:
-    """Return the file that counts and by what it was named."""
+) -> tuple[Path | None, str]:
+    """Return the file that counts, if any, and by what it was named."""
     if config is not None:
-        return read_document(config), "--config"
+        return config, "--config"
     if named := environ.get(CONFIG_VARIABLE):
-        return read_document(Path(named)), CONFIG_VARIABLE
-    if _is_there(system_file):
-        return read_document(system_file), ""
-    return _NO_FILE, ""
+        return Path(named), CONFIG_VARIABLE
+    return (system_file if _is_there(system_file) else None), ""
 
 
 def _is_there(path: Path) -> bool:
@@ -262,7 +287,7 @@ def variables(form: type[Form] = Settings, trail: Trail = ()) -> Iterator[tuple[
         here = (*trail, key)
         if isinstance(field.annotation, type) and issubclass(field.annotation, Form):
             yield from variables(field.annotation, here)
-        else:
+        elif get_origin(field.annotation) is not dict:  # a map stands in the file only
             yield PREFIX + "__".join(map(str, here)).upper(), here
 
 
@@ -320,9 +345,16 @@ def _own_state_dir(environ: Mapping[str, str]) -> Path:
     raise ConfigurationError([Mistake("settings", 0, 0, "state_dir", problem)])
 
 
-def _refuse_one_file_for_two(settings: Settings, document: Document) -> None:
-    if settings.memory_path == settings.facts_path:
-        problem = f"'memory.path' is {str(settings.facts_path)!r} too; give each its own file"
-        raise ConfigurationError(
-            [Mistake(document.file or "settings", 0, 0, "facts.path", problem)]
-        )
+def _one_file_for_two(settings: Settings, document: Document) -> Iterator[Mistake]:
+    taken = {settings.memory_path.resolve(): "memory.path"}
+    named: list[tuple[Trail, Path]] = [(("facts", "path"), settings.facts.path)]
+    for channel, path in settings.facts.channels.items():
+        if path not in (one for _, one in named):  # channels may share a store
+            named.append((("facts", "channels", channel), path))
+    for trail, path in named:
+        place = (settings.state_dir / path).resolve()
+        if place in taken:
+            problem = f"{taken[place]!r} is {str(path)!r} too; give each its own file"
+            where = document.values.get(trail, (0, 0))
+            yield Mistake(document.file or "settings", *where, dotted(trail), problem)
+        taken[place] = dotted(trail)

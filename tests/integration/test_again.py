@@ -270,6 +270,18 @@ async def test_a_rule_with_limits_of_its_own_keeps_to_them(tmp_path: Path) -> No
         assert len(await home.objects()) == 3
 
 
+async def test_a_fact_that_a_batch_says_again_and_then_takes_out_is_lost(tmp_path: Path) -> None:
+    async with house(tmp_path, limits=Limits(max_deletes=0)) as home:
+        await home.put(*stream(1))
+        await home.fire(rule("earlier"))
+        await home.put(*deletes(1))
+
+        report = await home.fire()
+
+        assert report.held is not None, "both rules promoted it, and it stood before"
+        assert list(await home.objects()) == ["e0"]
+
+
 async def test_a_first_backlog_alarms_nobody(tmp_path: Path) -> None:
     async with house(tmp_path, limits=Limits(max_deletes=0, max_delete_fraction=0)) as home:
         await home.put(*stream(6), *deletes(6))

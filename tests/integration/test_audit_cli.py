@@ -146,7 +146,7 @@ def test_verify_against_the_log_of_another_ledger_names_the_row(
 @pytest.mark.parametrize(
     ("content", "code", "problem"),
     [
-        pytest.param(b"", 65, "holds no checkpoint of a ledger", id="empty"),
+        pytest.param(b"", 65, "holds no checkpoint of the ledger", id="empty"),
         pytest.param(b'{"event":"daemon.ready"}\n', 65, "holds no checkpoint", id="none"),
         pytest.param(gzip.compress(b"x" * 9000)[:-9], 65, "ends early, or is damaged", id="cut"),
         pytest.param(None, 66, "does not exist", id="missing"),

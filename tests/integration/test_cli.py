@@ -376,11 +376,11 @@ def test_daemon_tells_the_service_manager_that_it_is_ready(site: Site, tmp_path:
         manager.settimeout(PATIENCE_SECONDS)
         env = environment({"NOTIFY_SOCKET": str(tmp_path / "notify")})
         with subprocess.Popen(site.command("run"), env=env) as daemon:
-            told = manager.recv(100)
+            told = [manager.recv(100), manager.recv(100)]
             daemon.send_signal(signal.SIGINT)
             daemon.wait(PATIENCE_SECONDS)
 
-    assert told == b"READY=1"
+    assert told == [b"STATUS=2 rules", b"READY=1"]
     assert daemon.returncode == 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.cli import call
 from slumberd.cli.commands import ENTRIES
 
 README = Path(__file__).parents[2] / "README.md"
@@ -49,6 +50,26 @@ def test_rule_put_and_fact_of_the_readme_are_as_it_says(
     )
 
     assert done.stdout.decode().endswith(shown[""])
+
+
+def test_test_of_the_readme_passes_and_fails_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = blocks("Test your rules")
+    rules = tmp_path / "state" / "rules.d"
+    rules.mkdir(parents=True)
+    tastes = blocks("A rule, a put and a fact")["yaml"]
+    (rules / "tastes.yaml").write_text(tastes)
+    (rules / "tastes.test.yaml").write_text(shown["yaml"])
+    monkeypatch.chdir(tmp_path)
+    command = shown["sh"].split()[1:]
+
+    passed = call(command)
+    capsys.readouterr()
+    (rules / "tastes.yaml").write_text(tastes.replace("0.5", "0.3"))
+    failed = call(command)
+
+    assert (passed, failed, capsys.readouterr().out) == (0, 1, shown[""])
 
 
 @pytest.mark.parametrize("name", ["demo", "test"])

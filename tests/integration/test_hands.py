@@ -26,8 +26,6 @@ from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
 from slumberd.errors import FactConflictError, UsageError
 from slumberd.handwork import fact_ids_of, said_of
-from slumberd.operations import Operations, Stores
-from slumberd.rulebook import RuleSet
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, triple, version
 from tests.daemons import Home
@@ -396,10 +394,7 @@ def test_a_request_cannot_say_who_it_is_from(home: Home) -> None:
 
 async def test_the_daemon_names_the_one_at_the_other_end_of_the_socket(tmp_path: Path) -> None:
     async with house(tmp_path) as at_home:
-        stores = Stores(at_home.memory, at_home.facts)
-        operations = Operations(
-            stores, lambda: RuleSet((), {}, {}), at_home.consolidator, FakeClock()
-        )
+        operations = at_home.operations(clock=FakeClock())
         request = dict.fromkeys(("user", "agent", "subject", "predicate", "object", "reason"), "x")
 
         await operations.pin({**request, "by": "uid 4243"}, Peer(4242, 1, 77))

@@ -167,12 +167,12 @@ def test_a_filter_that_is_told_to_stop_stops() -> None:
         ("user = ('x'", 7, "'(' is never closed"),
         ("user = 'x", 7, "has no end"),
         ("user = 'x'; 1", 10, "without ';'"),
-        ("user = 'x' agent", 11, "syntax error"),
-        ("user = 'x' user", None, 'near "user": syntax error'),
+        ("user = 'x' agent", 11, "'agent' does not fit here"),
+        ("user = 'x' user", 11, "'user' does not fit here"),
+        ("user = 'x' AND id = 'y' AND AND id = 'z'", 28, "'AND' does not fit here"),
         ("user = 'x' AND lower(id, id)", 15, "wrong number of arguments"),
-        ("user = 'x' AND", None, "something is missing at its end"),
-        ("user = 'x' OR", None, "something is missing at its end"),
-        ("content LIKE", None, "something is missing at its end"),
+        ("user = 'x' OR", 13, "something is missing at its end"),
+        ("content LIKE", 12, "something is missing at its end"),
         ("subject = NULL", 8, "'= NULL' is never true; write IS NULL"),
         ("subject <> NULL", 8, "write IS NOT NULL"),
         ("1 AND NULL = subject", 6, "write IS NULL"),
@@ -189,6 +189,12 @@ def test_a_filter_that_is_told_to_stop_stops() -> None:
         ("date('now') = '2'", 5, "depends on the machine's clock"),
         ("strftime('%s') > 1", 0, "without a time reads the machine's clock"),
         ("id = id AND " * 70 + "1", 768, "more than 128 times; a list takes IN"),
+        ("lower(id) = 'x' AND lower(id, id)", None, "wrong number of arguments"),
+        ("user = 'x' AND", 14, "something is missing at its end"),
+        ("predicate = likes", 12, "a text takes single quotes"),
+        ("user = \u2018x\u2019", 7, "plain single quotes"),
+        ("user =\u00a0'x'", 6, "no plain space"),
+        ("startswith(user, 'x')", 0, "functions are abs, coalesce"),
     ],
 )
 def test_a_mistake_is_shown_at_its_position_with_its_remedy(
@@ -199,6 +205,22 @@ def test_a_mistake_is_shown_at_its_position_with_its_remedy(
 
     assert caught.value.position == position
     assert advice in str(caught.value)
+
+
+def test_a_date_function_that_is_not_called_is_told_once() -> None:
+    with pytest.raises(FilterError) as caught:
+        check_filter("r1", "date > '2026'")
+
+    assert caught.value.further == ()
+
+
+def test_every_unknown_name_of_a_filter_is_told_once() -> None:
+    with pytest.raises(FilterError) as caught:
+        check_filter("r1", "predikate = 'x' AND lowr(subjekt) = 'y' OR predikate = 'z'")
+
+    told = [caught.value, *caught.value.further]
+    assert [error.position for error in told] == [0, 20, 25]
+    assert "did you mean 'subject'?" in told[2].problem
 
 
 def test_a_row_that_the_filter_fails_on_takes_no_other_with_it() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from slumberd import cron, rulebook
+from slumberd import cron
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ConfigurationError, FilterError
-from slumberd.rulebook import RuleForm, RuleSet, load_rules, rule_files
+from slumberd.rulebook import RuleSet, load_rule_files, load_rules, rule_files
+from slumberd.ruleforms import RuleForm
 from slumberd.stores import filters
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +34,7 @@ def _accept(*_: str) -> None:
 
 def _refuse_unsound(rule_id: str, fragment: str) -> None:
     if "unsound" in fragment:
-        raise FilterError(rule_id, "no such column", position=2)
+        raise FilterError(rule_id, "no such column", position=fragment.index("unsound") + 2)
 
 
 def _refuse_noon(expression: str, timezone: str) -> None:
@@ -114,8 +118,11 @@ def test_directory_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
         _load(tmp_path / "none")
 
 
-def test_rule_files_are_those_that_are_named_so_and_not_hidden(tmp_path: Path) -> None:
-    for name in ("b.yml", "a.yaml", ".hidden.yaml", "a.yaml~", "notes.txt"):
+def test_rule_files_are_those_that_are_named_so_and_neither_hidden_nor_tests(
+    tmp_path: Path,
+) -> None:
+    others = ("a.test.yaml", "b.test.yml", ".hidden.yaml", "a.yaml~", "notes.txt", "yaml")
+    for name in ("b.yml", "a.yaml", *others):
         (tmp_path / name).touch()
 
     assert [file.name for file in rule_files(tmp_path)] == ["a.yaml", "b.yml"]
@@ -145,7 +152,6 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
     told = _mistakes(tmp_path, a=wrong, b=TEA, c="rules: [tea")
 
     assert told == [
-        "a.yaml:2:5: rules[0]: key 'cadence' is missing",
         "a.yaml:2:5: rules[0]: key 'then_emits' is missing",
         "a.yaml:2:9: rules[0].id: 'Tea' is no name: use 1 to 64 of a-z, 0-9, '.', '_' and '-'",
         "a.yaml:3:18: rules[0].when_filter: text is needed, not 5; quote it if that is meant",
@@ -221,8 +227,89 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         pytest.param(
             '""',
             "unsound",
-            "4:18: rules[0].when_filter: at character 3: no such column",
+            "4:20: rules[0].when_filter: no such column",
             id="filter",
+        ),
+        pytest.param(
+            "{every: 5}",
+            "{every: x, cron: '* * * * *'}",
+            "3:14: rules[0].cadence: exactly one of 'every' and 'cron' is needed",
+            id="two cadences, one of them wrong",
+        ),
+        pytest.param(
+            "{every: 5}",
+            "5",
+            '3:14: rules[0].cadence: {every: 100} or {cron: "0 3 * * *"} is needed, not 5',
+            id="cadence as a number",
+        ),
+        pytest.param(
+            "{every: 5}",
+            "every:5",
+            "3:14: rules[0].cadence: keys with values are needed, not 'every:5';"
+            " a space goes after ':'",
+            id="cadence without a space",
+        ),
+        pytest.param(
+            "every: 5",
+            "every:5",
+            "3:15: rules[0].cadence.every:5: unknown key 'every:5'; a space goes after ':'",
+            id="cadence without a space, in braces",
+        ),
+        pytest.param(
+            "{every: 5}",
+            "{cron: 0,30 3 * * *}",
+            "3:23: rules[0].cadence.30 3 * * *: unknown key '30 3 * * *'; is it part of a text that"
+            " holds ','? Quote the whole text",
+            id="cron with a comma, without quotes",
+        ),
+        pytest.param(
+            "every: 5",
+            "cron: */5 * * * *",
+            "3:21: rules[0].cadence.cron: a value that begins with '*' must be quoted; a cron"
+            ' expression as "*/5 * * * *"',
+            id="cron without quotes",
+        ),
+        pytest.param(
+            "every: 5",
+            "cron: ",
+            "3:20: rules[0].cadence.cron: a value is needed here; without one, leave out the key",
+            id="cron of nothing",
+        ),
+        pytest.param(
+            "cadence: {every: 5}",
+            "every: 5",
+            "3:5: rules[0].every: unknown key 'every'; it belongs under 'cadence'",
+            id="cadence's key one level up",
+        ),
+        pytest.param(
+            "then_emits:",
+            "emits:",
+            "5:5: rules[0].emits: unknown key 'emits'; did you mean 'then_emits'?",
+            id="half of a key",
+        ),
+        pytest.param(
+            "then_emits",
+            "on: 5\n    then_emits",
+            "5:5: rules[0].on: 'on' is a boolean to some YAML readers; unknown key 'on'; known are",
+            id="boolean as a key",
+        ),
+        pytest.param(
+            "rules:\n  - id: tea",
+            "rules:\n    id: tea",
+            "2:5: rules: a list is needed, not keys with values; begin each entry with '- '",
+            id="a rule that is no list",
+        ),
+        pytest.param(
+            "rules:\n  - id: tea",
+            "id: tea\nrules:\n  - id: tea",
+            "1:1: id: unknown key 'id'; it belongs under 'rules'",
+            id="key of a rule beside the rules",
+        ),
+        pytest.param(
+            'when_filter: ""',
+            "when_filter:",
+            '4:17: rules[0].when_filter: text is needed, not null; write "" for an empty one',
+            id="filter of nothing",
         ),
         pytest.param(
             "[facts]",
@@ -239,7 +326,7 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         pytest.param(
             "[facts]",
             "facts",
-            "5:17: rules[0].then_emits: a list is needed, not 'facts'",
+            "5:17: rules[0].then_emits: a list is needed, not 'facts'; write [facts]",
             id="channel as text",
         ),
         pytest.param(
@@ -301,11 +388,126 @@ def test_mistake_in_one_part_of_a_rule_hides_none_in_another(tmp_path: Path) -> 
 
     assert [line.split(": ")[1] for line in told] == [
         "rules[0].id",
+        "rules[0].cadence",
         "rules[0].cadence.cron",
         "rules[0].cadence.every",
         "rules[0].when_filter",
         "rules[0].then_emits",
     ]
+
+
+@pytest.mark.parametrize(
+    ("filter", "places"),
+    [
+        pytest.param("unsound", [(4, 20)], id="plain"),
+        pytest.param("'unsound'", [(4, 21)], id="in single quotes"),
+        pytest.param('"\\x61\\n\\u00e9unsound"', [(4, 33)], id="escapes"),
+        pytest.param("|\n      unsound", [(5, 9)], id="literal"),
+        pytest.param(">-  # why\n\n        unsound\n", [(6, 11)], id="folded"),
+        pytest.param("a\n      unsound", [(5, 9)], id="on two lines"),
+    ],
+)
+def test_mistake_of_a_filter_is_told_where_it_stands_in_the_file(
+    tmp_path: Path, filter: str, places: list[tuple[int, int]]
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        _load(tmp_path, a=TEA.replace('""', filter))
+
+    assert [(mistake.line, mistake.column) for mistake in caught.value.mistakes] == places
+
+
+def test_every_mistake_of_a_filter_is_told(tmp_path: Path) -> None:
+    text = TEA.replace('""', ">-\n      predikate = 'x'\n      AND objekt = 'y'")
+    (tmp_path / "a.yaml").write_text(text.lstrip())
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_rules(
+            tmp_path, check_filter=filters.check_filter, check_cron=cron.check, timezone="UTC"
+        )
+
+    assert [str(mistake).removeprefix(f"{tmp_path}/") for mistake in caught.value.mistakes] == [
+        "a.yaml:5:7: rules[0].when_filter: 'predikate' is no column or word of filters;"
+        " did you mean 'predicate'? (a text takes single quotes)",
+        "a.yaml:6:11: rules[0].when_filter: 'objekt' is no column or word of filters;"
+        " did you mean 'object'? (a text takes single quotes)",
+    ]
+
+
+def test_rule_file_that_leads_out_of_the_directory_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "tea.yaml").write_text(TEA)
+    rules = tmp_path / "rules.d"
+    rules.mkdir()
+    (rules / "a.yaml").symlink_to("../tea.yaml")
+
+    assert "a.yaml: leads out of its directory" in _mistakes(rules)[0]
+    assert load_rule_files(
+        [rules / "a.yaml"], check_filter=_accept, check_cron=_accept, timezone="UTC"
+    ).sources == {"tea": str(rules / "a.yaml")}
+
+
+def test_root_does_not_obey_rules_that_everybody_may_write(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(TEA)
+    (tmp_path / "b.yaml").write_text("rules: 5")
+    (tmp_path / "a.yaml").chmod(0o646)
+    tmp_path.chmod(0o1777)
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_rules(tmp_path, check_filter=_accept, check_cron=_accept, timezone="UTC", by_root=True)
+
+    assert [(mistake.file, mistake.problem[:13]) for mistake in caught.value.mistakes] == [
+        (str(tmp_path), "everybody can"),
+        (str(tmp_path / "a.yaml"), "everybody can"),
+        (str(tmp_path / "b.yaml"), "a list is nee"),
+    ]
+    assert "(mode 1777)" in caught.value.mistakes[0].problem
+
+
+MOUNTED = """
+mount -t tmpfs tmpfs "$1"
+printf 'rules: []' > "$1/a.yaml"
+chmod 777 "$1" "$1/a.yaml"
+"$2" -m slumberd check "$1" && exit 1
+mount -o remount,ro "$1"
+"$2" -m slumberd check "$1"
+"""
+
+
+def test_root_obeys_rules_on_a_file_system_that_nobody_can_write_to(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "--mount", "true"], check=False).returncode:
+        pytest.skip("no mount of our own can be made here: it takes root and namespaces")
+
+    command = [unshare, "--mount", "sh", "-c", MOUNTED, "sh", str(tmp_path), sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    refused, valid = done.stdout.split("valid", 1)
+    assert refused.count("everybody can write") == 2
+    assert valid.startswith(": 0 rules")
+
+
+def test_another_user_than_root_may_load_rules_that_everybody_may_write(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(TEA)
+    tmp_path.chmod(0o777)
+
+    rules = load_rules(
+        tmp_path, check_filter=_accept, check_cron=_accept, timezone="UTC", by_root=False
+    )
+
+    assert [rule.id for rule in rules.rules] == ["tea"]
+
+
+def test_directory_that_may_not_be_read_hides_no_mistake_of_another(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.symlink_to("gone")
+    (tmp_path / "a.yaml").write_text("rules: 5")
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_rule_files(
+            [gone, tmp_path / "a.yaml"], check_filter=_accept, check_cron=_accept, timezone="UTC"
+        )
+
+    assert [mistake.file for mistake in caught.value.mistakes] == [str(gone), f"{tmp_path}/a.yaml"]
 
 
 def test_id_that_is_given_twice_is_told_with_both_places(tmp_path: Path) -> None:
@@ -334,8 +536,17 @@ def test_one_trap_of_yaml_is_one_mistake(tmp_path: Path) -> None:
     told = _mistakes(tmp_path, a=TEA.replace("every: 5", "every: 0300"))
 
     assert told == [
-        "a.yaml:3:22: rules[0].cadence.every: '0300' is octal to some YAML readers;"
-        " leave out the leading 0, or quote it"
+        "a.yaml:3:22: rules[0].cadence.every: '0300' has a leading 0, and is octal to some YAML"
+        " readers; a whole number is needed"
+    ]
+
+
+def test_trap_in_a_key_is_not_taken_for_the_mistake_of_what_it_is_a_key_of(tmp_path: Path) -> None:
+    told = _mistakes(tmp_path, a="rules:\n  -\u00a0id: tea\n")
+
+    assert told == [
+        r"a.yaml:2:3: rules.-\xa0id: '-\xa0id' holds an invisible character, or a space that is"
+        " none of YAML's; quote it"
     ]
 
 
@@ -406,8 +617,6 @@ def test_files_that_are_named_one_by_one_are_a_set_too(tmp_path: Path) -> None:
     file = tmp_path / "any.name"
     file.write_text(TEA)
 
-    rules = rulebook.load_rule_files(
-        [file], check_filter=_accept, check_cron=_accept, timezone="UTC"
-    )
+    rules = load_rule_files([file], check_filter=_accept, check_cron=_accept, timezone="UTC")
 
     assert rules.sources == {"tea": str(file)}

@@ -232,7 +232,11 @@ def test_every_mistake_of_every_source_is_told_at_once(file: Path) -> None:
         pytest.param("stop_seconds: true", "a number is needed, not true", id="boolean"),
         pytest.param("stop_seconds: -1", "at least 0 is needed, not -1", id="negative"),
         pytest.param("memory: {poll_seconds: 0}", "at least 0.01 is needed, not 0", id="busy"),
-        pytest.param("memory: {synchronous: off}", "quote it", id="trap of YAML"),
+        pytest.param(
+            "memory: {synchronous: off}",
+            "'off' is a boolean to some YAML readers; 'normal' or 'full' is needed",
+            id="trap of YAML",
+        ),
         pytest.param("timezone: ../UTC", "time zone '../UTC' is not known", id="zone by path"),
         pytest.param("timezone: Europe", "time zone 'Europe' is not known", id="half a zone"),
     ],
@@ -247,6 +251,33 @@ def test_one_file_for_both_stores_is_a_mistake(file: Path) -> None:
     [told] = _mistakes(_write(file, "facts: {path: memory.db}\n"))
 
     assert "give each its own file" in told
+
+
+def test_place_of_one_file_for_both_stores_is_told(file: Path) -> None:
+    [told] = _mistakes(_write(file, "facts: {path: memory.db}\n"))
+
+    assert told.startswith(f"{file}:1:15: facts.path: ")
+
+
+@pytest.mark.parametrize("by_root", [True, False])
+def test_root_does_not_obey_a_file_that_everybody_may_write(file: Path, by_root: bool) -> None:
+    _write(file, "stop_seconds: 1\n").chmod(0o666)
+
+    try:
+        load_settings(file, overrides={}, environ=HOME, by_root=by_root)
+        refused = False
+    except ConfigurationError as error:
+        refused = "`chmod o-w`" in str(error)
+
+    assert refused == by_root
+
+
+def test_configuration_may_be_a_link(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "real.yaml").write_text("stop_seconds: 1\n")
+    file.parent.mkdir()
+    file.symlink_to("../real.yaml")
+
+    assert _load(file).stop_seconds == 1
 
 
 def test_variable_of_a_group_is_unknown() -> None:

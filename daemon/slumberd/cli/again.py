@@ -13,10 +13,10 @@ from slumberd.cli.commands import examples
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.fire import tell_reports
 from slumberd.cli.instants import instant_of
-from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.options import Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.performing import performed
-from slumberd.cli.reading import reading_facts
+from slumberd.cli.reading import reading_all_facts
 from slumberd.control import Answer
 from slumberd.core.episode import microseconds
 from slumberd.settings import Settings
@@ -81,6 +81,7 @@ def _tell(answer: Answer, *, dry_run: bool, json: bool, nothing: str) -> None:
 
 def approve(
     firing: Held,
+    channel: Channel = None,
     dry_run: DryRun = False,
     json: Json = False,
     config: Config = None,
@@ -88,12 +89,15 @@ def approve(
 ) -> None:
     """Let a batch that is held go on, and its rule with it."""
     settings = settings_of(config, state_dir)
-    answer = performed(settings, "decide", firing=firing, approve=True, dry_run=dry_run)
+    answer = performed(
+        settings, "decide", firing=firing, channel=channel, approve=True, dry_run=dry_run
+    )
     _tell(answer, dry_run=dry_run, json=json, nothing="nothing was pending")
 
 
 def reject(
     firing: Held,
+    channel: Channel = None,
     dry_run: DryRun = False,
     json: Json = False,
     config: Config = None,
@@ -104,7 +108,9 @@ def reject(
     Nothing of it is promoted, unless its episodes change or `slumberd backfill` goes over them.
     """
     settings = settings_of(config, state_dir)
-    answer = performed(settings, "decide", firing=firing, approve=False, dry_run=dry_run)
+    answer = performed(
+        settings, "decide", firing=firing, channel=channel, approve=False, dry_run=dry_run
+    )
     if json:
         print_json({"dry_run": dry_run, **answer})
     else:
@@ -126,8 +132,8 @@ def ls(
 
 
 async def _listed(settings: Settings) -> list[dict[str, Any]]:
-    async with reading_facts(settings) as facts:
-        return await facts.quarantine()
+    async with reading_all_facts(settings) as stores:
+        return [entry for store in stores.values() for entry in await store.quarantine()]
 
 
 @quarantine.command("retry", epilog=examples("slumberd quarantine retry --rule preferences e17"))

@@ -15,13 +15,13 @@ from slumberd.cli.checkpoints import checkpoints_in
 from slumberd.cli.commands import examples
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.exporting import export
-from slumberd.cli.jsonl import opened
-from slumberd.cli.options import MOST, Config, Json, StateDir
+from slumberd.cli.jsonl import STANDARD_INPUT, opened
+from slumberd.cli.options import MOST, Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
-from slumberd.cli.reading import auditing, reading_facts
+from slumberd.cli.reading import auditing, has_ledger, reading_facts
 from slumberd.cli.replaying import replay
 from slumberd.core.record import Break, Checkpoint, Record
-from slumberd.errors import InputError
+from slumberd.errors import InputError, UsageError
 from slumberd.lines import printable, timestamp
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
@@ -83,6 +83,7 @@ def ls(
         int | None,
         typer.Option(min=0, max=MOST, metavar="SEQ", help="The first rows above this number."),
     ] = None,
+    channel: Channel = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -93,7 +94,7 @@ def ls(
     """
     settings = settings_of(config, state_dir)
     wanted = Wanted(rule, kind, fact)
-    found = asyncio.run(_listed(settings, wanted, after=after, limit=limit))
+    found = asyncio.run(_listed(settings, wanted, channel, after=after, limit=limit))
     if json:
         print_json_lines(_document(record) for record in found)
     else:
@@ -101,9 +102,9 @@ def ls(
 
 
 async def _listed(
-    settings: Settings, wanted: Wanted, *, after: int | None, limit: int
+    settings: Settings, wanted: Wanted, channel: str | None, *, after: int | None, limit: int
 ) -> list[Record]:
-    async with reading_facts(settings) as store:
+    async with reading_facts(settings, channel) as store:
         if after is None:
             return await _last(store, wanted, limit)
         return await _first(store, wanted, after, limit)
@@ -165,6 +166,7 @@ def verify(
             help="Log lines of the daemon, plain or gzip, or - for standard input.",
         ),
     ] = None,
+    channel: Channel = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -174,18 +176,30 @@ def verify(
     Prints the number of rows and the head of the chain, or the first row that is wrong. A ledger
     that was cut short or written anew, with facts to match, can only be told from what was known of
     it elsewhere: --against compares it with the ledger.checkpoint lines of a log in JSON.
+
+    Where channels have fact stores of their own, each store has its ledger; all are verified, or
+    with --channel one. With --json, each ledger on a line of its own.
     """
     settings = settings_of(config, state_dir)
-    if against is None:
-        verified = asyncio.run(_verified(settings, Told()))
-    else:
-        verified = asyncio.run(_verified_against(settings, against))
-    if json:
-        print_json(verified.document())
-    else:
-        print(verified.words())
-    if verified.broken:
+    stores = _stores(settings, channel)
+    if against == STANDARD_INPUT and len(stores) > 1:
+        raise UsageError("standard input can be read for one ledger only; name a --channel")
+    found = {name: asyncio.run(_verified(settings, name, against)) for name in stores}
+    for name, verified in found.items():
+        if json:
+            print_json(verified.document(name))
+        else:
+            print(f"{printable(name)}: " * (len(found) > 1) + verified.words())
+    if any(verified.broken for verified in found.values()):
         raise typer.Exit(BROKEN)
+
+
+def _stores(settings: Settings, channel: str | None) -> list[str]:
+    """Return the stores that a channel means, or all that are there; the first always is."""
+    if channel is not None:
+        return [settings.store_of(channel)]
+    first, *others = settings.facts_paths.items()
+    return [first[0], *(name for name, path in others if has_ledger(path))]
 
 
 class Told:
@@ -214,10 +228,11 @@ class Verified:
     broken: Break | None
     checkpoints: int
 
-    def document(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+    def document(self, store: str) -> dict[str, Any]:
+        """Return it as JSON takes it, with the name of the store."""
         return {
             "ok": self.broken is None,
+            "store": printable(store),
             "rows": self.rows,
             "head": self.head,
             "checkpoints": self.checkpoints,
@@ -233,16 +248,25 @@ class Verified:
         return f"broken{place}: {printable(self.broken.problem)}"
 
 
-async def _verified_against(settings: Settings, name: str) -> Verified:
-    with opened(name) as source:
-        told = Told(checkpoints_in(source.stream, name))
-        verified = await _verified(settings, told)
+async def _verified(settings: Settings, store: str, against: str | None) -> Verified:
+    if against is None:
+        return await _compared(settings, store, Told())
+    with opened(against) as source:
+        told = Told(_of_store(settings, store, checkpoints_in(source.stream, against)))
+        verified = await _compared(settings, store, told)
     if verified.broken is None and not told.count:
-        raise InputError(f"{name!r} holds no checkpoint of a ledger; is it the daemon's log?")
+        problem = f"holds no checkpoint of the ledger of {store!r}; is it the daemon's log?"
+        raise InputError(f"{against!r} {problem}")
     return verified
 
 
-async def _verified(settings: Settings, told: Told) -> Verified:
-    async with auditing(settings) as store:
-        rows, head, broken = await store.verify(told)
+def _of_store(settings: Settings, store: str, found: Iterable[Checkpoint]) -> Iterator[Checkpoint]:
+    """Yield the checkpoints of one store; one without a name is of the first."""
+    first = next(iter(settings.facts_paths))
+    return (one for one in found if (one.store or first) == store)
+
+
+async def _compared(settings: Settings, store: str, told: Told) -> Verified:
+    async with auditing(settings, store) as facts:
+        rows, head, broken = await facts.verify(told)
     return Verified(rows, head, broken, told.count)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.configuration import settings_of
-from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.options import Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json, print_table
 from slumberd.cli.performing import performed
 from slumberd.control import Answer
@@ -24,6 +24,7 @@ DryRun = Annotated[
 
 def undo(
     firing: Annotated[str, typer.Argument(help="The id of a firing, as preferences@120.")],
+    channel: Channel = None,
     dry_run: DryRun = False,
     json: Json = False,
     config: Config = None,
@@ -35,7 +36,7 @@ def undo(
     same versions again by itself: `slumberd backfill RULE` brings them back, or an edit does.
     """
     settings = settings_of(config, state_dir)
-    answer = performed(settings, "undo", firing=firing, dry_run=dry_run)
+    answer = performed(settings, "undo", firing=firing, channel=channel, dry_run=dry_run)
     tell(answer, dry_run=dry_run, json=json)
 
 

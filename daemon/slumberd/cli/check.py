@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from slumberd import cron
+from slumberd.assembly import rules_of
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.errors import ConfigurationError
-from slumberd.rulebook import RuleSet, load_rule_files, rule_files
-from slumberd.service import rules_of
+from slumberd.rulebook import RuleSet, load_rule_files
 from slumberd.stores.filters import check_filter
 
 
@@ -41,16 +41,8 @@ def check(
 
 
 def _files(paths: Sequence[Path]) -> RuleSet:
-    files = list(_expanded(paths))
-    return load_rule_files(files, check_filter=check_filter, check_cron=cron.check, timezone="UTC")
-
-
-def _expanded(paths: Sequence[Path]) -> Iterator[Path]:
-    for path in dict.fromkeys(paths):
-        if path.is_dir():
-            yield from rule_files(path)
-        else:
-            yield path
+    named = list(dict.fromkeys(paths))
+    return load_rule_files(named, check_filter=check_filter, check_cron=cron.check, timezone="UTC")
 
 
 def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:

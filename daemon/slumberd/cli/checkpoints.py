@@ -42,6 +42,7 @@ def _checkpoint(line: bytes) -> Checkpoint | None:
         event = orjson.loads(line)
         if event["event"] != CHECKPOINT or not 0 <= event["rows"] <= _MOST_ROWS:
             return None
-        return Checkpoint(event["rows"], bytes.fromhex(event["head"]), printable(event["ts"]))
+        head, told = bytes.fromhex(event["head"]), printable(event["ts"])
+        return Checkpoint(event["rows"], head, told, printable(event.get("store", "")))
     except (ValueError, TypeError, KeyError):  # another program's line, or half of ours
         return None

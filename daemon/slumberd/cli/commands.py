@@ -52,6 +52,12 @@ ENTRIES = (
         ("slumberd check", "slumberd check rules/ more-rules.yaml"),
     ),
     Entry(
+        "test",
+        "testing:test",
+        "Run the tests of rules.",
+        ("slumberd test", "slumberd test rules/", "slumberd test rules/profile.test.yaml --json"),
+    ),
+    Entry(
         "import",
         "importing:import_",
         "Put many episodes, from JSON lines.",
@@ -126,8 +132,35 @@ ENTRIES = (
         "Erase what is kept of a user.",
         ("slumberd forget --user alice --dry-run", "slumberd forget --user alice --yes"),
     ),
-    Entry("rules", "rules:rules", "Show the rules and how far each has read.", ("slumberd rules",)),
+    Entry(
+        "rules",
+        "rules:rules",
+        "Show the rules and how far each has read.",
+        ("slumberd rules", "slumberd rules --removed"),
+    ),
     Entry("status", "rules:status", "Show the state of everything.", ("slumberd status --json",)),
+    Entry(
+        "reload",
+        "reload:reload",
+        "Let the running daemon go by the rules that there are now.",
+        ("slumberd check && slumberd reload",),
+    ),
+    Entry(
+        "next",
+        "upcoming:upcoming",
+        "Say when rules fire next, in words.",
+        (
+            "slumberd next",
+            "slumberd next nightly -n 10",
+            "slumberd next --cron '30 2 * * *' --timezone Europe/Berlin",
+        ),
+    ),
+    Entry(
+        "schema",
+        "schema:schema",
+        "Print a JSON Schema, for editors.",
+        ("slumberd schema rules", "slumberd schema config > config.schema.json"),
+    ),
     Entry("audit", "audit:app", "Look at the ledger, verify or export it."),
     Entry("version", "version:version", "Show the version.", ("slumberd version",)),
 )

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from slumberd import demo as sample
+from slumberd.assembly import facts_of, memory_of
 from slumberd.cli.configuration import logs
 from slumberd.cli.facts import COLUMNS, row
 from slumberd.cli.importing import Tally, put_lines
@@ -24,7 +25,7 @@ from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.record import Record
 from slumberd.errors import UsageError
 from slumberd.logs import DeltaLines
-from slumberd.service import perform, stores_of
+from slumberd.service import perform
 from slumberd.settings import Settings, load_settings
 from slumberd.stores.facts import SQLiteFactStore
 
@@ -76,14 +77,14 @@ async def _tell(settings: Settings, log: DeltaLines) -> None:
     for name in sample.DAYS:
         await _live(settings, name)
         _tell_firing(await _sleep(settings, log))
-    async with stores_of(settings, CLOCK).facts as facts:
+    async with facts_of(settings, CLOCK, settings.facts_path) as facts:
         await _tell_facts(facts)
 
 
 async def _live(settings: Settings, name: str) -> None:
     lines = list(read_lines(io.BytesIO(sample.day(name))))
     tally = Tally(keep=True)
-    memory = stores_of(settings, CLOCK).memory
+    memory = memory_of(settings, CLOCK)
     await put_lines(memory, lines, tally)
     await memory.close()
     new, changed, _ = tally.counts
@@ -91,7 +92,7 @@ async def _live(settings: Settings, name: str) -> None:
 
 
 async def _sleep(settings: Settings, log: DeltaLines) -> dict[str, Any]:
-    answer = await perform(settings, "fire", {}, clock=CLOCK, log=log)
+    answer = await perform(settings, "fire", {}, clock=CLOCK, logs=log)
     report: dict[str, Any] = answer["reports"][0]
     return report
 

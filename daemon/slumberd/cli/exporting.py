@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from slumberd.cli.configuration import settings_of
-from slumberd.cli.options import MOST, Config, StateDir
+from slumberd.cli.options import MOST, Channel, Config, StateDir
 from slumberd.cli.reading import reading_facts
 from slumberd.settings import Settings
 
@@ -33,6 +33,7 @@ def export(
     after: Annotated[
         int, typer.Option(min=0, max=MOST, metavar="SEQ", help="Only rows above this number.")
     ] = 0,
+    channel: Channel = None,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
@@ -44,11 +45,11 @@ def export(
     """
     settings = settings_of(config, state_dir)
     with _written(file) as write:
-        asyncio.run(_export(settings, write, after))
+        asyncio.run(_export(settings, channel, write, after))
 
 
-async def _export(settings: Settings, write: Write, after: int) -> None:
-    async with reading_facts(settings) as store:
+async def _export(settings: Settings, channel: str | None, write: Write, after: int) -> None:
+    async with reading_facts(settings, channel) as store:
         while True:
             after, lines = await store.exported(after=after, limit=PAGE)
             if not lines:

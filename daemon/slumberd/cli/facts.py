@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any
 
 import typer
@@ -12,10 +15,12 @@ from slumberd.cli.configuration import settings_of
 from slumberd.cli.instants import instant_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
-from slumberd.cli.reading import reading_facts
+from slumberd.cli.reading import reading_all_facts, reading_facts
+from slumberd.core.act import channel_of
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.lines import timestamp
 from slumberd.settings import Settings
+from slumberd.stores.facts import SQLiteFactStore
 
 COLUMNS = ("user", "agent", "subject", "predicate", "object", "confidence", "id")
 
@@ -34,6 +39,9 @@ def facts(
     subject: Annotated[str | None, typer.Option(help="Only with this subject.")] = None,
     predicate: Annotated[str | None, typer.Option(help="Only with this predicate.")] = None,
     object: Annotated[str | None, typer.Option(help="Only with this object.")] = None,  # noqa: A002 # its name on the command line
+    channel: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only of this channel.")
+    ] = None,
     valid_at: ValidAt = None,
     believed_at: BelievedAt = None,
     json: Json = False,
@@ -53,21 +61,36 @@ def facts(
     pattern = FactPattern(
         user=user, agent=agent, subject=subject, predicate=predicate, object=object
     )
-    found = asyncio.run(_facts(settings, pattern, valid_at, believed_at))
+    ask = partial(_facts, pattern=pattern, valid_at=valid_at, believed_at=believed_at)
+    found = asyncio.run(_of_all(settings, ask) if channel is None else _of(settings, ask, channel))
     if json:
         print_json_lines(document(fact) for fact in found)
     else:
         print_table(COLUMNS, (row(fact) for fact in found))
 
 
+_Ask = Callable[[SQLiteFactStore], Awaitable[list[Fact]]]
+
+
 async def _facts(
-    settings: Settings,
+    store: SQLiteFactStore,
+    *,
     pattern: FactPattern,
     valid_at: datetime | None,
     believed_at: datetime | None,
 ) -> list[Fact]:
-    async with reading_facts(settings) as store:
-        return await store.query(pattern, valid_at=valid_at, believed_at=believed_at)
+    return await store.query(pattern, valid_at=valid_at, believed_at=believed_at)
+
+
+async def _of_all(settings: Settings, ask: _Ask) -> list[Fact]:
+    async with reading_all_facts(settings) as stores:
+        found = [fact for store in stores.values() for fact in await ask(store)]
+    return sorted(found, key=attrgetter("id")) if len(stores) > 1 else found
+
+
+async def _of(settings: Settings, ask: _Ask, channel: str) -> list[Fact]:
+    async with reading_facts(settings, channel) as store:
+        return [fact for fact in await ask(store) if channel_of(fact.id) == channel]
 
 
 def row(fact: Fact) -> tuple[object, ...]:

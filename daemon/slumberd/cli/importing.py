@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from slumberd.assembly import memory_of
 from slumberd.cli.configuration import make_state_dir, settings_of
 from slumberd.cli.failures import say
 from slumberd.cli.jsonl import Line, Source, opened, read_lines
@@ -18,7 +19,6 @@ from slumberd.cli.output import print_json
 from slumberd.cli.progress import Bar, bar
 from slumberd.clock import SystemClock
 from slumberd.errors import InputError, MemoryScopeError
-from slumberd.service import stores_of
 from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.puts import PutCounts
@@ -112,7 +112,7 @@ def _print(tally: Tally) -> None:
 
 
 async def _imported(settings: Settings, source: Source, tally: Tally) -> Tally:
-    memory = stores_of(settings, SystemClock()).memory
+    memory = memory_of(settings, SystemClock())
     try:
         with bar(source.size) as shown:
             await _put_all(memory, source, tally, shown)

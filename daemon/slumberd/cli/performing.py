@@ -20,4 +20,4 @@ def performed(settings: Settings, operation: str, **request: Any) -> Answer:
     except NotRunningError:
         clock = SystemClock()
         with logs(settings, clock) as log:
-            return asyncio.run(perform(settings, operation, request, clock=clock, log=log))
+            return asyncio.run(perform(settings, operation, request, clock=clock, logs=log))

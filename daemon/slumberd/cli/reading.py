@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
+from slumberd.assembly import COLLECT_EVERY, facts_of, key_of, memory_of
 from slumberd.clock import SystemClock
+from slumberd.core.rule import FACTS
 from slumberd.errors import NoInputError, SchemaError
-from slumberd.service import COLLECT_EVERY, key_of, stores_of
 from slumberd.settings import Settings
 from slumberd.stores import episode_log
 from slumberd.stores.facts import SQLiteFactStore
@@ -21,33 +22,68 @@ _PRAGMAS = Pragmas()
 
 
 @asynccontextmanager
-async def auditing(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
-    """Open the facts that are there with the key of their ledger, for passes over all of it.
+async def auditing(settings: Settings, store: str) -> AsyncIterator[SQLiteFactStore]:
+    """Open the fact store of a name with the key of its ledger, for passes over all of it.
 
     Raises:
         ConfigurationError: The key cannot be read.
-        NoInputError: There is no database of facts yet.
+        NoInputError: There is no such database yet.
     """
     gc.freeze()
     gc.set_threshold(*COLLECT_EVERY)
-    async with reading_facts(settings, key=key_of(settings)) as facts:
+    async with _there(settings, store, key=key_of(settings)) as facts:
         yield facts
 
 
 @asynccontextmanager
-async def reading_facts(
-    settings: Settings, *, key: bytes | None = None
-) -> AsyncIterator[SQLiteFactStore]:
-    """Open the facts that are there.
+async def reading_facts(settings: Settings, channel: str | None) -> AsyncIterator[SQLiteFactStore]:
+    """Open the fact store of a channel; None is the one of all that have none of their own.
 
     Raises:
-        NoInputError: There is no database of facts yet.
+        NoInputError: There is no such database yet.
     """
-    if not settings.facts_path.exists():
-        remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` does it"
-        raise NoInputError(settings.facts_path, remedy)
-    async with stores_of(settings, SystemClock(), key=key).facts as facts:
+    async with _there(settings, settings.store_of(channel or FACTS)) as facts:
         yield facts
+
+
+@asynccontextmanager
+async def _there(
+    settings: Settings, store: str, *, key: bytes | None = None
+) -> AsyncIterator[SQLiteFactStore]:
+    path = settings.facts_paths[store]
+    if not path.exists():
+        remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` does it"
+        raise NoInputError(path, remedy)
+    async with facts_of(settings, SystemClock(), path, key=key) as facts:
+        yield facts
+
+
+@asynccontextmanager
+async def reading_store(settings: Settings, name: str) -> AsyncIterator[SQLiteFactStore | None]:
+    """Open the fact store of a name; None when no slumberd has made it yet."""
+    path = settings.facts_paths[name]
+    if not has_ledger(path):
+        yield None
+        return
+    async with facts_of(settings, SystemClock(), path) as facts:
+        yield facts
+
+
+@asynccontextmanager
+async def reading_all_facts(settings: Settings) -> AsyncIterator[dict[str, SQLiteFactStore]]:
+    """Open every fact store that is there, by name; the first must be.
+
+    Raises:
+        NoInputError: It is not.
+    """
+    first, *others = settings.facts_paths
+    async with AsyncExitStack() as closing:
+        stores = {first: await closing.enter_async_context(_there(settings, first))}
+        for name in others:
+            facts = await closing.enter_async_context(reading_store(settings, name))
+            if facts is not None:
+                stores[name] = facts
+        yield stores
 
 
 @asynccontextmanager
@@ -64,7 +100,7 @@ async def reading_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]
     if not has_episode_log(settings.memory_path):
         problem = "has no episode log yet; `slumberd run` or `slumberd fire --all` installs it"
         raise SchemaError(settings.memory_path, problem)
-    memory = stores_of(settings, SystemClock()).memory
+    memory = memory_of(settings, SystemClock())
     try:
         yield memory
     finally:

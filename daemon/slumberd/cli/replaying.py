@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from slumberd.cli.configuration import settings_of
-from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.options import Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.reading import auditing
+from slumberd.core.rule import FACTS
 from slumberd.lines import printable
 from slumberd.settings import Settings
 from slumberd.stores.replaying import Replay
@@ -21,6 +22,7 @@ DIFFERS = 1
 
 def replay(
     file: Annotated[Path, typer.Argument(help="A new file, for the facts that come out.")],
+    channel: Channel = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -31,7 +33,7 @@ def replay(
     come out, byte by byte, with those that stand. The file is a whole database of facts, and can
     take the place of the one it was made from. Of a ledger whose chain is broken none is made.
     """
-    replayed = asyncio.run(_replayed(settings_of(config, state_dir), file))
+    replayed = asyncio.run(_replayed(settings_of(config, state_dir), channel, file))
     if json:
         first = replayed.first._asdict() if replayed.first else None
         print_json({"ok": not replayed.differing, **replayed._asdict(), "first": first})
@@ -41,8 +43,8 @@ def replay(
         raise typer.Exit(DIFFERS)
 
 
-async def _replayed(settings: Settings, file: Path) -> Replay:
-    async with auditing(settings) as store:
+async def _replayed(settings: Settings, channel: str | None, file: Path) -> Replay:
+    async with auditing(settings, settings.store_of(channel or FACTS)) as store:
         return await store.replay(file)
 
 

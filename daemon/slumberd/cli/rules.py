@@ -3,33 +3,67 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
+import typer
+
+from slumberd.assembly import rules_of
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_json_lines, print_table
-from slumberd.cli.survey import RuleState, Survey, surveyed
+from slumberd.cli.survey import RemovedRule, RuleState, Survey, surveyed
 from slumberd.control import ask
 from slumberd.errors import NotRunningError
 from slumberd.lines import printable
-from slumberd.service import rules_of
 from slumberd.settings import Settings
 
 COLUMNS = (
     "rule", "cadence", "channels", "enabled", "watermark", "pending", "last firing",
     "quarantined", "held", "file", "filter",
 )  # fmt: skip
+REMOVED_COLUMNS = ("rule", "store", "watermark", "last firing", "quarantined", "held")
 STATUS_COLUMNS = ("rule", "cadence", "pending", "last firing", "quarantined", "held")
 
 
-def rules(json: Json = False, config: Config = None, state_dir: StateDir = None) -> None:
+def rules(
+    removed: Annotated[
+        bool, typer.Option("--removed", help="Show the rules that are no longer there.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
     """Show the rules, and how far each has read.
 
     The watermark is the number of the last version of an episode that the rule has read; pending,
     how many versions there are above it. With --json, each rule on a line of its own.
+
+    A rule that was removed keeps its watermark, and the facts that it promoted stand: put it back,
+    and it goes on from there. `slumberd undo` takes back what one of its firings did.
     """
     settings = settings_of(config, state_dir)
-    states = asyncio.run(surveyed(settings, rules_of(settings))).rules
+    survey = asyncio.run(surveyed(settings, rules_of(settings)))
+    if removed:
+        _tell_removed(survey.removed, json=json)
+    else:
+        _tell(survey.rules, json=json)
+
+
+def _tell_removed(found: Sequence[RemovedRule], *, json: bool) -> None:
+    if json:
+        print_json_lines(rule.document() for rule in found)
+    else:
+        print_table(REMOVED_COLUMNS, (_removed_row(rule) for rule in found))
+
+
+def _removed_row(rule: RemovedRule) -> tuple[object, ...]:
+    return (
+        rule.id, rule.store, rule.watermark, rule.fired_at, rule.quarantined, rule.held or None,
+    )  # fmt: skip
+
+
+def _tell(states: Sequence[RuleState], *, json: bool) -> None:
     if json:
         print_json_lines(state.document() for state in states)
     else:
@@ -77,10 +111,16 @@ def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey)
         "running": daemon is not None,
         "pid": daemon["pid"] if daemon else None,
         "uptime_seconds": daemon["uptime_seconds"] if daemon else None,
+        "generation": daemon["generation"] if daemon else None,
+        "rules_hash": daemon["rules_hash"] if daemon else None,
         "state_dir": printable(str(settings.state_dir)),
         "episodes": survey.episodes,
         "facts": survey.facts,
         "ledger_rows": survey.ledger_rows,
+        "stores": [
+            {"store": printable(name), "facts": one.facts, "ledger_rows": one.ledger_rows}
+            for name, one in survey.stores.items()
+        ],
         "rules": [state.document() for state in survey.rules],
     }
 
@@ -92,6 +132,10 @@ def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Sur
     print(f"episodes   {cell(survey.episodes)}")
     print(f"facts      {cell(survey.facts)}")
     print(f"ledger     {survey.ledger_rows} rows")
+    if len(survey.stores) > 1:
+        for name, one in survey.stores.items():
+            facts = f"{one.facts} facts, {one.ledger_rows} rows"
+            print(f"  {cell(name)}: {'not there yet' if one.facts is None else facts}")
     print()
     print_table(STATUS_COLUMNS, (_short_row(state) for state in survey.rules))
 

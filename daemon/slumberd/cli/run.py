@@ -7,13 +7,16 @@ import signal
 
 import structlog
 
+from slumberd.assembly import rules_of
 from slumberd.cli.configuration import logs, settings_of
 from slumberd.cli.environment import notify_socket
 from slumberd.cli.options import Config, StateDir
 from slumberd.clock import SystemClock
 from slumberd.errors import SlumberdError
 from slumberd.notify import Notifier
-from slumberd.service import Daemon, rules_of, run_until
+from slumberd.rulebook import RuleSet
+from slumberd.service import Daemon, run_until
+from slumberd.settings import Settings
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -25,18 +28,29 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
 
     The signal lets the batch under way end; a second one ends the process at once, which loses
     nothing either. One daemon works on a state directory; another ends with exit code 75.
+
+    `slumberd reload` puts the rules into force that there are now; so does SIGHUP, but it cannot
+    tell what came of it: the log does.
     """
-    settings = settings_of(config, state_dir)
-    rules = rules_of(settings)
+
+    def load() -> tuple[Settings, RuleSet]:
+        settings = settings_of(config, state_dir)
+        return settings, rules_of(settings)
+
+    settings, rules = load()
     clock = SystemClock()
     with logs(settings, clock) as log:
         notifier = Notifier(notify_socket())
-        _run(Daemon(settings, rules, clock=clock, log=log, notifier=notifier))
+        _run(Daemon(settings, rules, load, clock=clock, logs=log, notifier=notifier))
 
 
 def _run(daemon: Daemon) -> None:
+    def heed_signals(stop: asyncio.Event) -> None:
+        stop_on_signals(stop)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload)
+
     try:
-        run_until(stop_on_signals, daemon)
+        run_until(heed_signals, daemon)
     except Exception as error:
         # Whoever reads the log must find why it ends; standard error may lead nowhere.
         bug = not isinstance(error, SlumberdError)

@@ -226,11 +226,18 @@ class Settlement:
 
     def lost(self) -> int:
         """Return how many facts went, that stood before, without another in their place."""
-        taken = {
-            fact_id for one in self.entries if one.delta == "delete" for fact_id in one.replaces
-        }
-        came = {one.fact_id for one in self.entries if one.delta in ("add", "update")}
-        return len(taken - came)
+        if all(one.delta != "delete" for one in self.entries):
+            return 0
+        stood: dict[str, bool] = {}
+        held: dict[str, bool] = {}
+        for one in self.entries:
+            for fact_id in one.replaces:
+                stood.setdefault(fact_id, True)
+                held[fact_id] = one.delta != "delete"
+            if one.delta in ("add", "update"):
+                stood.setdefault(one.fact_id, False)
+                held[one.fact_id] = True
+        return sum(stood[fact_id] for fact_id, still in held.items() if not still)
 
     def _change(self, met: Incoming, meeting: Meeting) -> None:
         ground = self._ground

@@ -5,16 +5,28 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
+from slumberd.schemas import SHIPPED, schema_text
+
 DAYS = ("monday", "tuesday")
+
+_SCHEMAS = b"$schema=../../../config/"
+"""Where the samples find their schemas in the repository."""
 
 
 def lay_out(directory: Path) -> Path:
-    """Write configuration and rules into a directory; return the configuration's path."""
-    rules = directory / "rules.d"
+    """Write configuration and rules into a directory; return the configuration's path.
+
+    The schemas that editors know them by lie beside, in ``config``.
+    """
+    rules, schemas = directory / "rules.d", directory / "config"
     rules.mkdir(parents=True)
-    (rules / "profile.yaml").write_bytes(_content("rules.yaml"))
+    schemas.mkdir()
+    for name, (_, file) in SHIPPED.items():
+        (schemas / file).write_text(schema_text(name))
+    sample = _content("rules.yaml").replace(_SCHEMAS, b"$schema=../config/")
+    (rules / "profile.yaml").write_bytes(sample)
     config = directory / "slumberd.yaml"
-    config.write_bytes(_content("slumberd.yaml"))
+    config.write_bytes(_content("slumberd.yaml").replace(_SCHEMAS, b"$schema=config/"))
     return config
 
 

@@ -85,14 +85,18 @@ def check_calls(tokens: list[Token]) -> None:
     Raises:
         Refusal: ``instr`` or ``json_extract`` is called otherwise.
     """
-    for place, token in enumerate(tokens[:-1]):
-        if tokens[place + 1].kind != "open":
+    for place, token in enumerate(tokens):
+        if not _is_called(tokens, place):
             continue
         match token.word:
             case "instr":
                 _check_sought(token, arguments(tokens, place)[-1])
             case "json_extract" if len(arguments(tokens, place)) > 2:
                 raise Refusal("json_extract takes one path", token.position)
+
+
+def _is_called(tokens: list[Token], place: int) -> bool:
+    return place + 1 < len(tokens) and tokens[place + 1].kind == "open"
 
 
 def _check_sought(call: Token, sought: list[Token]) -> None:
@@ -116,7 +120,7 @@ def check_clock(tokens: list[Token]) -> None:
     for place, token in enumerate(tokens):
         if token.kind == "string" and token.text[1:-1].strip().lower() in _CLOCK:
             raise Refusal(f"{token.text} depends on the machine's clock", token.position)
-        if token.word in DATES and not _has_time(tokens, place):
+        if token.word in DATES and _is_called(tokens, place) and not _has_time(tokens, place):
             raise Refusal(f"{token.text} without a time reads the machine's clock", token.position)
 
 

@@ -46,7 +46,7 @@ from slumberd.stores.ledger import GENESIS, firing_id_of, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
 from slumberd.stores.sqlite import Database, Pragmas, Synchronous, snapshot, transaction
-from slumberd.stores.undoing import undo
+from slumberd.stores.undoing import find_firing, undo
 from slumberd.stores.verifying import verify
 
 _SQL = statements("ledger")
@@ -419,6 +419,11 @@ class SQLiteFactStore:
             lambda connection: undo(connection, firing_id, self._depth, at=at, by=by),
             dry_run=dry_run,
         )
+
+    async def has_firing(self, firing_id: str) -> bool:
+        """Say whether the ledger has such a firing."""
+        found = await self._database.read(lambda connection: find_firing(connection, firing_id))
+        return found is not None
 
     async def newest_in(self, reach: Reach) -> int:
         """Return the latest instant that a scope's acts speak of, microseconds; 0 without any."""

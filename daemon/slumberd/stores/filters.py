@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from threading import Event
 
 from slumberd.errors import FilterError, StoppedError
@@ -58,6 +59,9 @@ _REASONS = {
     "user-defined function raised exception": "a date function met a text that is no UTF-8",
     "bad JSON path": "{}; a path begins with '$.', as in '$.topic'",
 }
+_UNFIT = re.compile(r'near "(.*)": syntax error')
+_MOST_TRIED = 20
+_NO_ROWS = {"first": 1, "last": 0}
 _PLAIN = '{"content":"{}","source_node":"","agent":"a","user":"u","session":"s"}'
 
 
@@ -98,12 +102,14 @@ class Filter:
         seconds: float = SECONDS,
     ) -> None:
         self._rule_id = rule_id
+        self._fragment = fragment
         self._tokens = tokens_of(rule_id, fragment)
         self._stop = stop or Event()
         self._seconds = seconds
         source = "content" if mismatch == "trust_episode" else "scope"
         # The one place where SQL is put together: on lines of its own, inside parentheses.
-        self._sql = f"{_SQL[f'select_by_{source}']}\n{fragment}\n)"
+        self._start = _SQL[f"select_by_{source}"]
+        self._sql = f"{self._start}\n{fragment}\n)"
 
     def judge(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
         """Say which rows the filter selects; `prepare` must have seen the connection.
@@ -128,7 +134,7 @@ class Filter:
         try:
             self._run(connection, 1, 0)
         except sqlite3.Error as error:
-            raise self._refused(error) from error
+            raise self._refused(connection, error) from error
 
     def _judge(self, connection: sqlite3.Connection, rids: Sequence[int], verdict: Verdict) -> None:
         # A row that the filter fails on must not take the others with it: halve until found.
@@ -161,14 +167,34 @@ class Filter:
             return StoppedError(f"the filter of rule {self._rule_id!r} was told to stop")
         return FilterError(self._rule_id, f"ran over its budget of {self._seconds:g} s")
 
-    def _refused(self, error: sqlite3.Error) -> FilterError:
+    def _refused(self, connection: sqlite3.Connection, error: sqlite3.Error) -> FilterError:
         problem = _reason(error)
-        position = _position(problem, self._tokens)
+        position = self._position(connection, problem)
         if _code(error) == sqlite3.SQLITE_AUTH:
             problem = f"reads or calls what a filter may not: {problem}"
         elif position is None and problem.startswith('near ")"'):
-            problem = "something is missing at its end"
+            problem, position = "something is missing at its end", len(self._fragment)
+        elif match := _UNFIT.fullmatch(problem):
+            problem = f"{match[1]!r} does not fit here"
         return FilterError(self._rule_id, problem, position=position)
+
+    def _position(self, connection: sqlite3.Connection, problem: str) -> int | None:
+        """Return where the piece stands that SQLite names; None when it may be several."""
+        match = _NEAR.search(problem)
+        named = next(filter(None, match.groups()), None) if match else None
+        found = [token for token in self._tokens if token.text == named]
+        if len(found) > 1 and match and match[1]:
+            tried = (token for token in found[:_MOST_TRIED] if self._fails_at(connection, token))
+            found = list(islice(tried, 1))
+        return found[0].position if len(found) == 1 else None
+
+    def _fails_at(self, connection: sqlite3.Connection, token: Token) -> bool:
+        # SQLite gives up at the first piece that does not fit, so what follows does not count.
+        try:
+            connection.execute(f"{self._start}\n{self._fragment[: token.end]}\n)", _NO_ROWS)
+        except sqlite3.Error as error:
+            return str(error).startswith(f'near "{token.text}"')
+        return False
 
 
 def _reason(error: sqlite3.Error) -> str:
@@ -182,15 +208,6 @@ def _reason(error: sqlite3.Error) -> str:
 def _code(error: sqlite3.Error) -> int | None:
     # What the driver itself refuses carries no code.
     return getattr(error, "sqlite_errorcode", None)
-
-
-def _position(problem: str, tokens: Sequence[Token]) -> int | None:
-    match = _NEAR.search(problem)
-    if match is None:
-        return None
-    named = next(group for group in match.groups() if group is not None)
-    positions = [token.position for token in tokens if token.text == named]
-    return positions[0] if len(positions) == 1 else None
 
 
 def prepare(connection: sqlite3.Connection) -> None:

@@ -6,6 +6,7 @@ with balanced parentheses, literals, operators and functions that cannot run lon
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import lru_cache
 
@@ -15,6 +16,7 @@ from slumberd.stores.tokens import Refusal, Token, split
 
 LONGEST = 8 * 1024
 """Bytes of a filter."""
+_LONGEST_NAME = 64
 
 COLUMNS = (
     "id",
@@ -69,8 +71,6 @@ _REMEDIES = {
     "len": "did you mean 'length'?",
 }
 
-_BEFORE_TEXTS = frozenset({"=", "==", "<>", "!=", "like", "glob"})
-
 
 def tokens_of(rule_id: str, fragment: str) -> list[Token]:
     """Return the pieces of a filter that may be handed to SQLite.
@@ -78,60 +78,77 @@ def tokens_of(rule_id: str, fragment: str) -> list[Token]:
     Raises:
         FilterError: It may not; with the position of the first offending character.
     """
-    try:
-        return _checked(fragment)
-    except Refusal as refusal:
-        raise FilterError(rule_id, refusal.violation, position=refusal.position) from None
-
-
-@lru_cache(maxsize=1024)
-def _checked(fragment: str) -> list[Token]:
-    if len(fragment.encode(errors="replace")) > LONGEST:
-        raise Refusal(f"is longer than {LONGEST} bytes")
-    tokens = split(fragment)
-    _check_names(tokens)
-    check_nulls(tokens)
-    check_clock(tokens)
-    check_calls(tokens)
-    check_work(tokens, _NAMES)
+    tokens, refusals = _checked(fragment)
+    errors = [FilterError(rule_id, one.violation, position=one.position) for one in refusals]
+    if errors:
+        first = refusals[0]
+        raise FilterError(rule_id, first.violation, position=first.position, further=errors[1:])
     return tokens
 
 
-def _check_names(tokens: list[Token]) -> None:
+@lru_cache(maxsize=1024)
+def _checked(fragment: str) -> tuple[list[Token], list[Refusal]]:
+    tokens: list[Token] = []
+    refusals: list[Refusal] = []
+    try:
+        tokens += _split(fragment)
+        refusals += _unknown(tokens)
+        check_nulls(tokens)
+        check_clock(tokens)
+        check_calls(tokens)
+        check_work(tokens, _NAMES)
+    except Refusal as refusal:
+        refusals.append(refusal)
+    return tokens, refusals
+
+
+def _split(fragment: str) -> list[Token]:
+    if len(fragment.encode(errors="replace")) > LONGEST:
+        raise Refusal(f"is longer than {LONGEST} bytes")
+    return split(fragment)
+
+
+def _unknown(tokens: list[Token]) -> Iterator[Refusal]:
+    """Yield every name that is not known, each once."""
+    told: set[str] = set()
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
-        if token.text == "&" and after is not None and after.text == "&":
-            raise Refusal("write AND for '&&'", token.position)
-        if token.kind == "quoted" and token.text[1:-1].lower() not in COLUMNS:
-            name = token.text[1:-1]
-            raise Refusal(
-                f"{token.text} is no column; texts take single quotes{_nearest(name)}",
-                token.position,
-            )
-        if token.kind == "word" and not _is_known(token, after):
-            raise Refusal(_unknown(before, token, after), token.position)
+        problem = _problem(before, token, after)
+        if problem and token.text not in told:
+            yield Refusal(problem, token.position)
+            told.add(token.text)
 
 
-def _is_known(token: Token, after: Token | None) -> bool:
-    return token.word in _KEYWORDS or token.word in (FUNCTIONS if _opens(after) else COLUMNS)
+def _problem(before: Token | None, token: Token, after: Token | None) -> str:
+    if token.text == "&" and after is not None and after.text == "&":
+        return "write AND for '&&'"
+    if token.kind == "quoted" and token.text[1:-1].lower() not in COLUMNS:
+        near = _nearest(token.text[1:-1], COLUMNS, "columns")
+        return f"{token.text} is no column; texts take single quotes{near}"
+    if token.kind != "word" or token.word in _KEYWORDS:
+        return ""
+    if after is not None and after.kind == "open":
+        return "" if token.word in FUNCTIONS else _no_function(token)
+    return "" if token.word in COLUMNS else _no_column(before, token)
 
 
-def _opens(after: Token | None) -> bool:
-    return after is not None and after.kind == "open"
+def _no_function(token: Token) -> str:
+    near = _nearest(token.word, FUNCTIONS, "functions")
+    remedy = f"; {_REMEDIES[token.word]}" if token.word in _REMEDIES else near
+    return f"{token.text!r} is no function of filters{remedy}"
 
 
-def _unknown(before: Token | None, token: Token, after: Token | None) -> str:
-    kind = "function" if _opens(after) else "column or word"
-    problem = f"{token.text!r} is no {kind} of filters"
-    if remedy := _REMEDIES.get(token.word):
-        return f"{problem}; {remedy}"
-    if before is not None and before.text == ".":
-        return f"{problem}; a part of metadata is metadata ->> '$.{token.text}'"
-    if before is not None and before.text.lower() in _BEFORE_TEXTS and not _opens(after):
-        return f"{problem}; a text takes single quotes{_nearest(token.word, '')}"
-    return f"{problem}{_nearest(token.word)}"
+def _no_column(before: Token | None, token: Token) -> str:
+    remedy = _nearest(token.word, (*COLUMNS, *_KEYWORDS), "columns", quotable=True)
+    if token.word in _REMEDIES:
+        remedy = f"; {_REMEDIES[token.word]}"
+    elif before is not None and before.text == ".":
+        remedy = f"; a part of metadata is metadata ->> '$.{token.text}'"
+    return f"{token.text!r} is no column or word of filters{remedy}"
 
 
-def _nearest(word: str, otherwise: str = f"; columns are {', '.join(COLUMNS)}") -> str:
-    known = sorted({*COLUMNS, *FUNCTIONS, *_KEYWORDS})
-    near = get_close_matches(word.lower(), known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else otherwise
+def _nearest(word: str, known: Iterable[str], kind: str, *, quotable: bool = False) -> str:
+    near = get_close_matches(word.lower()[:_LONGEST_NAME], sorted(known), n=1)
+    quotes = " (a text takes single quotes)" if quotable else ""
+    if near:
+        return f"; did you mean {near[0]!r}?{quotes}"
+    return f"; {kind} are {', '.join(sorted(known) if kind == 'functions' else COLUMNS)}{quotes}"

@@ -32,9 +32,11 @@ _REMEDIES = {
     "$": "no parameters; write the value itself",
     "#": "no parameters; write the value itself",
     "!": "write NOT, or <> for what is not equal",
+    "\u00a0": "this is no plain space; write one",
     "'": "the text that begins here has no end; double a quote inside a text",
     '"': "the name that begins here has no end; texts take single quotes",
     "\0": "NUL has no place in a filter",
+    **dict.fromkeys("\u2018\u2019\u201c\u201d`\u00b4", "a text takes plain single quotes: '"),
 }
 
 
@@ -50,6 +52,11 @@ class Token(NamedTuple):
     kind: str
     text: str
     position: int
+
+    @property
+    def end(self) -> int:
+        """Its end, from 0."""
+        return self.position + len(self.text)
 
     @property
     def word(self) -> str:

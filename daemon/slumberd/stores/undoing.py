@@ -64,16 +64,22 @@ def withdraw(
     settlement.undo(met, left.remaining())
 
 
-def _checked(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int]:
+def find_firing(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int] | None:
+    """Return the rule and the number of a firing; None when there is none of that id."""
     rule_id, _, number = firing_id.rpartition("@")
-    found = None
-    if number.isascii() and number.isdigit() and len(number) < 19:
-        found = connection.execute(_SQL["firing"], (int(number),)).fetchone()
-    if found is None or found[0] != rule_id:
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
+        return None
+    found = connection.execute(_SQL["firing"], (int(number),)).fetchone()
+    return (rule_id, int(number)) if found and found[0] == rule_id else None
+
+
+def _checked(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int]:
+    found = find_firing(connection, firing_id)
+    if found is None:
         raise UsageError(f"no firing {firing_id!r}; `slumberd audit ls --kind firing` lists them")
-    if rule_id == "@forget":
+    if found[0] == "@forget":
         raise UsageError(f"{firing_id!r} erased what it speaks of; a forget cannot be undone")
-    return rule_id, int(number)
+    return found
 
 
 def _owner(history: History) -> str:

@@ -1,0 +1,203 @@
+"""The fact stores of a state directory, each with its channels, and what is done in all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from slumberd.consolidator import Consolidator, Part, Report
+from slumberd.core.act import channel_of
+from slumberd.core.brake import Held, Limits
+from slumberd.core.firing import Position, Trigger
+from slumberd.core.rule import ConsolidationRule
+from slumberd.errors import SlumberdError, UsageError
+from slumberd.lookout import Mark
+from slumberd.rulebook import RuleSet
+from slumberd.stores.facts import SQLiteFactStore
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One fact store, and what consolidates into it.
+
+    Attributes:
+        part: The name of the store, as the configuration has it, and its channels.
+        facts: The store.
+        consolidator: Into it.
+    """
+
+    part: Part
+    facts: SQLiteFactStore
+    consolidator: Consolidator
+
+    @property
+    def name(self) -> str:
+        """The name of the store."""
+        return self.part.store
+
+    def takes(self, channel: str) -> bool:
+        """Say whether a channel's facts are in the store."""
+        return self.part.takes(channel)
+
+
+class Branches:
+    """The branches, the one of all channels without a store of their own first.
+
+    A rule that emits into channels of several stores has a watermark in each: it is due where it
+    lags behind, and what holds or fails in one store does not stop it in another.
+
+    Args:
+        branches: At least one.
+        rules: Returns the rules in force.
+    """
+
+    def __init__(self, branches: Sequence[Branch], rules: Callable[[], RuleSet]) -> None:
+        self._branches = tuple(branches)
+        self._rules = rules
+
+    def __iter__(self) -> Iterator[Branch]:
+        return iter(self._branches)
+
+    def of_rule(self, rule: ConsolidationRule) -> list[Branch]:
+        """Return the branches that a rule fires into."""
+        return [one for one in self._branches if any(map(one.takes, rule.then_emits))]
+
+    def of_channel(self, channel: str) -> Branch:
+        """Return the branch that a channel's facts are in."""
+        return next(one for one in self._branches if one.takes(channel))
+
+    def of_facts(self, fact_ids: Sequence[str]) -> Branch:
+        """Return the branch that some facts are in.
+
+        Raises:
+            UsageError: They are not all in one.
+        """
+        found = {branch.name: branch for branch in map(self._of_fact, fact_ids)}
+        if len(found) > 1:
+            stores = " and ".join(found)
+            raise UsageError(f"these facts are in {stores}; name those of one store at a time")
+        return next(iter(found.values()))
+
+    def _of_fact(self, fact_id: str) -> Branch:
+        return self.of_channel(channel_of(fact_id))
+
+    async def of_firing(self, firing_id: str, channel: str | None) -> Branch:
+        """Return the branch that a firing was in; ids are unique within a store only.
+
+        Args:
+            firing_id: The firing.
+            channel: One that is in its store; None when there is but one store, or no doubt.
+
+        Raises:
+            UsageError: More than one store has such a firing, and no channel is given.
+        """
+        if channel is not None:
+            return self.of_channel(channel)
+        found = [one for one in self._branches if await one.facts.has_firing(firing_id)]
+        if len(found) > 1:
+            stores = " and ".join(one.name for one in found)
+            raise UsageError(f"{stores} both have a firing {firing_id!r}; name a --channel")
+        return found[0] if found else self._branches[0]
+
+    async def fire(
+        self,
+        rule: ConsolidationRule,
+        trigger: Trigger,
+        at: datetime,
+        *,
+        by: str = "",
+        stop: asyncio.Event | None = None,
+        upto: Mapping[str, int] | None = None,
+    ) -> list[Report]:
+        """Consolidate everything that is pending for a rule, in each of its stores.
+
+        Args:
+            rule: The rule.
+            trigger: What made it due.
+            at: The instant.
+            by: Who asked for it.
+            stop: When set, no further batch begins.
+            upto: The last log row that is read, by store; None reads all.
+
+        Raises:
+            SlumberdError: The first that one of the stores failed with; the others were tried.
+        """
+        reports, errors = [], []
+        for branch in self.of_rule(rule):
+            last = None if upto is None else upto[branch.name]
+            fire = branch.consolidator.fire(rule, trigger, at, by=by, stop=stop, upto=last)
+            try:
+                reports.append(await fire)
+            except SlumberdError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return reports
+
+    async def tell_again(self) -> int:
+        """Write the log lines that were kept back, of every store; return how many."""
+        return sum([await one.consolidator.tell_again() for one in self._branches])
+
+    async def checkpoint(self) -> None:
+        """Tell the log how far each ledger reaches."""
+        for branch in self._branches:
+            await branch.consolidator.checkpoint()
+
+    def limit(self, limits: Limits) -> None:
+        """Take other general limits from the next batch on."""
+        for branch in self._branches:
+            branch.consolidator.limits = limits
+
+    async def watermarks(self) -> dict[str, Mark]:
+        """Return where each rule stands, in the store where it lags behind.
+
+        A rule that was never seen in one of its stores is left out, so that it is begun there; a
+        store where a batch of the rule waits for a person does not count, unless all of them do.
+        """
+        marks = {one.name: await one.facts.watermarks() for one in self._branches}
+        waiting = await self._waiting()
+        found = {}
+        for rule in self._rules().rules:
+            names = [one.name for one in self.of_rule(rule)]
+            going = [name for name in names if name not in waiting[rule.id]] or names
+            if all(rule.id in marks[name] for name in going):
+                found[rule.id] = _least([marks[name][rule.id] for name in going])
+        return found
+
+    async def held(self) -> dict[str, Held]:
+        """Return the batches that wait for a person in every store of their rule, by rule."""
+        waiting = await self._waiting()
+        return {
+            rule.id: next(iter(waiting[rule.id].values()))
+            for rule in self._rules().rules
+            if rule.id in waiting and len(waiting[rule.id]) == len(self.of_rule(rule))
+        }
+
+    async def _waiting(self) -> dict[str, dict[str, Held]]:
+        """Return the batches that wait for a person, by rule and store."""
+        waiting: dict[str, dict[str, Held]] = defaultdict(dict)
+        for branch in self._branches:
+            for rule_id, held in (await branch.facts.held()).items():
+                if not held.approved:
+                    waiting[rule_id][branch.name] = held
+        return waiting
+
+    async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
+        """Give a rule its first watermark and served instant in each store that has none of it."""
+        for branch in self._of_id(rule_id):
+            await branch.facts.begin(rule_id, at, served=served)
+
+    async def serve(self, rule_id: str, instant: datetime) -> None:
+        """Record that a rule's cron instants are served up to an instant; never moves back."""
+        for branch in self._of_id(rule_id):
+            await branch.facts.serve(rule_id, instant)
+
+    def _of_id(self, rule_id: str) -> list[Branch]:
+        return [b for rule in self._rules().rules if rule.id == rule_id for b in self.of_rule(rule)]
+
+
+def _least(marks: Sequence[Mark]) -> Mark:
+    return min(position for position, _ in marks), min(served for _, served in marks)

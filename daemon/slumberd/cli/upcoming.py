@@ -1,0 +1,170 @@
+"""`slumberd next`: when rules fire, in words and as instants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from slumberd.assembly import rules_of
+from slumberd.cli.configuration import settings_of
+from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.output import cell, print_json_lines
+from slumberd.clock import SystemClock
+from slumberd.core.cadence import Cadence, Cron
+from slumberd.core.rule import ConsolidationRule
+from slumberd.cronwords import in_words
+from slumberd.errors import UsageError
+from slumberd.forms import suggestion
+from slumberd.settings import Settings
+from slumberd.timetable import Note, Timetable, timetable
+
+MOST_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """When a rule fires next; a rule without a clock has no zone and no timetable.
+
+    Attributes:
+        rule: Its id; None for an expression that is in no rule.
+        enabled: Whether the daemon fires it.
+        cadence: When.
+        timezone: That its expression is read in.
+        table: What comes next.
+    """
+
+    rule: str | None
+    enabled: bool
+    cadence: Cadence
+    timezone: str | None
+    table: Timetable
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        timed = isinstance(self.cadence, Cron)
+        return {
+            "rule": self.rule,
+            "enabled": self.enabled,
+            "every": None if isinstance(self.cadence, Cron) else self.cadence.count,
+            "cron": self.cadence.expression if isinstance(self.cadence, Cron) else None,
+            "timezone": self.timezone,
+            "words": in_words(self.cadence),
+            "next": [_instant(at) for at in self.table.instants] if timed else [],
+            "notes": [_note(note) for note in self.table.notes],
+        }
+
+    def print(self) -> None:
+        """Print it for people."""
+        name = [cell(self.rule)] if self.rule else []
+        disabled = [] if self.enabled else ["(disabled)"]
+        print(" ".join([*name, *self._cadence(), *disabled]) + f": {in_words(self.cadence)}")
+        for at in self.table.instants:
+            print(f"  {at:%a %Y-%m-%d %H:%M} {_offset(at)}  {cell(at)}")
+        for note in self.table.notes:
+            print(f"  note: {note.words()}")
+
+    def _cadence(self) -> list[str]:
+        if isinstance(self.cadence, Cron):
+            return [f"{cell(self.cadence.expression)!r} in {self.timezone}"]
+        return []
+
+
+def upcoming(
+    rules: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RULE]...", help="Ids of rules; else every enabled one."),
+    ] = None,
+    count: Annotated[
+        int, typer.Option("-n", "--count", min=1, max=MOST_SHOWN, help="So many instants.")
+    ] = 5,
+    cron: Annotated[
+        str | None, typer.Option(metavar="EXPRESSION", help="One that is in no rule, in quotes.")
+    ] = None,
+    timezone: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="That --cron is read in, an IANA name.")
+    ] = None,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Say in words when rules fire, and show the next instants: on the wall's clock, and in UTC.
+
+    Notes tell of changes of the clock, where a time of an expression is left out or comes twice,
+    and what happens then. With --json, each rule on a line of its own.
+    """
+    if (rules and cron) or (timezone and not cron):
+        raise UsageError("name rules, or give --cron and perhaps --timezone, not both")
+    settings, now = settings_of(config, state_dir), SystemClock().now()
+    if cron:
+        found = [_of_expression(cron, timezone or settings.timezone, now, count)]
+    else:
+        found = list(outlooks(_chosen(settings, rules or []), settings.timezone, now, count))
+    if json:
+        print_json_lines(one.document() for one in found)
+    else:
+        for one in found:
+            one.print()
+
+
+def _of_expression(expression: str, timezone: str, now: datetime, count: int) -> Outlook:
+    try:
+        return _outlook(None, Cron(expression, timezone), timezone, now, count)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _chosen(settings: Settings, ids: Sequence[str]) -> list[ConsolidationRule]:
+    """Return the rules of these ids, in their order; the enabled ones when none is given."""
+    known = {rule.id: rule for rule in rules_of(settings).rules}
+    if unknown := [id for id in ids if id not in known]:
+        raise UsageError(f"no rule {unknown[0]!r}; {suggestion(unknown[0], known)}")
+    return [known[id] for id in ids] or [rule for rule in known.values() if rule.enabled]
+
+
+def outlooks(
+    rules: Sequence[ConsolidationRule], timezone: str, now: datetime, count: int
+) -> Iterator[Outlook]:
+    """Yield when each rule fires next.
+
+    Args:
+        rules: Loaded, so their expressions can be read.
+        timezone: Of those that name none.
+        now: Aware.
+        count: So many instants of each.
+    """
+    for rule in rules:
+        yield _outlook(rule, rule.due, timezone, now, count)
+
+
+def _outlook(
+    rule: ConsolidationRule | None, cadence: Cadence, timezone: str, now: datetime, count: int
+) -> Outlook:
+    id, enabled = (rule.id, rule.enabled) if rule else (None, True)
+    if not isinstance(cadence, Cron):
+        return Outlook(id, enabled, cadence, None, Timetable([], []))
+    zone = cadence.timezone or timezone
+    table = timetable(cadence.expression, zone, after=now, most=count)
+    return Outlook(id, enabled, cadence, zone, table)
+
+
+def _instant(at: datetime) -> dict[str, Any]:
+    return {"local": at.isoformat(), "utc": at.astimezone(UTC)}
+
+
+def _note(note: Note) -> dict[str, Any]:
+    return {
+        "at": note.change.at,
+        "skipped": note.change.skipped,
+        "times": [f"{time:%H:%M}" for time in note.times],
+        "fired": note.fired,
+        "words": note.words(),
+    }
+
+
+def _offset(at: datetime) -> str:
+    text = f"{at:%z}"
+    return f"{text[:3]}:{text[3:]}"

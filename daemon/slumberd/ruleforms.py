@@ -1,0 +1,137 @@
+"""The forms of a rule file: what a person may write in it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic.config import JsonDict
+
+from slumberd.core.cadence import MOST_EVERY, cadence_of
+from slumberd.core.rule import ConsolidationRule
+from slumberd.forms import Form, Name, TimeZone, shown
+
+
+def _one_cadence(schema: JsonDict) -> None:
+    """Say in a schema what `CadenceForm._is_one_cadence` and `_is_something` say in Python."""
+    properties: Any = schema["properties"]
+    for key, value in properties.items():
+        properties[key] = value["anyOf"][0]
+    schema["oneOf"] = [
+        {"required": ["every"], "properties": {"cron": False, "timezone": False}},
+        {"required": ["cron"], "properties": {"every": False}},
+    ]
+
+
+class CadenceForm(Form):
+    """When the rule fires: after so many new episodes, or at instants of a clock.
+
+    Attributes:
+        every: When so many new versions of episodes wait; 1 is at once.
+        cron: Five fields as in crontab(5), ``"30 3 * * 1-5"``, or a macro, ``"@daily"``; in quotes.
+        timezone: An IANA name, as ``Europe/Berlin``, that the cron expression is read in; the
+            configuration's when it is left out.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_one_cadence)
+
+    every: int | None = Field(default=None, ge=1, le=MOST_EVERY)
+    cron: str | None = Field(default=None, pattern=r"\S")
+    timezone: TimeZone | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_written_so(cls, value: object) -> object:
+        if not isinstance(value, dict) and not _lacks_a_space(value):
+            raise ValueError(
+                f'{{every: 100}} or {{cron: "0 3 * * *"}} is needed, not {shown(value)}'
+            )
+        return value
+
+    @field_validator("every", "cron", "timezone", mode="before")
+    @classmethod
+    def _is_something(cls, value: object) -> object:
+        if value is None:
+            raise ValueError("a value is needed here; without one, leave out the key")
+        return value
+
+    @model_validator(mode="after")
+    def _is_one_cadence(self) -> Self:
+        cadence_of(self.model_dump(exclude_unset=True))
+        return self
+
+
+def _lacks_a_space(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(("every:", "cron:"))
+
+
+def _without_repeats(channels: list[str]) -> list[str]:
+    if repeated := [name for n, name in enumerate(channels) if name in channels[:n]]:
+        raise ValueError(f"channel {repeated[0]!r} is given twice; once is enough")
+    return channels
+
+
+class LimitsForm(Form):
+    """What one batch of the rule may take out before it is held, instead of the general limits.
+
+    Attributes:
+        max_deletes: Facts that go without another in their place.
+        max_delete_fraction: The part of all facts, 0 to 1; looked at above 100 facts.
+    """
+
+    max_deletes: int | None = Field(default=None, ge=0)
+    max_delete_fraction: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+
+
+class RuleForm(Form):
+    """One rule: which episodes become facts, where, and how often.
+
+    Attributes:
+        id: 1 to 64 of a-z, 0-9, '.', '_' and '-'; unique over all files. Every fact names it.
+        cadence: When it fires: ``{every: 100}`` or ``{cron: "0 3 * * *"}``.
+        when_filter: Which episodes: a SQL condition on the columns id scope_key user session agent
+            content source_node timestamp metadata intent subject predicate object confidence;
+            ``""`` takes all.
+        then_emits: The channels that the facts go to; in ``facts`` a fact has its episode's id.
+        enabled: Whether the daemon fires it.
+        start: ``beginning`` reads the episodes that were there before the rule; ``now`` does not.
+        limits: What one batch may take out before it is held, instead of the general limits.
+    """
+
+    id: Name
+    cadence: CadenceForm
+    when_filter: str
+    then_emits: Annotated[
+        list[Name],
+        Field(min_length=1, json_schema_extra={"uniqueItems": True}),
+        AfterValidator(_without_repeats),
+    ]
+    enabled: bool = True
+    start: Literal["beginning", "now"] = "beginning"
+    limits: LimitsForm = LimitsForm()
+
+    def rule(self) -> ConsolidationRule:
+        """Return the rule that is meant."""
+        return ConsolidationRule.model_validate(self.model_dump(exclude_unset=True))
+
+
+class ChannelForm(Form):
+    """What is so of one channel, whatever rule writes to it.
+
+    Attributes:
+        multi_valued: The predicates that may hold several objects at once; several files add up.
+    """
+
+    multi_valued: list[Annotated[str, Field(min_length=1)]]
+
+
+class RuleFile(Form):
+    """A file of consolidation rules for slumberd.
+
+    Attributes:
+        rules: The rules; ``[]`` for none.
+        channels: What is so of channels, by their names.
+    """
+
+    rules: list[RuleForm]
+    channels: dict[Name, ChannelForm] = Field(default_factory=dict)

@@ -1,0 +1,234 @@
+"""Try rules on the cases of their authors: on real stores, on files that are gone after."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from slumberd.casebook import FIRST, Step
+from slumberd.casework import Trial
+from slumberd.consolidator import Consolidator
+from slumberd.core.act import channel_of, episode_id_of
+from slumberd.core.expectation import Content, Entry, Line, Part, compare
+from slumberd.core.explanation import Decision
+from slumberd.core.fact import Fact, FactPattern
+from slumberd.core.record import Checkpoint, Outcome, Record
+from slumberd.core.rule import ConsolidationRule
+from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
+from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.memory import SQLiteMemoryStore
+
+_BATCH = 8_000
+_NEWEST = 2**63 - 1
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 # a directory of its own is made in it
+"""Where files are kept in memory, on machines that have such a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is not as expected after one step.
+
+    Attributes:
+        step: Its number, from 1.
+        comparisons: The parts that differ, line by line.
+        decisions: What became of the episodes of which more was expected, under each rule.
+        held: Why a rule's batch was held by the brake, by rule.
+    """
+
+    step: int
+    comparisons: dict[Part, list[Line]]
+    decisions: list[Decision]
+    held: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a trial.
+
+    Attributes:
+        trial: The trial.
+        findings: What is not as expected.
+        refused: Why it could not go on, in one sentence; empty when it came to its end.
+    """
+
+    trial: Trial
+    findings: list[Finding]
+    refused: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether all is as expected."""
+        return not (self.findings or self.refused)
+
+
+async def tried(trial: Trial) -> Verdict:
+    """Run one trial, on stores of its own."""
+    findings: list[Finding] = []
+    try:
+        async with _stage(trial) as stage:
+            for number, step in enumerate(trial.case.steps, 1):
+                finding = await stage.play(number, step)
+                findings += [finding] if finding else []
+    except (ConsolidationRuleError, InputError, MemoryScopeError) as error:
+        return Verdict(trial, findings, str(error))
+    return Verdict(trial, findings)
+
+
+class _StoppedClock:
+    """No time passes in a trial; implements ``ports.Clock``."""
+
+    def now(self) -> datetime:
+        return FIRST
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+@dataclass(slots=True)
+class _Deltas:
+    """Collects what is committed; implements ``ports.DeltaLog``."""
+
+    records: list[Record] = field(default_factory=list)
+
+    def applied(self, records: Sequence[Record]) -> None:
+        self.records += [record for record in records if record.kind != "firing"]
+
+    def completed(self, outcome: Outcome) -> None:
+        """Durations and accounts are no matter of a trial."""
+
+    def checkpointed(self, head: Checkpoint) -> None:
+        """Nor is the ledger's head."""
+
+
+_CLOCK = _StoppedClock()
+
+
+@asynccontextmanager
+async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
+    """Open empty stores for a trial, with its channels, and every rule at its beginning."""
+    # Nothing of it is to last, and most of the time would go into syncing to a disk.
+    place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
+    with TemporaryDirectory(prefix="slumberd-test-", dir=place) as name:
+        memory = SQLiteMemoryStore(Path(name) / "memory.db", clock=_CLOCK)
+        facts = SQLiteFactStore(Path(name) / "facts.db", synchronous="normal", clock=_CLOCK)
+        async with memory, facts:
+            await memory.bootstrap()
+            await facts.bootstrap()
+            await facts.set_channels(trial.rule_set.multi_valued, at=_CLOCK.now())
+            stage = _Stage(trial.rules, memory, facts)
+            await stage.fire()
+            yield stage
+
+
+class _Stage:
+    """The stores of one trial, and the rules that fire on them; of limits only their own hold."""
+
+    def __init__(
+        self,
+        rules: Sequence[ConsolidationRule],
+        memory: SQLiteMemoryStore,
+        facts: SQLiteFactStore,
+    ) -> None:
+        self._rules = rules
+        self._memory = memory
+        self._facts = facts
+        self._log = _Deltas()
+        self._consolidator = Consolidator(memory, facts, self._log, _CLOCK, batch=_BATCH)
+
+    async def fire(self) -> None:
+        """Fire every rule, in order of id."""
+        for rule in self._rules:
+            await self._consolidator.fire(rule, "manual", _CLOCK.now())
+
+    async def play(self, number: int, step: Step) -> Finding | None:
+        """Put a step's episodes and fire; return what is not as expected, if anything is."""
+        self._log.records.clear()
+        await self._memory.put_many(step.episodes)
+        await self.fire()
+        got = await self._content([episode.id for episode in step.episodes])
+        compared = {part: compare(part, want, got[part]) for part, want in step.expected.items()}
+        differing = {
+            part: lines for part, lines in compared.items() if not all(line.same for line in lines)
+        }
+        return await self._finding(number, differing) if differing else None
+
+    async def _content(self, episode_ids: Sequence[str]) -> Content:
+        deltas = [_delta_entry(record) for record in self._log.records]
+        spoken = {delta["episode"] for delta in deltas} | await self._taken(episode_ids)
+        return {
+            "deltas": tuple(deltas),
+            "filtered": tuple({"episode": id} for id in episode_ids if id not in spoken),
+            "facts": tuple(map(_fact_entry, await self._facts.query(FactPattern()))),
+        }
+
+    async def _taken(self, episode_ids: Sequence[str]) -> set[str]:
+        """Return the episodes that any rule selects."""
+        return {
+            version.id
+            for rule in self._rules
+            for version in await self._memory.reread(rule, episode_ids, upto=_NEWEST)
+            if version.matched
+        }
+
+    async def _finding(self, number: int, comparisons: dict[Part, list[Line]]) -> Finding:
+        decisions = [
+            decision for id in _missed(comparisons) for decision in await self._decisions(id)
+        ]
+        held = {rule: held.problem for rule, held in (await self._facts.held()).items()}
+        return Finding(number, comparisons, decisions, held)
+
+    async def _decisions(self, episode_id: str) -> list[Decision]:
+        versions = {
+            rule.id: version
+            for rule in self._rules
+            for version in await self._memory.reread(rule, [episode_id], upto=_NEWEST)
+        }
+        return await self._facts.decisions_of(episode_id, self._rules, versions)
+
+
+def _missed(comparisons: dict[Part, list[Line]]) -> list[str]:
+    """Return the episodes of which a delta or fact was expected that is not as expected."""
+    named = (_episode_of(line) for lines in comparisons.values() for line in lines if not line.same)
+    return [id for id in dict.fromkeys(named) if id]
+
+
+def _episode_of(line: Line) -> str:
+    entry = line.expected or {}
+    return str(entry.get("episode", "")) or episode_id_of(str(entry.get("id", "")))
+
+
+def _delta_entry(record: Record) -> Entry:
+    return {
+        "episode": record.source_episode_ids[0],
+        "rule": record.rule_id,
+        "channel": channel_of(record.fact_id),
+        "kind": "quarantined" if record.kind == "quarantine" else record.kind,
+        "reason": record.reason or None,
+        "fact": record.fact_id or None,
+        "replaces": sorted(record.replaces),
+    }
+
+
+def _fact_entry(fact: Fact) -> Entry:
+    said = {part: fact.payload.get(part) for part in ("subject", "predicate", "object", "content")}
+    return {
+        "id": fact.id,
+        "user": fact.user,
+        "agent": fact.agent,
+        "channel": channel_of(fact.id),
+        "confidence": fact.confidence,
+        "episodes": sorted(_own_episodes(fact.lineage)),
+        **said,
+    }
+
+
+def _own_episodes(lineage: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield the episodes that a fact comes from, each once; what it replaced has no rule."""
+    found = (id for own in lineage if "rule_id" in own for id in own["source_episode_ids"])
+    yield from dict.fromkeys(found)
