@@ -18,12 +18,18 @@ from itertools import islice
 from threading import Event
 
 from slumberd.errors import FilterError, StoppedError
+from slumberd.stores.bounds import LONGEST_PATTERN
+from slumberd.stores.dates import clockless
 from slumberd.stores.decode import ScopeMismatch
-from slumberd.stores.fragments import COLUMNS, FUNCTIONS, LONGEST_PATTERN, Token, tokens_of
+from slumberd.stores.fragments import COLUMNS, FUNCTIONS, tokens_of
 from slumberd.stores.queries import statements
+from slumberd.stores.tokens import Token
 
 SECONDS = 5.0
 """How long a filter may take for one batch."""
+
+LARGEST = 1024 * 1024
+"""Bytes of the content, or of the metadata, of an episode that a filter can read."""
 
 _SQL = statements("filters")
 _EPISODES = statements("episodes")
@@ -37,13 +43,22 @@ _READABLE = frozenset({"rid", *COLUMNS})
 
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: LONGEST_PATTERN,
-    sqlite3.SQLITE_LIMIT_LENGTH: 32 * 1024 * 1024,
+    # Of any value, and so of an episode that is read: each mention may hold on to a copy.
+    sqlite3.SQLITE_LIMIT_LENGTH: LARGEST,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 16,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 1,
 }
-# Between two calls of the progress handler there are few enough of the slowest functions.
-_STEPS = 50
+# Steps between two looks at the deadline; only jumps look, so the view has one in each column.
+_STEPS = 10
 
 _NEAR = re.compile(r'near "(.*?)"|no such (?:column|function): (\S+)|function (\w+)\(\)')
+_REASONS = {
+    "string or blob too big": f"reads or makes a text of more than {LARGEST} bytes",
+    "parser stack overflow": "its parentheses and operators are nested too deep",
+    "JSON path error": "{}; a path begins with '$.', as in '$.topic'",
+    "user-defined function raised exception": "a date function met a text that is no UTF-8",
+    "bad JSON path": "{}; a path begins with '$.', as in '$.topic'",
+}
 _UNFIT = re.compile(r'near "(.*)": syntax error')
 _MOST_TRIED = 20
 _NO_ROWS = {"first": 1, "last": 0}
@@ -106,7 +121,11 @@ class Filter:
         verdict = Verdict()
         deadline = time.monotonic() + self._seconds
         _fill(connection, rids)
-        with _confined(connection, lambda: self._stop.is_set() or time.monotonic() > deadline):
+
+        def late() -> bool:
+            return self._stop.is_set() or time.monotonic() > deadline
+
+        with clockless(connection), _confined(connection, late):
             self._compile(connection)
             self._judge(connection, sorted(rids), verdict)
         return verdict
@@ -129,7 +148,7 @@ class Filter:
                     middle = len(some) // 2
                     stretches += [some[:middle], some[middle:]]
                 else:
-                    verdict.failed[some[0]] = str(error)
+                    verdict.failed[some[0]] = _reason(error)
 
     def _run(self, connection: sqlite3.Connection, first: int, last: int) -> list[int]:
         try:
@@ -138,6 +157,9 @@ class Filter:
             if _code(error) != sqlite3.SQLITE_INTERRUPT:
                 raise
             raise self._interrupted() from error
+        except UnicodeDecodeError as error:
+            # SQLite quotes the row in its message, and the driver cannot read it.
+            raise sqlite3.DataError("fails on a text that is no UTF-8") from error
         return [rid for (rid,) in found]
 
     def _interrupted(self) -> FilterError | StoppedError:
@@ -146,7 +168,7 @@ class Filter:
         return FilterError(self._rule_id, f"ran over its budget of {self._seconds:g} s")
 
     def _refused(self, connection: sqlite3.Connection, error: sqlite3.Error) -> FilterError:
-        problem = str(error)
+        problem = _reason(error)
         position = self._position(connection, problem)
         if _code(error) == sqlite3.SQLITE_AUTH:
             problem = f"reads or calls what a filter may not: {problem}"
@@ -173,6 +195,14 @@ class Filter:
         except sqlite3.Error as error:
             return str(error).startswith(f'near "{token.text}"')
         return False
+
+
+def _reason(error: sqlite3.Error) -> str:
+    problem = str(error)
+    for begin, reason in _REASONS.items():
+        if problem.startswith(begin):
+            return reason.format(problem)
+    return problem
 
 
 def _code(error: sqlite3.Error) -> int | None:

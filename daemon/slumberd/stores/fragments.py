@@ -6,20 +6,16 @@ with balanced parentheses, literals, operators and functions that cannot run lon
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import NamedTuple
 
 from slumberd.errors import FilterError
+from slumberd.stores.bounds import DATES, check_calls, check_clock, check_nulls, check_work
+from slumberd.stores.tokens import Refusal, Token, split
 
 LONGEST = 8 * 1024
 """Bytes of a filter."""
-LONGEST_PATTERN = 100
-"""Characters of a text to look for."""
-DEEPEST = 50
-"""Parentheses within parentheses."""
 _LONGEST_NAME = 64
 
 COLUMNS = (
@@ -40,16 +36,14 @@ COLUMNS = (
 )
 """What a filter can read, in the order of the documentation."""
 
-_DATES = frozenset({"date", "time", "datetime", "julianday", "strftime", "unixepoch"})
-
-# Left out because one call can take seconds or gigabytes, whatever the progress handler does:
-# trim printf format replace hex quote zeroblob randomblob group_concat.
-FUNCTIONS = _DATES | {
+FUNCTIONS = DATES | {
     "abs", "coalesce", "glob", "ifnull", "iif", "instr", "json_array_length", "json_extract",
     "json_type", "json_valid", "length", "like", "likelihood", "likely", "lower", "max", "min",
     "nullif", "round", "sign", "substr", "substring", "typeof", "unicode", "unlikely", "upper",
 }  # fmt: skip
 """What a filter can call."""
+
+_NAMES = frozenset({*COLUMNS, *FUNCTIONS})
 
 _KEYWORDS = frozenset({
     "and", "as", "between", "binary", "blob", "case", "cast", "collate", "distinct", "else",
@@ -58,63 +52,24 @@ _KEYWORDS = frozenset({
     "when",
 })  # fmt: skip
 
-_CLOCK = frozenset({"now", "localtime", "utc"})
-
-_TOKEN = re.compile(
-    r"""
-      (?P<space>   [ \t\r\n\f]+ )
-    | (?P<comment> -- | /\* )
-    | (?P<string>  '(?:[^']|'')*' )
-    | (?P<quoted>  "(?:[^"]|"")*" | `[^`]*` | \[[^\]]*\] )
-    | (?P<number>  0[xX][0-9a-fA-F]+ | (?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)? )
-    | (?P<word>    [A-Za-z_][A-Za-z0-9_]* )
-    | (?P<open>    \( )
-    | (?P<close>   \) )
-    | (?P<sign>    \|\| | ->> | -> | << | >> | <= | >= | <> | != | == | [=<>+\-*/%&|~,.] )
-    """,
-    re.VERBOSE,
-)
-
+_ONE_ROW = "a filter sees one episode at a time"
+_ONE_TABLE = "a filter reads the columns of its episode, and no table"
+_LONG = "one call of it can take seconds or gigabytes"
+_CHANGES = "its answer changes from one time to the next"
 _REMEDIES = {
-    ";": "one expression, without ';'",
-    "?": "no parameters; write the value itself",
-    ":": "no parameters; write the value itself",
-    "@": "no parameters; write the value itself",
-    "$": "no parameters; write the value itself",
-    "#": "no parameters; write the value itself",
-    "'": "the text that begins here has no end; double a quote inside a text",
-    '"': "the name that begins here has no end; texts take single quotes",
-    "\0": "NUL has no place in a filter",
-    **dict.fromkeys("\u2018\u2019\u201c\u201d`\u00b4", "a text takes plain single quotes: '"),
-    "\u00a0": "this is no plain space; write one",
-    "!": "write <> or NOT",
+    **dict.fromkeys(("count", "sum", "total", "avg", "group_concat", "over"), _ONE_ROW),
+    **dict.fromkeys(("select", "exists", "union", "with", "values", "json_each"), _ONE_TABLE),
+    **dict.fromkeys(("trim", "ltrim", "rtrim", "replace", "printf", "format", "hex"), _LONG),
+    **dict.fromkeys(("quote", "zeroblob", "randomblob"), _LONG),
+    **dict.fromkeys(("random", "now", "current_timestamp", "current_date"), _CHANGES),
+    "current_time": _CHANGES,
+    "concat": "'||' joins texts",
+    "ilike": "LIKE does not mind the case of a to z",
+    "contains": "instr(content, 'word') > 0 looks for a word",
+    "regexp": "LIKE and GLOB take patterns",
+    "match": "LIKE and GLOB take patterns",
+    "len": "did you mean 'length'?",
 }
-
-
-class Token(NamedTuple):
-    """One piece of a filter.
-
-    Attributes:
-        kind: ``string quoted number word open close sign``.
-        text: As written.
-        position: Its first character, from 0.
-    """
-
-    kind: str
-    text: str
-    position: int
-
-    @property
-    def end(self) -> int:
-        """Its end, from 0."""
-        return self.position + len(self.text)
-
-
-class _Refusal(Exception):  # noqa: N818 # a verdict; FilterError is the error
-    def __init__(self, violation: str, position: int | None = None) -> None:
-        self.violation = violation
-        self.position = position
-        super().__init__(violation)
 
 
 def tokens_of(rule_id: str, fragment: str) -> list[Token]:
@@ -132,100 +87,63 @@ def tokens_of(rule_id: str, fragment: str) -> list[Token]:
 
 
 @lru_cache(maxsize=1024)
-def _checked(fragment: str) -> tuple[list[Token], list[_Refusal]]:
+def _checked(fragment: str) -> tuple[list[Token], list[Refusal]]:
     tokens: list[Token] = []
-    refusals: list[_Refusal] = []
+    refusals: list[Refusal] = []
     try:
-        tokens += _tokens(fragment)
+        tokens += _split(fragment)
         refusals += _unknown(tokens)
-        _check_clock(tokens)
-        _check_searches(tokens)
-    except _Refusal as refusal:
+        check_nulls(tokens)
+        check_clock(tokens)
+        check_calls(tokens)
+        check_work(tokens, _NAMES)
+    except Refusal as refusal:
         refusals.append(refusal)
     return tokens, refusals
 
 
-def _tokens(fragment: str) -> list[Token]:
+def _split(fragment: str) -> list[Token]:
     if len(fragment.encode(errors="replace")) > LONGEST:
-        raise _Refusal(f"is longer than {LONGEST} bytes")
-    tokens = list(_split(fragment))
-    _check_parentheses(tokens)
-    return tokens
+        raise Refusal(f"is longer than {LONGEST} bytes")
+    return split(fragment)
 
 
-def _unknown(tokens: list[Token]) -> Iterator[_Refusal]:
+def _unknown(tokens: list[Token]) -> Iterator[Refusal]:
     """Yield every name that is not known, each once."""
     told: set[str] = set()
-    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
-        try:
-            _check_names(token, following)
-        except _Refusal as refusal:
-            if token.text not in told:
-                yield refusal
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        problem = _problem(before, token, after)
+        if problem and token.text not in told:
+            yield Refusal(problem, token.position)
             told.add(token.text)
 
 
-def _split(fragment: str) -> Iterator[Token]:
-    position = 0
-    while position < len(fragment):
-        match = _TOKEN.match(fragment, position)
-        if match is None:
-            raise _Refusal(_unexpected(fragment[position]), position)
-        kind = str(match.lastgroup)
-        if kind == "comment":
-            raise _Refusal("comments are not allowed", position)
-        if kind in ("string", "quoted"):
-            _check_text(match.group(), position)
-        if kind != "space":
-            yield Token(kind, match.group(), position)
-        position = match.end()
-
-
-def _unexpected(character: str) -> str:
-    return _REMEDIES.get(character, f"{character!r} has no place outside a text in single quotes")
-
-
-def _check_text(text: str, position: int) -> None:
-    for offset, character in enumerate(text):
-        if character == "\0" or "\ud800" <= character <= "\udfff":
-            raise _Refusal(f"{character!r} has no place in a filter", position + offset)
-
-
-def _check_parentheses(tokens: list[Token]) -> None:
-    open_at: list[int] = []
-    for token in tokens:
-        if token.kind == "open":
-            open_at.append(token.position)
-        if token.kind == "close" and not open_at:
-            raise _Refusal("')' closes nothing", token.position)
-        if token.kind == "close":
-            open_at.pop()
-        if len(open_at) > DEEPEST:
-            raise _Refusal(f"parentheses are nested deeper than {DEEPEST}", token.position)
-    if open_at:
-        raise _Refusal("'(' is never closed", open_at[-1])
-
-
-def _check_names(token: Token, following: Token | None) -> None:
+def _problem(before: Token | None, token: Token, after: Token | None) -> str:
+    if token.text == "&" and after is not None and after.text == "&":
+        return "write AND for '&&'"
     if token.kind == "quoted" and token.text[1:-1].lower() not in COLUMNS:
-        raise _Refusal(
-            f"{token.text} is no column; texts take single quotes"
-            f"{_nearest(token.text[1:-1], COLUMNS, 'columns')}",
-            token.position,
-        )
-    if token.kind == "word":
-        _check_word(token, called=following is not None and following.kind == "open")
+        near = _nearest(token.text[1:-1], COLUMNS, "columns")
+        return f"{token.text} is no column; texts take single quotes{near}"
+    if token.kind != "word" or token.word in _KEYWORDS:
+        return ""
+    if after is not None and after.kind == "open":
+        return "" if token.word in FUNCTIONS else _no_function(token)
+    return "" if token.word in COLUMNS else _no_column(before, token)
 
 
-def _check_word(token: Token, *, called: bool) -> None:
-    word = token.text.lower()
-    if word in _KEYWORDS or word in (FUNCTIONS if called else COLUMNS):
-        return
-    if called:
-        near = _nearest(word, FUNCTIONS, "functions")
-        raise _Refusal(f"{token.text!r} is no function of filters{near}", token.position)
-    near = _nearest(word, (*COLUMNS, *_KEYWORDS), "columns", quotable=True)
-    raise _Refusal(f"{token.text!r} is no column or word of filters{near}", token.position)
+def _no_function(token: Token) -> str:
+    near = _nearest(token.word, FUNCTIONS, "functions")
+    remedy = f"; {_REMEDIES[token.word]}" if token.word in _REMEDIES else near
+    return f"{token.text!r} is no function of filters{remedy}"
+
+
+def _no_column(before: Token | None, token: Token) -> str:
+    remedy = _nearest(token.word, (*COLUMNS, *_KEYWORDS), "columns", quotable=True)
+    if token.word in _REMEDIES:
+        remedy = f"; {_REMEDIES[token.word]}"
+    elif before is not None and before.text == ".":
+        remedy = f"; a part of metadata is metadata ->> '$.{token.text}'"
+    return f"{token.text!r} is no column or word of filters{remedy}"
 
 
 def _nearest(word: str, known: Iterable[str], kind: str, *, quotable: bool = False) -> str:
@@ -234,42 +152,3 @@ def _nearest(word: str, known: Iterable[str], kind: str, *, quotable: bool = Fal
     if near:
         return f"; did you mean {near[0]!r}?{quotes}"
     return f"; {kind} are {', '.join(sorted(known) if kind == 'functions' else COLUMNS)}{quotes}"
-
-
-def _check_clock(tokens: list[Token]) -> None:
-    """Refuse what would give another answer tomorrow: replays and backfills could not agree."""
-    if not any(token.kind == "word" and token.text.lower() in _DATES for token in tokens):
-        return
-    for token, after, later in zip(tokens, tokens[1:], [*tokens[2:], None], strict=False):
-        if token.kind == "string" and token.text[1:-1].strip().lower() in _CLOCK:
-            raise _Refusal(f"{token.text} depends on the machine's clock", token.position)
-        if token.text.lower() in _DATES and after.kind == "open" and _is_close(later):
-            raise _Refusal(f"{token.text}() reads the machine's clock", token.position)
-
-
-def _check_searches(tokens: list[Token]) -> None:
-    """Let ``instr`` look for short texts only: its time is the product of both lengths."""
-    for place, token in enumerate(tokens):
-        if token.kind == "word" and token.text.lower() == "instr":
-            sought = _last_argument(tokens[place + 2 :])
-            if [piece.kind for piece in sought] != ["string"]:
-                raise _Refusal("instr looks for a text in single quotes only", token.position)
-            if len(sought[0].text) > LONGEST_PATTERN:
-                raise _Refusal(
-                    f"instr looks for at most {LONGEST_PATTERN} characters", sought[0].position
-                )
-
-
-def _last_argument(tokens: list[Token]) -> list[Token]:
-    argument: list[Token] = []
-    depth = 1
-    for token in tokens:
-        depth += (token.kind == "open") - (token.kind == "close")
-        if depth == 0:
-            break
-        argument = [] if depth == 1 and token.text == "," else [*argument, token]
-    return argument
-
-
-def _is_close(token: Token | None) -> bool:
-    return token is not None and token.kind == "close"

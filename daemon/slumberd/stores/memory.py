@@ -18,7 +18,7 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach, Scope
 from slumberd.errors import MemoryScopeError, SchemaError
 from slumberd.ports import AnyDelta, Clock
-from slumberd.stores import episode_log, inspection, migrations
+from slumberd.stores import episode_log, filters, inspection, migrations
 from slumberd.stores.codec import encode
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.episode_erasure import erase_episodes, find_scope, scrub_memory
@@ -56,6 +56,7 @@ class SQLiteMemoryStore:
         synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
         scope_mismatch: What counts when a row's scope key and its content name different
             owners, which only other programs' rows do. ``quarantine`` reads neither.
+        filter_seconds: How long a rule's filter may take for one batch.
         clock: The promotion instant of `consolidate`, and the instant of `migrate`.
     """
 
@@ -65,11 +66,13 @@ class SQLiteMemoryStore:
         *,
         synchronous: Synchronous = "normal",
         scope_mismatch: ScopeMismatch = "quarantine",
+        filter_seconds: float = filters.SECONDS,
         clock: Clock | None = None,
     ) -> None:
         self._path = Path(path)
         self._database = Database(self._path, Pragmas(synchronous=synchronous))
         self._mismatch = scope_mismatch
+        self._filter_seconds = filter_seconds
         self._clock = clock or SystemClock()
         self._puts = GroupCommit(self._ensure)
         self._stop = Event()
@@ -284,7 +287,7 @@ class SQLiteMemoryStore:
         return await self._database.write(scrub_memory)
 
     def _reader(self, rule: ConsolidationRule) -> Reader:
-        return Reader(rule, mismatch=self._mismatch, stop=self._stop)
+        return Reader(rule, mismatch=self._mismatch, stop=self._stop, seconds=self._filter_seconds)
 
     async def _read(
         self,

@@ -72,15 +72,18 @@ class Reader:
         rule: Whose filter decides what matches.
         mismatch: What counts when scope key and content disagree.
         stop: When set, a pass under way ends with `StoppedError`.
+        seconds: How long the filter may take for one batch.
 
     Raises:
         FilterError: The rule's filter may not run.
     """
 
-    def __init__(self, rule: ConsolidationRule, *, mismatch: ScopeMismatch, stop: Event) -> None:
+    def __init__(
+        self, rule: ConsolidationRule, *, mismatch: ScopeMismatch, stop: Event, seconds: float
+    ) -> None:
         self._mismatch = mismatch
         self._stop = stop
-        self._filter = _filter_of(rule, mismatch, stop)
+        self._filter = _filter_of(rule, mismatch, stop, seconds)
 
     def prepare(self, connection: sqlite3.Connection) -> None:
         """Make a connection ready; outside of any transaction."""
@@ -152,10 +155,12 @@ class Reader:
         return version
 
 
-def _filter_of(rule: ConsolidationRule, mismatch: ScopeMismatch, stop: Event) -> Filter | None:
+def _filter_of(
+    rule: ConsolidationRule, mismatch: ScopeMismatch, stop: Event, seconds: float
+) -> Filter | None:
     if not rule.when_filter.strip():
         return None
-    return Filter(rule.id, rule.when_filter, mismatch=mismatch, stop=stop)
+    return Filter(rule.id, rule.when_filter, mismatch=mismatch, stop=stop, seconds=seconds)
 
 
 def _fetch(

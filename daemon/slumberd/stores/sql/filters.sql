@@ -11,21 +11,38 @@ INSERT OR IGNORE INTO temp.slumberd_batch (rid)
 VALUES (?1)
 
 -- name: create_view_by_scope
+-- A CASE ends in a jump, and at jumps SQLite looks at the deadline: each column has one.
 CREATE TEMP VIEW IF NOT EXISTS slumberd_filter_by_scope AS
 SELECT
   rid,
-  id,
-  scope_key,
-  replace(replace(substr(user_on, 1, instr(user_on, '/') - 1), '%2F', '/'), '%25', '%') AS user,
-  replace(replace(substr(session_on, 1, instr(session_on, '/') - 1), '%2F', '/'), '%25', '%') AS session,
-  replace(replace(substr(agent_on, 1, instr(agent_on, '/') - 1), '%2F', '/'), '%25', '%') AS agent,
-  substr(json_extract(told, '$.content'), 1, 65536) AS content,
-  substr(json_extract(told, '$.source_node'), 1, 65536) AS source_node,
-  timestamp,
+  CASE WHEN rid IS NOT NULL THEN id END AS id,
+  CASE WHEN rid IS NOT NULL THEN scope_key END AS scope_key,
+  CASE WHEN rid IS NOT NULL THEN
+    replace(replace(substr(user_on, 1, instr(user_on, '/') - 1), '%2F', '/'), '%25', '%')
+  END AS user,
+  CASE WHEN rid IS NOT NULL THEN
+    replace(replace(substr(session_on, 1, instr(session_on, '/') - 1), '%2F', '/'), '%25', '%')
+  END AS session,
+  CASE WHEN rid IS NOT NULL THEN
+    replace(replace(substr(agent_on, 1, instr(agent_on, '/') - 1), '%2F', '/'), '%25', '%')
+  END AS agent,
+  CASE WHEN rid IS NOT NULL THEN
+    substr(json_extract(told, '$.content'), 1, 65536)
+  END AS content,
+  CASE WHEN rid IS NOT NULL THEN
+    substr(json_extract(told, '$.source_node'), 1, 65536)
+  END AS source_node,
+  CASE WHEN rid IS NOT NULL THEN timestamp END AS timestamp,
   CASE WHEN length(meta) <= 65536 THEN meta END AS metadata,
-  substr(json_extract(meta, '$.intent'), 1, 65536) AS intent,
-  substr(json_extract(meta, '$.subject'), 1, 65536) AS subject,
-  substr(json_extract(meta, '$.predicate'), 1, 65536) AS predicate,
+  CASE WHEN rid IS NOT NULL THEN
+    substr(json_extract(meta, '$.intent'), 1, 65536)
+  END AS intent,
+  CASE WHEN rid IS NOT NULL THEN
+    substr(json_extract(meta, '$.subject'), 1, 65536)
+  END AS subject,
+  CASE WHEN rid IS NOT NULL THEN
+    substr(json_extract(meta, '$.predicate'), 1, 65536)
+  END AS predicate,
   CASE json_type(meta, '$.object')
     WHEN 'integer' THEN json_extract(meta, '$.object')
     WHEN 'real' THEN json_extract(meta, '$.object')
@@ -46,7 +63,7 @@ FROM (
         b.rid,
         substr(CAST(e.id AS TEXT), 1, 65536) AS id,
         substr(CAST(e.scope_key AS TEXT), 1, 65536) AS scope_key,
-        substr(CAST(e.scope_key AS TEXT), 7, 65536) AS user_on,
+        substr(CAST(e.scope_key AS TEXT), 7, 4096) AS user_on,
         substr(CAST(e.timestamp AS TEXT), 1, 65536) AS timestamp,
         CASE WHEN json_valid(CAST(e.content AS TEXT)) THEN CAST(e.content AS TEXT) END AS told,
         CASE WHEN json_valid(CAST(e.metadata AS TEXT)) THEN CAST(e.metadata AS TEXT) END AS meta
@@ -62,9 +79,15 @@ SELECT
   v.rid,
   v.id,
   v.scope_key,
-  substr(json_extract(CAST(e.content AS TEXT), '$.user'), 1, 65536) AS user,
-  substr(json_extract(CAST(e.content AS TEXT), '$.session'), 1, 65536) AS session,
-  substr(json_extract(CAST(e.content AS TEXT), '$.agent'), 1, 65536) AS agent,
+  CASE WHEN v.rid IS NOT NULL THEN
+    substr(json_extract(CAST(e.content AS TEXT), '$.user'), 1, 65536)
+  END AS user,
+  CASE WHEN v.rid IS NOT NULL THEN
+    substr(json_extract(CAST(e.content AS TEXT), '$.session'), 1, 65536)
+  END AS session,
+  CASE WHEN v.rid IS NOT NULL THEN
+    substr(json_extract(CAST(e.content AS TEXT), '$.agent'), 1, 65536)
+  END AS agent,
   v.content,
   v.source_node,
   v.timestamp,

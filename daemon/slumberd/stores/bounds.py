@@ -1,0 +1,155 @@
+"""Refuse, by its tokens, a filter that could take long on one row, or that reads the clock.
+
+SQLite looks at the deadline between columns, never within one call, and holds on to what each
+call was given until the row is done. So what a row can cost has to be bounded beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from slumberd.stores.tokens import Refusal, Token, arguments
+
+LONGEST_PATTERN = 100
+"""Characters of a text to look for."""
+MOST = 128
+"""Columns, calls (LIKE and GLOB are), ``||``, ``->`` and ``->>`` of one filter."""
+MOST_JOINED = 2
+"""``||`` whose right side is no text in quotes; none in a filter with GLOB, the slowest search."""
+MOST_ARROWS = 10
+"""``->`` and ``->>`` one after another."""
+
+DATES = frozenset({"date", "time", "datetime", "julianday", "strftime", "unixepoch"})
+
+_CLOCK = frozenset({"now", "localtime", "utc", "subsec", "subsecond"})
+_ARROWS = frozenset({"->", "->>"})
+_JOINS = _ARROWS | {"||"}
+_EQUALS = frozenset({"=", "==", "<>", "!="})
+
+
+def check_work(tokens: list[Token], names: Collection[str]) -> None:
+    """Bound how many texts one row can make, how long they grow, and how deep they lie.
+
+    Args:
+        tokens: Of the filter.
+        names: Of columns and functions.
+
+    Raises:
+        Refusal: There are too many; with the first that is.
+    """
+    work = [token for token in tokens if _is_work(token, names)]
+    if len(work) > MOST:
+        raise Refusal(
+            f"reads, calls and joins more than {MOST} times; a list takes IN", work[MOST].position
+        )
+    _check_joins(tokens)
+    _check_arrows(tokens)
+
+
+def _is_work(token: Token, names: Collection[str]) -> bool:
+    return token.word in names or token.kind == "quoted" or token.text in _JOINS
+
+
+def _check_joins(tokens: list[Token]) -> None:
+    pairs = zip(tokens, [*tokens[1:], None], strict=False)
+    joins = [token for token, after in pairs if _joins_more(token, after)]
+    if joins and any(token.word == "glob" for token in tokens):
+        raise Refusal("GLOB does not go with values joined by '||'", joins[0].position)
+    if len(joins) > MOST_JOINED:
+        raise Refusal(
+            f"joins more than {MOST_JOINED + 1} values with '||'", joins[MOST_JOINED].position
+        )
+
+
+def _joins_more(token: Token, after: Token | None) -> bool:
+    return token.text == "||" and (after is None or after.kind != "string")
+
+
+def _check_arrows(tokens: list[Token]) -> None:
+    arrows = 0
+    for token in tokens:
+        if token.text in _ARROWS:
+            arrows += 1
+        elif token.kind in ("word", "sign"):
+            arrows = 0
+        if arrows > MOST_ARROWS:
+            raise Refusal(
+                f"more than {MOST_ARROWS} '->' follow each other; a path goes deeper: '$.a.b'",
+                token.position,
+            )
+
+
+def check_calls(tokens: list[Token]) -> None:
+    """Hold back what makes single calls slow: long texts to look for, and several paths at once.
+
+    Raises:
+        Refusal: ``instr`` or ``json_extract`` is called otherwise.
+    """
+    for place, token in enumerate(tokens):
+        if not _is_called(tokens, place):
+            continue
+        match token.word:
+            case "instr":
+                _check_sought(token, arguments(tokens, place)[-1])
+            case "json_extract" if len(arguments(tokens, place)) > 2:
+                raise Refusal("json_extract takes one path", token.position)
+
+
+def _is_called(tokens: list[Token], place: int) -> bool:
+    return place + 1 < len(tokens) and tokens[place + 1].kind == "open"
+
+
+def _check_sought(call: Token, sought: list[Token]) -> None:
+    # The time of instr is the product of both lengths.
+    if [piece.kind for piece in sought] != ["string"]:
+        raise Refusal("instr looks for a text in single quotes only", call.position)
+    if len(sought[0].text) > LONGEST_PATTERN:
+        raise Refusal(f"instr looks for at most {LONGEST_PATTERN} characters", sought[0].position)
+
+
+def check_clock(tokens: list[Token]) -> None:
+    """Refuse what would give another answer tomorrow: replays and backfills could not agree.
+
+    What a row says in place of a date is no business of words; `dates` sees to it.
+
+    Raises:
+        Refusal: A date function is asked for the machine's time or time zone.
+    """
+    if DATES.isdisjoint(token.word for token in tokens):
+        return
+    for place, token in enumerate(tokens):
+        if token.kind == "string" and token.text[1:-1].strip().lower() in _CLOCK:
+            raise Refusal(f"{token.text} depends on the machine's clock", token.position)
+        if token.word in DATES and _is_called(tokens, place) and not _has_time(tokens, place):
+            raise Refusal(f"{token.text} without a time reads the machine's clock", token.position)
+
+
+def _has_time(tokens: list[Token], place: int) -> bool:
+    given = arguments(tokens, place)
+    return len(given) > (tokens[place].word == "strftime") and given[0] != []
+
+
+def check_nulls(tokens: list[Token]) -> None:
+    """Refuse to compare with NULL by a sign: that is never true.
+
+    Raises:
+        Refusal: Something is.
+    """
+    before: Token | None = None
+    for place, token in enumerate(tokens[:-1]):
+        after = tokens[place + 1]
+        if token.text in _EQUALS and after.word == "null":
+            raise Refusal(_never(token), token.position)
+        if token.word == "null" and after.text in _EQUALS and _begins(before):
+            raise Refusal(_never(after), token.position)
+        before = token
+
+
+def _begins(before: Token | None) -> bool:
+    # Elsewhere NULL may end `x IS NULL`, which may well be compared.
+    return before is None or before.kind == "open" or before.word in ("and", "or")
+
+
+def _never(sign: Token) -> str:
+    instead = "IS NULL" if sign.text in ("=", "==") else "IS NOT NULL"
+    return f"'{sign.text} NULL' is never true; write {instead}"

@@ -1,0 +1,140 @@
+"""Split a ``when_filter`` into tokens, or say which character has no place in one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+DEEPEST = 20
+"""Parentheses within parentheses; SQLite's own parser gives up at different depths."""
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>   [ \t\r\n\f]+ )
+    | (?P<comment> -- | /\* )
+    | (?P<string>  '(?:[^']|'')*' )
+    | (?P<quoted>  "(?:[^"]|"")*" | `[^`]*` | \[[^\]]*\] )
+    | (?P<number>  0[xX][0-9a-fA-F]+ | (?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)? )
+    | (?P<word>    [A-Za-z_][A-Za-z0-9_]* )
+    | (?P<open>    \( )
+    | (?P<close>   \) )
+    | (?P<sign>    \|\| | ->> | -> | << | >> | <= | >= | <> | != | == | [=<>+\-*/%&|~,.] )
+    """,
+    re.VERBOSE,
+)
+
+_REMEDIES = {
+    ";": "one expression, without ';'",
+    "?": "no parameters; write the value itself",
+    ":": "no parameters; write the value itself",
+    "@": "no parameters; write the value itself",
+    "$": "no parameters; write the value itself",
+    "#": "no parameters; write the value itself",
+    "!": "write NOT, or <> for what is not equal",
+    "\u00a0": "this is no plain space; write one",
+    "'": "the text that begins here has no end; double a quote inside a text",
+    '"': "the name that begins here has no end; texts take single quotes",
+    "\0": "NUL has no place in a filter",
+    **dict.fromkeys("\u2018\u2019\u201c\u201d`\u00b4", "a text takes plain single quotes: '"),
+}
+
+
+class Token(NamedTuple):
+    """One piece of a filter.
+
+    Attributes:
+        kind: ``string quoted number word open close sign``.
+        text: As written.
+        position: Its first character, from 0.
+    """
+
+    kind: str
+    text: str
+    position: int
+
+    @property
+    def end(self) -> int:
+        """Its end, from 0."""
+        return self.position + len(self.text)
+
+    @property
+    def word(self) -> str:
+        """The text in lower case, if it is a word; else empty."""
+        return self.text.lower() if self.kind == "word" else ""
+
+
+class Refusal(Exception):  # noqa: N818 # a verdict; FilterError is the error
+    """Why a filter may not be handed to SQLite, and the character that says so, from 0."""
+
+    def __init__(self, violation: str, position: int | None = None) -> None:
+        self.violation = violation
+        self.position = position
+        super().__init__(violation)
+
+
+def split(fragment: str) -> list[Token]:
+    """Return the tokens of a filter whose parentheses are balanced.
+
+    Raises:
+        Refusal: Something in it is no token, a comment, or a parenthesis without the other.
+    """
+    tokens = list(_tokens(fragment))
+    _check_parentheses(tokens)
+    return tokens
+
+
+def _tokens(fragment: str) -> Iterator[Token]:
+    position = 0
+    while position < len(fragment):
+        match = _TOKEN.match(fragment, position)
+        if match is None:
+            raise Refusal(_unexpected(fragment[position]), position)
+        kind = str(match.lastgroup)
+        if kind == "comment":
+            raise Refusal("comments are not allowed", position)
+        if kind in ("string", "quoted"):
+            _check_text(match.group(), position)
+        if kind != "space":
+            yield Token(kind, match.group(), position)
+        position = match.end()
+
+
+def _unexpected(character: str) -> str:
+    return _REMEDIES.get(character, f"{character!r} has no place outside a text in single quotes")
+
+
+def _check_text(text: str, position: int) -> None:
+    for offset, character in enumerate(text):
+        if character == "\0" or "\ud800" <= character <= "\udfff":
+            raise Refusal(f"{character!r} has no place in a filter", position + offset)
+
+
+def _check_parentheses(tokens: list[Token]) -> None:
+    open_at: list[int] = []
+    for token in tokens:
+        if token.kind == "open":
+            open_at.append(token.position)
+        if token.kind == "close" and not open_at:
+            raise Refusal("')' closes nothing", token.position)
+        if token.kind == "close":
+            open_at.pop()
+        if len(open_at) > DEEPEST:
+            raise Refusal(f"parentheses are nested deeper than {DEEPEST}", token.position)
+    if open_at:
+        raise Refusal("'(' is never closed", open_at[-1])
+
+
+def arguments(tokens: list[Token], place: int) -> list[list[Token]]:
+    """Return what stands between the commas of the call whose name has this place."""
+    found: list[list[Token]] = [[]]
+    depth = 1
+    for token in tokens[place + 2 :]:
+        depth += (token.kind == "open") - (token.kind == "close")
+        if depth == 0:
+            break
+        if depth == 1 and token.text == ",":
+            found.append([])
+        else:
+            found[-1].append(token)
+    return found

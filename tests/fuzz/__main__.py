@@ -1,0 +1,73 @@
+"""Fuzz one target, led by coverage: ``python -m tests.fuzz TARGET [--seconds N] [--keep DIR]``.
+
+Needs ``pip install -e '.[fuzz]'``. Exits with another code than 0 on a finding, which is printed
+and saved in the directory where it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import atheris
+
+with atheris.instrument_imports(include=["slumberd"]):
+    from tests.fuzz.filter import FilterTarget
+    from tests.fuzz.targets import Target, corpus
+
+TARGETS: dict[str, Callable[[], Target]] = {"filter": FilterTarget}
+_LONGEST = 8_300
+
+
+def main() -> None:
+    """Fuzz as the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("target", choices=sorted(TARGETS), nargs="?")
+    parser.add_argument("--list", action="store_true", help="the targets, one a line")
+    parser.add_argument("--seconds", type=int, default=20, help="how long")
+    parser.add_argument("--keep", type=Path, help="a directory for what widens the coverage")
+    asked = parser.parse_args()
+    if asked.list or not asked.target:
+        print("\n".join(sorted(TARGETS)))
+        return
+    with TemporaryDirectory(prefix="slumberd-corpus-") as seeds:
+        target = TARGETS[asked.target]()
+        _sow(Path(seeds), target, asked.target)
+        # libFuzzer adds to the first directory.
+        folders = [seeds]
+        if asked.keep:
+            asked.keep.mkdir(parents=True, exist_ok=True)
+            folders = [str(asked.keep), seeds]
+        words = Path(seeds, "words")
+        words.write_text("".join(f'"{word}"\n' for word in target.words()), encoding="ascii")
+        limits = [f"-max_total_time={asked.seconds}", f"-max_len={_LONGEST}", "-timeout=30"]
+        asked_of_it = [*limits, "-rss_limit_mb=4096", f"-dict={words}", *folders]
+        atheris.Setup([sys.argv[0], *asked_of_it], _reporting(target))
+        atheris.Fuzz()
+
+
+def _sow(folder: Path, target: Target, name: str) -> None:
+    kept = [file.read_bytes() for file in corpus(name)]
+    for number, seed in enumerate([*target.seeds(), *kept]):
+        (folder / f"{number:04}").write_bytes(seed)
+
+
+def _reporting(target: Target) -> Callable[[bytes], None]:
+    def meet(given: bytes) -> None:
+        try:
+            target.meet(given)
+        except Exception:
+            saved = Path(f"finding-{hashlib.sha256(given).hexdigest()[:12]}")
+            saved.write_bytes(given)
+            print(f"finding: {given!r}, saved as {saved}", flush=True)
+            raise
+
+    return meet
+
+
+if __name__ == "__main__":
+    main()

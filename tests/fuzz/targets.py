@@ -1,0 +1,42 @@
+"""What a fuzz target is; `tests.fuzz` runs them, and the plain suite replays their corpora."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+class Finding(Exception):  # noqa: N818 # not an error of ours: a proof of one
+    """An input that breaks a promise."""
+
+
+class Target(Protocol):
+    """Something that may be given any bytes."""
+
+    def seeds(self) -> Iterable[bytes]:
+        """Return inputs to begin with, beside those of the corpus."""
+        ...
+
+    def words(self) -> Iterable[str]:
+        """Return what mutations may put together, ASCII."""
+        ...
+
+    def meet(self, given: bytes) -> None:
+        """Do with an input whatever is done with it.
+
+        Raises:
+            Finding: A promise is broken. Any other exception is a finding too.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what the target holds."""
+        ...
+
+
+def corpus(name: str) -> list[Path]:
+    """Return the inputs that were worth keeping for a target."""
+    return sorted((CORPUS / name).iterdir())

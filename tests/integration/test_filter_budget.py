@@ -1,0 +1,87 @@
+"""A filter that exceeds its budget: its own rule waits, the others go on, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+
+from slumberd.consolidator import Consolidator
+from slumberd.core.episode import Episode
+from slumberd.core.fact import FactPattern
+from slumberd.core.firing import Position, Trigger
+from slumberd.core.rule import ConsolidationRule
+from slumberd.scheduler import Scheduler
+from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.filters import check_filter
+from slumberd.stores.memory import SQLiteMemoryStore
+from tests.builders import at, rule, triple
+from tests.fakes import FakeClock, FakeDeltaLog
+from tests.fragments import BOMBS, LONG
+
+HEAVY = rule("heavy", when_filter=BOMBS[1] + " OR content LIKE 'plain%'")
+LIGHT = rule("light", when_filter="predicate = 'likes'", then_emits=["light"])
+BUDGET = 0.3
+
+
+def stream(content: str, seconds: int) -> list[Episode]:
+    return [
+        triple(f"e{n}", f"s{n}", "likes", n, content=content, timestamp=at(seconds + n))
+        for n in range(30)
+    ]
+
+
+async def test_a_filter_over_its_budget_stops_its_rule_alone_until_the_rows_let_it_go_on(
+    tmp_path: Path,
+) -> None:
+    check_filter(HEAVY.id, HEAVY.when_filter)
+    clock, stop = FakeClock(), asyncio.Event()
+    async with (
+        SQLiteMemoryStore(tmp_path / "memory.db", filter_seconds=BUDGET) as memory,
+        SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as facts,
+    ):
+        await facts.bootstrap()
+        consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=5_000)
+        scheduler = _scheduler(clock, memory, facts, consolidator, [HEAVY, LIGHT])
+        await memory.put_many(stream(LONG, 0))
+
+        with structlog.testing.capture_logs() as logs:
+            await scheduler.turn(stop)
+
+        failed = [line for line in logs if line["event"] == "firing.failed"]
+        assert [(line["rule_id"], line["error"]) for line in failed] == [("heavy", "FilterError")]
+        assert failed[0]["message"].endswith(f"ran over its budget of {BUDGET:g} s")
+        assert await facts.watermark("heavy") in (None, Position())
+        assert await _channels(facts) == {"light": 30}
+
+        await memory.put_many(stream("plain words", 100))
+        clock.advance(60)
+        await scheduler.turn(stop)
+
+        newest = await memory.newest()
+        assert [await facts.watermark(one) for one in ("heavy", "light")] == [newest, newest]
+        assert await _channels(facts) == {"light": 30, "facts": 30}
+
+
+def _scheduler(
+    clock: FakeClock,
+    memory: SQLiteMemoryStore,
+    facts: SQLiteFactStore,
+    consolidator: Consolidator,
+    rules: Sequence[ConsolidationRule],
+) -> Scheduler:
+    async def fire(fired: ConsolidationRule, trigger: Trigger, instant: datetime) -> None:
+        await consolidator.fire(fired, trigger, instant)
+
+    scheduler = Scheduler(clock=clock, episodes=memory, ledger=facts, fire=fire)
+    scheduler.replace(rules, "UTC")
+    return scheduler
+
+
+async def _channels(facts: SQLiteFactStore) -> dict[str, int]:
+    found = [fact.id for fact in await facts.query(FactPattern())]
+    light = sum(fact_id.startswith("@light/") for fact_id in found)
+    return {name: n for name, n in (("light", light), ("facts", len(found) - light)) if n}
