@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,6 +19,7 @@ from slumberd.stores.copying import copy_database, is_full, size_of
 from slumberd.stores.sqlite import Pragmas, connect, translated
 
 ROWS = 1_000
+NOBODY = 65534
 
 
 def connected(path: Path, mode: str) -> sqlite3.Connection:
@@ -130,23 +132,44 @@ def test_what_is_only_in_the_write_ahead_log_is_copied_and_counted(
     assert states(tmp_path / "copy.db") == [(7, 7)]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_directory_that_may_only_be_read_is_enough(path: Path, tmp_path: Path) -> None:
-    path.parent.chmod(0o500)
-    try:
-        copy_database(path, tmp_path / "copy.db")
-    finally:
-        path.parent.chmod(0o700)
+@contextmanager
+def somebody() -> Iterator[Path]:
+    """Be a user who may not do everything; give a directory of theirs."""
+    mine = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:
+        if mine == 0:
+            os.chown(name, NOBODY, -1)
+            os.seteuid(NOBODY)
+        try:
+            yield Path(name)
+        finally:
+            os.seteuid(mine)
 
-    assert states(tmp_path / "copy.db") == [(0, 0)]
+
+def test_a_directory_that_may_only_be_read_is_enough(path: Path) -> None:
+    content = path.read_bytes()  # as root: the directory of a test is for nobody else
+    with somebody() as home:
+        there = home / "there"
+        there.mkdir()
+        (there / "a.db").write_bytes(content)
+        there.chmod(0o500)
+        with pytest.raises(PermissionError):
+            (there / "b.db").touch()
+
+        copy_database(there / "a.db", home / "copy.db")
+
+        there.chmod(0o700)
+        assert states(home / "copy.db") == [(0, 0)]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
-def test_a_file_that_may_not_be_read_is_refused(path: Path, tmp_path: Path) -> None:
-    path.chmod(0)
+def test_a_file_that_may_not_be_read_is_refused(mode: str) -> None:
+    with somebody() as home:
+        with closing(connected(home / "a.db", mode)) as connection:
+            connection.execute("CREATE TABLE pairs (n INTEGER PRIMARY KEY)")
+        (home / "a.db").chmod(0)
 
-    with pytest.raises(PermissionDeniedError):
-        copy_database(path, tmp_path / "copy.db")
+        with pytest.raises(PermissionDeniedError):
+            copy_database(home / "a.db", home / "copy.db")
 
 
 def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
