@@ -93,10 +93,13 @@ def status(json: Json = False, config: Config = None, state_dir: StateDir = None
     loaded = rules_of(settings)
     daemon = _daemon(settings)
     survey = asyncio.run(surveyed(settings, loaded))
+    stale = daemon is not None and daemon["rules_hash"] != loaded.content_hash
     if json:
-        print_json(_document(settings, daemon, survey))
-    else:
-        _print_screen(settings, daemon, survey)
+        print_json(_document(settings, daemon, survey) | {"reload_needed": stale})
+        return
+    _print_screen(settings, daemon, survey)
+    if stale:
+        print("\nthe daemon goes by other rules than the files say; `slumberd reload` takes them")
 
 
 def _daemon(settings: Settings) -> dict[str, Any] | None:
@@ -126,8 +129,7 @@ def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey)
 
 
 def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Survey) -> None:
-    running = f"runs (pid {daemon['pid']}, up {daemon['uptime_seconds']:.0f} s)" if daemon else ""
-    print(f"daemon     {running or 'does not run'}")
+    print(f"daemon     {_running(daemon) if daemon else 'does not run'}")
     print(f"state      {cell(str(settings.state_dir))}")
     print(f"episodes   {cell(survey.episodes)}")
     print(f"facts      {cell(survey.facts)}")
@@ -138,6 +140,11 @@ def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Sur
             print(f"  {cell(name)}: {'not there yet' if one.facts is None else facts}")
     print()
     print_table(STATUS_COLUMNS, (_short_row(state) for state in survey.rules))
+
+
+def _running(daemon: dict[str, Any]) -> str:
+    process = f"pid {daemon['pid']}, up {daemon['uptime_seconds']:.0f} s"
+    return f"runs ({process}), rules of generation {daemon['generation']}"
 
 
 def _short_row(state: RuleState) -> tuple[object, ...]:
