@@ -618,7 +618,7 @@ def home(tmp_path: Path) -> Home:
 def put(home: Home, *episodes: Any) -> None:
     file = home.folder / "put.jsonl"
     file.write_bytes(jsonl(*episodes))
-    home.slumberd("import", file)
+    home.call("import", file)
 
 
 def seconds_until(true: Callable[[], bool]) -> float:
@@ -653,7 +653,7 @@ def test_a_running_daemon_notices_another_process_within_a_second(home: Home) ->
 
     assert sorted(waits)[-2] < 1, waits
     assert {fact["id"] for fact in home.facts()} == {"f2", "f3", "f4", "f5"}
-    assert home.slumberd("audit", "verify").returncode == 0
+    assert home.call("audit", "verify").returncode == 0
 
 
 @pytest.mark.slow
@@ -681,18 +681,18 @@ def test_a_daemon_and_another_program_change_the_same_fact_in_turns(home: Home) 
         (fact,) = home.facts()
         assert fact["payload"]["object"] == "rum"
 
-    assert home.slumberd("audit", "verify").returncode == 0
-    assert home.slumberd("why", "e1").returncode == 0
+    assert home.call("audit", "verify").returncode == 0
+    assert home.call("why", "e1").returncode == 0
 
 
 def test_a_command_records_what_was_changed_while_no_daemon_ran(home: Home) -> None:
     put(home, triple("e1", "alice", "drinks", "tea"))
-    home.slumberd("fire", "all")
+    home.call("fire", "all")
     write(home.state / "facts.db", PIN, row("e1", "rum"))
-    pending = home.slumberd("audit", "verify", check=False)
+    pending = home.call("audit", "verify", check=False)
 
-    home.slumberd("fire", "all")
-    verified = home.slumberd("audit", "verify")
+    home.call("fire", "all")
+    verified = home.call("audit", "verify")
 
     assert pending.returncode == 1
     assert "'e1' was changed by another program and is not recorded yet" in pending.stdout
