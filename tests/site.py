@@ -29,7 +29,7 @@ rules:
     then_emits: [notes]
 """
 CONFIG = "state_dir: state\nrules_dir: rules.d\nlogging: {file: slumberd.log}\n"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 class Site:

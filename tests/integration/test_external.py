@@ -8,7 +8,9 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import orjson
@@ -624,7 +626,7 @@ def put(home: Home, *episodes: Any) -> None:
 def seconds_until(true: Callable[[], bool]) -> float:
     began = time.monotonic()
     while not true():
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
         time.sleep(0.005)
     return time.monotonic() - began
 
@@ -659,13 +661,15 @@ def test_a_running_daemon_notices_another_process_within_a_second(home: Home) ->
 @pytest.mark.slow
 def test_looking_for_changes_costs_a_daemon_next_to_nothing(home: Home) -> None:
     with home.daemon() as daemon:
-        time.sleep(2)
-        before = processor_seconds(daemon.process.pid)
-        time.sleep(10)
-        used = processor_seconds(daemon.process.pid) - before
+        readings = [processor_seconds(daemon.process.pid)]
+        for _ in range(5):
+            time.sleep(2)
+            readings.append(processor_seconds(daemon.process.pid))
 
     # The watch of the memory is in there too; what is new must stay below a hundredth of a core.
-    assert used < 0.2, used
+    # The median, for a daemon still settles in the first, and a busy machine may spoil another.
+    used = [after - before for before, after in pairwise(readings)]
+    assert median(used) < 0.04, used
 
 
 def test_a_daemon_and_another_program_change_the_same_fact_in_turns(home: Home) -> None:

@@ -469,7 +469,7 @@ def test_stream_that_was_made_non_blocking_is_waited_for() -> None:
     thread.start()
     with os.fdopen(writer, "wb", buffering=0) as stream:
         Sink(cast("Any", stream)).write(lines)
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     os.close(reader)
 
     assert read == lines
