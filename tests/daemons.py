@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from slumberd.cli import main
+from tests.calling import called
+
 Event = dict[str, Any]
 PATIENCE_SECONDS = 180.0
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["__main__", "slumberd.service", "slumberd.cli.run"])
 
 
 @dataclass
@@ -61,19 +69,27 @@ class Home:
 
     def command(self, *words: str | Path) -> list[str]:
         """Return the words of a slumberd command on this home."""
-        said = map(str, words)
-        return [sys.executable, "-m", "slumberd", *said, "--config", str(self.config)]
+        return [sys.executable, "-m", "slumberd", *self._words(words)]
+
+    def _words(self, words: Sequence[str | Path]) -> list[str]:
+        return [*map(str, words), "--config", str(self.config)]
 
     def slumberd(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+        """Run a command to its end in a process of its own."""
         ended = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=300)
         assert "Traceback" not in ended.stderr, ended.stderr
         assert not check or ended.returncode == 0, ended.stderr
         return ended
 
+    def call(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end in this process, which is ten times as quick."""
+        ended = called(*self._words(words))
+        assert not check or ended.returncode == 0, ended.stderr
+        return ended
+
     def facts(self, *words: str) -> list[dict[str, Any]]:
         """Return the facts that ``slumberd facts --json`` prints."""
-        printed = self.slumberd("facts", "--json", *words).stdout
+        printed = self.call("facts", "--json", *words).stdout
         return [orjson.loads(line) for line in printed.splitlines()]
 
     @contextmanager
@@ -84,16 +100,11 @@ class Home:
             if daemon.process.poll() is None:
                 assert daemon.stop() == 0, daemon.seen[-5:]
 
-    @contextmanager
-    def killable(self) -> Iterator[Daemon]:
-        """Run the daemon for the block, wherever its log goes; it is killed at the end."""
-        process = subprocess.Popen(self.command("run"), stderr=subprocess.PIPE)
-        daemon = Daemon(process)
-        try:
-            yield daemon
-        finally:
-            daemon.kill()
-            daemon.close()
+    def forked(self, *words: str | Path) -> ForkServerProcess:
+        """Start a command in a process that is at work at once: all it needs is imported there."""
+        process = FORKS.Process(target=main, args=(self._words(words),), daemon=True)
+        process.start()
+        return process
 
     @contextmanager
     def started(self) -> Iterator[Daemon]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import subprocess
-import threading
 from collections import Counter
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import orjson
 import pytest
 
 from tests.corpora import differences, gold, lines, needs_corpora, slots_of
-from tests.daemons import Daemon, Home
+from tests.daemons import Home
 
 KILLS = 100
 SET = "eol"
@@ -32,10 +31,17 @@ def portions(folder: Path) -> list[Path]:
     return files
 
 
-def kill_after(daemon: Daemon, seconds: float) -> None:
-    timer = threading.Timer(seconds, daemon.kill)
-    timer.start()
-    timer.join()
+def kill_after(daemon: ForkServerProcess, seconds: float) -> None:
+    daemon.join(seconds)
+    assert daemon.exitcode is None, "it ended by itself"
+    daemon.kill()
+    daemon.join()
+
+
+def check_ended_well(*writers: ForkServerProcess) -> None:
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
 
 
 @needs_corpora
@@ -46,14 +52,13 @@ def test_a_hundred_kills_while_another_process_writes_leave_the_gold(tmp_path: P
     home.rule("all", cadence={"every": 5})
     moments = random.Random(SEED)
 
-    writer = None
+    writers: list[ForkServerProcess] = []
     for file in portions(tmp_path):
-        with home.killable() as daemon:
-            if writer is not None:
-                assert writer.wait(timeout=60) == 0
-            writer = subprocess.Popen(home.command("import", file), stderr=subprocess.DEVNULL)
-            kill_after(daemon, moments.uniform(0, 0.8))
-    assert writer is not None and writer.wait(timeout=60) == 0
+        daemon = home.forked("run")
+        check_ended_well(*writers[-1:])  # the last may go on while a new daemon begins
+        writers.append(home.forked("import", file))
+        kill_after(daemon, moments.uniform(0, 0.4))
+    check_ended_well(writers[-1])
     home.slumberd("fire", "all")
 
     assert differences(slots_of(home.facts()), gold(SET)) == []

@@ -185,7 +185,7 @@ def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:
     memory = SQLiteMemoryStore(tmp_path / "memory.db")
 
     for n in range(3):
-        asyncio.run(asyncio.wait_for(put(memory, episode(f"e{n}")), timeout=10))
+        asyncio.run(asyncio.wait_for(put(memory, episode(f"e{n}")), timeout=60))
 
     assert asyncio.run(ids(memory, "alice")) == ["e2", "e1", "e0"]
     asyncio.run(memory.close())

@@ -25,7 +25,7 @@ def fired(directory: Path) -> Site:
     site = Site(directory)
     for episode in (PORTO, BRAGA):
         site.put(TEA, episode)
-        assert site.run("fire", "profile").returncode == 0
+        assert site.call("fire", "profile").returncode == 0
     return site
 
 
@@ -107,7 +107,7 @@ def test_verify_against_the_log_finds_an_older_copy(site: Site, tmp_path: Path) 
     with closing(sqlite3.connect(site.state / "facts.db")) as facts:
         facts.execute("VACUUM INTO ?", (str(tmp_path / "old.db"),))
     site.put(triple("e4", "alice", "likes", "cake", timestamp=at(90)))
-    site.run("fire", "profile")
+    site.call("fire", "profile")
     last = checkpoints_of(site)[-1]
     for file in site.state.glob("facts.db*"):
         file.unlink()
@@ -176,7 +176,7 @@ def keyed(tmp_path: Path) -> Site:
     with site.config.open("a") as config:
         config.write(f"facts: {{key_file: {key}}}\n")
     site.put(PORTO)
-    assert site.run("fire", "profile").returncode == 0
+    assert site.call("fire", "profile").returncode == 0
     return site
 
 

@@ -29,9 +29,9 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """A site that has fired twice; for looking at only."""
     site = Site(tmp_path_factory.mktemp("settled"))
     site.put(PORTO, TEA, ODD)
-    site.run("fire", "profile")
+    site.call("fire", "profile")
     site.put(BRAGA)
-    site.run("fire", "profile")
+    site.call("fire", "profile")
     return site
 
 
@@ -70,10 +70,10 @@ def test_import_in_json_lists_every_bad_line(site: Site) -> None:
 def test_import_again_changes_nothing_and_an_edit_one(site: Site, tmp_path: Path) -> None:
     file = tmp_path / "story.jsonl.gz"
     file.write_bytes(gzip.compress(jsonl(PORTO, TEA)))
-    site.run("import", str(file))
+    site.call("import", str(file))
     file.write_bytes(gzip.compress(jsonl(PORTO, TEA.model_copy(update={"content": "Tea!"}))))
 
-    done = site.run("import", str(file))
+    done = site.call("import", str(file))
 
     assert done.returncode == 0
     assert done.stdout == "imported 2 (new 0, changed 1, unchanged 1), rejected 0\n"
@@ -81,7 +81,7 @@ def test_import_again_changes_nothing_and_an_edit_one(site: Site, tmp_path: Path
 
 def test_what_recent_prints_can_be_imported(site: Site, tmp_path: Path) -> None:
     site.put(PORTO, ODD)
-    printed = site.run("recent", "alice", "--json").stdout
+    printed = site.call("recent", "alice", "--json").stdout
 
     again = site.run("import", "-", stdin=printed.encode())
 
@@ -177,7 +177,7 @@ def test_check_in_json_tells_file_line_column_path_and_problem(site: Site) -> No
 def test_fire_consolidates_without_a_daemon_and_accounts_for_what_it_read(site: Site) -> None:
     site.put(PORTO, TEA, CAKE, BRAGA, ODD)
 
-    done = site.run("fire", "--all", "--json")
+    done = site.call("fire", "--all", "--json")
 
     profile, quiet = json.loads(done.stdout)["reports"]
     assert profile["channels"]["facts"] == {
@@ -191,14 +191,14 @@ def test_fire_consolidates_without_a_daemon_and_accounts_for_what_it_read(site: 
 
 
 def test_fire_of_an_unknown_rule_is_wrong_use(site: Site) -> None:
-    done = site.run("fire", "profil")
+    done = site.call("fire", "profil")
 
     assert done.returncode == 64
     assert done.stderr == "slumberd: no rule 'profil'; there are profile, quiet\n"
 
 
 def test_fire_says_when_nothing_was_pending(site: Site) -> None:
-    done = site.run("fire", "--all")
+    done = site.call("fire", "--all")
 
     assert done.returncode == 0
     assert done.stdout.endswith("nothing was pending\n")
@@ -207,7 +207,7 @@ def test_fire_says_when_nothing_was_pending(site: Site) -> None:
 def test_dry_run_tells_and_writes_nothing(site: Site) -> None:
     site.put(PORTO, TEA)
 
-    done = site.run("fire", "profile", "--dry-run")
+    done = site.call("fire", "profile", "--dry-run")
 
     assert done.returncode == 0
     assert "a dry run: nothing was written" in done.stdout
@@ -294,7 +294,7 @@ def test_rules_and_status_tell_how_far_each_rule_is(settled: Site) -> None:
 
 def test_audit_verify_names_the_row_that_was_tampered_with(site: Site) -> None:
     site.put(PORTO, TEA)
-    site.run("fire", "profile")
+    site.call("fire", "profile")
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         (seq,) = connection.execute(
             "SELECT seq FROM slumberd_ledger WHERE fact_id = 'e2'"
@@ -305,7 +305,7 @@ def test_audit_verify_names_the_row_that_was_tampered_with(site: Site) -> None:
             (seq,),
         )
 
-    done = site.run("audit", "verify")
+    done = site.call("audit", "verify")
 
     assert done.returncode == 1
     assert done.stdout.startswith(f"broken at row {seq}: ")
@@ -313,7 +313,7 @@ def test_audit_verify_names_the_row_that_was_tampered_with(site: Site) -> None:
 
 def test_audit_verify_finds_a_fact_that_was_edited(site: Site) -> None:
     site.put(PORTO)
-    site.run("fire", "profile")
+    site.call("fire", "profile")
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         connection.execute("UPDATE facts SET confidence = 0.1")
         connection.execute("DELETE FROM slumberd_touched")  # as somebody who hides it would

@@ -22,7 +22,7 @@ ODD = triple("e4", "alice", "likes", "x", timestamp=at(3), metadata={"intent": "
 def site(tmp_path: Path) -> Site:
     site = Site(tmp_path)
     site.put(PORTO, TEA)
-    assert site.run("fire", "profile").returncode == 0
+    assert site.call("fire", "profile").returncode == 0
     return site
 
 
@@ -36,7 +36,7 @@ def last_firing(site: Site) -> str:
 
 
 def answered(site: Site, *arguments: str) -> dict[str, Any]:
-    done = site.run(*arguments, "--json")
+    done = site.call(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -64,7 +64,7 @@ def test_a_dry_run_leaves_every_byte_as_it_was(
 ) -> None:
     before = files(site)
 
-    done = site.run(*arguments, "--dry-run")
+    done = site.call(*arguments, "--dry-run")
 
     assert done.returncode == 0
     assert would in done.stdout
@@ -76,14 +76,14 @@ def test_a_firing_is_undone_and_a_backfill_brings_it_back(site: Site) -> None:
 
     assert answer["counts"] == {"delete": 2}
     assert ids(site) == []
-    assert site.run("backfill", "profile").returncode == 0
+    assert site.call("backfill", "profile").returncode == 0
     assert ids(site) == ["e1", "e2"]
-    assert site.run("audit", "verify").returncode == 0
+    assert site.call("audit", "verify").returncode == 0
 
 
 @pytest.mark.parametrize("firing", ["profile@1", "other@2", "@undo", "x", "profile@99999999999999"])
 def test_what_is_no_firing_is_said_to_be_none(site: Site, firing: str) -> None:
-    done = site.run("undo", firing)
+    done = site.call("undo", firing)
 
     assert done.returncode == 64
     assert f"no firing {firing!r}" in done.stderr
@@ -94,7 +94,7 @@ def test_a_plan_is_carried_out_as_it_was_made(site: Site) -> None:
     planned = answered(site, "fire", "profile", "--dry-run")
     assert [delta["kind"] for delta in planned["reports"][0]["deltas"]] == ["delete"]
 
-    done = site.run("fire", "profile", "--plan", planned["plan"])
+    done = site.call("fire", "profile", "--plan", planned["plan"])
 
     assert done.returncode == 0
     assert ids(site) == ["e1"]
@@ -110,7 +110,7 @@ def test_a_plan_is_refused_when_data_or_rule_have_moved(site: Site, moved: str) 
         text = site.rules.read_text()
         site.rules.write_text(text.replace("IS NOT NULL", "!= 'x'"))
 
-    done = site.run("fire", "profile", "--plan", plan)
+    done = site.call("fire", "profile", "--plan", plan)
 
     assert done.returncode == 75
     assert "plan again" in done.stderr
@@ -119,15 +119,15 @@ def test_a_plan_is_refused_when_data_or_rule_have_moved(site: Site, moved: str) 
 
 def test_quarantine_is_listed_retried_and_dropped(site: Site) -> None:
     site.put(ODD)
-    site.run("fire", "profile")
+    site.call("fire", "profile")
     (entry,) = site.lines("quarantine", "ls")
     assert (entry["episode_id"], entry["reason"]) == ("e4", "intent_unknown")
     assert site.lines("quarantine", "ls", "--rule", "quiet") == []
 
-    assert site.run("quarantine", "retry").returncode == 0
+    assert site.call("quarantine", "retry").returncode == 0
     assert len(site.lines("quarantine", "ls")) == 1
 
-    assert "1 entries gone" in site.run("quarantine", "drop", "e4").stdout
+    assert "1 entries gone" in site.call("quarantine", "drop", "e4").stdout
     assert site.lines("quarantine", "ls") == []
 
 
@@ -135,33 +135,33 @@ def test_quarantine_is_listed_retried_and_dropped(site: Site) -> None:
 def test_a_held_batch_waits_for_a_person(site: Site, *, running: bool) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)
-    done = site.run("fire", "profile")
+    done = site.call("fire", "profile")
     assert "held: 1 facts would go; max_deletes is 0" in done.stdout
     waiting = held(site)
     assert waiting in (site.state / "slumberd.log").read_text()
 
     if running:
         with site.daemon():
-            done = site.run("approve", waiting)
+            done = site.call("approve", waiting)
     else:
-        done = site.run("approve", waiting)
+        done = site.call("approve", waiting)
 
     assert done.returncode == 0, done.stderr
     assert ids(site) == ["e1"]
-    assert site.run("approve", waiting).returncode == 64
+    assert site.call("approve", waiting).returncode == 64
 
 
 def test_a_rejected_batch_is_passed_over(site: Site) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)
-    site.run("fire", "profile")
+    site.call("fire", "profile")
     waiting = held(site)
     before = files(site)
     for decision in ("approve", "reject"):
-        assert site.run(decision, waiting, "--dry-run").returncode == 0
+        assert site.call(decision, waiting, "--dry-run").returncode == 0
     assert files(site) == before
 
-    assert site.run("reject", waiting).returncode == 0
+    assert site.call("reject", waiting).returncode == 0
 
     assert site.lines("rules")[0]["pending"] == 0
     assert ids(site) == ["e1", "e2"]
@@ -174,7 +174,7 @@ def test_what_came_after_a_rejected_batch_is_consolidated_at_once(site: Site) ->
         wait_until(lambda: held(site) is not None)
         site.put(triple("late", "bob", "likes", "tea", user="bob"))
 
-        assert site.run("reject", held(site)).returncode == 0
+        assert site.call("reject", held(site)).returncode == 0
 
         wait_until(lambda: "late" in ids(site))
 
@@ -182,12 +182,12 @@ def test_what_came_after_a_rejected_batch_is_consolidated_at_once(site: Site) ->
 def test_a_batch_of_a_rule_that_is_no_more_stays_held(site: Site) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)
-    site.run("fire", "profile")
+    site.call("fire", "profile")
     firing = held(site)
     rules = site.rules.read_text()
     site.rules.write_text(rules.replace("id: profile", "id: other"))
 
-    done = site.run("approve", firing)
+    done = site.call("approve", firing)
 
     assert (done.returncode, "no rule 'profile'" in done.stderr) == (64, True)
     site.rules.write_text(rules)

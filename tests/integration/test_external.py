@@ -8,7 +8,9 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import orjson
@@ -618,13 +620,13 @@ def home(tmp_path: Path) -> Home:
 def put(home: Home, *episodes: Any) -> None:
     file = home.folder / "put.jsonl"
     file.write_bytes(jsonl(*episodes))
-    home.slumberd("import", file)
+    home.call("import", file)
 
 
 def seconds_until(true: Callable[[], bool]) -> float:
     began = time.monotonic()
     while not true():
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 60
         time.sleep(0.005)
     return time.monotonic() - began
 
@@ -653,19 +655,21 @@ def test_a_running_daemon_notices_another_process_within_a_second(home: Home) ->
 
     assert sorted(waits)[-2] < 1, waits
     assert {fact["id"] for fact in home.facts()} == {"f2", "f3", "f4", "f5"}
-    assert home.slumberd("audit", "verify").returncode == 0
+    assert home.call("audit", "verify").returncode == 0
 
 
 @pytest.mark.slow
 def test_looking_for_changes_costs_a_daemon_next_to_nothing(home: Home) -> None:
     with home.daemon() as daemon:
-        time.sleep(2)
-        before = processor_seconds(daemon.process.pid)
-        time.sleep(10)
-        used = processor_seconds(daemon.process.pid) - before
+        readings = [processor_seconds(daemon.process.pid)]
+        for _ in range(5):
+            time.sleep(2)
+            readings.append(processor_seconds(daemon.process.pid))
 
     # The watch of the memory is in there too; what is new must stay below a hundredth of a core.
-    assert used < 0.2, used
+    # The median, for a daemon still settles in the first, and a busy machine may spoil another.
+    used = [after - before for before, after in pairwise(readings)]
+    assert median(used) < 0.04, used
 
 
 def test_a_daemon_and_another_program_change_the_same_fact_in_turns(home: Home) -> None:
@@ -681,18 +685,18 @@ def test_a_daemon_and_another_program_change_the_same_fact_in_turns(home: Home) 
         (fact,) = home.facts()
         assert fact["payload"]["object"] == "rum"
 
-    assert home.slumberd("audit", "verify").returncode == 0
-    assert home.slumberd("why", "e1").returncode == 0
+    assert home.call("audit", "verify").returncode == 0
+    assert home.call("why", "e1").returncode == 0
 
 
 def test_a_command_records_what_was_changed_while_no_daemon_ran(home: Home) -> None:
     put(home, triple("e1", "alice", "drinks", "tea"))
-    home.slumberd("fire", "all")
+    home.call("fire", "all")
     write(home.state / "facts.db", PIN, row("e1", "rum"))
-    pending = home.slumberd("audit", "verify", check=False)
+    pending = home.call("audit", "verify", check=False)
 
-    home.slumberd("fire", "all")
-    verified = home.slumberd("audit", "verify")
+    home.call("fire", "all")
+    verified = home.call("audit", "verify")
 
     assert pending.returncode == 1
     assert "'e1' was changed by another program and is not recorded yet" in pending.stdout

@@ -270,15 +270,15 @@ def test_the_command_prints_a_certificate(tmp_path: Path, *, running: bool) -> N
     site = Site(tmp_path)
     site.config.write_text("state_dir: state\nrules_dir: rules.d\n")
     site.put(canary("1"), OTHER)
-    assert site.run("fire", "profile").returncode == 0
+    assert site.call("fire", "profile").returncode == 0
     asked = ["forget", "--user", f"{CANARY}-user"]
 
     refused = site.run(*asked)
     if running:
         with site.daemon():
-            done = site.run(*asked, "--yes")
+            done = site.call(*asked, "--yes")
     else:
-        done = site.run(*asked, "--yes")
+        done = site.call(*asked, "--yes")
 
     assert (refused.returncode, "--yes" in refused.stderr) == (64, True)
     certificate = json.loads(done.stdout)
@@ -288,4 +288,4 @@ def test_the_command_prints_a_certificate(tmp_path: Path, *, running: bool) -> N
     again = site.look("import", str(site.config.with_name("put.jsonl")))
     assert again.returncode == 65
     assert "forgotten" in again.stderr
-    assert site.run("audit", "verify").returncode == 0
+    assert site.call("audit", "verify").returncode == 0

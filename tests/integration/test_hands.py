@@ -191,6 +191,7 @@ async def take_out_and_try(beginning: str, attempts: Sequence[tuple[Any, ...]], 
         assert (replay.differing, replay.first) == (0, None)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(BEGINNINGS)), ATTEMPTS)
 def test_nothing_but_a_newer_episode_brings_back_what_was_taken_out(
@@ -333,7 +334,7 @@ PIN = ("pin", *WHAT, "--object", "Lisbon", "--reason", "she told me")
 def put(home: Home, *episodes: Any) -> None:
     file = home.folder / "put.jsonl"
     file.write_bytes(jsonl(*episodes))
-    home.slumberd("import", file)
+    home.call("import", file)
 
 
 def asked(home: Home, *words: str) -> tuple[int, dict[str, Any]]:
@@ -344,9 +345,15 @@ def asked(home: Home, *words: str) -> tuple[int, dict[str, Any]]:
     return process.pid, answer
 
 
+def answer_of(home: Home, *words: str) -> dict[str, Any]:
+    """Return the answer that a command prints."""
+    answer: dict[str, Any] = orjson.loads(home.call(*words, "--json").stdout)
+    return answer
+
+
 def ledger(home: Home, rule_id: str = "@hand") -> list[dict[str, Any]]:
     """Return the payloads of a rule's rows in the ledger, oldest first."""
-    lines = map(orjson.loads, home.slumberd("audit", "export").stdout.splitlines())
+    lines = map(orjson.loads, home.call("audit", "export").stdout.splitlines())
     return [line["payload"] for line in lines if line["firing_id"].startswith(f"{rule_id}@")]
 
 
@@ -367,9 +374,9 @@ def check_that_who_and_why_are_recorded(home: Home) -> None:
     assert pin["lineage"] == [entry]
     (why,) = unpin["lineage"]
     assert (why["by"], why["pid"], why["reason"]) == (me, unpinning, "a slip of mine")
-    explained = home.slumberd("why", fact["id"]).stdout
+    explained = home.call("why", fact["id"]).stdout
     assert f"a hand took it out ({me}), because: a slip of mine" in explained
-    assert home.slumberd("audit", "verify").returncode == 0
+    assert home.call("audit", "verify").returncode == 0
 
 
 def test_hands_without_a_daemon_are_recorded_with_who_and_why(home: Home) -> None:
@@ -408,32 +415,32 @@ async def test_the_daemon_names_the_one_at_the_other_end_of_the_socket(tmp_path:
 def test_what_was_taken_out_stays_out_of_every_later_command(home: Home, through: str) -> None:
     tea = triple("e1", "alice", "drinks", "tea", timestamp=at(1))
     put(home, triple("e0", "alice", "drinks", "tea", timestamp=at(0)), tea)
-    home.slumberd("fire", "all")
+    home.call("fire", "all")
 
-    home.slumberd("unpin", "e1", "--reason", "she stopped")
+    home.call("unpin", "e1", "--reason", "she stopped")
     with home.daemon() if through == "a daemon" else nullcontext():
         put(home, tea, triple("e2", "alice", "drinks", "tea", timestamp=at(2)))
         put(home, tea.model_copy(update={"content": "edited"}))
-        home.slumberd("fire", "all")
-        home.slumberd("backfill", "all")
+        home.call("fire", "all")
+        home.call("backfill", "all")
 
         assert home.facts() == []
         now = datetime.now(UTC) + timedelta(seconds=1)  # noqa: TID251 # newer than the hand
         put(home, triple("e3", "alice", "drinks", "tea", timestamp=now))
-        home.slumberd("fire", "all")
+        home.call("fire", "all")
 
     assert [fact["id"] for fact in home.facts()] == ["e3"]
-    assert home.slumberd("audit", "verify").returncode == 0
+    assert home.call("audit", "verify").returncode == 0
 
 
 def test_what_does_not_stand_is_told_and_leaves_no_row(home: Home) -> None:
     put(home, triple("e1", "alice", "drinks", "tea"), triple("e2", "alice", "drinks", "milk"))
-    home.slumberd("fire", "all")
+    home.call("fire", "all")
     (standing,) = home.facts()
     gone = ({"e1", "e2"} - {standing["id"]}).pop()
 
-    done = home.slumberd("unpin", gone, standing["id"], "--reason", "neither")
-    again = home.slumberd("unpin", standing["id"], "--reason", "neither")
+    done = home.call("unpin", gone, standing["id"], "--reason", "neither")
+    again = home.call("unpin", standing["id"], "--reason", "neither")
 
     assert f"{gone} does not stand; nothing is recorded for it" in done.stdout
     assert "1 delete" in done.stdout
@@ -443,9 +450,9 @@ def test_what_does_not_stand_is_told_and_leaves_no_row(home: Home) -> None:
 
 def test_an_id_that_no_fact_ever_had_ends_unpin_before_anything_is_done(home: Home) -> None:
     put(home, triple("e1", "alice", "drinks", "tea"))
-    home.slumberd("fire", "all")
+    home.call("fire", "all")
 
-    done = home.slumberd("unpin", "e1", "e11", "--reason", "a slip", check=False)
+    done = home.call("unpin", "e1", "e11", "--reason", "a slip", check=False)
 
     assert done.returncode == 66
     assert done.stderr.startswith("slumberd: 'e11' does not exist: no fact ever had this id")
@@ -454,10 +461,10 @@ def test_an_id_that_no_fact_ever_had_ends_unpin_before_anything_is_done(home: Ho
 
 def test_a_dry_run_of_a_hand_says_what_would_come_of_it_and_writes_nothing(home: Home) -> None:
     put(home, triple("e1", "alice", "lives_in", "Porto"))
-    home.slumberd("fire", "all")
+    home.call("fire", "all")
 
-    _, said = asked(home, *PIN, "--dry-run")
-    _, taken = asked(home, "unpin", "e1", "--reason", "r", "--dry-run")
+    said = answer_of(home, *PIN, "--dry-run")
+    taken = answer_of(home, "unpin", "e1", "--reason", "r", "--dry-run")
 
     assert (said["dry_run"], said["firing_id"], said["counts"]) == (True, None, {"update": 1})
     assert said["deltas"][0]["fact_id"] == said["fact_id"]
@@ -467,10 +474,10 @@ def test_a_dry_run_of_a_hand_says_what_would_come_of_it_and_writes_nothing(home:
 
 
 def test_a_pin_takes_an_id_a_channel_and_a_confidence(home: Home) -> None:
-    _, plain = asked(home, *PIN, "--id", "mine", "--confidence", "0.5")
-    _, noted = asked(home, *PIN, "--id", "mine", "--channel", "notes")
-    _, again = asked(home, *PIN, "--id", "@notes/mine")
-    _, new = asked(home, *PIN, "--channel", "notes")
+    plain = answer_of(home, *PIN, "--id", "mine", "--confidence", "0.5")
+    noted = answer_of(home, *PIN, "--id", "mine", "--channel", "notes")
+    again = answer_of(home, *PIN, "--id", "@notes/mine")
+    new = answer_of(home, *PIN, "--channel", "notes")
 
     assert (plain["fact_id"], noted["fact_id"]) == ("mine", "@notes/mine")
     assert again["fact_id"] == noted["fact_id"]
@@ -496,7 +503,7 @@ def test_a_pin_takes_an_id_a_channel_and_a_confidence(home: Home) -> None:
     ],
 )
 def test_wrong_use_of_a_hand_is_64(home: Home, words: Sequence[str], message: str) -> None:
-    done = home.slumberd(*words, check=False)
+    done = home.call(*words, check=False)
 
     assert done.returncode == 64
     assert message in done.stderr

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -349,6 +350,7 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
         assert replayed.differing == 0, replayed
 
 
+@pytest.mark.slow
 @settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_what_stands_equals_the_oracle_after_every_step(steps: list[tuple[Any, ...]]) -> None:

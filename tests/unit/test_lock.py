@@ -75,7 +75,7 @@ def test_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> None
 def test_killed_holder_leaves_the_directory_free(tmp_path: Path) -> None:
     with holder(tmp_path) as first:
         first.send_signal(signal.SIGKILL)
-        first.wait(timeout=10)
+        first.wait(timeout=60)
 
     assert (tmp_path / PID_FILE).exists()
     with StateLock(tmp_path):

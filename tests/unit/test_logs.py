@@ -23,6 +23,7 @@ from slumberd.errors import ConfigurationError
 from slumberd.lines import MOST_BYTES, console_line, json_line, timestamp
 from slumberd.logs import DeltaLines, Level, Sink, configure, open_file
 from slumberd.ports import DeltaLog
+from tests.calling import logging_as_before
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TS = "2026-01-01T12:00:00.000000Z"
@@ -34,13 +35,8 @@ def _now() -> datetime:
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(capture=False)
-    structlog.reset_defaults()
+    with logging_as_before():
+        yield
 
 
 @pytest.fixture
@@ -475,7 +471,7 @@ def test_stream_that_was_made_non_blocking_is_waited_for() -> None:
     thread.start()
     with os.fdopen(writer, "wb", buffering=0) as stream:
         Sink(cast("Any", stream)).write(lines)
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     os.close(reader)
 
     assert read == lines

@@ -16,7 +16,7 @@ from slumberd.notify import Notifier
 def listening(address: str) -> socket.socket:
     receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     receiver.bind(address)
-    receiver.settimeout(2)
+    receiver.settimeout(60)
     return receiver
 
 
