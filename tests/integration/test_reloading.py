@@ -16,14 +16,11 @@ from structlog.testing import capture_logs
 from slumberd.assembly import branches_of, opened, rules_of
 from slumberd.branches import Branches
 from slumberd.control import Peer, RefusedError, ask
-from slumberd.core.firing import START as BEGINNING
 from slumberd.core.record import Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ReloadFailedError, StoreBusyError
-from slumberd.notify import Notifier
 from slumberd.reloading import InForce, Reloading
 from slumberd.rulebook import RuleSet
-from slumberd.service import Daemon
 from slumberd.settings import Settings, load_settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, triple
@@ -297,33 +294,6 @@ async def test_two_reloads_at_once_come_one_after_the_other(tmp_path: Path) -> N
         answers = await asyncio.gather(*(reloading.answer({}, ME) for _ in range(3)))
 
         assert [answer["generation"] for answer in answers] == [2, 3, 4]
-
-
-async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) -> None:
-    loop = asyncio.get_running_loop()
-    logs, hooked, clock = FakeLogs(), Hooked(loop), FakeClock(at(0))
-    logs.stores["facts.db"] = hooked
-    async with house(tmp_path) as home:
-        home.rules(likes=None, nightly=NIGHTLY)
-        await home.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(40)])
-    settings, rules = load(tmp_path)
-    daemon = Daemon(
-        settings, rules, lambda: load(tmp_path), clock=clock, logs=logs, notifier=Notifier(None)
-    )
-    async with opened(settings, clock, settings.facts_paths) as stores:
-        branches = branches_of(settings, stores, logs, clock, lambda: rules)
-        await branches.begin("nightly", BEGINNING, served=at(-86_400))
-
-    stop = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(daemon.run(stop))
-        await hooked.first.wait()
-        stop.set()
-
-    async with opened(settings, clock, settings.facts_paths) as stores:
-        (mark, served) = (await stores.facts["facts.db"].watermarks())["nightly"]
-    assert 0 < mark.seq < 40
-    assert served == at(-86_400), "its next start goes on at once"
 
 
 @pytest.mark.slow

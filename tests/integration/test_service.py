@@ -1,0 +1,106 @@
+"""The daemon's life, in the tests' own process: what it begins with, and what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from slumberd.assembly import Stores, branches_of, opened
+from slumberd.branches import Branches
+from slumberd.core.firing import START as BEGINNING
+from slumberd.core.record import Record
+from slumberd.core.rule import ConsolidationRule
+from slumberd.notify import Notifier
+from slumberd.rulebook import RuleSet
+from slumberd.service import Daemon
+from slumberd.settings import FactsSettings, Settings
+from tests.builders import at, rule, triple
+from tests.fakes import FakeClock, FakeDeltaLog, FakeLogs
+
+NIGHTLY = rule("nightly", cadence={"cron": "0 3 * * *"})
+
+
+class Telling(FakeDeltaLog):
+    """Sets an event when the first lines are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def applied(self, records: Sequence[Record]) -> None:
+        super().applied(records)
+        self._loop.call_soon_threadsafe(self.first.set)
+
+
+class Life:
+    """A state directory, and a daemon on it."""
+
+    def __init__(self, folder: Path, *rules: ConsolidationRule) -> None:
+        self.log = Telling()
+        self._logs = FakeLogs()
+        self._logs.stores["facts.db"] = self.log
+        self._clock = FakeClock(at(0))
+        self._rules = RuleSet(rules, {}, {one.id: "rules.yaml" for one in rules})
+        facts = FactsSettings(batch=1)
+        self._settings = Settings(state_dir=folder, rules_dir=folder, facts=facts)
+
+    @asynccontextmanager
+    async def stores(self, logs: FakeLogs | None = None) -> AsyncIterator[tuple[Stores, Branches]]:
+        """Open the stores, while no daemon runs."""
+        settings, clock = self._settings, self._clock
+        async with opened(settings, clock, settings.facts_paths) as stores:
+            yield (
+                stores,
+                branches_of(settings, stores, logs or FakeLogs(), clock, lambda: self._rules),
+            )
+
+    async def run_until_told(self) -> None:
+        """Run the daemon, and tell it to stop once it has written lines."""
+        found = self._settings, self._rules
+        daemon = Daemon(
+            *found, lambda: found, clock=self._clock, logs=self._logs, notifier=Notifier(None)
+        )
+        stop = asyncio.Event()
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            group.create_task(daemon.run(stop))
+            await self.log.first.wait()
+            stop.set()
+
+
+async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
+    tmp_path: Path,
+) -> None:
+    class Broken(FakeDeltaLog):
+        def applied(self, records: Sequence[Record]) -> None:
+            raise OSError("the disk is full")
+
+    life, broken = Life(tmp_path, NIGHTLY), FakeLogs()
+    broken.stores["facts.db"] = Broken()
+    async with life.stores(broken) as (stores, branches):
+        await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
+        with pytest.raises(OSError, match="full"):
+            await branches.fire(NIGHTLY, "manual", at(0))
+        assert (await branches.watermarks())["nightly"][0].seq == 1
+
+    await life.run_until_told()
+
+    assert [one.fact_id for one in life.log.lines if one.kind == "add"] == ["e1"]
+
+
+async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) -> None:
+    life, before = Life(tmp_path, NIGHTLY), at(-86_400)
+    async with life.stores() as (stores, branches):
+        await stores.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(40)])
+        await branches.begin("nightly", BEGINNING, served=before)
+
+    await life.run_until_told()
+
+    async with life.stores() as (_, branches):
+        mark, served = (await branches.watermarks())["nightly"]
+    assert 0 < mark.seq < 40
+    assert served == before, "its next start goes on at once"
