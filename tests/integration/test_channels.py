@@ -140,6 +140,24 @@ async def test_a_channel_that_moves_to_a_store_of_its_own_is_consolidated_from_t
         assert await home.marks() == {"facts.db": {"everywhere": 2}, "work.db": {"everywhere": 2}}
 
 
+async def test_a_channel_that_moves_where_its_rule_has_been_is_filled_by_a_backfill(
+    tmp_path: Path,
+) -> None:
+    async with estate(tmp_path, [EVERYWHERE]) as home:
+        await home.stores.memory.put_many([put("e1")])
+        await home.fire(EVERYWHERE)
+
+    async with estate(tmp_path, [EVERYWHERE], {}) as home:
+        await home.stores.memory.put_many([put("e2", timestamp=at(5))])
+        await home.fire(EVERYWHERE)
+        assert await home.ids("facts.db") == ["@home/e2", "@work/e2", "e2"]
+        kept = len((await home.facts())[0].lineage)
+
+        await home.operations.backfill({"rule": "everywhere"}, ME)
+
+        assert len((await home.facts())[0].lineage) > kept, "the past is known there, too"
+
+
 async def test_a_rule_is_due_where_it_lags_behind(tmp_path: Path) -> None:
     async with estate(tmp_path, [EVERYWHERE]) as home:
         await home.fire(EVERYWHERE)
