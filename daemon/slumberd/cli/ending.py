@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +10,27 @@ from contextlib import contextmanager
 
 @contextmanager
 def tidily_ending() -> Iterator[None]:
-    """Let SIGTERM end the block as SIGINT does: by an exception, so that what is open is closed.
+    """Let SIGTERM end the task that runs the block as SIGINT does: what is open is closed first.
 
-    Inside of a running event loop, whose own way with SIGINT it takes.
+    SIGINT's own handler is not borrowed: a shell ignores SIGINT for what it runs in the background.
+
+    Raises:
+        KeyboardInterrupt: SIGTERM came.
     """
-    before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    told = asyncio.Event()
+
+    def end() -> None:
+        told.set()
+        if task is not None:
+            task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, end)
     try:
         yield
+    except asyncio.CancelledError:
+        if told.is_set():
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        loop.remove_signal_handler(signal.SIGTERM)
