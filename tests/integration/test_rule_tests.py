@@ -12,6 +12,7 @@ from slumberd import trials
 from slumberd.cli import call
 from tests.site import Site
 
+SHIPPED = Path(__file__).parents[2] / "rules"
 RULES = """\
 channels:
   facts: {multi_valued: [likes]}
@@ -410,3 +411,16 @@ def test_where_no_files_can_be_kept_in_memory_they_are_on_disk(
     monkeypatch.setattr(trials, "IN_MEMORY", tmp_path / "none")
 
     assert _holds(rules / "tea.test.yaml", "{facts: [{id: e1}]}")
+
+
+def test_check_passes_over_tests_that_a_shell_names_with_the_rules(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shipped = [str(file) for file in sorted(SHIPPED.glob("*.yaml"))]
+
+    assert call(["check", *shipped]) == 0
+    assert call(["check", str(SHIPPED / "profile.test.yaml")]) == 64
+
+    told = capsys.readouterr()
+    assert told.out == "valid: 3 rules in 3 files: nightly, preferences, profile\n"
+    assert "`slumberd test` runs them" in told.err

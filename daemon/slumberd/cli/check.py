@@ -10,11 +10,12 @@ from typing import Annotated
 import typer
 
 from slumberd import cron
+from slumberd.casework import ENDINGS
 from slumberd.cli.against import against, document, print_previews
 from slumberd.cli.configuration import loaded, settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
-from slumberd.errors import ConfigurationError
+from slumberd.errors import ConfigurationError, UsageError
 from slumberd.previews import Preview
 from slumberd.rulebook import RuleSet, load_rule_files
 from slumberd.settings import Settings
@@ -57,11 +58,19 @@ def check(
 
 def _rules_in(paths: Sequence[Path], settings: Settings | None) -> RuleSet:
     return load_rule_files(
-        list(dict.fromkeys(paths)),
+        _without_tests(paths),
         check_filter=check_filter,
         check_cron=cron.check,
         timezone=settings.timezone if settings else "UTC",
     )
+
+
+def _without_tests(paths: Sequence[Path]) -> list[Path]:
+    """Return the paths without tests of rules, which a shell's `rules/*.yaml` names too."""
+    named = [path for path in dict.fromkeys(paths) if not path.name.endswith(ENDINGS)]
+    if not named:
+        raise UsageError(f"{str(paths[0])!r} holds tests, not rules; `slumberd test` runs them")
+    return named
 
 
 def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
