@@ -136,7 +136,8 @@ def test_what_is_only_in_the_write_ahead_log_is_copied_and_counted(
 def somebody() -> Iterator[Path]:
     """Be a user who may not do everything; give a directory of theirs."""
     mine = os.geteuid()
-    with tempfile.TemporaryDirectory() as name:
+    # Not where $TMPDIR says: that may lie below a directory which they cannot enter.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
         if mine == 0:
             os.chown(name, NOBODY, -1)
             os.seteuid(NOBODY)
