@@ -18,7 +18,7 @@ def tidily_ending() -> Iterator[None]:
         KeyboardInterrupt: SIGTERM came.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    told = asyncio.Event()
+    told, before = asyncio.Event(), signal.getsignal(signal.SIGTERM)
 
     def end() -> None:
         told.set()
@@ -33,4 +33,5 @@ def tidily_ending() -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGTERM)  # leaves it to the system, whoever had it before
+        signal.signal(signal.SIGTERM, before)
