@@ -76,7 +76,8 @@ class LimitsForm(Form):
 
     Attributes:
         max_deletes: Facts that go without another in their place.
-        max_delete_fraction: The part of all facts, 0 to 1; looked at above 100 facts.
+        max_delete_fraction: By this part of all facts, 0 to 1, there may be fewer; what comes
+            counts against what goes. Looked at above 100 facts.
     """
 
     max_deletes: int | None = Field(default=None, ge=0)

@@ -85,8 +85,8 @@ class LimitsSettings(Form):
 
     Attributes:
         max_deletes: Facts that go without another in their place; null sets no bound.
-        max_delete_fraction: The part of all facts, 0 to 1; looked at above 100 facts; null sets no
-            bound.
+        max_delete_fraction: By this part of all facts, 0 to 1, there may be fewer; what comes
+            counts against what goes. Looked at above 100 facts; null sets no bound.
     """
 
     max_deletes: int | None = Field(default=4000, ge=0)

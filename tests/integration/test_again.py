@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from slumberd.consolidator import Report
-from slumberd.core.brake import Limits
+from slumberd.core.brake import Limits, Toll
 from slumberd.core.episode import Episode, microseconds
 from slumberd.core.rule import ConsolidationRule
 from tests.builders import START, at, rule, triple
@@ -303,5 +304,29 @@ async def test_a_first_backlog_alarms_nobody(tmp_path: Path) -> None:
     ],
 )
 def test_limits_say_what_exceeds_them(limits: Limits, lost: int, stood: int, problem: str) -> None:
-    assert problem in limits.exceeded(lost, stood)
-    assert bool(problem) == bool(limits.exceeded(lost, stood))
+    assert problem in limits.exceeded(Toll(lost, lost), stood)
+    assert bool(problem) == bool(limits.exceeded(Toll(lost, lost), stood))
+
+
+def test_what_comes_counts_against_what_goes() -> None:
+    assert Limits(None, 0.5).exceeded(Toll(lost=300, fewer=10), 300) == ""
+
+
+async def test_a_batch_that_says_other_things_than_before_is_not_held(tmp_path: Path) -> None:
+    async with house(tmp_path, limits=Limits(max_delete_fraction=0.5)) as home:
+        await home.put(*stream(200))
+        await home.fire()
+        others = [triple(f"n{n}", f"new{n}", "is", n, timestamp=at(n + 500)) for n in range(150)]
+        await home.put(*deletes(200), *others)
+
+        report = await home.fire()
+
+        assert report.held is None, "150 of 200 stand after it, though none of those before"
+        await home.put(*(_gone(one) for one in others))
+        assert (await home.fire()).held is not None
+
+
+def _gone(one: Episode) -> Episode:
+    gone = {**one.metadata, "intent": "delete"}
+    later = one.timestamp + timedelta(hours=1)
+    return one.model_copy(update={"id": f"-{one.id}", "metadata": gone, "timestamp": later})

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 FEW = 100
-"""So many lost facts alarm nobody, whatever part of all they are."""
+"""By so many facts fewer alarms nobody, whatever part of all they are."""
+
+
+class Toll(NamedTuple):
+    """What a batch takes of the facts that stood before it.
+
+    Attributes:
+        lost: Facts that go without another in their place.
+        fewer: By how many fewer facts stand after it; negative when there are more.
+    """
+
+    lost: int
+    fewer: int
 
 
 class Limits(NamedTuple):
@@ -13,8 +25,9 @@ class Limits(NamedTuple):
 
     Attributes:
         max_deletes: At most so many; None sets no bound.
-        max_delete_fraction: At most this part of those that stood, 0 to 1; None sets no bound.
-            Up to `FEW` lost facts it is not looked at.
+        max_delete_fraction: By at most this part of those that stood there may be fewer, 0 to 1;
+            None sets no bound. What is said today of other things than yesterday is no loss of
+            memory, so what came counts against what went. Up to `FEW` it is not looked at.
     """
 
     max_deletes: int | None = None
@@ -29,18 +42,19 @@ class Limits(NamedTuple):
             else self.max_delete_fraction,
         )
 
-    def exceeded(self, lost: int, stood: int) -> str:
+    def exceeded(self, toll: Toll, stood: int) -> str:
         """Say which limit a batch exceeds, in words; nothing when none.
 
         Args:
-            lost: Facts that it would take out.
+            toll: What it would take.
             stood: Facts that stood before it.
         """
-        if self.max_deletes is not None and lost > self.max_deletes:
-            return f"{lost} facts would go; max_deletes is {self.max_deletes}"
+        if self.max_deletes is not None and toll.lost > self.max_deletes:
+            return f"{toll.lost} facts would go; max_deletes is {self.max_deletes}"
         fraction = self.max_delete_fraction
-        if fraction is not None and lost > FEW and lost > fraction * stood:
-            return f"{lost} of {stood} facts would go; max_delete_fraction is {fraction:g}"
+        if fraction is not None and toll.fewer > FEW and toll.fewer > fraction * stood:
+            left = f"{stood - toll.fewer} of {stood} facts would be left"
+            return f"{left}; max_delete_fraction is {fraction:g}"
         return ""
 
 

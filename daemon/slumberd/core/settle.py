@@ -7,10 +7,11 @@ acts, so of those keys the ground must hold every act (`keys_to_load`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from slumberd.core.act import ALL, Act
+from slumberd.core.brake import Toll
 from slumberd.core.forgotten import FORGOTTEN
 from slumberd.core.ground import Ground, Incoming, Standing
 from slumberd.core.law import Assertion, Counted, Meeting, MultiValued
@@ -224,20 +225,24 @@ class Settlement:
         else:
             self._enter(met, "known", "noop", reason="known", first=first)
 
-    def lost(self) -> int:
-        """Return how many facts went, that stood before, without another in their place."""
+    def toll(self) -> Toll:
+        """Return what all of this takes of the facts that stood before."""
         if all(one.delta != "delete" for one in self.entries):
-            return 0
+            return Toll(0, 0)
         stood: dict[str, bool] = {}
-        held: dict[str, bool] = {}
+        place: dict[str, str | None] = {}  # by fact: what is in its place, itself, or nothing
         for one in self.entries:
+            asserts = one.delta in ("add", "update")
             for fact_id in one.replaces:
                 stood.setdefault(fact_id, True)
-                held[fact_id] = one.delta != "delete"
-            if one.delta in ("add", "update"):
+                place[fact_id] = one.fact_id if asserts else None
+            if asserts:
                 stood.setdefault(one.fact_id, False)
-                held[one.fact_id] = True
-        return sum(stood[fact_id] for fact_id, still in held.items() if not still)
+                place[one.fact_id] = one.fact_id
+        before = [fact_id for fact_id, did in stood.items() if did]
+        lost = sum(_place(fact_id, place) is None for fact_id in before)
+        stands = sum(fact_id == other for fact_id, other in place.items())
+        return Toll(lost, len(before) - stands)
 
     def _change(self, met: Incoming, meeting: Meeting) -> None:
         ground = self._ground
@@ -475,3 +480,11 @@ def _met_before(met: Incoming, prior: Sequence[Meeting]) -> Meeting | None:
 
 def _last(met: Incoming, prior: Sequence[Meeting]) -> Meeting | None:
     return next((one for one in reversed(prior) if one.rule_id == met.rule_id), None)
+
+
+def _place(fact_id: str, place: Mapping[str, str | None]) -> str | None:
+    """Return the fact that stands in the place of one, itself perhaps; None when none does."""
+    other = place[fact_id]
+    while other is not None and place[other] != other:
+        other = place[other]  # asserted later than what it replaced, so this ends
+    return other

@@ -95,9 +95,11 @@ class Batch:
     def _brake(self, settlement: Settlement) -> None:
         if self._firing.limits == NO_LIMITS:
             return
-        lost = settlement.lost()
-        stood = self._connection.execute(_FACTS["count_facts"]).fetchone()[0] if lost > FEW else 0
-        problem = self._firing.limits.exceeded(lost, stood)
+        toll = settlement.toll()
+        stood = (
+            self._connection.execute(_FACTS["count_facts"]).fetchone()[0] if toll.fewer > FEW else 0
+        )
+        problem = self._firing.limits.exceeded(toll, stood)
         if problem:
             raise OverLimitError(problem)
 
