@@ -39,6 +39,11 @@ def _logging_as_before() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def lines_of_the_catalogue() -> None:
+    """Let these tests log what nothing else does."""
+
+
 @pytest.fixture
 def stream() -> io.BytesIO:
     return io.BytesIO()
