@@ -253,6 +253,18 @@ _ALL = (
         keys=_COUNT,
     ),
     _kind(
+        "warning",
+        "logs.dropped",
+        "So many lines before this one were lost, because nobody read; those of deltas never are.",
+        lines=_COUNT,
+    ),
+    _kind(
+        "error",
+        "logs.reopen_failed",
+        "The log file cannot be opened anew; lines go on into the old one.",
+        message=_TEXT,
+    ),
+    _kind(
         "info",
         "logs.repeated",
         "Rows of the ledger have their lines now that could not be written before.",

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from slumberd.errors import StoppedError, StoreError
 from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
 from slumberd.operations import Operations
-from slumberd.ports import Clock, Logs
+from slumberd.ports import Clock, CountedLogs, Logs
 from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.rulebook import RuleSet
 from slumberd.scheduler import Alarm, Scheduler
@@ -31,6 +32,9 @@ from slumberd.stores.watch import Watch
 
 SWITCH_SECONDS = 0.001
 """How long a batch's thread may keep the event loop from running."""
+
+TELLING_SECONDS = 1.0
+"""How long lines that nobody read may wait for somebody who does."""
 
 _log = structlog.get_logger("slumberd")
 
@@ -54,7 +58,7 @@ class Daemon:
         load: Load,
         *,
         clock: Clock,
-        logs: Logs,
+        logs: CountedLogs,
         notifier: Notifier,
     ) -> None:
         self._settings = settings
@@ -94,9 +98,7 @@ class Daemon:
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
     async def _recover(self, branches: Branches) -> None:
-        repeated = await branches.tell_again()
-        if repeated:
-            _log.info("logs.repeated", rows=repeated)
+        await _tell_again(branches)
         await apply_channels(branches, self._rules, self._clock.now())
 
     async def _serve(self, memory: SQLiteMemoryStore, branches: Branches) -> None:
@@ -117,9 +119,18 @@ class Daemon:
                         alarm.heartbeat(self._stop),
                         scheduler.run(self._stop),
                         keep_noticing(operations.notice, self._stop),
+                        self._keep_telling(branches, operations.turn),
                         reloading.keep(),
                     )
                     await self._until_stopped(work)
+
+    async def _keep_telling(self, branches: Branches, turn: asyncio.Lock) -> None:
+        """Write the lines that nobody read, once somebody does and even if nothing fires."""
+        while not await _set_within(self._stop, TELLING_SECONDS):
+            if branches.behind:
+                async with turn:
+                    with suppress(OSError):  # a full disk; the next firing says so
+                        await _tell_again(branches)
 
     def _reloading(
         self, branches: Branches, turn: asyncio.Lock, follow: Sequence[Follow]
@@ -183,6 +194,18 @@ class Daemon:
 
     def _uptime(self) -> float:
         return round((self._clock.now() - self._started_at).total_seconds(), 3)
+
+
+async def _tell_again(branches: Branches) -> None:
+    repeated = await branches.tell_again()
+    if repeated:
+        _log.info("logs.repeated", rows=repeated)
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
 
 
 async def perform(

@@ -49,7 +49,7 @@ def _said() -> Iterator[Said]:
 
 
 def _drawn(words: dict[str | None, str | None]) -> Iterator[Said]:
-    if "store" in words and (name := words.get("event")):
+    if "level" in words and (name := words.get("event")):
         fields = {word for word in words if word} - {"ts", "level", "event"}
         yield Said(name, words["level"], fields)
 
