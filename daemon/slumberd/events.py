@@ -104,6 +104,26 @@ _FIRING = {
     "channels": {"type": "object", "additionalProperties": _COUNTS},
     "seconds": _NUMBER,
 }
+_HEARTBEAT = {
+    "uptime_seconds": _NUMBER,
+    "loop_lag_seconds": _NUMBER,
+    "wal_bytes": _COUNT,
+    "rss_bytes": _or_null(_COUNT),
+    "dropped": _COUNT,
+    "rules": _COUNT,
+    "pending": _COUNT,
+    "oldest_pending_seconds": _or_null(_NUMBER),
+    "behind": {
+        "type": "array",
+        "items": _of(
+            {"rule_id": _TEXT, "pending": _COUNT, "oldest_seconds": _or_null(_NUMBER)},
+        ),
+    },
+    "next_at": _or_null(_INSTANT),
+    "last_success_seconds": _or_null(_NUMBER),
+    "held": _COUNT,
+    "quarantined": _COUNT,
+}
 _FAILURE = {"error": _TEXT, "message": _TEXT}
 _NAMED = {"generation": _COUNT, "rules_hash": _TEXT, "rules": _COUNT}
 
@@ -167,6 +187,7 @@ _ALL = (
         **_FAILURE,
         exception=_TEXT,
     ),
+    _kind("info", "daemon.heartbeat", "How the daemon is, each minute.", **_HEARTBEAT),
     _kind(
         "info",
         "daemon.ready",
@@ -231,6 +252,7 @@ _ALL = (
         rule_id=_TEXT,
         exception=_TEXT,
     ),
+    _kind("warning", "heartbeat.failed", "A store cannot say how it is.", **_FAILURE),
     _kind(
         "info",
         "ledger.checkpoint",
@@ -295,6 +317,14 @@ _ALL = (
         rule_id=_TEXT,
         rule_hash=_TEXT,
         before=_TEXT,
+    ),
+    _kind(
+        "warning",
+        "rule.ineffective",
+        "So many firings in a row read episodes, and changed nothing; told once until one does.",
+        rule_id=_TEXT,
+        firings=_COUNT,
+        read=_COUNT,
     ),
     _kind("info", "rule.removed", "A reload took a rule away.", rule_id=_TEXT, rule_hash=_TEXT),
 )

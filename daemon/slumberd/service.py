@@ -18,7 +18,9 @@ from slumberd.branches import Branches
 from slumberd.control import Answer, Peer, listen
 from slumberd.core.firing import Trigger
 from slumberd.core.rule import ConsolidationRule
+from slumberd.effects import Effects
 from slumberd.errors import StoppedError, StoreError
+from slumberd.heartbeat import Body, Heartbeat
 from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
 from slumberd.operations import Operations
@@ -67,6 +69,7 @@ class Daemon:
         self._clock = clock
         self._logs = logs
         self._notifier = notifier
+        self._effects = Effects()
         self._stop = asyncio.Event()
         self._started_at = clock.now()
 
@@ -120,6 +123,7 @@ class Daemon:
                         scheduler.run(self._stop),
                         keep_noticing(operations.notice, self._stop),
                         self._keep_telling(branches, operations.turn),
+                        self._heartbeat(memory, branches).keep(self._stop),
                         reloading.keep(),
                     )
                     await self._until_stopped(work)
@@ -131,6 +135,17 @@ class Daemon:
                 async with turn:
                     with suppress(OSError):  # a full disk; the next firing says so
                         await _tell_again(branches)
+
+    def _heartbeat(self, memory: SQLiteMemoryStore, branches: Branches) -> Heartbeat:
+        settings = self._settings
+        body = Body(
+            memory,
+            branches,
+            rules=lambda: (self._rules.rules, self._in_force.settings.timezone),
+            files=[settings.memory_path, *settings.facts_paths.values()],
+            dropped=lambda: self._logs.dropped,
+        )
+        return Heartbeat(body, self._clock)
 
     def _reloading(
         self, branches: Branches, turn: asyncio.Lock, follow: Sequence[Follow]
@@ -181,6 +196,7 @@ class Daemon:
     ) -> None:
         async with turn:
             reports = await branches.fire(rule, trigger, at, stop=self._in_force.pause)
+            self._effects.see(rule.id, reports)
         if any(report.cut_short for report in reports):
             raise StoppedError(f"rule {rule.id!r} was told to stop before it had read everything")
 
