@@ -33,6 +33,9 @@ MOST_PENDING = 10_000
 MOST_NAMED = 10
 """Rules that a line names: those with the most that is pending."""
 
+_ANY = ConsolidationRule(
+    id="heartbeat", cadence={"every": 1}, when_filter="", then_emits=["heartbeat"]
+)
 _SAMPLE_SECONDS = 1.0
 _log = structlog.get_logger("slumberd")
 
@@ -110,12 +113,12 @@ class Heartbeat:
         return {
             "rules": len(rules),
             "pending": sum(pending.values()),
-            "oldest_pending_seconds": await self._oldest(active, marks, now),
+            "oldest_pending_seconds": await self._oldest(marks, now),
             "behind": [
                 {
                     "rule_id": name,
                     "pending": pending[name],
-                    "oldest_seconds": await self._age(active[name], marks[name], now),
+                    "oldest_seconds": await self._age(marks[name], now),
                 }
                 for name in behind
             ],
@@ -131,20 +134,13 @@ class Heartbeat:
         }
         return {name: counted[mark.seq] for name, mark in marks.items()}
 
-    async def _oldest(
-        self,
-        rules: Mapping[str, ConsolidationRule],
-        marks: Mapping[str, Position],
-        now: datetime,
-    ) -> float | None:
-        if not marks:
-            return None
-        last = min(marks, key=lambda name: marks[name].seq)
-        return await self._age(rules[last], marks[last], now)
+    async def _oldest(self, marks: Mapping[str, Position], now: datetime) -> float | None:
+        return await self._age(min(marks.values()), now) if marks else None
 
-    async def _age(self, rule: ConsolidationRule, mark: Position, now: datetime) -> float | None:
-        """Return how old the first episode is that a rule has not read; None when there is none."""
-        window = await self._body.episodes.select(rule, after=mark, limit=1)
+    async def _age(self, mark: Position, now: datetime) -> float | None:
+        """Return how old the first episode above a place is; None when there is none."""
+        # No rule's own filter: one that fails is told elsewhere, and must not end the heartbeat.
+        window = await self._body.episodes.select(_ANY, after=mark, limit=1)
         if not window.versions:
             return None
         return round((microseconds(now) - window.versions[0].at) / 1e6, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -51,6 +52,25 @@ def test_daemon_consolidates_when_nobody_reads_its_log_and_tells_all_of_it_later
     assert rows["rows"] > 50
     assert len(seqs) == EPISODES
     assert seqs == sorted(set(seqs))
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["journal", "another file"])
+def test_lines_have_a_priority_where_standard_error_is_the_journal(
+    tmp_path: Path, *, ours: bool
+) -> None:
+    home, file = Home(tmp_path), tmp_path / "stderr"
+    home.rule("all", cadence={"every": 1})
+    _put(home, triple("e1", "alice", "likes", "tea"))
+    with file.open("wb") as stream:
+        status = os.fstat(stream.fileno())
+        journal = f"{status.st_dev}:{status.st_ino if ours else status.st_ino + 1}"
+        env = {**os.environ, "JOURNAL_STREAM": journal}
+
+        subprocess.run(home.command("fire", "all"), stderr=stream, env=env, check=True, timeout=60)
+
+    lines = file.read_bytes().splitlines()
+    assert lines
+    assert all(line.startswith(b"<6>{" if ours else b"{") for line in lines)
 
 
 def test_log_file_that_was_renamed_is_opened_anew_at_a_hangup(tmp_path: Path) -> None:

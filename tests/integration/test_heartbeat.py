@@ -128,6 +128,16 @@ async def test_beat_over_many_rules_names_those_that_lag_most(tmp_path: Path) ->
     assert len(json_line(told)) < MOST_BYTES
 
 
+async def test_beat_does_not_mind_a_filter_that_fails(tmp_path: Path) -> None:
+    broken = rule("broken", when_filter="no_such_column = 1")
+    async with _patient(tmp_path, broken) as patient:
+        await patient.memory.put_many([triple("e1", "alice", "likes", "tea")])
+
+        told = await patient.beat()
+
+    assert [one["rule_id"] for one in told["behind"]] == ["broken"]
+
+
 async def test_beat_of_stores_in_trouble_is_a_warning(tmp_path: Path) -> None:
     async with _patient(tmp_path, rule("tea")) as patient:
         episodes = FakeEpisodeLog()

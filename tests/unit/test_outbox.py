@@ -6,16 +6,21 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import orjson
 import pytest
 import structlog
 
+from slumberd.cli.configuration import unhurried_logs
 from slumberd.lines import console_line, json_line
 from slumberd.logs import DeltaLines, Sink, leads_to_journal, prioritised, send, unhurried
 from slumberd.outbox import MOST_BYTES, MOST_KEPT_BYTES, Letter, Outbox
+from slumberd.settings import LoggingSettings, Settings
 from tests.calling import logging_as_before
+from tests.fakes import FakeClock
 from tests.unit.test_logs import TS, _now, _outcome, _record
 
 SECONDS = 60.0
@@ -203,6 +208,42 @@ def test_events_and_firings_do_not_wait_for_a_pipe_that_nobody_reads() -> None:
     assert names["firing.completed"] == 1
     assert sum(line.get("lines", 0) for line in lines) == outbox.dropped > 0
     assert names["external.noticed"] == 20_000 - outbox.dropped
+
+
+def _log_into(folder: Path, *steps: Callable[[Path], None]) -> Path:
+    """Log a line before each of some steps, and one after; the file is opened anew after each."""
+    settings = Settings(state_dir=folder, rules_dir=folder, logging=LoggingSettings(file="log"))
+    file, log = folder / "log", structlog.get_logger()
+    with logging_as_before(), unhurried_logs(settings, FakeClock()) as logs:
+        for row, step in enumerate(steps):
+            log.info("external.noticed", rows=row)
+            logs.outbox.do(partial(step, file))
+            logs.reopen()
+        log.info("external.noticed", rows=len(steps))
+    return file
+
+
+def test_file_that_was_renamed_is_opened_anew(tmp_path: Path) -> None:
+    file = _log_into(tmp_path, lambda file: _rename(file, "old"))
+
+    assert orjson.loads((tmp_path / "old").read_bytes())["rows"] == 0
+    assert orjson.loads(file.read_bytes())["rows"] == 1
+
+
+def test_file_that_cannot_be_opened_anew_is_told_in_the_old_one(tmp_path: Path) -> None:
+    def put_a_directory_there(file: Path) -> None:
+        _rename(file, "old")
+        file.mkdir()
+
+    _log_into(tmp_path, put_a_directory_there)
+
+    lines = [orjson.loads(line) for line in (tmp_path / "old").read_bytes().splitlines()]
+    assert {line["event"] for line in lines} == {"external.noticed", "logs.reopen_failed"}
+    assert [line["rows"] for line in lines if "rows" in line] == [0, 1]
+
+
+def _rename(file: Path, name: str) -> None:
+    file.rename(file.with_name(name))
 
 
 @pytest.mark.parametrize(
