@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from slumberd.events import CATALOGUE
 from slumberd.lines import json_line
-from slumberd.logs import Sink
+from slumberd.sinks import Sink
 
 _seen: set[object] = set()
 _TS = "2026-01-01T00:00:00.000000Z"

@@ -16,9 +16,10 @@ import structlog
 
 from slumberd.cli.configuration import unhurried_logs
 from slumberd.lines import console_line, json_line
-from slumberd.logs import DeltaLines, Sink, leads_to_journal, prioritised, send, unhurried
+from slumberd.logs import DeltaLines, leads_to_journal, prioritised, send, unhurried
 from slumberd.outbox import MOST_BYTES, MOST_KEPT_BYTES, Letter, Outbox
 from slumberd.settings import LoggingSettings, Settings
+from slumberd.sinks import Sink
 from tests.calling import logging_as_before
 from tests.fakes import FakeClock
 from tests.unit.test_logs import TS, _now, _outcome, _record

@@ -19,9 +19,7 @@ from slumberd.lock import DIRECTORY_MODE
 from slumberd.logs import (
     DeltaLines,
     Render,
-    Sink,
     leads_to_journal,
-    open_file,
     prioritised,
     rendering,
     send,
@@ -31,6 +29,7 @@ from slumberd.outbox import Outbox
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings, load_settings
+from slumberd.sinks import Sink, open_file
 
 _log = structlog.get_logger("slumberd")
 
