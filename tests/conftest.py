@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
+
+from tests.catalogue import watched
 
 # A busy machine is no fault of an example; what must not take long is measured where that is said.
 settings.register_profile("slumberd", deadline=None)
 settings.load_profile("slumberd")
+
+
+@pytest.fixture(autouse=True)
+def lines_of_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test that logged what is not in the catalogue, or not as it says there."""
+    with watched(monkeypatch) as wrong:
+        yield
+    assert not wrong, wrong[:3]

@@ -20,6 +20,7 @@ import orjson
 
 from slumberd.cli import main
 from tests.calling import called
+from tests.catalogue import complaints
 
 Event = dict[str, Any]
 PATIENCE_SECONDS = 180.0
@@ -78,6 +79,7 @@ class Home:
         """Run a command to its end in a process of its own."""
         ended = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=300)
         assert "Traceback" not in ended.stderr, ended.stderr
+        assert not complaints(ended.stderr.encode().splitlines())
         assert not check or ended.returncode == 0, ended.stderr
         return ended
 
@@ -126,6 +128,7 @@ class Daemon:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
         self.seen: list[Event] = []
+        self._wrong: list[str] = []
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -135,6 +138,7 @@ class Daemon:
         for line in self.process.stderr:
             try:
                 self._events.put(orjson.loads(line))
+                self._wrong += complaints([line])
             except orjson.JSONDecodeError:
                 self._events.put({"event": "not json", "line": line.decode(errors="replace")})
         self._events.put(None)
@@ -167,6 +171,7 @@ class Daemon:
         self._reader.join(timeout=PATIENCE_SECONDS)
         assert self.process.stderr is not None
         self.process.stderr.close()
+        assert not self._wrong, self._wrong[:3]
 
 
 def resident_mebibytes(pid: int) -> float:

@@ -269,6 +269,7 @@ class FakeLogs:
 
     def __init__(self) -> None:
         self.stores: dict[str, FakeDeltaLog] = {}
+        self.dropped = 0
 
     def of(self, store: str) -> FakeDeltaLog:
         return self.stores.setdefault(store, FakeDeltaLog())

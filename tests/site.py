@@ -14,6 +14,7 @@ from typing import Any
 
 from slumberd.core.episode import Episode
 from tests.calling import called
+from tests.catalogue import complaints
 
 RULES = """\
 channels:
@@ -90,6 +91,9 @@ class Site:
                 yield process
             finally:
                 process.kill()
+                process.wait()
+        log = self.state / "slumberd.log"
+        assert not log.exists() or not complaints(log.read_bytes().splitlines())
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:

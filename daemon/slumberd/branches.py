@@ -138,6 +138,11 @@ class Branches:
             raise errors[0]
         return reports
 
+    @property
+    def behind(self) -> bool:
+        """Whether rows of a ledger wait for their log lines."""
+        return any(one.consolidator.behind for one in self._branches)
+
     async def tell_again(self) -> int:
         """Write the log lines that were kept back, of every store; return how many."""
         return sum([await one.consolidator.tell_again() for one in self._branches])

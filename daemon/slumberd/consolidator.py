@@ -117,6 +117,7 @@ class Consolidator:
 
     Attributes:
         limits: What one batch may take out at most, where its rule does not say.
+        behind: Whether rows of the ledger wait for their lines.
 
     Args:
         episodes: Where episodes come from.
@@ -147,7 +148,7 @@ class Consolidator:
         self._batch = batch
         self._part = part
         self.limits = limits
-        self._behind = False
+        self.behind = False
         self._checkpoints = Checkpoints(ledger, log, clock)
 
     async def fire(
@@ -353,29 +354,35 @@ class Consolidator:
         return outcome
 
     async def _tell(self, outcome: Outcome) -> None:
-        if self._behind:
+        if self.behind:
             await self.tell_again()
         else:
             await self._tell_records([*outcome.noticed, *outcome.records])
         self._log.completed(outcome)
 
-    async def _tell_records(self, records: Sequence[Record]) -> None:
+    async def _tell_records(self, records: Sequence[Record]) -> bool:
+        """Write the lines of records; return whether somebody reads them."""
         # Until they are written, the next attempt must begin with these.
-        self._behind = True
-        await asyncio.to_thread(self._log.applied, records)
+        self.behind = True
+        try:
+            await asyncio.to_thread(self._log.applied, records)
+        except TimeoutError:
+            return False
         await self._ledger.mark_logged(records[-1].seq)
-        self._behind = False
+        self.behind = False
         await self._checkpoints.follow(records[-1].seq)
+        return True
 
     async def checkpoint(self) -> None:
         """Tell the log how far the ledger reaches, and its head."""
         await self._checkpoints.write()
 
     async def tell_again(self) -> int:
-        """Write the log lines that a crash or a full disk kept back; return how many."""
+        """Write the log lines that were kept back, while somebody reads them; return how many."""
         told = 0
         while records := await self._ledger.unlogged(limit=_REPEATED):
-            await self._tell_records(records)
+            if not await self._tell_records(records):
+                break
             told += len(records)
         return told
 

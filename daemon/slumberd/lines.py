@@ -17,6 +17,7 @@ Event = Mapping[str, Any]
 CHECKPOINT = "ledger.checkpoint"
 """The event with the ledger's ``rows`` and ``head``."""
 
+_WORD_BITS = 64
 _OPTIONS = orjson.OPT_APPEND_NEWLINE
 _TRUNCATED = {"truncated": True}
 
@@ -36,8 +37,22 @@ def _dumped(event: Event) -> bytes:
     try:
         return orjson.dumps(event, default=str, option=_OPTIONS)
     except TypeError:  # a lone surrogate, a number of over 64 bits, a key that is no text
-        plain = {printable(key): printable(value) for key, value in event.items()}
-        return orjson.dumps(plain, option=_OPTIONS)
+        return orjson.dumps(_plain(event), option=_OPTIONS)
+
+
+def _plain(value: object) -> object:
+    """Return a value with what JSON does not know as text, and all else as it is."""
+    match value:
+        case None | bool() | float():
+            return value
+        case int():
+            return value if value.bit_length() < _WORD_BITS else str(value)
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case Mapping():
+            return {printable(key): _plain(one) for key, one in value.items()}
+        case _:
+            return printable(value)
 
 
 def _shortened(event: Event) -> Event:

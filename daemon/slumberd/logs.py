@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
-import select
-import threading
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, Protocol
 
 import structlog
 
 from slumberd.core.brake import Held
 from slumberd.core.record import Checkpoint, Outcome, Record
-from slumberd.errors import ConfigurationError, Mistake
 from slumberd.lines import CHECKPOINT, Event, console_line, json_line, timestamp
+from slumberd.outbox import Letter, Outbox
+from slumberd.sinks import Sink
 
 Format = Literal["auto", "json", "console"]
 Level = Literal["debug", "info", "warning", "error"]
 Now = Callable[[], datetime]
 Render = Callable[[Event], bytes]
 
+_PRIORITIES = {"debug": b"<7>", "info": b"<6>", "warning": b"<4>", "error": b"<3>"}
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class Out(Protocol):
+    """Where lines go, from any thread: a `Sink`, or an `Outbox` before it.
+
+    Attributes:
+        dropped: How many lines there was no room for.
+    """
+
+    dropped: int
+
+    def tell(self, line: bytes) -> None:
+        """Write a line, or lose it."""
+        ...
+
+    def keep(self, lines: bytes) -> None:
+        """Write lines that nothing repeats."""
+        ...
+
+    def deliver(self, lines: bytes) -> Letter:
+        """Write lines; return whether they are written by now."""
+        ...
 
 
 def configure(
@@ -41,15 +61,54 @@ def configure(
         terminal: Whether a person watches `stream`.
         now: Says what time it is.
     """
-    sink = Sink(stream)
+    return send(Sink(stream), rendering(style, terminal=terminal), level, now)
+
+
+def rendering(style: Format, *, terminal: bool) -> Render:
+    """Return what makes lines of events; see `configure`."""
     console = style == "console" or (style == "auto" and terminal)
-    render: Render = partial(console_line, colors=terminal) if console else json_line
-    _configure_structlog(sink, level=level, now=now, render=render)
+    return partial(console_line, colors=terminal) if console else json_line
+
+
+def leads_to_journal(descriptor: int, stream: str) -> bool:
+    """Say whether a file is the one that JOURNAL_STREAM names, and not one put in its place."""
+    status = os.fstat(descriptor)
+    return stream == f"{status.st_dev}:{status.st_ino}"
+
+
+def prioritised(render: Render) -> Render:
+    """Return what begins each line with its priority; the journal takes it off again."""
+
+    def rendered(event: Event) -> bytes:
+        prefix = _PRIORITIES[event["level"]]
+        return b"".join(prefix + line for line in render(event).splitlines(keepends=True))
+
+    return rendered
+
+
+def send(out: Out, render: Render, level: Level, now: Now) -> DeltaLines:
+    """Send lines where a caller says; see `configure`."""
+    _configure_structlog(out, level=level, now=now, render=render)
     _configure_logging(level)
-    return DeltaLines(sink, level=level, now=now, render=render)
+    return DeltaLines(out, level=level, now=now, render=render)
 
 
-def _configure_structlog(sink: Sink, *, level: Level, now: Now, render: Render) -> None:
+@contextmanager
+def unhurried(sink: Sink, render: Render, now: Now) -> Iterator[Outbox]:
+    """Yield a way to a sink on which nobody waits for whoever reads there."""
+
+    def dropped(count: int) -> bytes:
+        told = {"ts": timestamp(now()), "level": "warning", "event": "logs.dropped"}
+        return render({**told, "lines": count})
+
+    outbox = Outbox(sink.write, dropped)
+    try:
+        yield outbox
+    finally:
+        outbox.close()
+
+
+def _configure_structlog(sink: Out, *, level: Level, now: Now, render: Render) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -74,14 +133,12 @@ def _rendered(
 class _EventLogger:
     """What structlog hands its lines to."""
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+    def __init__(self, out: Out) -> None:
+        self._out = out
 
     def msg(self, line: bytes) -> None:
         """Write a line, or lose it."""
-        # A full disk or a reader that went away must not stop what the line is about.
-        with suppress(OSError):
-            self._sink.write(line)
+        self._out.tell(line)
 
     debug = info = warning = error = critical = msg
 
@@ -113,69 +170,16 @@ class _Bridge(logging.Handler):
         )
 
 
-def open_file(path: Path) -> BinaryIO:
-    """Open a log file to append to, unbuffered; create it for owner and group only.
-
-    Raises:
-        ConfigurationError: It cannot be opened.
-    """
-    # Without O_NONBLOCK, a FIFO would hold us until somebody reads from it.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags, 0o640)
-    except OSError as error:
-        problem = f"cannot be opened to append to: {error.strerror}"
-        raise ConfigurationError([Mistake(str(path), 0, 0, "logging.file", problem)]) from error
-    os.set_blocking(descriptor, True)
-    return io.FileIO(descriptor, "ab")
-
-
-class Sink:
-    """Writes whole lines to a stream, from any thread.
-
-    After a write that failed half-way, the next one begins a new line.
-    """
-
-    def __init__(self, stream: BinaryIO) -> None:
-        # A buffer would keep lines from a reader, and hide how much of a write was done.
-        self._stream: Any = getattr(stream, "raw", stream)
-        self._lock = threading.Lock()
-        self._torn = False
-
-    def write(self, lines: bytes | bytearray) -> None:
-        """Write lines, in one system call where the system lets us.
-
-        Raises:
-            OSError: They could not be written whole.
-        """
-        with self._lock:
-            self._write(memoryview(b"\n" + lines if self._torn else lines))
-
-    def _write(self, rest: memoryview) -> None:
-        while rest:
-            written = self._stream.write(rest)
-            if written is None:
-                self._wait()
-            else:
-                rest = rest[written:]
-                self._torn = len(rest) > 0
-
-    def _wait(self) -> None:
-        """Wait until a stream that somebody made non-blocking takes more."""
-        poll = select.poll()
-        poll.register(self._stream, select.POLLOUT)
-        poll.poll()
-
-
 class DeltaLines:
     """One line for each row of the ledger, and one for each firing; implements ``ports.DeltaLog``.
 
     Unlike the lines of other events, these are not given up when they cannot be written: OSError
-    is for the caller, who must not take the rows for logged.
+    is for the caller, who must not take the rows for logged. So is TimeoutError: nobody reads, and
+    the same rows are to be given again later. They are written once all the same.
     """
 
     def __init__(
-        self, sink: Sink, *, level: Level, now: Now, render: Render, store: str = "facts.db"
+        self, sink: Out, *, level: Level, now: Now, render: Render, store: str = "facts.db"
     ) -> None:
         self._sink = sink
         self._level: Level = level
@@ -183,6 +187,12 @@ class DeltaLines:
         self._least = _LEVELS[level]
         self._now = now
         self._render = render
+        self._late: tuple[Letter, int] | None = None
+
+    @property
+    def dropped(self) -> int:
+        """How many lines of anything else there was no room for."""
+        return self._sink.dropped
 
     def of(self, store: str) -> DeltaLines:
         """Return what writes lines to the same place that name another fact store."""
@@ -192,26 +202,45 @@ class DeltaLines:
 
     def applied(self, records: Sequence[Record]) -> None:
         """Write the ``delta.applied`` lines of a batch at once; firings have their own line."""
+        written = self._written_late()
         ts = timestamp(self._now())
-        acts = (record for record in records if record.kind != "firing")
-        self._write(_delta_event(record, ts, self._store) for record in acts)
+        acts = (one for one in records if one.kind != "firing" and one.seq > written)
+        lines = self._lines(_delta_event(record, ts, self._store) for record in acts)
+        if lines:
+            self._late = self._sink.deliver(lines), records[-1].seq
+            self._written_late()
+
+    def _written_late(self) -> int:
+        """Return up to which row lines were written that came too late; -1: none."""
+        if self._late is None:
+            return -1
+        letter, seq = self._late
+        if not letter.done:
+            raise TimeoutError("nobody reads the log")
+        self._late = None
+        if letter.error is not None:
+            raise letter.error
+        return seq
 
     def completed(self, outcome: Outcome) -> None:
         """Write the ``firing.completed`` line of one batch."""
-        self._write([_firing_event(outcome, timestamp(self._now()), self._store)])
+        self._write(_firing_event(outcome, timestamp(self._now()), self._store))
 
     def checkpointed(self, head: Checkpoint) -> None:
         """Write the ``ledger.checkpoint`` line; `slumberd audit verify --against` reads it."""
-        self._write([_checkpoint_event(head, timestamp(self._now()), self._store)])
+        self._write(_checkpoint_event(head, timestamp(self._now()), self._store))
 
-    def _write(self, events: Iterable[Event]) -> None:
+    def _write(self, event: Event) -> None:
+        if lines := self._lines([event]):
+            self._sink.keep(lines)
+
+    def _lines(self, events: Iterable[Event]) -> bytes:
         # Not a list and join: the many small objects cost more than the growing of one.
         lines = bytearray()
         for event in events:
             if _LEVELS[event["level"]] >= self._least:
                 lines += self._render(event)
-        if lines:
-            self._sink.write(lines)
+        return bytes(lines)
 
 
 def _checkpoint_event(head: Checkpoint, ts: str, store: str) -> Event:

@@ -225,7 +225,12 @@ class DeltaLog(Protocol):
     """Where every committed delta leaves a line."""
 
     def applied(self, records: Sequence[Record]) -> None:
-        """Write one ``delta.applied`` line for each record, in order."""
+        """Write one ``delta.applied`` line for each record, in order.
+
+        Raises:
+            TimeoutError: Nobody reads; the records are to be given again later.
+            OSError: They cannot be written.
+        """
         ...
 
     def completed(self, outcome: Outcome) -> None:
@@ -242,6 +247,15 @@ class Logs(Protocol):
 
     def of(self, store: str) -> DeltaLog:
         """Return the way there for one store, which its lines name."""
+        ...
+
+
+class CountedLogs(Logs, Protocol):
+    """Where everything leaves its lines, and what of it was lost."""
+
+    @property
+    def dropped(self) -> int:
+        """How many lines were lost, none of them of a delta, because nobody read."""
         ...
 
 

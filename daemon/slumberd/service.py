@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -17,11 +18,13 @@ from slumberd.branches import Branches
 from slumberd.control import Answer, Peer, listen
 from slumberd.core.firing import Trigger
 from slumberd.core.rule import ConsolidationRule
+from slumberd.effects import Effects
 from slumberd.errors import StoppedError, StoreError
+from slumberd.heartbeat import Body, Heartbeat
 from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
 from slumberd.operations import Operations
-from slumberd.ports import Clock, Logs
+from slumberd.ports import Clock, CountedLogs, Logs
 from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.rulebook import RuleSet
 from slumberd.scheduler import Alarm, Scheduler
@@ -31,6 +34,9 @@ from slumberd.stores.watch import Watch
 
 SWITCH_SECONDS = 0.001
 """How long a batch's thread may keep the event loop from running."""
+
+TELLING_SECONDS = 1.0
+"""How long lines that nobody read may wait for somebody who does."""
 
 _log = structlog.get_logger("slumberd")
 
@@ -54,7 +60,7 @@ class Daemon:
         load: Load,
         *,
         clock: Clock,
-        logs: Logs,
+        logs: CountedLogs,
         notifier: Notifier,
     ) -> None:
         self._settings = settings
@@ -63,6 +69,7 @@ class Daemon:
         self._clock = clock
         self._logs = logs
         self._notifier = notifier
+        self._effects = Effects()
         self._stop = asyncio.Event()
         self._started_at = clock.now()
 
@@ -94,9 +101,7 @@ class Daemon:
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
     async def _recover(self, branches: Branches) -> None:
-        repeated = await branches.tell_again()
-        if repeated:
-            _log.info("logs.repeated", rows=repeated)
+        await _tell_again(branches)
         await apply_channels(branches, self._rules, self._clock.now())
 
     async def _serve(self, memory: SQLiteMemoryStore, branches: Branches) -> None:
@@ -117,9 +122,30 @@ class Daemon:
                         alarm.heartbeat(self._stop),
                         scheduler.run(self._stop),
                         keep_noticing(operations.notice, self._stop),
+                        self._keep_telling(branches, operations.turn),
+                        self._heartbeat(memory, branches).keep(self._stop),
                         reloading.keep(),
                     )
                     await self._until_stopped(work)
+
+    async def _keep_telling(self, branches: Branches, turn: asyncio.Lock) -> None:
+        """Write the lines that nobody read, once somebody does and even if nothing fires."""
+        while not await _set_within(self._stop, TELLING_SECONDS):
+            if branches.behind:
+                async with turn:
+                    with suppress(OSError):  # a full disk; the next firing says so
+                        await _tell_again(branches)
+
+    def _heartbeat(self, memory: SQLiteMemoryStore, branches: Branches) -> Heartbeat:
+        settings = self._settings
+        body = Body(
+            memory,
+            branches,
+            rules=lambda: (self._rules.rules, self._in_force.settings.timezone),
+            files=[settings.memory_path, *settings.facts_paths.values()],
+            dropped=lambda: self._logs.dropped,
+        )
+        return Heartbeat(body, self._clock)
 
     def _reloading(
         self, branches: Branches, turn: asyncio.Lock, follow: Sequence[Follow]
@@ -170,6 +196,7 @@ class Daemon:
     ) -> None:
         async with turn:
             reports = await branches.fire(rule, trigger, at, stop=self._in_force.pause)
+            self._effects.see(rule.id, reports)
         if any(report.cut_short for report in reports):
             raise StoppedError(f"rule {rule.id!r} was told to stop before it had read everything")
 
@@ -183,6 +210,18 @@ class Daemon:
 
     def _uptime(self) -> float:
         return round((self._clock.now() - self._started_at).total_seconds(), 3)
+
+
+async def _tell_again(branches: Branches) -> None:
+    repeated = await branches.tell_again()
+    if repeated:
+        _log.info("logs.repeated", rows=repeated)
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
 
 
 async def perform(

@@ -13,7 +13,8 @@ from slumberd.cli.checkpoints import checkpoints_in
 from slumberd.core.record import Checkpoint
 from slumberd.errors import InputError
 from slumberd.lines import json_line
-from slumberd.logs import DeltaLines, Sink
+from slumberd.logs import DeltaLines
+from slumberd.sinks import Sink
 from tests.builders import START
 from tests.fakes import FakeClock, FakeDeltaLog, FakeLedger
 

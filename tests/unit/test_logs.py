@@ -21,8 +21,9 @@ from slumberd.core.firing import Counts, Firing, Position
 from slumberd.core.record import Outcome, Record
 from slumberd.errors import ConfigurationError
 from slumberd.lines import MOST_BYTES, console_line, json_line, timestamp
-from slumberd.logs import DeltaLines, Level, Sink, configure, open_file
+from slumberd.logs import DeltaLines, Level, configure
 from slumberd.ports import DeltaLog
+from slumberd.sinks import Sink, open_file
 from tests.calling import logging_as_before
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -37,6 +38,11 @@ def _now() -> datetime:
 def _logging_as_before() -> Iterator[None]:
     with logging_as_before():
         yield
+
+
+@pytest.fixture(autouse=True)
+def lines_of_the_catalogue() -> None:
+    """Let these tests log what nothing else does."""
 
 
 @pytest.fixture

@@ -171,6 +171,12 @@ ENTRIES = (
         "Print a JSON Schema, for editors.",
         ("slumberd schema rules", "slumberd schema config > config.schema.json"),
     ),
+    Entry(
+        "events",
+        "events:events",
+        "List what can stand in the log.",
+        ("slumberd events", "slumberd events delta.applied --json"),
+    ),
     Entry("audit", "audit:app", "Look at the ledger, verify or export it."),
     Entry("version", "version:version", "Show the version.", ("slumberd version",)),
 )

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TextIO
+
+import structlog
 
 from slumberd.assembly import rules_in, rules_of
-from slumberd.cli.environment import settings_variables
+from slumberd.cli.environment import journal_stream, settings_variables
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.lock import DIRECTORY_MODE
-from slumberd.logs import DeltaLines, configure, open_file
+from slumberd.logs import (
+    DeltaLines,
+    Render,
+    leads_to_journal,
+    prioritised,
+    rendering,
+    send,
+    unhurried,
+)
+from slumberd.outbox import Outbox
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings, load_settings
+from slumberd.sinks import Sink, open_file
+
+_log = structlog.get_logger("slumberd")
 
 
 def settings_of(config: Path | None, state_dir: Path | None) -> Settings:
@@ -60,11 +77,74 @@ def logs(settings: Settings, clock: Clock) -> Iterator[DeltaLines]:
     Raises:
         ConfigurationError: The file cannot be opened.
     """
-    style, level = settings.logging.format, settings.logging.level
+    with _sink(settings) as sink:
+        yield send(sink, _render(settings), settings.logging.level, clock.now)
+
+
+@contextmanager
+def unhurried_logs(settings: Settings, clock: Clock) -> Iterator[DaemonLogs]:
+    """Do as `logs`, but let nobody wait for whoever reads there.
+
+    Raises:
+        ConfigurationError: The file cannot be opened.
+    """
+    render = _render(settings)
+    with _sink(settings) as sink, unhurried(sink, render, clock.now) as outbox:
+        lines = send(outbox, render, settings.logging.level, clock.now)
+        yield DaemonLogs(lines, outbox, partial(_reopen, sink, settings.log_path))
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonLogs:
+    """Where a daemon logs.
+
+    Attributes:
+        lines: The ledger's way there.
+        outbox: Before the file, or standard error.
+    """
+
+    lines: DeltaLines
+    outbox: Outbox
+    _reopen: Callable[[], None]
+
+    def reopen(self) -> None:
+        """Write to whatever has the file's name now; soon, for nobody waits for the old one."""
+        self.outbox.do(self._reopen)
+
+
+def _reopen(sink: Sink, path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        sink.replace(open_file(path))
+    except ConfigurationError as error:
+        _log.error("logs.reopen_failed", message=str(error))
+
+
+@contextmanager
+def _sink(settings: Settings) -> Iterator[Sink]:
     if settings.log_path is None:
-        terminal = sys.stderr.isatty()
-        yield configure(style, level, sys.stderr.buffer, terminal=terminal, now=clock.now)
+        yield Sink(sys.stderr.buffer)
         return
     make_state_dir(settings)
-    with open_file(settings.log_path) as stream:
-        yield configure(style, level, stream, terminal=False, now=clock.now)
+    sink = Sink(open_file(settings.log_path))
+    try:
+        yield sink
+    finally:
+        sink.close()
+
+
+def _render(settings: Settings) -> Render:
+    """Return what makes lines of events, as whoever reads them likes them."""
+    style = settings.logging.format
+    if settings.log_path is not None:
+        return rendering(style, terminal=False)
+    render = rendering(style, terminal=sys.stderr.isatty())
+    return prioritised(render) if _is_journal(sys.stderr) else render
+
+
+def _is_journal(stream: TextIO) -> bool:
+    try:
+        return leads_to_journal(stream.fileno(), journal_stream())
+    except (OSError, ValueError):  # no file, as in tests
+        return False

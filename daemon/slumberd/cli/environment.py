@@ -21,3 +21,8 @@ def debugging() -> bool:
 def notify_socket() -> str | None:
     """Return where a service manager listens; None when none does."""
     return os.environ.get("NOTIFY_SOCKET")
+
+
+def journal_stream() -> str:
+    """Return which file leads to systemd's journal; nothing when none does."""
+    return os.environ.get("JOURNAL_STREAM", "")

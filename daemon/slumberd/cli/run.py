@@ -8,7 +8,7 @@ from functools import partial
 
 import structlog
 
-from slumberd.cli.configuration import loaded, logs
+from slumberd.cli.configuration import DaemonLogs, loaded, unhurried_logs
 from slumberd.cli.environment import notify_socket
 from slumberd.cli.options import Config, StateDir
 from slumberd.clock import SystemClock
@@ -28,20 +28,24 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
     nothing either. One daemon works on a state directory; another ends with exit code 75.
 
     `slumberd reload` puts the rules into force that there are now; so does SIGHUP, but it cannot
-    tell what came of it: the log does.
+    tell what came of it: the log does. SIGHUP also opens the log file anew, for who rotates it.
     """
     load = partial(loaded, config, state_dir)
     settings, rules = load()
     clock = SystemClock()
-    with logs(settings, clock) as log:
+    with unhurried_logs(settings, clock) as logs:
         notifier = Notifier(notify_socket())
-        _run(Daemon(settings, rules, load, clock=clock, logs=log, notifier=notifier))
+        _run(Daemon(settings, rules, load, clock=clock, logs=logs.lines, notifier=notifier), logs)
 
 
-def _run(daemon: Daemon) -> None:
+def _run(daemon: Daemon, logs: DaemonLogs) -> None:
+    def on_hangup() -> None:
+        logs.reopen()
+        daemon.reload()
+
     def heed_signals(stop: asyncio.Event) -> None:
         stop_on_signals(stop)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reload)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
 
     try:
         run_until(heed_signals, daemon)

@@ -1,0 +1,134 @@
+"""The outbox: log lines wait here for whoever reads them, so that nobody else has to."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+MOST_BYTES = 1 << 20
+"""Lines of events that may wait; more are dropped and counted."""
+
+MOST_KEPT_BYTES = 8 << 20
+"""Lines of firings and checkpoints may wait beyond that; it takes thousands of them."""
+
+PATIENCE_SECONDS = 1.0
+"""How long who needs to know waits for a line to be written."""
+
+DRAIN_SECONDS = 2.0
+"""How long the end waits for what was not read yet."""
+
+
+@dataclass(slots=True)
+class Letter:
+    """Something for the writer to do, mostly the writing of lines.
+
+    Attributes:
+        do: Does it; raises OSError.
+        size: How many bytes wait with it.
+        done: Whether it was done, or failed.
+        error: Why it failed.
+    """
+
+    do: Callable[[], None]
+    size: int = 0
+    done: bool = False
+    error: Exception | None = None
+
+
+class Outbox:
+    """Hands lines to a thread that writes them, in order; none of its callers waits for a reader.
+
+    Attributes:
+        dropped: How many lines there was no room for, ever.
+
+    Args:
+        write: Writes lines whole, and may take forever.
+        dropped_line: Returns the line that tells of so many lines that were dropped.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        dropped_line: Callable[[int], bytes],
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self.dropped = 0
+        self._write = write
+        self._dropped_line = dropped_line
+        self._patience_seconds = patience_seconds
+        self._letters: deque[Letter] = deque()
+        self._bytes = 0
+        self._untold = 0
+        self._stalled = False
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
+        self._thread.start()
+
+    def tell(self, line: bytes) -> None:
+        """Take a line when there is room, else drop it."""
+        self._take(line, MOST_BYTES)
+
+    def keep(self, lines: bytes) -> None:
+        """Take lines, even when there is no room for others."""
+        self._take(lines, MOST_BYTES + MOST_KEPT_BYTES)
+
+    def _take(self, lines: bytes, most: int) -> None:
+        with self._changed:
+            if self._bytes + len(lines) <= most:
+                self._post(self._lines(lines))
+            else:
+                self.dropped += 1
+                self._untold += 1
+
+    def deliver(self, lines: bytes) -> Letter:
+        """Take lines, and wait a moment for them to be written; the letter tells whether."""
+        letter = self._lines(lines)
+        with self._changed:
+            self._post(letter)
+            patience = 0.0 if self._stalled else self._patience_seconds
+            self._stalled = not self._changed.wait_for(lambda: letter.done, patience)
+        return letter
+
+    def do(self, action: Callable[[], None]) -> None:
+        """Let the writer do something between two writes."""
+        with self._changed:
+            self._post(Letter(action))
+
+    def close(self, *, seconds: float = DRAIN_SECONDS) -> None:
+        """Write what waits, and end; give up on a reader that does not read by then."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(seconds)
+
+    def _lines(self, lines: bytes) -> Letter:
+        return Letter(lambda: self._write(lines), len(lines))
+
+    def _post(self, letter: Letter) -> None:
+        self._letters.append(letter)
+        self._bytes += letter.size
+        self._changed.notify_all()
+
+    def _work(self) -> None:
+        while letter := self._next():
+            try:
+                letter.do()
+            except (OSError, ValueError) as error:  # a full disk, a reader that went away
+                letter.error = error
+            with self._changed:
+                self._bytes -= letter.size
+                self._stalled = False
+                letter.done = True
+                self._changed.notify_all()
+
+    def _next(self) -> Letter | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._letters or self._untold or self._closed)
+            if self._untold and self._bytes <= MOST_BYTES // 2:
+                told, self._untold = self._untold, 0
+                return Letter(lambda: self._write(self._dropped_line(told)))
+            return self._letters.popleft() if self._letters else None

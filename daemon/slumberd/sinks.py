@@ -1,0 +1,99 @@
+"""Where log lines end: a stream that takes them whole, and a file that they are appended to."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from slumberd.errors import ConfigurationError, Mistake
+from slumberd.outbox import Letter
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a log file to append to, unbuffered; create it for owner and group only.
+
+    Raises:
+        ConfigurationError: It cannot be opened.
+    """
+    # Without O_NONBLOCK, a FIFO would hold us until somebody reads from it.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o640)
+    except OSError as error:
+        problem = f"cannot be opened to append to: {error.strerror}"
+        raise ConfigurationError([Mistake(str(path), 0, 0, "logging.file", problem)]) from error
+    os.set_blocking(descriptor, True)
+    return io.FileIO(descriptor, "ab")
+
+
+class Sink:
+    """Writes whole lines to a stream, from any thread.
+
+    After a write that failed half-way, the next one begins a new line.
+
+    Attributes:
+        dropped: None is ever dropped for want of room.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        # A buffer would keep lines from a reader, and hide how much of a write was done.
+        self._stream: Any = getattr(stream, "raw", stream)
+        self.dropped = 0
+        self._lock = threading.Lock()
+        self._torn = False
+
+    def tell(self, line: bytes) -> None:
+        """Write a line, or lose it."""
+        # A full disk or a reader that went away must not stop what the line is about.
+        with suppress(OSError):
+            self.write(line)
+
+    def keep(self, lines: bytes) -> None:
+        """Write lines; raises as `write` does."""
+        self.write(lines)
+
+    def deliver(self, lines: bytes) -> Letter:
+        """Write lines; raises as `write` does."""
+        self.write(lines)
+        return Letter(lambda: None, done=True)
+
+    def write(self, lines: bytes | bytearray) -> None:
+        """Write lines, in one system call where the system lets us.
+
+        Raises:
+            OSError: They could not be written whole.
+        """
+        with self._lock:
+            self._write(memoryview(b"\n" + lines if self._torn else lines))
+
+    def replace(self, stream: BinaryIO) -> None:
+        """Write to another stream from now on, and close the one before."""
+        with self._lock:
+            self._stream.close()
+            self._stream, self._torn = stream, False
+
+    def close(self) -> None:
+        """Close the stream, unless it is being written to: a reader may have left us alone."""
+        if self._lock.acquire(blocking=False):
+            self._stream.close()
+            self._lock.release()
+
+    def _write(self, rest: memoryview) -> None:
+        while rest:
+            written = self._stream.write(rest)
+            if written is None:
+                self._wait()
+            else:
+                rest = rest[written:]
+                self._torn = len(rest) > 0
+
+    def _wait(self) -> None:
+        """Wait until a stream that somebody made non-blocking takes more."""
+        poll = select.poll()
+        poll.register(self._stream, select.POLLOUT)
+        poll.poll()

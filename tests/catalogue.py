@@ -1,0 +1,96 @@
+"""Lines of the log, held against the catalogue: the whole test suite passes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import orjson
+import pytest
+import structlog
+from jsonschema import Draft202012Validator
+
+from slumberd.events import CATALOGUE
+from slumberd.lines import json_line
+from slumberd.sinks import Sink
+
+_seen: set[object] = set()
+_TS = "2026-01-01T00:00:00.000000Z"
+
+
+def complaints(lines: Iterable[bytes]) -> list[str]:
+    """Return what is wrong with lines of JSON; other lines are for people."""
+    return [said for line in lines if line.startswith(b"{") for said in complaints_on(line)]
+
+
+def complaints_on(line: bytes) -> list[str]:
+    """Return what is wrong with one line of JSON."""
+    event = orjson.loads(line)
+    if event.get("event") not in CATALOGUE:
+        return [f"no such event in the catalogue: {line!r}"]
+    if (shape := _shape(event)) in _seen:
+        return []
+    found = [
+        f"{error.message} in {line!r}" for error in _validator(event["event"]).iter_errors(event)
+    ]
+    if not found:
+        _seen.add(shape)
+    return found
+
+
+def _shape(value: object, key: str = "") -> object:
+    """Return what a schema of the catalogue can see of a value: types, and words that it lists."""
+    match value:
+        case dict():
+            return tuple((name, _shape(one, name)) for name, one in value.items())
+        case list():
+            return frozenset(_shape(one) for one in value)
+        case _ if key in {"event", "level", "kind", "truncated"}:
+            return value
+        case _:
+            return type(value)
+
+
+@cache
+def _validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(CATALOGUE[name].schema)
+
+
+@contextmanager
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Hold what this process logs in the block against the catalogue; yield what is wrong."""
+    wrong: list[str] = []
+    write = Sink.write
+
+    def watch(sink: Sink, lines: bytes | bytearray) -> None:
+        wrong.extend(complaints(bytes(lines).splitlines()))
+        write(sink, lines)
+
+    monkeypatch.setattr(Sink, "write", watch)
+    monkeypatch.setattr(structlog.testing.LogCapture, "__call__", _captured(wrong))
+    structlog.configure(processors=[_checking(wrong), *structlog.get_config()["processors"]])
+    yield wrong
+    structlog.reset_defaults()
+
+
+def _captured(wrong: list[str]) -> Callable[..., Any]:
+    capture = structlog.testing.LogCapture.__call__
+    check = _checking(wrong)
+
+    def capturing(self: Any, logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
+        check(logger, method, event)
+        return capture(self, logger, method, event)
+
+    return capturing
+
+
+def _checking(wrong: list[str]) -> Callable[[Any, str, MutableMapping[str, Any]], Any]:
+    def check(_: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        said = {key: value for key, value in event.items() if key != "exc_info"}
+        trace = {"exception": ""} if event.get("exc_info") else {}
+        wrong.extend(complaints([json_line({"ts": _TS, "level": method, **said, **trace})]))
+        return event
+
+    return check
