@@ -28,6 +28,7 @@ from slumberd.scheduler import Alarm, Scheduler
 from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.watch import Watch
+from slumberd.watchdog import Watchdog
 
 SWITCH_SECONDS = 0.001
 """How long a batch's thread may keep the event loop from running."""
@@ -118,6 +119,7 @@ class Daemon:
                         scheduler.run(self._stop),
                         keep_noticing(operations.notice, self._stop),
                         reloading.keep(),
+                        self._keep_alive(memory, branches, scheduler),
                     )
                     await self._until_stopped(work)
 
@@ -135,6 +137,13 @@ class Daemon:
         """Return what tells the scheduler, from another thread, that episodes may have come."""
         notice = partial(asyncio.get_running_loop().call_soon_threadsafe, scheduler.notice)
         return memory.watch(notice, poll_seconds=self._settings.memory.poll_seconds)
+
+    async def _keep_alive(
+        self, memory: SQLiteMemoryStore, branches: Branches, scheduler: Scheduler
+    ) -> None:
+        pulses = [memory.pulse, *(branch.facts.pulse for branch in branches)]
+        watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
+        await watchdog.keep(self._stop, within_seconds=self._notifier.watchdog_seconds)
 
     def _say_ready(self) -> None:
         self._notifier.ready()
