@@ -111,7 +111,11 @@ class Daemon:
             reloading = self._reloading(branches, operations.turn, follow)
             reloading.begin()
             own = {"status": self._on_status, "reload": reloading.answer}
-            async with listen(self._settings.state_dir, {**operations.by_name(), **own}):
+            async with listen(
+                self._settings.state_dir,
+                {**operations.by_name(), **own},
+                runtime=self._settings.runtime_dir,
+            ):
                 with self._watching(memory, scheduler):
                     self._say_ready()
                     work = (

@@ -79,6 +79,7 @@ def test_it_is_active_when_it_is_ready_and_says_what_it_goes_by(box: Box) -> Non
     assert box.show("StatusText") == "1 rules"
     assert '"daemon.ready"' in box.log()
     assert box.do("stat -c %U:%G:%a /var/lib/slumberd") == "slumberd:slumberd:2770"
+    assert box.do("stat -c %U:%G:%a /run/slumberd/control.sock") == "slumberd:slumberd:660"
 
 
 def test_an_agent_of_the_group_puts_what_becomes_a_fact_and_a_stranger_does_not(box: Box) -> None:
@@ -86,6 +87,8 @@ def test_an_agent_of_the_group_puts_what_becomes_a_fact_and_a_stranger_does_not(
     assert put(box, 2, who="stranger") == 77
 
     wait_until(lambda: facts(box) == {"e1"})
+    assert "everything" in box.do("runuser -u agent -- slumberd fire --all")
+    assert box.run("runuser -u stranger -- slumberd fire --all").returncode == 77
 
 
 def test_a_good_reload_takes_the_rules_that_there_are(box: Box) -> None:
