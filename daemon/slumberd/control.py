@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 import structlog
 
-from slumberd.errors import NotRunningError, SlumberdError, StoreError
+from slumberd.errors import NotRunningError, PermissionDeniedError, SlumberdError, StoreError
 
 _log = structlog.get_logger(__name__)
 
@@ -216,7 +216,8 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
     Raises:
         NotRunningError: None does.
         RefusedError: It answers that it cannot.
-        StoreError: It hung up, or its socket may not be used.
+        PermissionDeniedError: Its socket is for others.
+        StoreError: It hung up.
     """
     request = orjson.dumps({"version": VERSION, "operation": operation, **fields}) + b"\n"
     answer: Answer = orjson.loads(_exchange(directory, request))
@@ -233,9 +234,7 @@ def _exchange(directory: Path, request: bytes) -> bytes:
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise NotRunningError(f"no slumberd runs on {str(directory)!r}") from error
         except PermissionError as error:
-            raise StoreError(
-                f"the control socket in {str(directory)!r} is not for you: join its group"
-            ) from error
+            raise PermissionDeniedError(directory / SOCKET, "connect to") from error
         connection.sendall(request)
         answer = connection.makefile("rb").readline()
     if not answer:
