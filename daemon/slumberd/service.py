@@ -21,6 +21,7 @@ from slumberd.errors import StoppedError, StoreError
 from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
 from slumberd.operations import Operations
+from slumberd.pausing import Pausing
 from slumberd.ports import Clock, Logs
 from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.rulebook import RuleSet
@@ -107,10 +108,12 @@ class Daemon:
         scheduler = Scheduler(clock=self._clock, episodes=memory, ledger=branches, fire=fire)
         operations.decided = scheduler.nudge
         async with Alarm(self._clock, scheduler.nudge) as alarm:
-            follow = (alarm.arm, scheduler.replace, self._show)
+            pausing = Pausing(self._settings.state_dir, lambda: self._rules)
+            follow = (_awake(pausing, alarm.arm), _awake(pausing, scheduler.replace), self._show)
             reloading = self._reloading(branches, operations.turn, follow)
+            pausing.changed = reloading.begin
             reloading.begin()
-            own = {"status": self._on_status, "reload": reloading.answer}
+            own = {"status": self._on_status, "reload": reloading.answer, **pausing.by_name()}
             async with listen(
                 self._settings.state_dir,
                 {**operations.by_name(), **own},
@@ -198,6 +201,10 @@ class Daemon:
         return round((self._clock.now() - self._started_at).total_seconds(), 3)
 
 
+def _awake(pausing: Pausing, follow: Follow) -> Follow:
+    return lambda rules, timezone: follow(pausing.awake(rules), timezone)
+
+
 async def perform(
     settings: Settings,
     operation: str,
@@ -226,7 +233,9 @@ async def perform(
             await branches.tell_again()
             await apply_channels(branches, rules, clock.now())
         operations = Operations(stores.memory, branches, lambda: rules, clock)
-        answer = await operations.by_name()[operation](request, Peer.here())
+        pausing = Pausing(settings.state_dir, lambda: rules)
+        known = {**operations.by_name(), **pausing.by_name()}
+        answer = await known[operation](request, Peer.here())
         if not dry_run:
             await branches.checkpoint()
         return answer
