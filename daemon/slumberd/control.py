@@ -1,7 +1,10 @@
 """The control socket: how a command speaks to the daemon that runs on a state directory.
 
 One request and one answer a connection, each a line of JSON of at most 64 KiB, with a version.
-The socket lies in the state directory; its mode lets owner and group in.
+Its mode lets owner and group in. It lies in the runtime directory where the service manager gives
+one, which takes it away with the service, and the state directory has a link to it: that is where
+commands look, for the configuration tells them where it is, and whoever may not enter it may not
+ask either. Without a service manager the socket itself lies there.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 import structlog
 
-from slumberd.errors import NotRunningError, SlumberdError, StoreError
+from slumberd.errors import NotRunningError, PermissionDeniedError, SlumberdError, StoreError
 
 _log = structlog.get_logger(__name__)
 
@@ -93,7 +96,7 @@ async def _listening(
     directory: Path, operations: dict[str, Operation]
 ) -> AsyncIterator[asyncio.Server]:
     with _short(directory) as path:
-        await asyncio.to_thread(_remove, path)
+        await asyncio.to_thread(_clear, path, directory)
         server = await asyncio.start_unix_server(
             _Responder(operations).respond, path=path, limit=MOST_BYTES
         )
@@ -105,21 +108,61 @@ async def _listening(
             await asyncio.to_thread(_remove, path)
 
 
+@asynccontextmanager
+async def _linked(
+    directory: Path, operations: dict[str, Operation], runtime: Path
+) -> AsyncIterator[asyncio.Server]:
+    with _short(directory) as path:
+        await asyncio.to_thread(_clear, path, directory)
+        async with _listening(runtime, operations) as server:
+            await asyncio.to_thread(Path(path).symlink_to, runtime / SOCKET)
+            try:
+                yield server
+            finally:
+                await asyncio.to_thread(_remove, path)
+
+
+def _clear(path: str, directory: Path) -> None:
+    # We have locked the state directory, so a slumberd that answers here is one of another.
+    if _is_answered(path):
+        raise StoreError(
+            f"somebody answers on {str(directory / SOCKET)!r} already: find it by `ss -xlp`, end it"
+        )
+    _remove(path)
+
+
+def _is_answered(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.setblocking(False)
+        try:
+            connection.connect(path)
+        except BlockingIOError:  # its queue is full
+            return True
+        except OSError:
+            return False
+        return True
+
+
 def _remove(path: str) -> None:
-    # The state directory is locked by us, so whatever lies there is a dead daemon's, or ours.
     Path(path).unlink(missing_ok=True)
 
 
 def listen(
-    directory: Path, operations: dict[str, Operation]
+    directory: Path, operations: dict[str, Operation], *, runtime: Path | None = None
 ) -> AbstractAsyncContextManager[asyncio.Server]:
     """Answer requests on a state directory that the caller has locked.
 
     Args:
         directory: The state directory.
         operations: What is answered, by name; each gets the request and returns the answer.
+        runtime: The directory of the socket, if it is another.
+
+    Raises:
+        StoreError: Somebody answers there already; only a dead socket is replaced.
     """
-    return _listening(directory, operations)
+    if runtime is None:
+        return _listening(directory, operations)
+    return _linked(directory, operations, runtime)
 
 
 class _Responder:
@@ -173,7 +216,8 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
     Raises:
         NotRunningError: None does.
         RefusedError: It answers that it cannot.
-        StoreError: It hung up, or its socket may not be used.
+        PermissionDeniedError: Its socket is for others.
+        StoreError: It hung up.
     """
     request = orjson.dumps({"version": VERSION, "operation": operation, **fields}) + b"\n"
     answer: Answer = orjson.loads(_exchange(directory, request))
@@ -190,9 +234,7 @@ def _exchange(directory: Path, request: bytes) -> bytes:
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise NotRunningError(f"no slumberd runs on {str(directory)!r}") from error
         except PermissionError as error:
-            raise StoreError(
-                f"the control socket in {str(directory)!r} is not for you: join its group"
-            ) from error
+            raise PermissionDeniedError(directory / SOCKET, "connect to") from error
         connection.sendall(request)
         answer = connection.makefile("rb").readline()
     if not answer:

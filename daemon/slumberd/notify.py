@@ -11,14 +11,20 @@ _LONGEST_WAIT_SECONDS = 1.0
 
 
 class Notifier:
-    """The sender's side of one NOTIFY_SOCKET; says nothing when there is none."""
+    """The sender's side of one NOTIFY_SOCKET; says nothing when there is none.
 
-    def __init__(self, address: str | None) -> None:
+    Attributes:
+        watchdog_seconds: How long the service manager waits for a `watchdog`; None for ever.
+    """
+
+    def __init__(self, address: str | None, watchdog_seconds: float | None = None) -> None:
         """Remember where to send.
 
         Args:
             address: The value of NOTIFY_SOCKET: a path, or an abstract name after ``@``.
+            watchdog_seconds: How long the service manager waits for a `watchdog`, if it does.
         """
+        self.watchdog_seconds = watchdog_seconds
         known = address is not None and address.startswith(("/", "@"))
         self._address = address.replace("@", "\0", 1) if address is not None and known else None
 

@@ -24,6 +24,7 @@ from slumberd.heartbeat import Body, Heartbeat
 from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
 from slumberd.operations import Operations
+from slumberd.pausing import Pausing
 from slumberd.ports import Clock, CountedLogs, Logs
 from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.rulebook import RuleSet
@@ -31,6 +32,7 @@ from slumberd.scheduler import Alarm, Scheduler
 from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.watch import Watch
+from slumberd.watchdog import Watchdog
 
 SWITCH_SECONDS = 0.001
 """How long a batch's thread may keep the event loop from running."""
@@ -111,11 +113,17 @@ class Daemon:
         scheduler = Scheduler(clock=self._clock, episodes=memory, ledger=branches, fire=fire)
         operations.decided = scheduler.nudge
         async with Alarm(self._clock, scheduler.nudge) as alarm:
-            follow = (alarm.arm, scheduler.replace, self._show)
+            pausing = Pausing(self._settings.state_dir, lambda: self._rules)
+            follow = (_awake(pausing, alarm.arm), _awake(pausing, scheduler.replace), self._show)
             reloading = self._reloading(branches, operations.turn, follow)
+            pausing.changed = reloading.begin
             reloading.begin()
-            own = {"status": self._on_status, "reload": reloading.answer}
-            async with listen(self._settings.state_dir, {**operations.by_name(), **own}):
+            own = {"status": self._on_status, "reload": reloading.answer, **pausing.by_name()}
+            async with listen(
+                self._settings.state_dir,
+                {**operations.by_name(), **own},
+                runtime=self._settings.runtime_dir,
+            ):
                 with self._watching(memory, scheduler):
                     self._say_ready()
                     work = (
@@ -125,6 +133,7 @@ class Daemon:
                         self._keep_telling(branches, operations.turn),
                         self._heartbeat(memory, branches).keep(self._stop),
                         reloading.keep(),
+                        self._keep_alive(memory, branches, scheduler),
                     )
                     await self._until_stopped(work)
 
@@ -161,6 +170,13 @@ class Daemon:
         """Return what tells the scheduler, from another thread, that episodes may have come."""
         notice = partial(asyncio.get_running_loop().call_soon_threadsafe, scheduler.notice)
         return memory.watch(notice, poll_seconds=self._settings.memory.poll_seconds)
+
+    async def _keep_alive(
+        self, memory: SQLiteMemoryStore, branches: Branches, scheduler: Scheduler
+    ) -> None:
+        pulses = [memory.pulse, *(branch.facts.pulse for branch in branches)]
+        watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
+        await watchdog.keep(self._stop, within_seconds=self._notifier.watchdog_seconds)
 
     def _say_ready(self) -> None:
         self._notifier.ready()
@@ -224,6 +240,10 @@ async def _set_within(event: asyncio.Event, seconds: float) -> bool:
     return event.is_set()
 
 
+def _awake(pausing: Pausing, follow: Follow) -> Follow:
+    return lambda rules, timezone: follow(pausing.awake(rules), timezone)
+
+
 async def perform(
     settings: Settings,
     operation: str,
@@ -252,7 +272,9 @@ async def perform(
             await branches.tell_again()
             await apply_channels(branches, rules, clock.now())
         operations = Operations(stores.memory, branches, lambda: rules, clock)
-        answer = await operations.by_name()[operation](request, Peer.here())
+        pausing = Pausing(settings.state_dir, lambda: rules)
+        known = {**operations.by_name(), **pausing.by_name()}
+        answer = await known[operation](request, Peer.here())
         if not dry_run:
             await branches.checkpoint()
         return answer

@@ -26,6 +26,9 @@ CONFIG_VARIABLE = "SLUMBERD_CONFIG"
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
 """What systemd calls the directory that `LoadCredential=` fills."""
 
+RUNTIME_VARIABLE = "RUNTIME_DIRECTORY"
+"""What systemd calls the directories that `RuntimeDirectory=` makes, joined by colons."""
+
 Tree = Mapping[str, Any]
 """Settings by name, nested as in the file."""
 
@@ -136,11 +139,17 @@ class Settings(Form):
     stop_seconds: float = Field(default=25.0, ge=0, le=3600, allow_inf_nan=False)
 
     _credentials_dir: Path | None = PrivateAttr(default=None)
+    _runtime_dir: Path | None = PrivateAttr(default=None)
 
     @property
     def credentials_dir(self) -> Path | None:
         """Where the service manager put secrets for this process, ``$CREDENTIALS_DIRECTORY``."""
         return self._credentials_dir
+
+    @property
+    def runtime_dir(self) -> Path | None:
+        """Where the service manager wants the control socket, ``$RUNTIME_DIRECTORY``."""
+        return self._runtime_dir
 
     @property
     def memory_path(self) -> Path:
@@ -212,7 +221,13 @@ def load_settings(
         raise ConfigurationError(mistakes)
     if credentials := environ.get(CREDENTIALS_VARIABLE):
         settings._credentials_dir = Path(credentials)
+    settings._runtime_dir = _runtime_dir(environ)
     return settings
+
+
+def _runtime_dir(environ: Mapping[str, str]) -> Path | None:
+    first = environ.get(RUNTIME_VARIABLE, "").partition(":")[0]
+    return Path(first) if first and Path(first).is_dir() else None
 
 
 def _rules_dir(values: Tree, document: Document) -> Path | None:

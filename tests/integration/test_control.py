@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from slumberd.control import MOST_BYTES, SOCKET, Answer, Operation, Peer, RefusedError, ask, listen
-from slumberd.errors import NotRunningError, UsageError
+from slumberd.errors import NotRunningError, StoreError, UsageError
 
 
 async def greet(request: dict[str, Any], _: Peer) -> Answer:
@@ -54,6 +54,53 @@ async def test_what_a_dead_daemon_left_is_replaced_and_nothing_is_left(tmp_path:
         assert (tmp_path / SOCKET).stat().st_mode & 0o777 == 0o660
 
     assert not (tmp_path / SOCKET).exists()
+
+
+async def test_what_answers_is_not_replaced_even_when_its_state_directory_is_ours(
+    tmp_path: Path,
+) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        with pytest.raises(StoreError, match="somebody answers on"):
+            async with listen(tmp_path, {}):
+                pass
+
+        assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
+
+
+async def test_a_socket_that_nobody_listens_on_any_more_is_replaced(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / SOCKET))
+        dead.listen()
+
+    async with listen(tmp_path, OPERATIONS):
+        assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
+
+
+async def test_the_socket_lies_in_the_runtime_directory_and_is_found_from_the_state(
+    tmp_path: Path,
+) -> None:
+    state, runtime = tmp_path / "state", tmp_path / "run"
+    state.mkdir()
+    runtime.mkdir()
+
+    async with listen(state, OPERATIONS, runtime=runtime):
+        assert (runtime / SOCKET).is_socket()
+        assert (runtime / SOCKET).stat().st_mode & 0o777 == 0o660
+        assert (state / SOCKET).readlink() == runtime / SOCKET
+        assert await asked(state, "greet", name="you") == {"hello": "you"}
+
+    assert [*state.iterdir(), *runtime.iterdir()] == []
+
+
+async def test_a_link_of_a_killed_daemon_whose_runtime_directory_is_gone_is_replaced(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / SOCKET).symlink_to("/run/gone/control.sock")
+    with pytest.raises(NotRunningError, match="no slumberd runs"):
+        await asked(tmp_path, "greet")
+
+    async with listen(tmp_path, OPERATIONS):
+        assert (tmp_path / SOCKET).is_socket() and not (tmp_path / SOCKET).is_symlink()
 
 
 async def test_no_daemon_is_said_to_be_none(tmp_path: Path) -> None:

@@ -288,3 +288,22 @@ def test_variable_of_a_group_is_unknown() -> None:
 
 def test_schema_requires_no_key() -> None:
     assert not Settings.model_json_schema().get("required")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        pytest.param("{here}", True, id="one"),
+        pytest.param("{here}:/run/other", True, id="the first of several"),
+        pytest.param("{here}/gone", False, id="gone"),
+        pytest.param("", False, id="none"),
+    ],
+)
+def test_settings_know_where_the_service_manager_wants_the_socket(
+    tmp_path: Path, given: str, found: bool
+) -> None:
+    environ = {"HOME": "/home/alice", "RUNTIME_DIRECTORY": given.format(here=tmp_path)}
+
+    settings = load_settings(None, overrides={}, environ=environ, system_file=Path("/nowhere"))
+
+    assert settings.runtime_dir == (tmp_path if found else None)

@@ -156,6 +156,15 @@ ENTRIES = (
         ("slumberd check && slumberd reload",),
     ),
     Entry(
+        "pause",
+        "pausing:pause",
+        "Let rules rest until they are resumed.",
+        ("slumberd pause nightly",),
+    ),
+    Entry(
+        "resume", "pausing:resume", "Let paused rules be due again.", ("slumberd resume nightly",)
+    ),
+    Entry(
         "next",
         "upcoming:upcoming",
         "Say when rules fire next, in words.",

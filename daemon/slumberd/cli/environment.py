@@ -18,6 +18,14 @@ def debugging() -> bool:
     return bool(os.environ.get("SLUMBERD_DEBUG"))
 
 
+def watchdog_seconds() -> float | None:
+    """Return how long a service manager waits for news of this process; None when it does not."""
+    wait, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
+    if not wait.isdecimal() or int(wait) == 0 or pid not in (None, str(os.getpid())):
+        return None
+    return int(wait) / 1_000_000
+
+
 def notify_socket() -> str | None:
     """Return where a service manager listens; None when none does."""
     return os.environ.get("NOTIFY_SOCKET")

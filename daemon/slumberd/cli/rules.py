@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +16,7 @@ from slumberd.cli.survey import RemovedRule, RuleState, Survey, surveyed
 from slumberd.control import ask
 from slumberd.errors import NotRunningError
 from slumberd.lines import printable
+from slumberd.pauses import paused_in
 from slumberd.settings import Settings
 
 COLUMNS = (
@@ -47,7 +48,7 @@ def rules(
     if removed:
         _tell_removed(survey.removed, json=json)
     else:
-        _tell(survey.rules, json=json)
+        _tell(survey.rules, paused_in(settings.state_dir), json=json)
 
 
 def _tell_removed(found: Sequence[RemovedRule], *, json: bool) -> None:
@@ -63,20 +64,24 @@ def _removed_row(rule: RemovedRule) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _tell(states: Sequence[RuleState], *, json: bool) -> None:
+def _tell(states: Sequence[RuleState], paused: Container[str], *, json: bool) -> None:
     if json:
-        print_json_lines(state.document() for state in states)
+        print_json_lines(_documents(states, paused))
     else:
-        print_table(COLUMNS, (_row(state) for state in states))
+        print_table(COLUMNS, (_row(state, paused) for state in states))
 
 
-def _row(state: RuleState) -> tuple[object, ...]:
+def _documents(states: Sequence[RuleState], paused: Container[str]) -> list[dict[str, Any]]:
+    return [state.document() | {"paused": state.rule.id in paused} for state in states]
+
+
+def _row(state: RuleState, paused: Container[str]) -> tuple[object, ...]:
     rule = state.rule
     return (
         rule.id,
         state.cadence,
         ", ".join(rule.then_emits),
-        rule.enabled,
+        "paused" if rule.id in paused else rule.enabled,
         state.watermark,
         state.pending,
         state.fired_at,
@@ -124,7 +129,7 @@ def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey)
             {"store": printable(name), "facts": one.facts, "ledger_rows": one.ledger_rows}
             for name, one in survey.stores.items()
         ],
-        "rules": [state.document() for state in survey.rules],
+        "rules": _documents(survey.rules, paused_in(settings.state_dir)),
     }
 
 
@@ -138,6 +143,8 @@ def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Sur
         for name, one in survey.stores.items():
             facts = f"{one.facts} facts, {one.ledger_rows} rows"
             print(f"  {cell(name)}: {'not there yet' if one.facts is None else facts}")
+    if paused := paused_in(settings.state_dir):
+        print(f"paused     {cell(', '.join(sorted(paused)))}")
     print()
     print_table(STATUS_COLUMNS, (_short_row(state) for state in survey.rules))
 

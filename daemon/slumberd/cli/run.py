@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import signal
 from functools import partial
 
 import structlog
 
 from slumberd.cli.configuration import DaemonLogs, loaded, unhurried_logs
-from slumberd.cli.environment import notify_socket
+from slumberd.cli.environment import notify_socket, watchdog_seconds
 from slumberd.cli.options import Config, StateDir
 from slumberd.clock import SystemClock
 from slumberd.errors import SlumberdError
@@ -34,7 +35,9 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
     settings, rules = load()
     clock = SystemClock()
     with unhurried_logs(settings, clock) as logs:
-        notifier = Notifier(notify_socket())
+        notifier = Notifier(notify_socket(), watchdog_seconds())
+        if notifier.watchdog_seconds is not None:
+            faulthandler.enable()  # SIGABRT ends what hangs: the journal is to show where
         _run(Daemon(settings, rules, load, clock=clock, logs=logs.lines, notifier=notifier), logs)
 
 

@@ -113,6 +113,10 @@ class SQLiteFactStore:
         """Say whether the store can be used; never raises for the state of its file."""
         return await inspection.health(self._database, table="facts")
 
+    async def pulse(self) -> int:
+        """Return how many rows were written, once the threads of the file have answered."""
+        return await self._database.pulse()
+
     async def migrate(self, plan: MigrationPlan) -> None:
         """Add nullable columns to the specified table.
 

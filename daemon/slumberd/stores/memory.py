@@ -105,6 +105,10 @@ class SQLiteMemoryStore:
         """Say whether the store can be used; never raises for the file's state, creates nothing."""
         return await inspection.health(self._database, table="episodes", warn=_missing)
 
+    async def pulse(self) -> int:
+        """Return how many rows were written, once the threads of the file have answered."""
+        return await self._database.pulse()
+
     async def migrate(self, plan: MigrationPlan) -> None:
         """Add nullable columns to ``episodes``; what is there already is left alone.
 

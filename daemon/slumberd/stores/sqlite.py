@@ -265,6 +265,11 @@ def data_version(connection: sqlite3.Connection) -> int:
     return version
 
 
+def _pulse(connection: sqlite3.Connection) -> int:
+    data_version(connection)
+    return connection.total_changes
+
+
 class Database:
     """One SQLite file: a connection that writes, and one that reads beside it.
 
@@ -284,6 +289,14 @@ class Database:
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what `work` makes of the reading connection, in that connection's thread."""
         return await self._run("read", work)
+
+    async def pulse(self) -> int:
+        """Wait until each open connection's thread has read a little.
+
+        Returns:
+            How many rows were written, ever; what was rolled back counts too.
+        """
+        return sum([await self._run(access, _pulse) for access in tuple(self._open)])
 
     async def _run(self, access: Access, work: Callable[[sqlite3.Connection], T]) -> T:
         with translated(self.path, self.pragmas):

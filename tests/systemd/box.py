@@ -1,0 +1,150 @@
+"""A machine of its own for a test: a real systemd in namespaces, driven from outside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Self
+
+from tests.site import wait_until
+
+HERE = Path(__file__).parent
+SHIPPED = HERE.parents[1]
+CGROUPS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
+TOOLS = ("nsenter", "runuser", "systemctl", "systemd-sysusers", "systemd-tmpfiles", "unshare")
+PATH = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
+
+TARGET = "[Unit]\nDescription={name} of the box\nDefaultDependencies=no\n"
+DROP_IN = """\
+[Service]
+# As shipped, a restart takes five seconds and the watchdog waits for two minutes.
+RestartSec=100ms
+WatchdogSec=5
+StandardError=append:/var/log/slumberd.log
+"""
+COMMAND = f"""\
+#!/bin/sh
+export PYTHONHOME=/opt/python LD_LIBRARY_PATH=/opt/python/lib
+export PYTHONPATH=/opt/slumberd/source:/opt/slumberd/packages
+exec /opt/python/bin/python{sys.version_info[0]}.{sys.version_info[1]} -m slumberd "$@"
+"""
+
+
+def why_not() -> str | None:
+    """Return what this machine lacks for a box; None when it lacks nothing."""
+    if os.geteuid() != 0:
+        return "only root can boot a systemd in namespaces"
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing or not Path("/lib/systemd/systemd").exists():
+        return f"systemd or its tools are not here: {', '.join(missing) or 'systemd'}"
+    if _cgroups() is None:
+        return "there is no cgroup2 hierarchy that may be written to"
+    words = [shutil.which("unshare") or "unshare", "--mount", "--pid", "--fork", "true"]
+    tried = subprocess.run(words, capture_output=True)
+    return None if tried.returncode == 0 else f"no namespaces: {tried.stderr.decode().strip()}"
+
+
+def _cgroups() -> Path | None:
+    found = (one for one in CGROUPS if (one / "cgroup.procs").exists() and os.access(one, os.W_OK))
+    return next(found, None)
+
+
+class Box:
+    """A booted machine with slumberd in /opt, as pip would have put it there; not yet set up."""
+
+    def __init__(self, folder: Path) -> None:
+        cgroups = _cgroups()
+        assert cgroups is not None
+        self._cgroup = cgroups / f"slumberd-{os.getpid()}-{folder.name}"
+        self._folder = folder
+        self._opt = folder / "slumberd"
+
+    def __enter__(self) -> Self:
+        """Boot."""
+        self._write()
+        mounts = [
+            f"{sys.base_prefix}:/opt/python",
+            f"{self._opt}:/opt/slumberd",
+            f"{SHIPPED / 'daemon'}:/opt/slumberd/source",
+            f"{sysconfig.get_path('purelib')}:/opt/slumberd/packages",
+        ]
+        words = [HERE / "box.sh", self._cgroup, self._folder / "units", *mounts]
+        with (self._folder / "box.log").open("wb") as log:
+            self._process = subprocess.Popen([*map(str, words)], stderr=log)
+        try:
+            wait_until(self._has_booted)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Cut the power; the kernel ends what ran inside, and drops the layer."""
+        self._end()
+
+    def _end(self) -> None:
+        self._process.send_signal(signal.SIGKILL)  # unshare --kill-child takes systemd along
+        self._process.wait(timeout=60)
+        if self._cgroup.exists():
+            wait_until(self._is_empty)
+            for directory in [*sorted(self._cgroup.rglob("*/"), reverse=True), self._cgroup]:
+                directory.rmdir()
+
+    def _is_empty(self) -> bool:
+        return "populated 0" in (self._cgroup / "cgroup.events").read_text()
+
+    def _write(self) -> None:
+        units = self._folder / "units"
+        (units / "slumberd.service.d").mkdir(parents=True)
+        (units / "slumberd.service.d" / "box.conf").write_text(DROP_IN)
+        for name in ("multi-user", "sysinit", "basic", "shutdown"):
+            (units / f"{name}.target").write_text(TARGET.format(name=name))
+        for name in ("bin", "source", "packages"):
+            (self._opt / name).mkdir(parents=True)
+        (self._opt / "bin" / "slumberd").write_text(COMMAND)
+        (self._opt / "bin" / "slumberd").chmod(0o755)
+        for name in ("config", "rules", "systemd"):
+            shutil.copytree(SHIPPED / name, self._opt / "share" / "slumberd" / name)
+
+    def _has_booted(self) -> bool:
+        assert self._process.poll() is None, (self._folder / "box.log").read_text()
+        return (
+            bool(self._first())
+            and self.run("systemctl is-active multi-user.target").returncode == 0
+        )
+
+    def _first(self) -> str:
+        """Return the first process of the box, as it is numbered outside."""
+        pid = self._process.pid
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().strip()
+
+    def run(self, script: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a shell's script inside, as root."""
+        enter = ["nsenter", "-t", self._first(), "-m", "-p", "-C", "-i", "-u", "--"]
+        return subprocess.run(
+            [*enter, "/bin/sh", "-ec", script],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={"PATH": PATH, "LC_ALL": "C.UTF-8"},
+        )
+
+    def do(self, script: str, stdin: str = "") -> str:
+        """Run a script that must not fail; return what it prints."""
+        done = self.run(script, stdin)
+        assert done.returncode == 0, (script, done.stdout, done.stderr, self.log())
+        return done.stdout.strip()
+
+    def log(self) -> str:
+        """Return the end of the daemon's log."""
+        return self.run("tail -n 20 /var/log/slumberd.log").stdout
+
+    def show(self, name: str) -> str:
+        """Return a property of the service."""
+        return self.do(f"systemctl show --value --property {name} slumberd")
