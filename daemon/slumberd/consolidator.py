@@ -12,7 +12,7 @@ from typing import Self
 from slumberd.checkpoints import Checkpoints
 from slumberd.core.brake import NO_LIMITS, Held, Limits
 from slumberd.core.episode import EpisodeVersion
-from slumberd.core.firing import START, Counts, Firing, Position, Trigger
+from slumberd.core.firing import START, UNTIMED, Counts, Firing, Position, Timing, Trigger
 from slumberd.core.ground import Incoming
 from slumberd.core.meet import meet
 from slumberd.core.record import Outcome, Record
@@ -76,6 +76,7 @@ class Call:
         at: The firing's instant.
         by: Who asked for it; empty when nobody did.
         limits: What one batch may take out at most.
+        timing: How it stands to the instants that it serves.
     """
 
     rule: ConsolidationRule
@@ -83,13 +84,15 @@ class Call:
     at: datetime
     by: str = ""
     limits: Limits = NO_LIMITS
+    timing: Timing = UNTIMED
 
     def over(self, after: Position, upto: Position) -> Firing:
         """Return the firing of one batch."""
         rule = self.rule
         return Firing(
-            rule.id, rule.content_hash, self.trigger, self.at, after, upto, self.by, self.limits
-        )
+            rule.id, rule.content_hash, self.trigger, self.at, after, upto, self.by, self.limits,
+            self.timing,
+        )  # fmt: skip
 
 
 def _anything(_: str) -> bool:
@@ -150,7 +153,7 @@ class Consolidator:
         self._behind = False
         self._checkpoints = Checkpoints(ledger, log, clock)
 
-    async def fire(
+    async def fire(  # noqa: PLR0913 # each is asked for by another caller
         self,
         rule: ConsolidationRule,
         trigger: Trigger,
@@ -159,6 +162,7 @@ class Consolidator:
         by: str = "",
         stop: asyncio.Event | None = None,
         upto: int | None = None,
+        timing: Timing = UNTIMED,
     ) -> Report:
         """Consolidate everything that is pending for a rule, batch by batch.
 
@@ -169,6 +173,7 @@ class Consolidator:
             by: Who asked for it; nobody did when it was due.
             stop: When set, no further batch begins; what is committed stays.
             upto: The last log row that is read; None reads all.
+            timing: How it stands to the instants that it serves.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
@@ -176,7 +181,7 @@ class Consolidator:
         """
         done = self._report(rule)
         after = await self.resume(rule, at)
-        call = Call(rule, trigger, at, by, rule.limits.over(self.limits))
+        call = Call(rule, trigger, at, by, rule.limits.over(self.limits), timing)
         held = (await self._ledger.held()).get(rule.id)
         if held is not None and not held.approved:
             done.held = held

@@ -22,16 +22,13 @@ from apscheduler.triggers.base import BaseTrigger
 from slumberd import cron
 from slumberd.core.cadence import Cron, Every
 from slumberd.core.due import BACKOFF_SECONDS, Due, Held
-from slumberd.core.firing import Trigger
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.vigil import Reading, Vigil, jump_between
 from slumberd.errors import StaleWriterError, StoppedError, StoreError
-from slumberd.lookout import Lookout, Watermarks
+from slumberd.lookout import Lookout, Watermarks, served_by
 from slumberd.ports import Clock, EpisodeLog
 
-Fire = Callable[[ConsolidationRule, Trigger, datetime], Awaitable[None]]
-
-JUMP_SECONDS = 2.0
-"""Wall and monotonic clock drifting apart faster than this between two beats is a jump."""
+Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 
 _log = structlog.get_logger(__name__)
 _MOST_OF_A_MESSAGE = 500
@@ -66,7 +63,7 @@ class Alarm:
         self._clock = clock
         self._wake = wake
         self._rearm: Callable[[], None] = lambda: None
-        self._beaten_at = (clock.now(), clock.monotonic())
+        self._beaten_at = _reading(clock)
         self._scheduler = AsyncIOScheduler(
             timezone=UTC,
             jobstores={"default": MemoryJobStore()},
@@ -122,10 +119,9 @@ class Alarm:
         APScheduler sleeps on the monotonic clock, and after a step back the next instants it
         has worked out lie too far ahead: neither would be noticed until an alarm is overdue.
         """
-        wall, monotonic = self._beaten_at
-        self._beaten_at = now = (self._clock.now(), self._clock.monotonic())
-        jump = (now[0] - wall).total_seconds() - (now[1] - monotonic)
-        if abs(jump) <= JUMP_SECONDS:
+        before, self._beaten_at = self._beaten_at, _reading(self._clock)
+        jump = jump_between(before, self._beaten_at)
+        if not jump:
             return
         _log.warning("clock.jumped", delta_seconds=round(jump, 3))
         self._rearm()
@@ -178,6 +174,7 @@ class Scheduler:
         self._timezone = "UTC"
         self._owed: set[str] = set()  # rules that are to be looked at
         self._held = Held()
+        self._vigil = Vigil(_reading(clock))
         self._failed_looks = 0
         self._blind_until = clock.monotonic()
         self.firing: str | None = None
@@ -272,6 +269,7 @@ class Scheduler:
             await self._fire_each(dues, rules, stop)
 
     async def _look(self, rules: dict[str, ConsolidationRule]) -> list[Due]:
+        self._vigil.look(_reading(self._clock))
         if await self._episodes.changed():
             self._owed |= self._counting
         self._owed |= self._held.ripe(self._clock.monotonic())
@@ -280,8 +278,8 @@ class Scheduler:
             return []
         try:
             seen = [rule for rule_id, rule in rules.items() if rule_id in owed]
-            now = self._clock.now()
-            dues = await self._lookout.find(seen, timezone=self._timezone, now=now)
+            now, since = self._clock.now(), self._vigil.since
+            dues = await self._lookout.find(seen, timezone=self._timezone, now=now, since=since)
         except StoreError:
             self._owed |= owed
             raise
@@ -306,9 +304,13 @@ class Scheduler:
 
     async def _fire_one(self, due: Due, rule: ConsolidationRule) -> None:
         try:
-            await self._fire(rule, due.trigger, self._clock.now())
+            at = self._clock.now()
+            await self._fire(rule, due, at)
             if due.upto is not None:
                 await self._ledger.serve(rule.id, due.upto)
+                _log.info(
+                    "firing.served", rule_id=rule.id, trigger=due.trigger, **served_by(due, at)
+                )
         except StaleWriterError:
             raise
         except Exception as error:  # noqa: BLE001 - one rule, whatever is wrong with it, must not stop the others
@@ -332,6 +334,10 @@ class Scheduler:
             **_described(error),
         )
         _log.debug("firing.traced", rule_id=due.rule_id, exc_info=error)
+
+
+def _reading(clock: Clock) -> Reading:
+    return Reading(clock.now(), clock.monotonic())
 
 
 def _described(error: Exception) -> dict[str, str]:

@@ -15,7 +15,7 @@ import structlog
 from slumberd.assembly import branches_of, rehearsing, rules_of, writing
 from slumberd.branches import Branches
 from slumberd.control import Answer, Peer, listen
-from slumberd.core.firing import Trigger
+from slumberd.core.due import Due
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StoppedError, StoreError
 from slumberd.noticing import keep_noticing
@@ -165,11 +165,13 @@ class Daemon:
         branches: Branches,
         turn: asyncio.Lock,
         rule: ConsolidationRule,
-        trigger: Trigger,
+        due: Due,
         at: datetime,
     ) -> None:
         async with turn:
-            reports = await branches.fire(rule, trigger, at, stop=self._in_force.pause)
+            reports = await branches.fire(
+                rule, due.trigger, at, stop=self._in_force.pause, timing=due.timing(at)
+            )
         if any(report.cut_short for report in reports):
             raise StoppedError(f"rule {rule.id!r} was told to stop before it had read everything")
 
