@@ -12,6 +12,7 @@ from slumberd.core.firing import START, Counts, Firing, Position, Window
 from slumberd.core.ground import Incoming
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
+from slumberd.errors import StoppedError
 from tests import builders
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -182,8 +183,11 @@ class FakeLedger:
         met: Mapping[str, Sequence[Incoming]],
         *,
         settled: Callable[[], None] | None = None,
+        late: Callable[[], bool] | None = None,
     ) -> Outcome:
         self._asked("commit")
+        if late is not None and late():
+            raise StoppedError("told to stop")
         outcome = self._outcome(firing, met)
         self.records.extend(outcome.records)
         self.outcomes.append(outcome)

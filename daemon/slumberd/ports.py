@@ -179,6 +179,7 @@ class Ledger(Protocol):
         met: Mapping[str, Sequence[Incoming]],
         *,
         settled: Callable[[], None] | None = None,
+        late: Callable[[], bool] | None = None,
     ) -> Outcome:
         """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
 
@@ -186,8 +187,10 @@ class Ledger(Protocol):
             firing: Its ``upto`` becomes the rule's watermark.
             met: By channel, in any order.
             settled: Called, in any thread, when only the disk is left to wait for.
+            late: Asked often, in any thread, whether to give up; None never does.
 
         Raises:
+            StoppedError: It was `late`; nothing is written.
             StaleWriterError: Another daemon has taken over; nothing is written.
         """
         ...

@@ -23,8 +23,10 @@ from slumberd import cron
 from slumberd.core.cadence import Cron, Every
 from slumberd.core.due import BACKOFF_SECONDS, Due, Held
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.trouble import DEGRADED_AFTER, Troubles
 from slumberd.core.vigil import Reading, Vigil, jump_between
 from slumberd.errors import StaleWriterError, StoppedError, StoreError
+from slumberd.lines import timestamp
 from slumberd.lookout import Lookout, Watermarks, served_by
 from slumberd.ports import Clock, EpisodeLog
 
@@ -141,6 +143,7 @@ class Scheduler:
     Attributes:
         firing: The id of the rule that fires now; None between firings.
         turned_at: When the loop last came round, on the monotonic clock.
+        troubles: The rules whose last firing failed.
     """
 
     def __init__(
@@ -179,6 +182,7 @@ class Scheduler:
         self._blind_until = clock.monotonic()
         self.firing: str | None = None
         self.turned_at = clock.monotonic()
+        self.troubles = Troubles()
 
     def replace(self, rules: Sequence[ConsolidationRule], timezone: str) -> None:
         """Go on with other rules from the next firing on; what failed may try at once.
@@ -191,6 +195,7 @@ class Scheduler:
         self._counting = {name for name, rule in self._rules.items() if isinstance(rule.due, Every)}
         self._timezone = timezone
         self._held = Held()
+        self.troubles.keep(self._rules)
         self.nudge()
 
     def nudge(self) -> None:
@@ -316,8 +321,14 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 - one rule, whatever is wrong with it, must not stop the others
             self._set_back(due, error)
         else:
-            self._held.succeeded(due)
+            self._succeed(due)
             self._owed.add(rule.id)  # it may be due still
+
+    def _succeed(self, due: Due) -> None:
+        self._held.succeeded(due)
+        trouble = self.troubles.succeeded(due.rule_id)
+        if trouble and trouble.degraded:
+            _log.info("rule.recovered", rule_id=due.rule_id, failures=trouble.failures)
 
     def _set_back(self, due: Due, error: Exception) -> None:
         now = self._clock.monotonic()
@@ -334,6 +345,18 @@ class Scheduler:
             **_described(error),
         )
         _log.debug("firing.traced", rule_id=due.rule_id, exc_info=error)
+        self._note_trouble(due.rule_id, error)
+
+    def _note_trouble(self, rule_id: str, error: Exception) -> None:
+        trouble = self.troubles.failed(rule_id, self._clock.now(), type(error).__name__)
+        if trouble.failures == DEGRADED_AFTER:
+            _log.warning(
+                "rule.degraded",
+                rule_id=rule_id,
+                failures=trouble.failures,
+                since=timestamp(trouble.since),
+                **_described(error),
+            )
 
 
 def _reading(clock: Clock) -> Reading:

@@ -14,10 +14,11 @@ import structlog
 
 from slumberd.assembly import branches_of, rehearsing, rules_of, writing
 from slumberd.branches import Branches
-from slumberd.control import Answer, Peer, listen
+from slumberd.control import Answer, Operation, Peer, listen
 from slumberd.core.due import Due
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StoppedError, StoreError
+from slumberd.lines import timestamp
 from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
 from slumberd.operations import Operations
@@ -109,7 +110,10 @@ class Daemon:
             follow = (alarm.arm, scheduler.replace, self._show)
             reloading = self._reloading(branches, operations.turn, follow)
             reloading.begin()
-            own = {"status": self._on_status, "reload": reloading.answer}
+            own: dict[str, Operation] = {
+                "status": partial(self._on_status, scheduler),
+                "reload": reloading.answer,
+            }
             async with listen(self._settings.state_dir, {**operations.by_name(), **own}):
                 with self._watching(memory, scheduler):
                     self._say_ready()
@@ -175,12 +179,22 @@ class Daemon:
         if any(report.cut_short for report in reports):
             raise StoppedError(f"rule {rule.id!r} was told to stop before it had read everything")
 
-    async def _on_status(self, _: dict[str, Any], __: Peer) -> Answer:
+    async def _on_status(self, scheduler: Scheduler, _: dict[str, Any], __: Peer) -> Answer:
         return {
             "pid": os.getpid(),
             "uptime_seconds": self._uptime(),
             "generation": self._rules.generation,
             "rules_hash": self._rules.content_hash,
+            "failing": [
+                {
+                    "rule_id": rule_id,
+                    "since": timestamp(trouble.since),
+                    "failures": trouble.failures,
+                    "error": trouble.error,
+                    "degraded": trouble.degraded,
+                }
+                for rule_id, trouble in scheduler.troubles.by_rule.items()
+            ],
         }
 
     def _uptime(self) -> float:

@@ -482,6 +482,56 @@ async def test_failing_rule_tries_again_later_and_later_then_waits_for_more(den:
     assert await den.turn() == ["r1"]
 
 
+async def test_rule_that_fails_again_and_again_is_degraded_until_it_recovers(den: Den) -> None:
+    await den.settled(rule("r1"), rule("r2"))
+    den.faults["r1"] = RuntimeError("out of cheese")
+    den.episodes.append("e1")
+
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(20):
+            await tick(den)
+        trouble = den.scheduler.troubles.by_rule["r1"]
+        den.faults.clear()
+        for _ in range(60):
+            await tick(den)
+
+    told = [line for line in logs if line["event"].startswith("rule.")]
+    assert [(line["event"], line["log_level"]) for line in told] == [
+        ("rule.degraded", "warning"),
+        ("rule.recovered", "info"),
+    ]
+    assert (told[0]["rule_id"], told[0]["failures"]) == ("r1", 3)
+    assert told[0]["message"] == "out of cheese"
+    assert (trouble.failures, trouble.since, trouble.degraded) == (3, NOON, True)
+    assert den.scheduler.troubles.by_rule == {}
+
+
+async def test_one_failure_is_no_degradation(den: Den) -> None:
+    await den.settled(rule("r1"))
+    den.faults["r1"] = RuntimeError()
+    den.episodes.append("e1")
+
+    with structlog.testing.capture_logs() as logs:
+        await den.turn()
+        den.faults.clear()
+        den.clock.advance(2)
+        await den.turn()
+
+    assert [line["event"] for line in logs if line["event"].startswith("rule.")] == []
+    assert den.scheduler.troubles.by_rule == {}
+
+
+async def test_trouble_outlives_new_rules_but_not_its_own(den: Den) -> None:
+    await den.settled(rule("a"), rule("b"))
+    den.faults |= {"a": RuntimeError(), "b": RuntimeError()}
+    den.episodes.append("e1")
+    await den.turn()
+
+    den.scheduler.replace([rule("b")], "UTC")
+
+    assert list(den.scheduler.troubles.by_rule) == ["b"]
+
+
 async def tick(den: Den) -> list[str]:
     """Turn, then let a second pass."""
     fired = await den.turn()

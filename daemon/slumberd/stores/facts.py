@@ -45,7 +45,14 @@ from slumberd.stores.hands import HandAtWork
 from slumberd.stores.ledger import GENESIS, firing_id_of, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
-from slumberd.stores.sqlite import Database, Pragmas, Synchronous, snapshot, transaction
+from slumberd.stores.sqlite import (
+    Database,
+    Pragmas,
+    Synchronous,
+    giving_up,
+    snapshot,
+    transaction,
+)
 from slumberd.stores.undoing import find_firing, undo
 from slumberd.stores.verifying import verify
 
@@ -285,19 +292,22 @@ class SQLiteFactStore:
         met: Mapping[str, Sequence[Incoming]],
         *,
         settled: Callable[[], None] | None = None,
+        late: Callable[[], bool] | None = None,
     ) -> Outcome:
         """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
 
         Raises:
             StaleWriterError: Another daemon has taken over; nothing is written.
+            StoppedError: It was `late`; nothing is written.
         """
 
         def work(connection: sqlite3.Connection) -> Outcome:
             if sum(map(len, met.values())) >= _BACKLOG_ROWS:
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
             try:
-                with self._committing(connection) as noticed:
-                    outcome = replace(self._settle(connection, firing, met), noticed=noticed)
+                with self._committing(connection) as noticed, giving_up(connection, late):
+                    done = self._settle(connection, firing, met, late)
+                    outcome = replace(done, noticed=noticed)
                     if settled is not None:
                         settled()
             except OverLimitError as over:
@@ -391,8 +401,10 @@ class SQLiteFactStore:
         connection: sqlite3.Connection,
         firing: Firing,
         met: Mapping[str, Sequence[Incoming]],
+        late: Callable[[], bool] | None = None,
     ) -> Outcome:
-        outcome = Batch(connection, firing, channels_at(connection), self._depth).commit(met)
+        batch = Batch(connection, firing, channels_at(connection), self._depth, late)
+        outcome = batch.commit(met)
         # The watermark moves with the facts: a crash repeats a batch or finishes it, never half.
         self._move_watermark(connection, firing)
         _set_number(connection, "logged", max(self._logged, number(connection, "logged")))
