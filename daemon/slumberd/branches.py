@@ -223,10 +223,18 @@ class Branches:
         for branch in self._of_id(rule_id):
             await branch.facts.begin(rule_id, at, served=served)
 
-    async def serve(self, rule_id: str, instant: datetime) -> None:
-        """Record that a rule's cron instants are served up to an instant; never moves back."""
+    async def serve(
+        self, rule_id: str, instant: datetime, *, succeeded_at: datetime | None = None
+    ) -> None:
+        """Record that a rule's cron instants are served up to an instant; never moves back.
+
+        Args:
+            rule_id: The rule.
+            instant: The last one that is served.
+            succeeded_at: When the firing for it began; None when there was none.
+        """
         for branch in self._of_id(rule_id):
-            await branch.facts.serve(rule_id, instant)
+            await branch.facts.serve(rule_id, instant, succeeded_at=succeeded_at)
 
     def _of_id(self, rule_id: str) -> list[Branch]:
         return [b for rule in self._rules().rules if rule.id == rule_id for b in self.of_rule(rule)]

@@ -169,8 +169,16 @@ class Ledger(Protocol):
         """Return the instant up to which a rule's cron instants are served."""
         ...
 
-    async def serve(self, rule_id: str, instant: datetime) -> None:
-        """Record that a rule's cron instants are served up to an instant; never moves back."""
+    async def serve(
+        self, rule_id: str, instant: datetime, *, succeeded_at: datetime | None = None
+    ) -> None:
+        """Record that a rule's cron instants are served up to an instant; never moves back.
+
+        Args:
+            rule_id: The rule.
+            instant: The last one that is served.
+            succeeded_at: When the firing for it began; None when there was none.
+        """
         ...
 
     async def commit(

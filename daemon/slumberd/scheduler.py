@@ -312,7 +312,7 @@ class Scheduler:
             at = self._clock.now()
             await self._fire(rule, due, at)
             if due.upto is not None:
-                await self._ledger.serve(rule.id, due.upto)
+                await self._ledger.serve(rule.id, due.upto, succeeded_at=at)
                 _log.info(
                     "firing.served", rule_id=rule.id, trigger=due.trigger, **served_by(due, at)
                 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 
@@ -16,6 +18,7 @@ from slumberd.core.firing import START as LOG_START
 from slumberd.core.firing import Position, Window
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import FiringTimeoutError, StaleWriterError
+from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock
 from tests.house import house, stream
@@ -298,3 +301,33 @@ async def test_a_late_firing_ends_within_a_tenth_of_a_second(tmp_path: Path) -> 
 
         assert await home.facts.records() == []
     assert sorted(overdue)[2] < 0.1, overdue
+
+
+async def test_last_success_is_remembered_over_a_restart(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+        await home.fire()
+        await home.consolidator.backfill(rule("all", when_filter="0"), at(60), by="me")
+    async with house(tmp_path) as home:
+        assert await home.facts.successes() == {"all": START}
+
+        await home.facts.serve("all", at(90), succeeded_at=at(91))
+        await home.facts.serve("all", at(120))
+
+        assert await home.facts.successes() == {"all": at(91)}
+
+
+async def test_facts_of_an_older_slumberd_have_no_successes_yet(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+        await home.fire()
+    with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
+        connection.execute("DROP TABLE slumberd_successes")
+
+    async with SQLiteFactStore(tmp_path / "facts.db") as facts:
+        assert await facts.successes() == {}
+        assert not (await facts.replay(tmp_path / "again.db")).broken
+        await facts.bootstrap()
+        await facts.serve("all", at(90), succeeded_at=at(91))
+        assert await facts.successes() == {"all": at(91)}
+        assert (await facts.verify())[2] is None

@@ -306,6 +306,17 @@ async def test_catching_up_says_how_many_and_how_late(den: Den) -> None:
     ]
 
 
+async def test_firing_with_nothing_to_do_is_a_success_and_a_failure_is_none(den: Den) -> None:
+    await den.settled(rule("r1", cadence=DAILY), rule("r2", cadence=DAILY))
+    den.faults["r2"] = RuntimeError()
+    den.clock.set(AT_03_00)
+    den.scheduler.nudge()
+
+    await den.turn()
+
+    assert den.ledger.successes == {"r1": AT_03_00}
+
+
 async def test_counting_what_was_missed_ends_at_a_thousand(den: Den) -> None:
     await den.settled(rule("r1", cadence=MINUTELY))
     den.clock.set(NOON + timedelta(days=30))
