@@ -95,9 +95,9 @@ class Home:
         return [orjson.loads(line) for line in printed.splitlines()]
 
     @contextmanager
-    def daemon(self) -> Iterator[Daemon]:
+    def daemon(self, **environment: str) -> Iterator[Daemon]:
         """Run the daemon for the block; it is told to stop, and must, at the end."""
-        with self.started() as daemon:
+        with self.started(**environment) as daemon:
             yield daemon
             if daemon.process.poll() is None:
                 assert daemon.stop() == 0, daemon.seen[-5:]
@@ -109,9 +109,10 @@ class Home:
         return process
 
     @contextmanager
-    def started(self) -> Iterator[Daemon]:
+    def started(self, **environment: str) -> Iterator[Daemon]:
         """Run the daemon until it is ready; whatever is left of it at the end is killed."""
-        process = subprocess.Popen(self.command("run"), stderr=subprocess.PIPE)
+        env = {**os.environ, **environment}
+        process = subprocess.Popen(self.command("run"), stderr=subprocess.PIPE, env=env)
         daemon = Daemon(process)
         try:
             daemon.wait_for("daemon.ready")

@@ -12,6 +12,7 @@ from slumberd.core.firing import START, Counts, Firing, Position, Window
 from slumberd.core.ground import Incoming
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
+from slumberd.errors import StoppedError
 from tests import builders
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -133,6 +134,7 @@ class FakeLedger:
         logged: The last row whose log lines are written.
         queries: The names of the calls made.
         fault: Raised by every call while it is set.
+        successes: When each rule last served an instant by a firing.
     """
 
     def __init__(self) -> None:
@@ -144,6 +146,7 @@ class FakeLedger:
         self.holds: dict[str, Held] = {}
         self._marks: dict[str, list[Position]] = {}
         self._served: dict[str, datetime] = {}
+        self.successes: dict[str, datetime] = {}
 
     async def watermark(self, rule_id: str) -> Position | None:
         self._asked("watermark")
@@ -172,8 +175,12 @@ class FakeLedger:
         self._asked("served")
         return self._served.get(rule_id)
 
-    async def serve(self, rule_id: str, instant: datetime) -> None:
+    async def serve(
+        self, rule_id: str, instant: datetime, *, succeeded_at: datetime | None = None
+    ) -> None:
         self._asked("serve")
+        if succeeded_at is not None:
+            self.successes[rule_id] = succeeded_at
         self._served[rule_id] = max(instant, self._served.get(rule_id, instant))
 
     async def commit(
@@ -182,8 +189,11 @@ class FakeLedger:
         met: Mapping[str, Sequence[Incoming]],
         *,
         settled: Callable[[], None] | None = None,
+        late: Callable[[], bool] | None = None,
     ) -> Outcome:
         self._asked("commit")
+        if late is not None and late():
+            raise StoppedError("told to stop")
         outcome = self._outcome(firing, met)
         self.records.extend(outcome.records)
         self.outcomes.append(outcome)

@@ -50,7 +50,11 @@ class House:
 
 @asynccontextmanager
 async def house(
-    folder: Path, *, batch: int = 5_000, limits: Limits = NO_LIMITS
+    folder: Path,
+    *,
+    batch: int = 5_000,
+    limits: Limits = NO_LIMITS,
+    clock: Clock | None = None,
 ) -> AsyncIterator[House]:
     async with (
         SQLiteMemoryStore(folder / "memory.db") as memory,
@@ -58,7 +62,8 @@ async def house(
     ):
         await facts.bootstrap()
         log = FakeDeltaLog()
-        consolidator = Consolidator(memory, facts, log, FakeClock(), batch=batch, limits=limits)
+        clock = clock or FakeClock()
+        consolidator = Consolidator(memory, facts, log, clock, batch=batch, limits=limits)
         yield House(memory, facts, log, consolidator)
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from slumberd.consolidator import Consolidator, Part, Report
 from slumberd.core.act import channel_of
 from slumberd.core.brake import Held, Limits
-from slumberd.core.firing import Position, Trigger
+from slumberd.core.firing import UNTIMED, Position, Timing, Trigger
 from slumberd.core.record import Outcome
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import SlumberdError, UsageError
@@ -103,7 +103,7 @@ class Branches:
             raise UsageError(f"{stores} both have a firing {firing_id!r}; name a --channel")
         return found[0] if found else self._branches[0]
 
-    async def fire(
+    async def fire(  # noqa: PLR0913 # each is asked for by another caller
         self,
         rule: ConsolidationRule,
         trigger: Trigger,
@@ -112,6 +112,7 @@ class Branches:
         by: str = "",
         stop: asyncio.Event | None = None,
         upto: Mapping[str, int] | None = None,
+        timing: Timing = UNTIMED,
     ) -> list[Report]:
         """Consolidate everything that is pending for a rule, in each of its stores.
 
@@ -122,6 +123,7 @@ class Branches:
             by: Who asked for it.
             stop: When set, no further batch begins.
             upto: The last log row that is read, by store; None reads all.
+            timing: How it stands to the instants that it serves.
 
         Raises:
             SlumberdError: The first that one of the stores failed with; the others were tried.
@@ -129,7 +131,9 @@ class Branches:
         reports, errors = [], []
         for branch in self.of_rule(rule):
             last = None if upto is None else upto[branch.name]
-            fire = branch.consolidator.fire(rule, trigger, at, by=by, stop=stop, upto=last)
+            fire = branch.consolidator.fire(
+                rule, trigger, at, by=by, stop=stop, upto=last, timing=timing
+            )
             try:
                 reports.append(await fire)
             except SlumberdError as error:
@@ -224,10 +228,18 @@ class Branches:
         for branch in self._of_id(rule_id):
             await branch.facts.begin(rule_id, at, served=served)
 
-    async def serve(self, rule_id: str, instant: datetime) -> None:
-        """Record that a rule's cron instants are served up to an instant; never moves back."""
+    async def serve(
+        self, rule_id: str, instant: datetime, *, succeeded_at: datetime | None = None
+    ) -> None:
+        """Record that a rule's cron instants are served up to an instant; never moves back.
+
+        Args:
+            rule_id: The rule.
+            instant: The last one that is served.
+            succeeded_at: When the firing for it began; None when there was none.
+        """
         for branch in self._of_id(rule_id):
-            await branch.facts.serve(rule_id, instant)
+            await branch.facts.serve(rule_id, instant, succeeded_at=succeeded_at)
 
     def _of_id(self, rule_id: str) -> list[Branch]:
         return [b for rule in self._rules().rules if rule.id == rule_id for b in self.of_rule(rule)]

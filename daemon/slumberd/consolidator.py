@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -12,11 +13,12 @@ from typing import Self
 from slumberd.checkpoints import Checkpoints
 from slumberd.core.brake import NO_LIMITS, Held, Limits
 from slumberd.core.episode import EpisodeVersion
-from slumberd.core.firing import START, Counts, Firing, Position, Trigger
+from slumberd.core.firing import START, UNTIMED, Counts, Firing, Position, Timing, Trigger
 from slumberd.core.ground import Incoming
 from slumberd.core.meet import meet
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
+from slumberd.errors import FiringTimeoutError, StoppedError
 from slumberd.ports import Clock, DeltaLog, EpisodeLog, Ledger
 
 Met = dict[str, list[Incoming]]
@@ -76,6 +78,8 @@ class Call:
         at: The firing's instant.
         by: Who asked for it; empty when nobody did.
         limits: What one batch may take out at most.
+        timing: How it stands to the instants that it serves.
+        ends_at: When it must be over, on the monotonic clock.
     """
 
     rule: ConsolidationRule
@@ -83,13 +87,16 @@ class Call:
     at: datetime
     by: str = ""
     limits: Limits = NO_LIMITS
+    timing: Timing = UNTIMED
+    ends_at: float = math.inf
 
     def over(self, after: Position, upto: Position) -> Firing:
         """Return the firing of one batch."""
         rule = self.rule
         return Firing(
-            rule.id, rule.content_hash, self.trigger, self.at, after, upto, self.by, self.limits
-        )
+            rule.id, rule.content_hash, self.trigger, self.at, after, upto, self.by, self.limits,
+            self.timing,
+        )  # fmt: skip
 
 
 def _anything(_: str) -> bool:
@@ -151,7 +158,7 @@ class Consolidator:
         self.behind = False
         self._checkpoints = Checkpoints(ledger, log, clock)
 
-    async def fire(
+    async def fire(  # noqa: PLR0913 # each is asked for by another caller
         self,
         rule: ConsolidationRule,
         trigger: Trigger,
@@ -160,6 +167,7 @@ class Consolidator:
         by: str = "",
         stop: asyncio.Event | None = None,
         upto: int | None = None,
+        timing: Timing = UNTIMED,
     ) -> Report:
         """Consolidate everything that is pending for a rule, batch by batch.
 
@@ -170,21 +178,45 @@ class Consolidator:
             by: Who asked for it; nobody did when it was due.
             stop: When set, no further batch begins; what is committed stays.
             upto: The last log row that is read; None reads all.
+            timing: How it stands to the instants that it serves.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
+            FiringTimeoutError: It took too long; earlier batches stay committed.
             StaleWriterError: Another daemon has taken over.
         """
-        done = self._report(rule)
-        after = await self.resume(rule, at)
-        call = Call(rule, trigger, at, by, rule.limits.over(self.limits))
-        held = (await self._ledger.held()).get(rule.id)
+        timeout = math.inf if rule.timeout is None else rule.timeout
+        ends_at = self._clock.monotonic() + timeout
+        call = Call(rule, trigger, at, by, rule.limits.over(self.limits), timing, ends_at)
+        try:
+            return await self._fire(call, stop, upto)
+        except (StoppedError, TimeoutError) as error:
+            if not self._is_late(call):
+                raise
+            raise FiringTimeoutError(rule.id, timeout) from error
+
+    def _late(self, call: Call) -> Callable[[], bool] | None:
+        """Return what says, in any thread, whether a call's time is up; None when it has no end."""
+        return None if call.ends_at == math.inf else partial(self._is_late, call)
+
+    def _is_late(self, call: Call) -> bool:
+        return self._clock.monotonic() >= call.ends_at
+
+    def _in_time(self, call: Call) -> asyncio.Timeout:
+        left = call.ends_at - self._clock.monotonic()
+        return asyncio.timeout(None if left == math.inf else left)
+
+    async def _fire(self, call: Call, stop: asyncio.Event | None, upto: int | None) -> Report:
+        done = self._report(call.rule)
+        async with self._in_time(call):
+            after = await self.resume(call.rule, call.at)
+            held = (await self._ledger.held()).get(call.rule.id)
+            last = (await self._episodes.newest()).seq
         if held is not None and not held.approved:
             done.held = held
             return done
         if held is not None:
             after = await self._go_on(call, after, Position(*held.upto), done)
-        last = (await self._episodes.newest()).seq
         await self._catch_up(call, (after, last if upto is None else min(last, upto)), done, stop)
         if len(done.firing_ids) > 1:
             await self._ledger.rest()
@@ -193,8 +225,9 @@ class Consolidator:
     async def _go_on(self, call: Call, after: Position, upto: Position, done: Report) -> Position:
         """Settle the batch that was held and approved, without limits."""
         freely = replace(call, limits=NO_LIMITS)
-        _, met = await self._read(freely, after, upto=upto.seq)
-        done.add(await self._settle(freely.over(after, upto), met))
+        async with self._in_time(call):
+            _, met = await self._read(freely, after, upto=upto.seq)
+        done.add(await self._settle(freely.over(after, upto), met, late=self._late(call)))
         return upto
 
     async def _catch_up(
@@ -206,12 +239,14 @@ class Consolidator:
                 if stop and stop.is_set():
                     done.cut_short = True
                     return
-                firing, met = await windows.read(after)
+                async with self._in_time(call):
+                    firing, met = await windows.read(after)
                 if firing.upto == after:
                     return
                 after = firing.upto
                 more = after.seq < last
-                done.add(await self._settle(firing, met, windows.follow(after) if more else None))
+                follow = windows.follow(after) if more else None
+                done.add(await self._settle(firing, met, follow, self._late(call)))
                 if done.held:
                     return
 
@@ -345,10 +380,14 @@ class Consolidator:
         return Report(rule.id, counts, self._part.store, rehearsed=rehearsed)
 
     async def _settle(
-        self, firing: Firing, met: Met, settled: Callable[[], None] | None = None
+        self,
+        firing: Firing,
+        met: Met,
+        settled: Callable[[], None] | None = None,
+        late: Callable[[], bool] | None = None,
     ) -> Outcome:
         began = self._clock.monotonic()
-        outcome = await self._ledger.commit(firing, met, settled=settled)
+        outcome = await self._ledger.commit(firing, met, settled=settled, late=late)
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
         await self._tell(outcome)
         return outcome

@@ -27,7 +27,7 @@ MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-MOST_COUNTED = 100
+MOST_COUNTED = 1_000
 """Missed instants are counted up to here; they are worth one run however many."""
 
 _LONGEST = 500

@@ -21,7 +21,10 @@ from slumberd.stores.comparing import Comparison, Difference, Totals
 
 Change = Literal["added", "removed", "changed", "unchanged"]
 
-_FIELDS = ("when_filter", "then_emits", "cadence", "enabled", "start", "limits")
+_FIELDS = (
+    "when_filter", "then_emits", "cadence", "enabled", "start", "limits", "on_missed",
+    "catchup_window", "timeout",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ act on the fields and a person can act on the message::
         ├── StoreBusyError                another process holds the lock           (exit 75)
         ├── StateDirectoryLockedError     another daemon works on this directory   (exit 75)
         ├── StaleWriterError              another daemon has taken over            (exit 75)
+        ├── FiringTimeoutError            a firing took longer than its rule lets it (exit 75)
         ├── StoppedError                  a pass was told to stop; nothing written (exit 75)
         └── PermissionDeniedError         a file may not be read or written        (exit 77)
 """
@@ -40,6 +41,7 @@ __all__ = [
     "ConsolidationRuleError",
     "FactConflictError",
     "FilterError",
+    "FiringTimeoutError",
     "ForgottenError",
     "InputError",
     "LedgerKeyError",
@@ -357,6 +359,20 @@ class StoppedError(StoreError):
     """A pass over a store was told to stop and rolled back."""
 
     exit_code = 75
+
+
+class FiringTimeoutError(StoreError):
+    """A firing took longer than its rule lets it; its last batch was taken back."""
+
+    exit_code = 75
+
+    def __init__(self, rule_id: str, seconds: float) -> None:
+        self.rule_id = rule_id
+        self.seconds = seconds
+        super().__init__(
+            f"rule {rule_id!r} fired for more than its timeout of {seconds:g} s; the batch under"
+            " way was taken back, the next firing goes on after the last whole one"
+        )
 
 
 class PermissionDeniedError(StoreError):

@@ -303,6 +303,7 @@ def _completed_event(outcome: Outcome, ts: str, store: str) -> Event:
         "rule_hash": firing.rule_hash,
         "trigger": firing.trigger,
         "at": timestamp(firing.at),
+        **firing.timing._asdict(),
         "window": {"after": firing.after.seq, "upto": firing.upto.seq},
         "channels": {name: counts._asdict() for name, counts in outcome.channels.items()},
         "seconds": round(outcome.seconds, 6),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, assert_never
 
 import structlog
@@ -13,9 +13,18 @@ import structlog
 from slumberd import cron
 from slumberd.core.brake import Held
 from slumberd.core.cadence import Cron, Every
-from slumberd.core.due import Due, due_cron, due_every, in_due_order, is_cut_short, may_be_due
+from slumberd.core.due import (
+    Due,
+    due_cron,
+    due_every,
+    in_due_order,
+    is_cut_short,
+    may_be_due,
+    why_skipped,
+)
 from slumberd.core.firing import START, Position
 from slumberd.core.rule import ConsolidationRule
+from slumberd.lines import timestamp
 from slumberd.ports import EpisodeLog
 
 _log = structlog.get_logger(__name__)
@@ -39,9 +48,24 @@ class Watermarks(Protocol):
         """Give a rule that was never seen its first watermark and served instant."""
         ...
 
-    async def serve(self, rule_id: str, instant: datetime) -> None:
-        """Record that a rule's cron instants are served up to an instant; never moves back."""
+    async def serve(
+        self, rule_id: str, instant: datetime, *, succeeded_at: datetime | None = None
+    ) -> None:
+        """Record that a rule's cron instants are served up to an instant; never moves back.
+
+        Args:
+            rule_id: The rule.
+            instant: The last one that is served.
+            succeeded_at: When the firing for it began; None when there was none.
+        """
         ...
+
+
+def served_by(due: Due, at: datetime) -> dict[str, object]:
+    """Return which cron instants a firing serves that begins at an instant, as a line has it."""
+    told = {"first": due.since, "upto": due.upto or due.since}
+    words = {name: timestamp(instant) for name, instant in told.items()}
+    return {**words, **due.timing(at)._asdict()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +73,7 @@ class _View:
     marks: Mapping[str, Mark]
     newest: Position
     now: datetime
+    since: datetime
     timezone: str
 
 
@@ -60,7 +85,7 @@ class Lookout:
         self._ledger = ledger
 
     async def find(
-        self, rules: Iterable[ConsolidationRule], *, timezone: str, now: datetime
+        self, rules: Iterable[ConsolidationRule], *, timezone: str, now: datetime, since: datetime
     ) -> list[Due]:
         """Return the rules that are due, in due order; none with a batch that is held.
 
@@ -68,10 +93,11 @@ class Lookout:
             rules: Whether they are enabled is not looked at.
             timezone: Of the rules that name none.
             now: The wall clock.
+            since: From when on it was watched; instants before that may have been missed.
         """
         # The marks first: read after the log, one could lie beyond the end that we know.
         marks = await self._ledger.watermarks()
-        view = _View(marks, await self._episodes.newest(), now, timezone)
+        view = _View(marks, await self._episodes.newest(), now, since, timezone)
         waiting = {name for name, held in (await self._ledger.held()).items() if not held.approved}
         found = [await self._due(rule, view) for rule in rules if rule.id not in waiting]
         return in_due_order(due for due in found if due)
@@ -83,9 +109,19 @@ class Lookout:
                 return await self._due_every(rule.id, cadence, mark, view)
             case Cron() as cadence:
                 await asyncio.sleep(0)  # a long downtime takes milliseconds: others go first
-                return _due_cron(rule.id, cadence, mark, view)
+                due = _due_cron(rule.id, cadence, mark, view)
+                return await self._unless_skipped(due, rule, view) if due else None
             case never:
                 assert_never(never)
+
+    async def _unless_skipped(self, due: Due, rule: ConsolidationRule, view: _View) -> Due | None:
+        window = timedelta(seconds=rule.catchup_window)
+        reason = why_skipped(due, rule.on_missed, window, now=view.now, since=view.since)
+        if not reason or due.upto is None:
+            return due
+        await self._ledger.serve(rule.id, due.upto)
+        _log.warning("firing.skipped", rule_id=rule.id, reason=reason, **served_by(due, view.now))
+        return None
 
     async def _begun(self, rule: ConsolidationRule, view: _View) -> Mark:
         after = START if rule.start == "beginning" else view.newest

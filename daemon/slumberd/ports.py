@@ -169,8 +169,16 @@ class Ledger(Protocol):
         """Return the instant up to which a rule's cron instants are served."""
         ...
 
-    async def serve(self, rule_id: str, instant: datetime) -> None:
-        """Record that a rule's cron instants are served up to an instant; never moves back."""
+    async def serve(
+        self, rule_id: str, instant: datetime, *, succeeded_at: datetime | None = None
+    ) -> None:
+        """Record that a rule's cron instants are served up to an instant; never moves back.
+
+        Args:
+            rule_id: The rule.
+            instant: The last one that is served.
+            succeeded_at: When the firing for it began; None when there was none.
+        """
         ...
 
     async def commit(
@@ -179,6 +187,7 @@ class Ledger(Protocol):
         met: Mapping[str, Sequence[Incoming]],
         *,
         settled: Callable[[], None] | None = None,
+        late: Callable[[], bool] | None = None,
     ) -> Outcome:
         """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
 
@@ -186,8 +195,10 @@ class Ledger(Protocol):
             firing: Its ``upto`` becomes the rule's watermark.
             met: By channel, in any order.
             settled: Called, in any thread, when only the disk is left to wait for.
+            late: Asked often, in any thread, whether to give up; None never does.
 
         Raises:
+            StoppedError: It was `late`; nothing is written.
             StaleWriterError: Another daemon has taken over; nothing is written.
         """
         ...

@@ -8,6 +8,8 @@ from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_v
 from pydantic.config import JsonDict
 
 from slumberd.core.cadence import MOST_EVERY, cadence_of
+from slumberd.core.due import OnMissed
+from slumberd.core.duration import Duration
 from slumberd.core.rule import ConsolidationRule
 from slumberd.forms import Form, Name, TimeZone, shown
 
@@ -84,6 +86,9 @@ class LimitsForm(Form):
     max_delete_fraction: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
 
 
+_OF_CRON = frozenset({"on_missed", "catchup_window"})
+
+
 class RuleForm(Form):
     """One rule: which episodes become facts, where, and how often.
 
@@ -97,6 +102,11 @@ class RuleForm(Form):
         enabled: Whether the daemon fires it.
         start: ``beginning`` reads the episodes that were there before the rule; ``now`` does not.
         limits: What one batch may take out before it is held, instead of the general limits.
+        on_missed: Of cron instants that passed while no daemon ran: ``run_once`` fires once for all
+            of them, ``skip`` leaves their episodes to the next instant.
+        catchup_window: How long ago the newest of them may be to fire for it, as ``24h``.
+        timeout: How long a firing may take in one store, as ``10m``; then it is stopped, its batch
+            is taken back, and it counts as failed.
     """
 
     id: Name
@@ -110,6 +120,15 @@ class RuleForm(Form):
     enabled: bool = True
     start: Literal["beginning", "now"] = "beginning"
     limits: LimitsForm = LimitsForm()
+    on_missed: OnMissed = "run_once"
+    catchup_window: Duration = 86_400.0
+    timeout: Duration | None = None
+
+    @model_validator(mode="after")
+    def _misses_instants(self) -> Self:
+        if self.cadence.cron is None and (given := self.model_fields_set & _OF_CRON):
+            raise ValueError(f"{min(given)!r} goes with 'cron'; episodes are never missed")
+        return self
 
     def rule(self) -> ConsolidationRule:
         """Return the rule that is meant."""

@@ -22,16 +22,15 @@ from apscheduler.triggers.base import BaseTrigger
 from slumberd import cron
 from slumberd.core.cadence import Cron, Every
 from slumberd.core.due import BACKOFF_SECONDS, Due, Held
-from slumberd.core.firing import Trigger
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.trouble import DEGRADED_AFTER, Troubles
+from slumberd.core.vigil import Reading, Vigil, jump_between
 from slumberd.errors import StaleWriterError, StoppedError, StoreError
-from slumberd.lookout import Lookout, Watermarks
+from slumberd.lines import timestamp
+from slumberd.lookout import Lookout, Watermarks, served_by
 from slumberd.ports import Clock, EpisodeLog
 
-Fire = Callable[[ConsolidationRule, Trigger, datetime], Awaitable[None]]
-
-JUMP_SECONDS = 2.0
-"""Wall and monotonic clock drifting apart faster than this between two beats is a jump."""
+Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 
 _log = structlog.get_logger(__name__)
 _MOST_OF_A_MESSAGE = 500
@@ -66,7 +65,7 @@ class Alarm:
         self._clock = clock
         self._wake = wake
         self._rearm: Callable[[], None] = lambda: None
-        self._beaten_at = (clock.now(), clock.monotonic())
+        self._beaten_at = _reading(clock)
         self._scheduler = AsyncIOScheduler(
             timezone=UTC,
             jobstores={"default": MemoryJobStore()},
@@ -122,10 +121,9 @@ class Alarm:
         APScheduler sleeps on the monotonic clock, and after a step back the next instants it
         has worked out lie too far ahead: neither would be noticed until an alarm is overdue.
         """
-        wall, monotonic = self._beaten_at
-        self._beaten_at = now = (self._clock.now(), self._clock.monotonic())
-        jump = (now[0] - wall).total_seconds() - (now[1] - monotonic)
-        if abs(jump) <= JUMP_SECONDS:
+        before, self._beaten_at = self._beaten_at, _reading(self._clock)
+        jump = jump_between(before, self._beaten_at)
+        if not jump:
             return
         _log.warning("clock.jumped", delta_seconds=round(jump, 3))
         self._rearm()
@@ -145,6 +143,7 @@ class Scheduler:
     Attributes:
         firing: The id of the rule that fires now; None between firings.
         turned_at: When the loop last came round, on the monotonic clock.
+        troubles: The rules whose last firing failed.
     """
 
     def __init__(
@@ -178,10 +177,12 @@ class Scheduler:
         self._timezone = "UTC"
         self._owed: set[str] = set()  # rules that are to be looked at
         self._held = Held()
+        self._vigil = Vigil(_reading(clock))
         self._failed_looks = 0
         self._blind_until = clock.monotonic()
         self.firing: str | None = None
         self.turned_at = clock.monotonic()
+        self.troubles = Troubles()
 
     def replace(self, rules: Sequence[ConsolidationRule], timezone: str) -> None:
         """Go on with other rules from the next firing on; what failed may try at once.
@@ -194,6 +195,7 @@ class Scheduler:
         self._counting = {name for name, rule in self._rules.items() if isinstance(rule.due, Every)}
         self._timezone = timezone
         self._held = Held()
+        self.troubles.keep(self._rules)
         self.nudge()
 
     def nudge(self) -> None:
@@ -272,6 +274,7 @@ class Scheduler:
             await self._fire_each(dues, rules, stop)
 
     async def _look(self, rules: dict[str, ConsolidationRule]) -> list[Due]:
+        self._vigil.look(_reading(self._clock))
         if await self._episodes.changed():
             self._owed |= self._counting
         self._owed |= self._held.ripe(self._clock.monotonic())
@@ -280,8 +283,8 @@ class Scheduler:
             return []
         try:
             seen = [rule for rule_id, rule in rules.items() if rule_id in owed]
-            now = self._clock.now()
-            dues = await self._lookout.find(seen, timezone=self._timezone, now=now)
+            now, since = self._clock.now(), self._vigil.since
+            dues = await self._lookout.find(seen, timezone=self._timezone, now=now, since=since)
         except StoreError:
             self._owed |= owed
             raise
@@ -306,16 +309,26 @@ class Scheduler:
 
     async def _fire_one(self, due: Due, rule: ConsolidationRule) -> None:
         try:
-            await self._fire(rule, due.trigger, self._clock.now())
+            at = self._clock.now()
+            await self._fire(rule, due, at)
             if due.upto is not None:
-                await self._ledger.serve(rule.id, due.upto)
+                await self._ledger.serve(rule.id, due.upto, succeeded_at=at)
+                _log.info(
+                    "firing.served", rule_id=rule.id, trigger=due.trigger, **served_by(due, at)
+                )
         except StaleWriterError:
             raise
         except Exception as error:  # noqa: BLE001 - one rule, whatever is wrong with it, must not stop the others
             self._set_back(due, error)
         else:
-            self._held.succeeded(due)
+            self._succeed(due)
             self._owed.add(rule.id)  # it may be due still
+
+    def _succeed(self, due: Due) -> None:
+        self._held.succeeded(due)
+        trouble = self.troubles.succeeded(due.rule_id)
+        if trouble and trouble.degraded:
+            _log.info("rule.recovered", rule_id=due.rule_id, failures=trouble.failures)
 
     def _set_back(self, due: Due, error: Exception) -> None:
         now = self._clock.monotonic()
@@ -332,6 +345,22 @@ class Scheduler:
             **_described(error),
         )
         _log.debug("firing.traced", rule_id=due.rule_id, exc_info=error)
+        self._note_trouble(due.rule_id, error)
+
+    def _note_trouble(self, rule_id: str, error: Exception) -> None:
+        trouble = self.troubles.failed(rule_id, self._clock.now(), type(error).__name__)
+        if trouble.failures == DEGRADED_AFTER:
+            _log.warning(
+                "rule.degraded",
+                rule_id=rule_id,
+                failures=trouble.failures,
+                since=timestamp(trouble.since),
+                **_described(error),
+            )
+
+
+def _reading(clock: Clock) -> Reading:
+    return Reading(clock.now(), clock.monotonic())
 
 
 def _described(error: Exception) -> dict[str, str]:

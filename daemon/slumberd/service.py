@@ -15,12 +15,13 @@ import structlog
 
 from slumberd.assembly import branches_of, rehearsing, rules_of, writing
 from slumberd.branches import Branches
-from slumberd.control import Answer, Peer, listen
-from slumberd.core.firing import Trigger
+from slumberd.control import Answer, Operation, Peer, listen
+from slumberd.core.due import Due
 from slumberd.core.rule import ConsolidationRule
 from slumberd.effects import Effects
 from slumberd.errors import StoppedError, StoreError
 from slumberd.heartbeat import Body, Heartbeat
+from slumberd.lines import timestamp
 from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
 from slumberd.operations import Operations
@@ -118,7 +119,11 @@ class Daemon:
             reloading = self._reloading(branches, operations.turn, follow)
             pausing.changed = reloading.begin
             reloading.begin()
-            own = {"status": self._on_status, "reload": reloading.answer, **pausing.by_name()}
+            own: dict[str, Operation] = {
+                "status": partial(self._on_status, scheduler),
+                "reload": reloading.answer,
+                **pausing.by_name(),
+            }
             async with listen(
                 self._settings.state_dir,
                 {**operations.by_name(), **own},
@@ -207,21 +212,33 @@ class Daemon:
         branches: Branches,
         turn: asyncio.Lock,
         rule: ConsolidationRule,
-        trigger: Trigger,
+        due: Due,
         at: datetime,
     ) -> None:
         async with turn:
-            reports = await branches.fire(rule, trigger, at, stop=self._in_force.pause)
+            reports = await branches.fire(
+                rule, due.trigger, at, stop=self._in_force.pause, timing=due.timing(at)
+            )
             self._effects.see(rule.id, reports)
         if any(report.cut_short for report in reports):
             raise StoppedError(f"rule {rule.id!r} was told to stop before it had read everything")
 
-    async def _on_status(self, _: dict[str, Any], __: Peer) -> Answer:
+    async def _on_status(self, scheduler: Scheduler, _: dict[str, Any], __: Peer) -> Answer:
         return {
             "pid": os.getpid(),
             "uptime_seconds": self._uptime(),
             "generation": self._rules.generation,
             "rules_hash": self._rules.content_hash,
+            "failing": [
+                {
+                    "rule_id": rule_id,
+                    "since": timestamp(trouble.since),
+                    "failures": trouble.failures,
+                    "error": trouble.error,
+                    "degraded": trouble.degraded,
+                }
+                for rule_id, trouble in scheduler.troubles.by_rule.items()
+            ],
         }
 
     def _uptime(self) -> float:

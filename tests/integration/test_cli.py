@@ -286,7 +286,10 @@ def test_rules_and_status_tell_how_far_each_rule_is(settled: Site) -> None:
 
     assert (profile["watermark"], profile["pending"], profile["quarantined"]) == (4, 0, 1)
     assert (quiet["watermark"], quiet["pending"], quiet["fired_at"]) == (None, 4, None)
+    assert profile["last_success"] == profile["fired_at"]
+    assert quiet["last_success"] is None
     assert status["rules"] == [profile, quiet]
+    assert status["failing"] == []
     assert (status["running"], status["episodes"], status["facts"]) == (False, 4, 2)
     assert "cron 0 3 * * *" in settled.look("rules").stdout
     assert "every 1" in settled.look("status").stdout

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
+from slumberd.clock import SystemClock
 from slumberd.core.fact import FactPattern
 from slumberd.core.firing import START as LOG_START
 from slumberd.core.firing import Position, Window
 from slumberd.core.rule import ConsolidationRule
-from slumberd.errors import StaleWriterError
+from slumberd.errors import FiringTimeoutError, StaleWriterError
+from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, triple
+from tests.fakes import FakeClock
 from tests.house import house, stream
 
 
@@ -136,7 +142,7 @@ async def test_a_commit_that_fails_leaves_nothing_running(tmp_path: Path) -> Non
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def _settle_and_die(*_: object, settled: Callable[[], None]) -> None:
+async def _settle_and_die(*_: object, settled: Callable[[], None], late: object) -> None:
     settled()
     await asyncio.sleep(0)
     _die(None)
@@ -234,3 +240,94 @@ async def test_a_version_is_read_only_at_its_newest_place_in_the_log(tmp_path: P
 
         assert report.channels["facts"].read == report.channels["facts"].added == 2
         assert await home.objects() == {"e1": "last", "e2": "other"}
+
+
+class Impatient(FakeClock):
+    """Its time is up when it has been asked so many times."""
+
+    def __init__(self, asked: int) -> None:
+        super().__init__()
+        self._left = asked
+
+    def monotonic(self) -> float:
+        self._left -= 1
+        return 0.0 if self._left > 0 else 1e9
+
+
+async def test_a_firing_that_takes_too_long_is_stopped_and_keeps_whole_batches(
+    tmp_path: Path,
+) -> None:
+    clock, slow = FakeClock(), rule("all", timeout=60)
+    async with house(tmp_path, batch=4, clock=clock) as home:
+        await home.put(*stream(10))
+        home.log.completed = lambda _: clock.advance(40)  # type: ignore[assignment,method-assign]
+
+        with pytest.raises(FiringTimeoutError, match="rule 'all' fired for more than its timeout"):
+            await home.fire(slow)
+
+        assert await home.facts.watermark("all") == Position(8, "e7")
+        assert len(await home.objects()) == 8
+        assert await home.consolidator.tell_again() == 0
+        report = await home.fire(slow)
+        assert report.channels["facts"].added == 2
+
+
+@pytest.mark.parametrize("asked", [5, 60, 1_500, 3_005], ids=lambda n: f"question {n}")
+async def test_a_batch_that_is_late_is_taken_back_wherever_it_was(
+    tmp_path: Path, asked: int
+) -> None:
+    async with house(tmp_path, clock=Impatient(asked)) as home:
+        await home.put(*stream(3_000))
+
+        with pytest.raises(FiringTimeoutError):
+            await home.fire(rule("all", timeout=60))
+
+        assert await home.facts.watermark("all") == LOG_START
+        assert await home.facts.records() == []
+        assert await home.objects() == {}
+        assert (await home.fire()).channels["facts"].added == 3_000
+
+
+@pytest.mark.slow
+async def test_a_late_firing_ends_within_a_tenth_of_a_second(tmp_path: Path) -> None:
+    overdue = []
+    async with house(tmp_path, batch=8_000, clock=SystemClock()) as home:
+        await home.put(*stream(8_000))
+        for timeout in (0.05, 0.2, 0.3, 0.4, 0.5):
+            began = monotonic()
+            with pytest.raises(FiringTimeoutError):
+                await home.fire(rule("all", timeout=timeout))
+            overdue.append(monotonic() - began - timeout)
+
+        assert await home.facts.records() == []
+    assert sorted(overdue)[2] < 0.1, overdue
+
+
+async def test_last_success_is_remembered_over_a_restart(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+        await home.fire()
+        await home.consolidator.backfill(rule("all", when_filter="0"), at(60), by="me")
+    async with house(tmp_path) as home:
+        assert await home.facts.successes() == {"all": START}
+
+        await home.facts.serve("all", at(90), succeeded_at=at(91))
+        await home.facts.serve("all", at(120))
+
+        assert await home.facts.successes() == {"all": at(91)}
+
+
+async def test_facts_of_an_older_slumberd_have_no_successes_yet(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+        await home.fire()
+    with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
+        connection.execute("DROP TABLE slumberd_successes")
+
+    async with SQLiteFactStore(tmp_path / "facts.db") as facts:
+        assert await facts.successes() == {}
+        assert not (await facts.replay(tmp_path / "again.db")).broken
+        await facts.bootstrap()
+        await facts.serve("all", at(90), succeeded_at=at(91))
+        assert await facts.successes() == {"all": at(91)}
+        assert (await facts.verify())[2] is None

@@ -10,9 +10,10 @@ from pathlib import Path
 import structlog
 
 from slumberd.consolidator import Consolidator
+from slumberd.core.due import Due
 from slumberd.core.episode import Episode
 from slumberd.core.fact import FactPattern
-from slumberd.core.firing import Position, Trigger
+from slumberd.core.firing import Position
 from slumberd.core.rule import ConsolidationRule
 from slumberd.scheduler import Scheduler
 from slumberd.stores.facts import SQLiteFactStore
@@ -73,8 +74,8 @@ def _scheduler(
     consolidator: Consolidator,
     rules: Sequence[ConsolidationRule],
 ) -> Scheduler:
-    async def fire(fired: ConsolidationRule, trigger: Trigger, instant: datetime) -> None:
-        await consolidator.fire(fired, trigger, instant)
+    async def fire(fired: ConsolidationRule, due: Due, instant: datetime) -> None:
+        await consolidator.fire(fired, due.trigger, instant)
 
     scheduler = Scheduler(clock=clock, episodes=memory, ledger=facts, fire=fire)
     scheduler.replace(rules, "UTC")

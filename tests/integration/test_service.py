@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import orjson
 import pytest
 
 from slumberd.assembly import Stores, branches_of, opened
@@ -19,6 +20,7 @@ from slumberd.rulebook import RuleSet
 from slumberd.service import Daemon
 from slumberd.settings import FactsSettings, Settings
 from tests.builders import at, rule, triple
+from tests.daemons import Home
 from tests.fakes import FakeClock, FakeDeltaLog, FakeLogs
 
 NIGHTLY = rule("nightly", cadence={"cron": "0 3 * * *"})
@@ -104,3 +106,24 @@ async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) ->
         mark, served = (await branches.watermarks())["nightly"]
     assert 0 < mark.seq < 40
     assert served == before, "its next start goes on at once"
+
+
+@pytest.mark.slow
+def test_a_rule_that_never_comes_to_an_end_is_seen_failing_and_stops_no_other(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path)
+    home.rule("endless", cadence={"every": 1}, timeout=1e-6)
+    home.rule("good", cadence={"every": 1})
+    file = tmp_path / "put.jsonl"
+    file.write_text(triple("e1", "alice", "likes", "tea").model_dump_json())
+    home.call("import", file)
+
+    with home.daemon() as daemon:
+        daemon.wait_until_read(1)
+        status = home.call("status").stdout
+        (told,) = orjson.loads(home.call("status", "--json").stdout)["failing"]
+
+    assert "failing    rule endless, once since 20" in status
+    assert (told["rule_id"], told["error"]) == ("endless", "FiringTimeoutError")
+    assert [fact["id"] for fact in home.facts()] == ["e1"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
+import orjson
 import pytest
 
 from slumberd.core.cadence import MOST_EVERY, Cron, Every, cadence_of
@@ -57,3 +59,19 @@ def test_a_rules_hash_changes_with_anything_in_it() -> None:
 
     assert len(hashes) == 5
     assert rule("a").content_hash == rule("a").content_hash
+
+
+def test_content_hash_stays_as_it_was_before_there_were_more_keys() -> None:
+    old = {"id": "a", "cadence": {"every": 1}, "when_filter": "", "then_emits": ["facts"]}
+    canonical = orjson.dumps(
+        old | {"enabled": True, "start": "beginning"}, option=orjson.OPT_SORT_KEYS
+    )
+
+    assert rule("a").content_hash == hashlib.sha256(canonical).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    "key", [{"on_missed": "skip"}, {"catchup_window": "1h"}, {"timeout": "10m"}], ids=str
+)
+def test_content_hash_follows_a_key_that_is_used(key: dict[str, str]) -> None:
+    assert rule("a", **key).content_hash != rule("a").content_hash

@@ -14,6 +14,7 @@ from slumberd.core.due import (
     Due,
     Held,
     Missed,
+    OnMissed,
     due_cron,
     due_every,
     in_due_order,
@@ -21,7 +22,9 @@ from slumberd.core.due import (
     is_held_back,
     may_be_due,
     set_back,
+    why_skipped,
 )
+from slumberd.core.firing import Timing
 from tests.builders import START, at
 
 DAILY = Cron("0 3 * * *")
@@ -81,6 +84,48 @@ def test_what_was_missed_is_caught_up_in_one_firing(missed: Missed, now: float) 
     due = due_cron("r1", missed, served=at(0), now=at(now))
 
     assert due == Due("r1", "catchup", at(10), missed=missed.count, upto=missed.latest)
+
+
+@pytest.mark.parametrize(
+    ("due", "timing"),
+    [
+        pytest.param(passed(10), Timing(0, 2_500), id="on time"),
+        pytest.param(
+            Due("r1", "catchup", at(1), missed=4, upto=at(10)), Timing(4, 2_500), id="catching up"
+        ),
+        pytest.param(pending(3), Timing(0, None), id="counting"),
+    ],
+)
+def test_firing_knows_how_late_it_is_and_for_how_many(due: Due, timing: Timing) -> None:
+    assert due.timing(at(12.5)) == timing
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("on_missed", "now", "since", "reason"),
+    [
+        pytest.param("run_once", 1_000, 500, "", id="missed"),
+        pytest.param("skip", 1_000, 500, "on_missed", id="missed, and not wanted"),
+        pytest.param("skip", 1_000, 0, "", id="late, for others took their time"),
+        pytest.param("skip", 160, 150, "", id="a moment ago"),
+        pytest.param("skip", 160.001, 150, "on_missed", id="more than a moment ago"),
+        pytest.param("run_once", 3_700, 500, "", id="just within the window"),
+        pytest.param("run_once", 3_700.001, 500, "catchup_window", id="beyond the window"),
+        pytest.param("run_once", 9_999, 0, "", id="beyond the window, but late only"),
+    ],
+)
+def test_only_what_nobody_was_there_for_is_skipped(
+    on_missed: OnMissed, now: float, since: float, reason: str
+) -> None:
+    due = passed(100)
+
+    assert why_skipped(due, on_missed, HOUR, now=at(now), since=at(since)) == reason
+
+
+def test_rule_that_counts_is_never_skipped() -> None:
+    assert why_skipped(pending(3), "skip", HOUR, now=at(9_999), since=at(9_999)) == ""
 
 
 def test_rule_that_missed_nothing_is_not_due() -> None:

@@ -366,6 +366,8 @@ def test_firing_line_holds_the_accounting(stream: io.BytesIO) -> None:
             "rule_hash": "abc",
             "trigger": "every",
             "at": TS,
+            "missed_count": 0,
+            "lateness_ms": None,
             "window": {"after": 3, "upto": 5},
             "channels": {"facts": Counts(read=2, added=1, noop=1)._asdict()},
             "seconds": 0.012346,

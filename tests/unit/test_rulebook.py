@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -81,6 +82,9 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             enabled: false
             start: now
             limits: {max_deletes: 7}
+            on_missed: skip
+            catchup_window: 6h
+            timeout: 90
         """
 
     rules = _load(tmp_path, a=text)
@@ -93,7 +97,30 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
         "enabled": False,
         "start": "now",
         "limits": {"max_deletes": 7, "max_delete_fraction": None},
+        "on_missed": "skip",
+        "catchup_window": 21_600.0,
+        "timeout": 90.0,
     }
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("on_missed: never", "'run_once' or 'skip' is needed, not 'never'"),
+        ("on_missed: skip", "'on_missed' goes with 'cron'; episodes are never missed"),
+        ("catchup_window: 1h", "'catchup_window' goes with 'cron'; episodes are never missed"),
+        ("timeout: soon", "'soon' is no duration; write seconds, or a number with s, m, h or d"),
+        ("timeout: 0", "0 is no duration; write seconds, or a number with s, m, h or d, as '10m'"),
+    ],
+)
+def test_keys_about_time_say_what_to_write_instead(tmp_path: Path, key: str, problem: str) -> None:
+    text = f"""
+        rules:
+          - {{id: a, cadence: {{every: 1}}, when_filter: "", then_emits: [facts], {key}}}
+    """
+
+    with pytest.raises(ConfigurationError, match=re.escape(problem)):
+        _load(tmp_path, a=text)
 
 
 def test_form_of_a_rule_knows_every_key_of_a_rule() -> None:

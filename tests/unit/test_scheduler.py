@@ -13,6 +13,7 @@ import pytest
 import structlog
 from freezegun import freeze_time
 
+from slumberd.core.due import Due
 from slumberd.core.firing import Firing, Position, Trigger
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StaleWriterError, StoppedError, StoreBusyError, StoreError
@@ -31,6 +32,7 @@ class Den:
 
     Attributes:
         fired: ``(rule id, trigger)`` of every firing that was begun.
+        dues: Why each of them was.
         instants: When each of them was.
         faults: What the firings of a rule raise.
         idle: Rules whose firings succeed and move nothing.
@@ -43,6 +45,7 @@ class Den:
         self.episodes = FakeEpisodeLog()
         self.ledger = FakeLedger()
         self.fired: list[tuple[str, Trigger]] = []
+        self.dues: list[Due] = []
         self.instants: list[datetime] = []
         self.faults: dict[str, Exception] = {}
         self.idle: set[str] = set()
@@ -57,14 +60,15 @@ class Den:
             poll_seconds=0.001,
         )
 
-    async def fire(self, rule: ConsolidationRule, trigger: Trigger, at: datetime) -> None:
-        self.fired.append((rule.id, trigger))
+    async def fire(self, rule: ConsolidationRule, due: Due, at: datetime) -> None:
+        self.fired.append((rule.id, due.trigger))
+        self.dues.append(due)
         self.instants.append(at)
         self.during()
         if rule.id in self.faults:
             raise self.faults[rule.id]
         if rule.id not in self.idle:
-            await self.consolidate(rule, trigger, at)
+            await self.consolidate(rule, due.trigger, at)
 
     async def consolidate(self, rule: ConsolidationRule, trigger: Trigger, at: datetime) -> None:
         after = await self.ledger.watermark(rule.id) or Position()
@@ -280,6 +284,113 @@ async def test_downtime_is_caught_up_in_one_firing(
     assert den.fired == [("r1", "catchup")]
 
 
+async def test_catching_up_says_how_many_and_how_late(den: Den) -> None:
+    await den.settled(rule("r1", cadence=DAILY))
+    den.clock.set(AT_03_00 + timedelta(days=2, minutes=5))
+    den.scheduler.nudge()
+
+    with structlog.testing.capture_logs() as logs:
+        await den.turn()
+
+    assert logs == [
+        {
+            "event": "firing.served",
+            "log_level": "info",
+            "rule_id": "r1",
+            "trigger": "catchup",
+            "first": "2026-01-02T03:00:00.000000Z",
+            "upto": "2026-01-04T03:00:00.000000Z",
+            "missed_count": 3,
+            "lateness_ms": 300_000,
+        }
+    ]
+
+
+async def test_firing_with_nothing_to_do_is_a_success_and_a_failure_is_none(den: Den) -> None:
+    await den.settled(rule("r1", cadence=DAILY), rule("r2", cadence=DAILY))
+    den.faults["r2"] = RuntimeError()
+    den.clock.set(AT_03_00)
+    den.scheduler.nudge()
+
+    await den.turn()
+
+    assert den.ledger.successes == {"r1": AT_03_00}
+
+
+async def test_counting_what_was_missed_ends_at_a_thousand(den: Den) -> None:
+    await den.settled(rule("r1", cadence=MINUTELY))
+    den.clock.set(NOON + timedelta(days=30))
+    den.scheduler.nudge()
+
+    await den.turn()
+
+    assert [due.missed for due in den.dues] == [1_000]
+    assert await den.ledger.served("r1") == NOON + timedelta(days=30)
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        pytest.param({"on_missed": "skip"}, "on_missed", id="missed ones are skipped"),
+        pytest.param({"catchup_window": "1h"}, "catchup_window", id="too long ago"),
+    ],
+)
+async def test_skipped_instants_are_told_and_lose_nothing(
+    den: Den, keys: dict[str, str], reason: str
+) -> None:
+    await den.settled(rule("r1", cadence=DAILY, **keys))
+    den.episodes.append("e1")
+    den.clock.set(AT_03_00 + timedelta(days=1, hours=2))
+    den.scheduler.nudge()
+
+    with structlog.testing.capture_logs() as logs:
+        assert await den.turn() == []
+
+    (line,) = logs
+    assert (line["event"], line["reason"], line["missed_count"]) == ("firing.skipped", reason, 2)
+    assert await den.ledger.served("r1") == AT_03_00 + timedelta(days=1)
+    den.clock.advance(86_400 - 7_200)
+    den.scheduler.nudge()
+    assert await den.turn() == ["r1"]
+    assert await den.ledger.watermark("r1") == await den.episodes.newest()
+
+
+async def test_what_is_late_because_others_took_long_runs_all_the_same(den: Den) -> None:
+    await den.settled(rule("a", cadence=DAILY), rule("b", cadence=DAILY, on_missed="skip"))
+    den.clock.advance(15 * 3_600)
+    den.during = lambda: den.clock.advance(7_200)
+    den.scheduler.nudge()
+
+    assert await den.turn() == ["a", "b"]
+    assert [due.missed for due in den.dues] == [1, 1]
+
+
+async def test_rule_that_is_due_many_times_while_it_runs_runs_once_more(den: Den) -> None:
+    await den.settled(rule("r1", cadence=MINUTELY))
+    passes = iter([300.0])
+    den.during = lambda: den.clock.advance(next(passes, 0))
+    den.clock.advance(60)
+    den.scheduler.nudge()
+
+    assert await den.turn() == ["r1", "r1"]
+    assert [due.missed for due in den.dues] == [1, 5]
+
+
+async def test_clock_that_jumps_ahead_and_back_serves_every_instant_once(den: Den) -> None:
+    await den.settled(rule("r1", cadence=DAILY))
+    nights = [AT_03_00 + timedelta(days=day) for day in range(5)]
+    for now in (nights[2], nights[0], nights[2], nights[3], nights[1], nights[4]):
+        den.clock.set(now)
+        den.scheduler.nudge()
+        await den.turn()
+
+    assert [(due.since, due.upto, due.missed) for due in den.dues] == [
+        (nights[0], nights[2], 3),
+        (nights[3], nights[3], 1),
+        (nights[4], nights[4], 1),
+    ]
+
+
 async def test_clock_that_steps_back_fires_nothing_twice(den: Den) -> None:
     await den.settled(rule("r1", cadence=DAILY))
     den.clock.set(AT_03_00)
@@ -380,6 +491,56 @@ async def test_failing_rule_tries_again_later_and_later_then_waits_for_more(den:
     assert await den.turn() == []
     den.episodes.append("e4")
     assert await den.turn() == ["r1"]
+
+
+async def test_rule_that_fails_again_and_again_is_degraded_until_it_recovers(den: Den) -> None:
+    await den.settled(rule("r1"), rule("r2"))
+    den.faults["r1"] = RuntimeError("out of cheese")
+    den.episodes.append("e1")
+
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(20):
+            await tick(den)
+        trouble = den.scheduler.troubles.by_rule["r1"]
+        den.faults.clear()
+        for _ in range(60):
+            await tick(den)
+
+    told = [line for line in logs if line["event"].startswith("rule.")]
+    assert [(line["event"], line["log_level"]) for line in told] == [
+        ("rule.degraded", "warning"),
+        ("rule.recovered", "info"),
+    ]
+    assert (told[0]["rule_id"], told[0]["failures"]) == ("r1", 3)
+    assert told[0]["message"] == "out of cheese"
+    assert (trouble.failures, trouble.since, trouble.degraded) == (3, NOON, True)
+    assert den.scheduler.troubles.by_rule == {}
+
+
+async def test_one_failure_is_no_degradation(den: Den) -> None:
+    await den.settled(rule("r1"))
+    den.faults["r1"] = RuntimeError()
+    den.episodes.append("e1")
+
+    with structlog.testing.capture_logs() as logs:
+        await den.turn()
+        den.faults.clear()
+        den.clock.advance(2)
+        await den.turn()
+
+    assert [line["event"] for line in logs if line["event"].startswith("rule.")] == []
+    assert den.scheduler.troubles.by_rule == {}
+
+
+async def test_trouble_outlives_new_rules_but_not_its_own(den: Den) -> None:
+    await den.settled(rule("a"), rule("b"))
+    den.faults |= {"a": RuntimeError(), "b": RuntimeError()}
+    den.episodes.append("e1")
+    await den.turn()
+
+    den.scheduler.replace([rule("b")], "UTC")
+
+    assert list(den.scheduler.troubles.by_rule) == ["b"]
 
 
 async def tick(den: Den) -> list[str]:
@@ -526,7 +687,7 @@ async def test_no_firing_begins_once_the_scheduler_is_stopping(den: Den) -> None
 async def test_run_ends_only_after_the_firing_under_way(den: Den) -> None:
     begun, let_go = asyncio.Event(), asyncio.Event()
 
-    async def fire(rule: ConsolidationRule, trigger: Trigger, at: datetime) -> None:
+    async def fire(rule: ConsolidationRule, due: Due, at: datetime) -> None:
         begun.set()
         await let_go.wait()
 

@@ -121,6 +121,7 @@ def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey)
         "uptime_seconds": daemon["uptime_seconds"] if daemon else None,
         "generation": daemon["generation"] if daemon else None,
         "rules_hash": daemon["rules_hash"] if daemon else None,
+        "failing": daemon["failing"] if daemon else [],
         "state_dir": printable(str(settings.state_dir)),
         "episodes": survey.episodes,
         "facts": survey.facts,
@@ -145,6 +146,8 @@ def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Sur
             print(f"  {cell(name)}: {'not there yet' if one.facts is None else facts}")
     if paused := paused_in(settings.state_dir):
         print(f"paused     {cell(', '.join(sorted(paused)))}")
+    for one in daemon["failing"] if daemon else ():
+        print(f"failing    {_failing(one)}")
     print()
     print_table(STATUS_COLUMNS, (_short_row(state) for state in survey.rules))
 
@@ -152,6 +155,11 @@ def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Sur
 def _running(daemon: dict[str, Any]) -> str:
     process = f"pid {daemon['pid']}, up {daemon['uptime_seconds']:.0f} s"
     return f"runs ({process}), rules of generation {daemon['generation']}"
+
+
+def _failing(one: dict[str, Any]) -> str:
+    times = f"{one['failures']} times in a row" if one["failures"] > 1 else "once"
+    return f"rule {one['rule_id']}, {times} since {one['since'][:19]}Z: {one['error']}"
 
 
 def _short_row(state: RuleState) -> tuple[object, ...]:

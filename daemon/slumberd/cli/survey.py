@@ -31,6 +31,7 @@ class RuleState:
         fired_at: When its last batch began.
         quarantined: How many episodes it could not read.
         held: The batch of it that waits for a person; empty when none does.
+        succeeded_at: When its last firing that went well began, with or without episodes.
     """
 
     rule: ConsolidationRule
@@ -40,6 +41,7 @@ class RuleState:
     fired_at: datetime | None
     quarantined: int
     held: str
+    succeeded_at: datetime | None
 
     @property
     def cadence(self) -> str:
@@ -57,6 +59,7 @@ class RuleState:
             "watermark": self.watermark,
             "pending": self.pending,
             "fired_at": timestamp(self.fired_at) if self.fired_at else None,
+            "last_success": timestamp(self.succeeded_at) if self.succeeded_at else None,
             "quarantined": self.quarantined,
             "held": self.held or None,
         }
@@ -99,6 +102,7 @@ class StoreState:
         fired: When each rule's last batch began.
         quarantined: How many episodes each rule could not read.
         waiting: The batch of each rule that waits for a person.
+        succeeded: When each rule's last firing that went well began.
     """
 
     facts: int | None = None
@@ -107,6 +111,7 @@ class StoreState:
     fired: Mapping[str, datetime] = field(default_factory=dict)
     quarantined: Mapping[str, int] = field(default_factory=dict)
     waiting: Mapping[str, str] = field(default_factory=dict)
+    succeeded: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +179,7 @@ async def _store_state(settings: Settings, name: str) -> StoreState:
                 for rule, held in (await facts.held()).items()
                 if not held.approved
             },
+            succeeded=await facts.successes(),
         )
 
 
@@ -194,7 +200,14 @@ async def _state(
         max((one.fired[rule.id] for one in stores if rule.id in one.fired), default=None),
         sum(one.quarantined.get(rule.id, 0) for one in stores),
         ", ".join(one.waiting[rule.id] for one in stores if rule.id in one.waiting),
+        _least([one.succeeded.get(rule.id) for one in stores]),
     )
+
+
+def _least(instants: Sequence[datetime | None]) -> datetime | None:
+    """Return the earliest; None when one is missing, for a rule is as well as its worst store."""
+    known = [instant for instant in instants if instant is not None]
+    return min(known, default=None) if len(known) == len(instants) else None
 
 
 def _removed(rules: RuleSet, stores: Mapping[str, StoreState]) -> list[RemovedRule]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 from zlib import crc32
 
 from slumberd.core.cadence import Cadence, Every
-from slumberd.core.firing import Trigger
+from slumberd.core.firing import UNTIMED, Timing, Trigger
 
 LATE = timedelta(seconds=60)
 """A cron instant served later than this was missed: its firing is a ``catchup``."""
@@ -20,6 +21,10 @@ BACKOFF_SECONDS = (1.0, 5.0, 25.0)
 """The pauses after the first, second and third failure in a row."""
 
 _JITTER = 0.2
+_MILLISECOND = timedelta(milliseconds=1)
+
+OnMissed = Literal["run_once", "skip"]
+"""What becomes of cron instants that nobody was there for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,13 @@ class Due:
         """What made it due; a moment is worth one firing, whatever that came to."""
         return self.upto, self.after, self.newest
 
+    def timing(self, at: datetime) -> Timing:
+        """Return how a firing that begins at an instant stands to those that it serves."""
+        if self.upto is None:
+            return UNTIMED
+        missed = self.missed if self.trigger == "catchup" else 0
+        return Timing(missed, round((at - self.upto) / _MILLISECOND))
+
 
 @dataclass(frozen=True, slots=True)
 class Setback:
@@ -105,6 +117,28 @@ def due_cron(rule_id: str, missed: Missed | None, *, served: datetime, now: date
     late = missed.count > 1 or now - missed.latest > LATE
     trigger: Trigger = "catchup" if late else "cron"
     return Due(rule_id, trigger, missed.first, missed=missed.count, upto=missed.latest)
+
+
+def why_skipped(
+    due: Due, on_missed: OnMissed, window: timedelta, *, now: datetime, since: datetime
+) -> Literal["", "on_missed", "catchup_window"]:
+    """Return the key of its rule by which a firing is left out; nothing when it is not.
+
+    Only what was missed is ever left out: the newest instant passed before anybody watched, and
+    not a moment ago. What is late because others took their time runs, however late.
+
+    Args:
+        due: What is to fire.
+        on_missed: What the rule says of missed instants.
+        window: How old one may be to be caught up.
+        now: The wall clock.
+        since: From when on the clock was watched.
+    """
+    if due.upto is None or due.upto >= since or now - due.upto <= LATE:
+        return ""
+    if on_missed == "skip":
+        return "on_missed"
+    return "catchup_window" if now - due.upto > window else ""
 
 
 def in_due_order(dues: Iterable[Due]) -> list[Due]:

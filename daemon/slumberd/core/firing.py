@@ -28,6 +28,22 @@ START = Position()
 """Before the first episode."""
 
 
+class Timing(NamedTuple):
+    """How a firing stands to the instants of its rule's cron expression.
+
+    Attributes:
+        missed_count: How many instants it makes up for; 0 when it serves one, on time.
+        lateness_ms: How long after the newest of them it began; None without a cron expression.
+    """
+
+    missed_count: int = 0
+    lateness_ms: int | None = None
+
+
+UNTIMED = Timing()
+"""Of a firing that serves no instant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """The half-open stretch ``(after, upto]`` of the episode log, read.
@@ -56,6 +72,7 @@ class Firing:
         upto: Where it ends, inclusive; the rule's watermark afterwards.
         by: Who asked for it, as ``uid 1000``; empty when nobody did.
         limits: What it may take out at most.
+        timing: How it stands to the instants that it serves.
     """
 
     rule_id: str
@@ -66,6 +83,7 @@ class Firing:
     upto: Position = START
     by: str = ""
     limits: Limits = NO_LIMITS
+    timing: Timing = UNTIMED
 
     @property
     def again(self) -> bool:

@@ -10,9 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_valid
 
 from slumberd.core.brake import NO_LIMITS, Limits
 from slumberd.core.cadence import Cadence, cadence_of
+from slumberd.core.due import OnMissed
+from slumberd.core.duration import Duration
 
 FACTS = "facts"
 """The channel whose fact ids are the episode ids themselves."""
+
+_LATER_KEYS = ("limits", "on_missed", "catchup_window", "timeout")
+"""What the first version did not know."""
 
 
 class ConsolidationRule(BaseModel):
@@ -27,6 +32,10 @@ class ConsolidationRule(BaseModel):
         start: ``beginning`` reads the episodes that were there before the rule; ``now`` does not.
         limits: ``max_deletes`` and ``max_delete_fraction`` of one batch; the general ones where
             they are not given.
+        on_missed: Whether cron instants that passed while no daemon ran are worth one firing, or
+            none: then their episodes wait for the next.
+        catchup_window: How many seconds ago the newest of them may be; else it is as with ``skip``.
+        timeout: How many seconds a firing may take in one store; then it is stopped, and fails.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,6 +47,9 @@ class ConsolidationRule(BaseModel):
     enabled: bool = True
     start: Literal["beginning", "now"] = "beginning"
     limits: Limits = NO_LIMITS
+    on_missed: OnMissed = "run_once"
+    catchup_window: Duration = 86_400.0
+    timeout: Duration | None = None
 
     @field_validator("cadence")
     @classmethod
@@ -58,7 +70,9 @@ class ConsolidationRule(BaseModel):
     def content_hash(self) -> str:
         """Sixteen hex digits that change whenever anything in the rule does."""
         # What a version does not know, and a rule does not use, leaves the hash as it was.
-        left_out = {"limits"} if self.limits == NO_LIMITS else None
-        told = self.model_dump(exclude=left_out)
+        told = self.model_dump(exclude=set(filter(self._is_unused, _LATER_KEYS)))
         canonical = orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
         return hashlib.sha256(canonical).hexdigest()[:16]
+
+    def _is_unused(self, key: str) -> bool:
+        return bool(getattr(self, key) == type(self).model_fields[key].default)

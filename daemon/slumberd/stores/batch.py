@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -25,6 +25,7 @@ from slumberd.core.law import HANDS, MultiValued
 from slumberd.core.record import Outcome, Record
 from slumberd.core.scope import unescape
 from slumberd.core.settle import Entry, Settlement, order_of
+from slumberd.errors import StoppedError
 from slumberd.stores.forgetting import forgotten
 from slumberd.stores.grounds import LoadedGround
 from slumberd.stores.keying import adopt_key, checked_key
@@ -64,8 +65,14 @@ class Batch:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, firing: Firing, multi: MultiValued, depth: int
+        self,
+        connection: sqlite3.Connection,
+        firing: Firing,
+        multi: MultiValued,
+        depth: int,
+        late: Callable[[], bool] | None = None,
     ) -> None:
+        self._late = late
         self._connection = connection
         self._firing = firing
         last = connection.execute(_SQL["last_row"]).fetchone()
@@ -91,6 +98,11 @@ class Batch:
         counts = {channel: self._settle(settlement, ones) for channel, ones in versioned.items()}
         self._brake(settlement)
         return self.write(settlement, counts)
+
+    def _go_on(self) -> None:
+        # Statements see to it themselves; in between nobody else would.
+        if self._late is not None and self._late():
+            raise StoppedError("it was too late to go on")
 
     def _brake(self, settlement: Settlement) -> None:
         if self._firing.limits == NO_LIMITS:
@@ -123,6 +135,7 @@ class Batch:
         before, filtered = len(settlement.entries), settlement.filtered
         known = settlement.known
         for one in sorted(ones, key=order_of):
+            self._go_on()
             settlement.meet(one)
         entered = settlement.entries[before:]
         counts = counts_of(len(ones), settlement.filtered - filtered, entered)
@@ -131,6 +144,7 @@ class Batch:
     def write(self, settlement: Settlement, counts: dict[str, Counts]) -> Outcome:
         """Write what a settlement came to."""
         entries = settlement.entries
+        self._go_on()
         self._write_ledger(entries, counts)
         self._write_names(entries)
         self._write_quarantine(entries)
@@ -141,6 +155,7 @@ class Batch:
         now = firing.at
         records = [self._own_record(firing_id, now)]
         records += [self._record(entry, firing_id, now) for entry in entries]
+        self._go_on()
         return Outcome(firing, firing_id, counts, records, 0.0)
 
     def _write_ledger(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> None:

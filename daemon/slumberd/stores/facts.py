@@ -45,7 +45,14 @@ from slumberd.stores.hands import HandAtWork
 from slumberd.stores.ledger import GENESIS, firing_id_of, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
-from slumberd.stores.sqlite import Database, Pragmas, Synchronous, snapshot, transaction
+from slumberd.stores.sqlite import (
+    Database,
+    Pragmas,
+    Synchronous,
+    giving_up,
+    snapshot,
+    transaction,
+)
 from slumberd.stores.undoing import find_firing, undo
 from slumberd.stores.verifying import verify
 
@@ -267,9 +274,36 @@ class SQLiteFactStore:
         row = await self._one("served", (rule_id,))
         return instant(row[0]) if row else None
 
-    async def serve(self, rule_id: str, instant: datetime) -> None:
-        """Record that a rule's cron instants are served up to an instant; never moves back."""
-        await self._write_one("serve", {"rule": rule_id, "served": microseconds(instant)})
+    async def serve(
+        self, rule_id: str, instant: datetime, *, succeeded_at: datetime | None = None
+    ) -> None:
+        """Record that a rule's cron instants are served up to an instant; never moves back.
+
+        Args:
+            rule_id: The rule.
+            instant: The last one that is served.
+            succeeded_at: When the firing for it began; None when there was none.
+        """
+
+        def work(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                self._fence(connection)
+                values = {"rule": rule_id, "served": microseconds(instant)}
+                connection.execute(_SQL["serve"], values)
+                if succeeded_at is not None:
+                    _succeed(connection, rule_id, succeeded_at)
+
+        await self._database.write(work)
+
+    async def successes(self) -> dict[str, datetime]:
+        """Return when each rule's last firing that went well began; none of an older slumberd's."""
+
+        def work(connection: sqlite3.Connection) -> dict[str, datetime]:
+            if not inspection.has_table(connection, schema.SUCCESSES):
+                return {}
+            return {rule: instant(at) for rule, at in connection.execute(_SQL["successes"])}
+
+        return await self._database.read(work)
 
     async def take_over(self) -> int:
         """Become the writer: whoever was before can commit no more. Return the new epoch."""
@@ -289,19 +323,22 @@ class SQLiteFactStore:
         met: Mapping[str, Sequence[Incoming]],
         *,
         settled: Callable[[], None] | None = None,
+        late: Callable[[], bool] | None = None,
     ) -> Outcome:
         """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
 
         Raises:
             StaleWriterError: Another daemon has taken over; nothing is written.
+            StoppedError: It was `late`; nothing is written.
         """
 
         def work(connection: sqlite3.Connection) -> Outcome:
             if sum(map(len, met.values())) >= _BACKLOG_ROWS:
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
             try:
-                with self._committing(connection) as noticed:
-                    outcome = replace(self._settle(connection, firing, met), noticed=noticed)
+                with self._committing(connection) as noticed, giving_up(connection, late):
+                    done = self._settle(connection, firing, met, late)
+                    outcome = replace(done, noticed=noticed)
                     if settled is not None:
                         settled()
             except OverLimitError as over:
@@ -395,10 +432,14 @@ class SQLiteFactStore:
         connection: sqlite3.Connection,
         firing: Firing,
         met: Mapping[str, Sequence[Incoming]],
+        late: Callable[[], bool] | None = None,
     ) -> Outcome:
-        outcome = Batch(connection, firing, channels_at(connection), self._depth).commit(met)
+        batch = Batch(connection, firing, channels_at(connection), self._depth, late)
+        outcome = batch.commit(met)
         # The watermark moves with the facts: a crash repeats a batch or finishes it, never half.
         self._move_watermark(connection, firing)
+        if not firing.again:
+            _succeed(connection, firing.rule_id, outcome.firing.at)
         _set_number(connection, "logged", max(self._logged, number(connection, "logged")))
         return outcome
 
@@ -690,6 +731,10 @@ class SQLiteFactStore:
 
 def _set_number(connection: sqlite3.Connection, name: str, value: int) -> None:
     connection.execute(_SQL["set_number"], {"name": name, "value": value})
+
+
+def _succeed(connection: sqlite3.Connection, rule_id: str, at: datetime) -> None:
+    connection.execute(_SQL["succeed"], {"rule": rule_id, "at": microseconds(at)})
 
 
 def _records(connection: sqlite3.Connection, after: int, limit: int) -> list[Record]:

@@ -117,6 +117,8 @@ def _rebuild(connection: sqlite3.Connection, live: Path, depth: int) -> Replay:
         if connection.execute(_SQL["live_has_forgotten"]).fetchone():
             for keep in FORGETTING:
                 connection.execute(keep)
+        if connection.execute(_SQL["live_has_successes"]).fetchone():
+            connection.execute(_SQL["successes"])
         replay = _replay(connection, depth)
     connection.execute(_SQL["detach"])
     connection.execute(_SQL["wal_journal"])

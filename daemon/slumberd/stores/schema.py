@@ -5,13 +5,17 @@ from __future__ import annotations
 import sqlite3
 
 from slumberd.stores import migrations
+from slumberd.stores.inspection import has_table
 from slumberd.stores.keying import checked_key
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
 
 _FACTS = statements("facts")
 _SCHEMA = statements("ledger_schema")
+_LEDGER = statements("ledger")
 _COMPONENT = "ledger"
+SUCCESSES = "slumberd_successes"
+"""The table of each rule's last success; younger than the ledger, which says nothing of it."""
 
 
 def create(connection: sqlite3.Connection) -> None:
@@ -25,3 +29,11 @@ def create(connection: sqlite3.Connection) -> None:
         connection.execute(_FACTS["create_facts"])
     migrations.upgrade(connection, [";\n".join(_SCHEMA.values())], component=_COMPONENT)
     checked_key(connection)
+    _create_successes(connection)
+
+
+def _create_successes(connection: sqlite3.Connection) -> None:
+    # Not a step of the ledger's version: an older slumberd can go on with the file.
+    if not has_table(connection, SUCCESSES):
+        with transaction(connection):
+            connection.execute(_LEDGER["create_successes"])

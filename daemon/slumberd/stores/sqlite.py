@@ -23,6 +23,7 @@ from aiosqlite.core import _STOP_RUNNING_SENTINEL
 from slumberd.errors import (
     PermissionDeniedError,
     SchemaError,
+    StoppedError,
     StoreBusyError,
     StoreError,
 )
@@ -32,6 +33,10 @@ Synchronous = Literal["normal", "full"]
 Access = Literal["write", "read"]
 
 FILE_MODE = 0o660
+
+_STEPS = 20_000
+"""Of SQLite's machine, between two questions whether it is late: about a millisecond. Each waits
+for the interpreter, so many would slow down who asks while others decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +235,28 @@ def transaction(connection: sqlite3.Connection, *, keep: bool = True) -> Iterato
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+@contextmanager
+def giving_up(connection: sqlite3.Connection, late: Callable[[], bool] | None) -> Iterator[None]:
+    """Let every statement of the block end once it is late; None never is.
+
+    Raises:
+        StoppedError: One did; the caller must roll back.
+    """
+    if late is None:
+        yield
+        return
+    # Not interrupt(): executemany goes on after it.
+    connection.set_progress_handler(late, _STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
+            raise
+        raise StoppedError("it was too late to go on") from error
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 @contextmanager

@@ -205,6 +205,22 @@ SET served = :served
 WHERE rule = :rule
   AND served < :served
 
+-- name: create_successes
+CREATE TABLE IF NOT EXISTS slumberd_successes (
+  rule TEXT PRIMARY KEY,
+  at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID
+
+-- name: succeed
+INSERT INTO slumberd_successes (rule, at)
+VALUES (:rule, :at)
+ON CONFLICT (rule) DO UPDATE SET
+  at = excluded.at
+
+-- name: successes
+SELECT rule, at
+FROM slumberd_successes
+
 -- name: last_seq_by
 SELECT max(last_seq)
 FROM slumberd_firings

@@ -65,6 +65,16 @@ SELECT 1
 FROM live.sqlite_master
 WHERE name = 'slumberd_forgotten'
 
+-- name: live_has_successes
+SELECT 1
+FROM live.sqlite_master
+WHERE name = 'slumberd_successes'
+
+-- name: successes
+INSERT INTO main.slumberd_successes (rule, at)
+SELECT rule, at
+FROM live.slumberd_successes
+
 -- name: keep_key
 INSERT INTO main.slumberd_forgetting (id, key)
 SELECT id, key
