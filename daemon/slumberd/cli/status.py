@@ -1,0 +1,128 @@
+"""`slumberd status`: what an operator asks in the middle of the night, on one screen."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from slumberd.assembly import rules_of
+from slumberd.checkup import urgent
+from slumberd.cli.answering import asked
+from slumberd.cli.configuration import settings_of
+from slumberd.cli.doctor import invalid, patient_of
+from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.output import cell, print_json, print_table
+from slumberd.cli.survey import RuleState, Survey, surveyed
+from slumberd.core.finding import Finding
+from slumberd.errors import ConfigurationError, StoreError
+from slumberd.lines import printable
+from slumberd.settings import Settings
+
+STATUS_COLUMNS = ("rule", "cadence", "pending", "last firing", "quarantined", "held")
+
+
+def status(
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say what somebody must look at; exit with 1 then.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Show whether the daemon runs, what there is, and what waits.
+
+    With --check, for monitoring, a line for each thing that a person must look at, and nothing when
+    all is well: the daemon does not run or does not answer, a mistake in configuration or rules,
+    rules that a reload has not taken, a database that is missing or broken, a disk that is nearly
+    full, and rules that are late, held or with episodes in quarantine. It works without a daemon.
+    """
+    if check:
+        _check(config, state_dir, json=json)
+        return
+    settings = settings_of(config, state_dir)
+    loaded = rules_of(settings)
+    daemon, silent = asked(settings.state_dir)
+    if silent:
+        raise StoreError(silent[0].problem)
+    survey = asyncio.run(surveyed(settings, loaded))
+    stale = daemon is not None and daemon["rules_hash"] != loaded.content_hash
+    if json:
+        print_json(_document(settings, daemon, survey) | {"reload_needed": stale})
+        return
+    _print_screen(settings, daemon, survey)
+    if stale:
+        print("\nthe daemon goes by other rules than the files say; `slumberd reload` takes them")
+
+
+def _check(config: Path | None, state_dir: Path | None, *, json: bool) -> None:
+    found = _urgent(config, state_dir)
+    if json:
+        print_json({"ok": not found, "findings": [finding.document() for finding in found]})
+    else:
+        for finding in found:
+            told = f"{finding.id}: {cell(finding.subject)}: {cell(finding.problem)}"
+            print(f"{told}; {cell(finding.remedy)}")
+    if found:
+        raise typer.Exit(1)
+
+
+def _urgent(config: Path | None, state_dir: Path | None) -> list[Finding]:
+    try:
+        settings = settings_of(config, state_dir)
+    except ConfigurationError as error:
+        return invalid(error.mistakes)
+    patient, findings = patient_of(settings, config, seconds=0)
+    silent = any(finding.id == "daemon.silent" for finding in findings)
+    return [
+        *findings,
+        *(one for one in urgent(patient) if not (silent and one.id == "daemon.down")),
+    ]
+
+
+def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey) -> dict[str, Any]:
+    return {
+        "running": daemon is not None,
+        "pid": daemon["pid"] if daemon else None,
+        "uptime_seconds": daemon["uptime_seconds"] if daemon else None,
+        "generation": daemon["generation"] if daemon else None,
+        "rules_hash": daemon["rules_hash"] if daemon else None,
+        "state_dir": printable(str(settings.state_dir)),
+        "episodes": survey.episodes,
+        "facts": survey.facts,
+        "ledger_rows": survey.ledger_rows,
+        "stores": [
+            {"store": printable(name), "facts": one.facts, "ledger_rows": one.ledger_rows}
+            for name, one in survey.stores.items()
+        ],
+        "rules": [state.document() for state in survey.rules],
+    }
+
+
+def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Survey) -> None:
+    print(f"daemon     {_running(daemon) if daemon else 'does not run'}")
+    print(f"state      {cell(str(settings.state_dir))}")
+    print(f"episodes   {cell(survey.episodes)}")
+    print(f"facts      {cell(survey.facts)}")
+    print(f"ledger     {survey.ledger_rows} rows")
+    if len(survey.stores) > 1:
+        for name, one in survey.stores.items():
+            facts = f"{one.facts} facts, {one.ledger_rows} rows"
+            print(f"  {cell(name)}: {'not there yet' if one.facts is None else facts}")
+    print()
+    print_table(STATUS_COLUMNS, (_short_row(state) for state in survey.rules))
+
+
+def _running(daemon: dict[str, Any]) -> str:
+    process = f"pid {daemon['pid']}, up {daemon['uptime_seconds']:.0f} s"
+    return f"runs ({process}), rules of generation {daemon['generation']}"
+
+
+def _short_row(state: RuleState) -> tuple[object, ...]:
+    enabled = state.cadence if state.rule.enabled else "disabled"
+    return (
+        state.rule.id, enabled, state.pending, state.fired_at, state.quarantined,
+        state.held or None,
+    )  # fmt: skip
