@@ -30,7 +30,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def configure(
-    style: Format, level: Level, stream: BinaryIO, *, terminal: bool, now: Now
+    style: Format, level: Level, stream: BinaryIO, *, terminal: bool, now: Now, colors: bool = True
 ) -> DeltaLines:
     """Send what structlog and logging are told to one place; return the ledger's way there.
 
@@ -39,11 +39,12 @@ def configure(
         level: The least that is written. Other people's modules start at warning.
         stream: Stays the caller's, who may close it once nothing logs any more.
         terminal: Whether a person watches `stream`.
+        colors: Whether that person takes colours.
         now: Says what time it is.
     """
     sink = Sink(stream)
     console = style == "console" or (style == "auto" and terminal)
-    render: Render = partial(console_line, colors=terminal) if console else json_line
+    render: Render = partial(console_line, colors=terminal and colors) if console else json_line
     _configure_structlog(sink, level=level, now=now, render=render)
     _configure_logging(level)
     return DeltaLines(sink, level=level, now=now, render=render)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slumberd.assembly import rules_in, rules_of
-from slumberd.cli.environment import settings_variables
+from slumberd.cli.environment import settings_variables, takes_colors
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.lock import DIRECTORY_MODE
 from slumberd.logs import DeltaLines, configure, open_file
@@ -62,9 +62,10 @@ def logs(settings: Settings, clock: Clock) -> Iterator[DeltaLines]:
     """
     style, level = settings.logging.format, settings.logging.level
     if settings.log_path is None:
-        terminal = sys.stderr.isatty()
-        yield configure(style, level, sys.stderr.buffer, terminal=terminal, now=clock.now)
+        watched, colors = sys.stderr.isatty(), takes_colors()
+        stream = sys.stderr.buffer
+        yield configure(style, level, stream, terminal=watched, now=clock.now, colors=colors)
         return
     make_state_dir(settings)
-    with open_file(settings.log_path) as stream:
-        yield configure(style, level, stream, terminal=False, now=clock.now)
+    with open_file(settings.log_path) as file:
+        yield configure(style, level, file, terminal=False, now=clock.now)

@@ -21,3 +21,8 @@ def debugging() -> bool:
 def notify_socket() -> str | None:
     """Return where a service manager listens; None when none does."""
     return os.environ.get("NOTIFY_SOCKET")
+
+
+def takes_colors() -> bool:
+    """Say whether a person has not asked for none, by ``$NO_COLOR``."""
+    return not os.environ.get("NO_COLOR")
