@@ -233,6 +233,42 @@ def test_doctor_says_that_there_is_nothing_yet(tmp_path: Path) -> None:
     assert not site.state.exists()
 
 
+def test_status_says_what_waits_what_came_of_the_last_firing_and_what_comes_next(
+    site: Site,
+) -> None:
+    site.put(triple("e2", "ada", "likes", "rum", timestamp=at(2)))
+    before = footprint(site)
+
+    (status,) = site.lines("status")
+    shown = site.look("status").stdout
+
+    profile, quiet = status["rules"]
+    assert (profile["pending"], profile["oldest_pending"]) == (1, at(2).isoformat())
+    assert (profile["last_outcome"]["added"], profile["next_at"]) == (1, None)
+    assert quiet["next_at"].endswith("T03:00:00.000000Z")
+    assert "+1 ~0 -0" in shown
+    assert f"{at(2):%Y-%m-%d %H:%M:%S}" in shown
+    assert [one["path"] for one in status["databases"]] == [
+        str(site.state / "memory.db"), str(site.state / "facts.db"),
+    ]  # fmt: skip
+    assert status["disk_free_bytes"] > 0
+    assert footprint(site) == before
+
+
+def test_status_shows_of_many_rules_those_that_somebody_would_look_for(site: Site) -> None:
+    many = "".join(
+        f"  - {{id: r{number:02}, cadence: {{every: 9}}, when_filter: '', then_emits: [facts]}}\n"
+        for number in range(40)
+    )
+    site.rules.write_text(site.rules.read_text() + many)
+
+    shown = site.look("status").stdout
+
+    rows = [line for line in shown.splitlines() if line.startswith("r") and "every 9" in line]
+    assert len(rows) == 30
+    assert "and 12 rules more; `slumberd rules` shows them" in shown
+
+
 @contextmanager
 def deaf_daemon(directory: Path) -> Iterator[None]:
     with socket.socket(socket.AF_UNIX) as listening:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.cli.survey import RemovedRule, RuleState, surveyed
+from slumberd.clock import SystemClock
 
 COLUMNS = (
     "rule", "cadence", "channels", "enabled", "watermark", "pending", "last firing",
@@ -38,7 +38,7 @@ def rules(
     and it goes on from there. `slumberd undo` takes back what one of its firings did.
     """
     settings = settings_of(config, state_dir)
-    survey = asyncio.run(surveyed(settings, rules_of(settings)))
+    survey = surveyed(settings, rules_of(settings), SystemClock().now())
     if removed:
         _tell_removed(survey.removed, json=json)
     else:

@@ -8,9 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import TypeVar
 
+import orjson
+
+from slumberd.core.firing import Counts
 from slumberd.errors import SchemaError, StoreError
 from slumberd.stores import episode_log
 from slumberd.stores.copying import untouched
@@ -62,6 +66,7 @@ class FactsSeen:
         marks: The number of the last version that each rule has read.
         served: Up to when each rule's instants are served.
         fired: When each rule's last batch began.
+        outcomes: What each rule's last batch came to, as `Counts` names it, over all channels.
         quarantined: Episodes that could not be read, by rule and reason.
         held: The batch of each rule that waits for a person.
     """
@@ -73,6 +78,7 @@ class FactsSeen:
     marks: Mapping[str, int] = field(default_factory=dict)
     served: Mapping[str, int] = field(default_factory=dict)
     fired: Mapping[str, int] = field(default_factory=dict)
+    outcomes: Mapping[str, Counts] = field(default_factory=dict)
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
     held: Mapping[str, HeldBatch] = field(default_factory=dict)
 
@@ -192,12 +198,19 @@ def pending_in(connection: sqlite3.Connection, after: int, at_most: int) -> int:
     return episode_log.pending(connection, after, at_most)
 
 
+def oldest_in(connection: sqlite3.Connection, after: int) -> str | None:
+    """Return the timestamp of the first episode in the log above a place, as it is written."""
+    row = connection.execute(_SQL["oldest"], {"after": after}).fetchone()
+    return row[0] if row else None
+
+
 def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
     """Return what a database of facts says; None when no slumberd has been here."""
     if not has_table(connection, "slumberd_ledger"):
         return None
     marks = connection.execute(_LEDGER["watermarks"]).fetchall()
     last = connection.execute(_LEDGER["last_row"]).fetchone()
+    fired = connection.execute(_SQL["last_firings"]).fetchall()
     return FactsSeen(
         facts=connection.execute(_COUNTS["count_facts"]).fetchone()[0],
         rows=last[0] if last else 0,
@@ -205,12 +218,18 @@ def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
         triggered=_notes_others(connection),
         marks={rule: seq for rule, seq, _, _ in marks},
         served={rule: served for rule, _, _, served in marks},
-        fired={rule: at for rule, _, at in connection.execute(_LEDGER["last_firings"])},
+        fired={rule: at for rule, _, at, _ in fired},
+        outcomes={rule: _outcome(counts) for rule, _, _, counts in fired},
         quarantined={
             (rule, reason): count for rule, reason, count in connection.execute(_SQL["quarantined"])
         },
         held=_held(connection),
     )
+
+
+def _outcome(counts: bytes) -> Counts:
+    channels = [Counts(**one) for one in orjson.loads(counts).values()]
+    return reduce(Counts.plus, channels, Counts())
 
 
 def _held(connection: sqlite3.Connection) -> dict[str, HeldBatch]:

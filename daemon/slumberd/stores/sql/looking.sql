@@ -34,3 +34,16 @@ WHERE acts.reason = 'unresolved'
   )
 ORDER BY acts.seq
 LIMIT :limit
+
+-- name: last_firings
+SELECT rule, max(n), at, counts
+FROM slumberd_firings
+GROUP BY rule
+
+-- name: oldest
+SELECT CAST(episodes.timestamp AS TEXT)
+FROM slumberd_episode_log AS log
+CROSS JOIN episodes ON episodes.rowid = log.rid AND episodes.id IS log.eid
+WHERE log.seq > :after
+ORDER BY log.seq
+LIMIT 1
