@@ -23,6 +23,13 @@ SMALL = [
     '{"rules":[{"id":"a","then_emits":["x",1,null],"when_filter":"confidence >= 0.5"}]}\n',
     "a: [b, {c: d}]\n\"q\": 's'\nlist:\n- no\n- 1.5\n-\n",
 ]
+ODD = [
+    "!", "a: ! b\n", "{ob? ject: queues}\n", "{predicat:: x, b: c}\n", "{subje:ct: bob}\n",
+    "># x\n", "a: | # x\n  b\n", '{cron: ,"0 3"}\n', "[1: ,2]\n", "{a: \n\n, b: c}\n",
+    "--- #\n", "a:\tb\n", "a: b\u2028c: d\n",
+]  # fmt: skip
+"""What the two take for different things, or place otherwise."""
+
 PIECES = [
     *"[]{}:,-?'\"|>#&*!%@` \n~",
     ": ",
@@ -63,7 +70,7 @@ def test_both_parsers_read_the_same_of_whatever_people_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "f.yaml"
-    for text in [*SMALL, *SHIPPED, *mutants(random.Random(7))]:
+    for text in [*SMALL, *ODD, *SHIPPED, *mutants(random.Random(7))]:
         file.write_text(text)
 
         quick, thorough = both(file, monkeypatch)
