@@ -20,7 +20,7 @@ from slumberd.ports import Clock, Logs
 from slumberd.rulebook import RuleSet, load_rules
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.filters import check_filter
+from slumberd.stores.filters import checking_filters
 from slumberd.stores.memory import SQLiteMemoryStore
 
 COLLECT_EVERY = (100_000, 50, 100)
@@ -47,9 +47,8 @@ def rules_in(directory: Path, timezone: str) -> RuleSet:
     Raises:
         ConfigurationError: With every mistake of every rule file.
     """
-    return load_rules(
-        directory, check_filter=check_filter, check_cron=cron.check, timezone=timezone
-    )
+    with checking_filters() as check:
+        return load_rules(directory, check_filter=check, check_cron=cron.check, timezone=timezone)
 
 
 def key_of(settings: Settings) -> bytes | None:

@@ -50,7 +50,7 @@ class Out(Protocol):
 
 
 def configure(
-    style: Format, level: Level, stream: BinaryIO, *, terminal: bool, now: Now
+    style: Format, level: Level, stream: BinaryIO, *, terminal: bool, now: Now, colors: bool = True
 ) -> DeltaLines:
     """Send what structlog and logging are told to one place; return the ledger's way there.
 
@@ -59,15 +59,16 @@ def configure(
         level: The least that is written. Other people's modules start at warning.
         stream: Stays the caller's, who may close it once nothing logs any more.
         terminal: Whether a person watches `stream`.
+        colors: Whether that person takes colours.
         now: Says what time it is.
     """
-    return send(Sink(stream), rendering(style, terminal=terminal), level, now)
+    return send(Sink(stream), rendering(style, terminal=terminal, colors=colors), level, now)
 
 
-def rendering(style: Format, *, terminal: bool) -> Render:
+def rendering(style: Format, *, terminal: bool, colors: bool = True) -> Render:
     """Return what makes lines of events; see `configure`."""
     console = style == "console" or (style == "auto" and terminal)
-    return partial(console_line, colors=terminal) if console else json_line
+    return partial(console_line, colors=terminal and colors) if console else json_line
 
 
 def leads_to_journal(descriptor: int, stream: str) -> bool:

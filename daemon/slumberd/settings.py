@@ -241,6 +241,11 @@ def _rules_dir(values: Tree, document: Document) -> Path | None:
 _NO_FILE = Document("", {}, True, {}, {}, ())
 
 
+def config_file(config: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Return the file that counts, if any; it need not be there."""
+    return _found(config, environ, SYSTEM_FILE)[0]
+
+
 def _found(
     config: Path | None, environ: Mapping[str, str], system_file: Path
 ) -> tuple[Path | None, str]:

@@ -148,7 +148,18 @@ ENTRIES = (
         "Show the rules and how far each has read.",
         ("slumberd rules", "slumberd rules --removed"),
     ),
-    Entry("status", "rules:status", "Show the state of everything.", ("slumberd status --json",)),
+    Entry(
+        "status",
+        "status:status",
+        "Show the state of everything.",
+        ("slumberd status", "slumberd status --check || echo 'somebody must look'"),
+    ),
+    Entry(
+        "doctor",
+        "doctor:doctor",
+        "Say what is not as it should be, and its remedy.",
+        ("slumberd doctor", "slumberd doctor --deep --json", "slumberd doctor --list"),
+    ),
     Entry(
         "reload",
         "reload:reload",

@@ -13,7 +13,7 @@ from typing import TextIO
 import structlog
 
 from slumberd.assembly import rules_in, rules_of
-from slumberd.cli.environment import journal_stream, settings_variables
+from slumberd.cli.environment import journal_stream, settings_variables, takes_colors
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.lock import DIRECTORY_MODE
 from slumberd.logs import (
@@ -139,7 +139,7 @@ def _render(settings: Settings) -> Render:
     style = settings.logging.format
     if settings.log_path is not None:
         return rendering(style, terminal=False)
-    render = rendering(style, terminal=sys.stderr.isatty())
+    render = rendering(style, terminal=sys.stderr.isatty(), colors=takes_colors())
     return prioritised(render) if _is_journal(sys.stderr) else render
 
 

@@ -34,3 +34,8 @@ def notify_socket() -> str | None:
 def journal_stream() -> str:
     """Return which file leads to systemd's journal; nothing when none does."""
     return os.environ.get("JOURNAL_STREAM", "")
+
+
+def takes_colors() -> bool:
+    """Say whether a person has not asked for none, by ``$NO_COLOR``."""
+    return not os.environ.get("NO_COLOR")

@@ -40,7 +40,15 @@ def _print_fitted(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    Console(markup=False, highlight=False, emoji=False).print(table)
+    _console().print(table)
+
+
+def _console() -> Console:
+    """Return a console for tables; with $NO_COLOR, one that writes no escape codes at all."""
+    console = Console(markup=False, highlight=False, emoji=False)
+    if console.no_color:
+        return Console(markup=False, highlight=False, emoji=False, color_system=None)
+    return console
 
 
 def _print_whole(rows: Sequence[Sequence[str]]) -> None:

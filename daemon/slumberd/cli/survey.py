@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from slumberd.cli.reading import has_episode_log, reading_memory, reading_store
+from slumberd import cron
 from slumberd.core.cadence import Cron
+from slumberd.core.episode import instant
+from slumberd.core.firing import Counts
 from slumberd.core.rule import ConsolidationRule
 from slumberd.lines import printable, timestamp
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores import looking
+from slumberd.stores.looking import FactsSeen, Open, look
 
 _MOST_PENDING = 10**9
 
@@ -32,6 +36,9 @@ class RuleState:
         quarantined: How many episodes it could not read.
         held: The batch of it that waits for a person; empty when none does.
         succeeded_at: When its last firing that went well began, with or without episodes.
+        oldest: The timestamp of the first episode that waits, as it is written.
+        outcome: What its last batch came to.
+        next_at: When it fires next, by the clock.
     """
 
     rule: ConsolidationRule
@@ -42,6 +49,9 @@ class RuleState:
     quarantined: int
     held: str
     succeeded_at: datetime | None
+    oldest: str | None
+    outcome: Counts | None
+    next_at: datetime | None
 
     @property
     def cadence(self) -> str:
@@ -62,6 +72,9 @@ class RuleState:
             "last_success": timestamp(self.succeeded_at) if self.succeeded_at else None,
             "quarantined": self.quarantined,
             "held": self.held or None,
+            "oldest_pending": printable(self.oldest) if self.oldest else None,
+            "last_outcome": self.outcome._asdict() if self.outcome else None,
+            "next_at": timestamp(self.next_at) if self.next_at else None,
         }
 
 
@@ -92,125 +105,151 @@ class RemovedRule:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreState:
-    """One fact store.
-
-    Attributes:
-        facts: How many stand; None when there is no database of them.
-        ledger_rows: How many there are.
-        marks: The number of the last version that each rule has read.
-        fired: When each rule's last batch began.
-        quarantined: How many episodes each rule could not read.
-        waiting: The batch of each rule that waits for a person.
-        succeeded: When each rule's last firing that went well began.
-    """
-
-    facts: int | None = None
-    ledger_rows: int = 0
-    marks: Mapping[str, int] = field(default_factory=dict)
-    fired: Mapping[str, datetime] = field(default_factory=dict)
-    quarantined: Mapping[str, int] = field(default_factory=dict)
-    waiting: Mapping[str, str] = field(default_factory=dict)
-    succeeded: Mapping[str, datetime] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Survey:
     """A state directory.
 
     Attributes:
         episodes: How many there are; None when there is no database of them.
-        stores: The fact stores by name, the one of all channels without their own first.
+        stores: The fact stores by name, the one of all channels without their own first; None
+            where there is none yet.
         rules: By id.
         removed: Rules that have been here and are no longer loaded.
     """
 
     episodes: int | None
-    stores: dict[str, StoreState]
+    stores: dict[str, FactsSeen | None]
     rules: list[RuleState]
     removed: list[RemovedRule]
 
     @property
     def facts(self) -> int | None:
         """How many facts stand; None when there is no database of them."""
-        counts = [one.facts for one in self.stores.values() if one.facts is not None]
+        counts = [one.facts for one in self.stores.values() if one]
         return sum(counts) if counts else None
 
     @property
     def ledger_rows(self) -> int:
         """How many rows the ledgers have."""
-        return sum(one.ledger_rows for one in self.stores.values())
+        return sum(one.rows for one in self.stores.values() if one)
 
 
-async def surveyed(settings: Settings, rules: RuleSet) -> Survey:
-    """Count what is there. Creates nothing."""
-    stores = {name: await _store_state(settings, name) for name in settings.facts_paths}
-    async with _memory(settings) as memory:
-        episodes = (await memory.health()).fragment_count if memory else None
-        states = []
-        for rule in rules.rules:
-            own = {settings.store_of(channel) for channel in rule.then_emits}
-            here = [state for name, state in stores.items() if name in own]
-            states.append(await _state(rule, rules.sources[rule.id], here, memory))
-    return Survey(episodes, stores, states, _removed(rules, stores))
+def surveyed(settings: Settings, rules: RuleSet, now: datetime) -> Survey:
+    """Count what is there. Creates nothing, not even beside a database that nobody has open.
+
+    Raises:
+        StoreError: What is there cannot be read.
+    """
+    stores = {name: _seen(path) for name, path in settings.facts_paths.items()}
+    marks = {rule.id: _mark(rule, _own(rule, settings, stores)) for rule in rules.rules}
+    memory = _memory(settings.memory_path, [_start(rule, marks[rule.id]) for rule in rules.rules])
+    states = [
+        _state(rule, rules, _own(rule, settings, stores), marks[rule.id], memory, settings, now)
+        for rule in rules.rules
+    ]
+    return Survey(memory.episodes if memory else None, stores, states, _removed(rules, stores))
 
 
-@asynccontextmanager
-async def _memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore | None]:
-    if not has_episode_log(settings.memory_path):
-        yield None
-        return
-    async with reading_memory(settings) as memory:
-        yield memory
+class _Waiting(NamedTuple):
+    """What lies above a place of the log."""
+
+    pending: int
+    oldest: str | None
 
 
-async def _store_state(settings: Settings, name: str) -> StoreState:
-    async with reading_store(settings, name) as facts:
-        if facts is None:
-            return StoreState()
-        return StoreState(
-            facts=(await facts.health()).fragment_count,
-            ledger_rows=await facts.ledger_rows(),
-            marks={rule: at.seq for rule, (at, _) in (await facts.watermarks()).items()},
-            fired={rule: at for rule, (_, at) in (await facts.last_firings()).items()},
-            quarantined=await facts.quarantined(),
-            waiting={
-                rule: held.firing_id
-                for rule, held in (await facts.held()).items()
-                if not held.approved
-            },
-            succeeded=await facts.successes(),
-        )
+class _Memory(NamedTuple):
+    """Episodes: how many, and what lies above each place that was asked for; None is the end."""
+
+    episodes: int
+    above: Mapping[int | None, _Waiting]
 
 
-async def _state(
-    rule: ConsolidationRule,
-    file: str,
-    stores: Sequence[StoreState],
-    memory: SQLiteMemoryStore | None,
-) -> RuleState:
+def _memory(path: Path, places: Iterable[int | None]) -> _Memory | None:
+    if not path.exists():
+        return None
+    return look(path, partial(_memory_in, places={one for one in places if one is not None}))
+
+
+def _memory_in(connection: Open, places: Iterable[int]) -> _Memory | None:
+    if not looking.logs_episodes(connection):
+        return None
+    above: dict[int | None, _Waiting] = {None: _Waiting(0, None)}
+    for place in places:
+        pending = looking.pending_in(connection, place, _MOST_PENDING)
+        above[place] = _Waiting(pending, looking.oldest_in(connection, place))
+    return _Memory(looking.episodes_in(connection), above)
+
+
+def _seen(path: Path) -> FactsSeen | None:
+    return look(path, looking.facts_in) if path.exists() else None
+
+
+def _own(
+    rule: ConsolidationRule, settings: Settings, stores: Mapping[str, FactsSeen | None]
+) -> list[FactsSeen | None]:
+    return [stores[name] for name in {settings.store_of(one) for one in rule.then_emits}]
+
+
+def _mark(rule: ConsolidationRule, stores: Sequence[FactsSeen | None]) -> int | None:
     """Return how far a rule has come, in the store where it lags behind."""
-    marks = [store.marks[rule.id] for store in stores if rule.id in store.marks]
-    mark = min(marks) if len(marks) == len(stores) else None
+    marks = [one.marks.get(rule.id) if one else None for one in stores]
+    known = [mark for mark in marks if mark is not None]
+    return min(known) if len(known) == len(marks) else None
+
+
+def _start(rule: ConsolidationRule, mark: int | None) -> int | None:
+    """Return the place above which versions wait for a rule; None is the end of the log."""
+    if mark is None and rule.start == "now":
+        return None
+    return mark or 0
+
+
+def _state(
+    rule: ConsolidationRule,
+    rules: RuleSet,
+    stores: Sequence[FactsSeen | None],
+    mark: int | None,
+    memory: _Memory | None,
+    settings: Settings,
+    now: datetime,
+) -> RuleState:
+    seen = [one for one in stores if one]
+    last = max(seen, key=lambda one: one.fired.get(rule.id, 0), default=None)
+    fired = last.fired.get(rule.id) if last else None
+    waiting = memory.above[_start(rule, mark)] if memory else None
     return RuleState(
         rule,
-        file,
+        rules.sources[rule.id],
         mark,
-        await _pending(rule, mark, memory) if memory else None,
-        max((one.fired[rule.id] for one in stores if rule.id in one.fired), default=None),
-        sum(one.quarantined.get(rule.id, 0) for one in stores),
-        ", ".join(one.waiting[rule.id] for one in stores if rule.id in one.waiting),
-        _least([one.succeeded.get(rule.id) for one in stores]),
+        waiting.pending if waiting else None,
+        instant(fired) if fired else None,
+        sum(_quarantined(one, rule.id) for one in seen),
+        ", ".join(one.held[rule.id].firing_id for one in seen if rule.id in one.held),
+        _succeeded(rule.id, stores),
+        waiting.oldest if waiting else None,
+        last.outcomes.get(rule.id) if last else None,
+        _next(rule, settings, now),
     )
 
 
-def _least(instants: Sequence[datetime | None]) -> datetime | None:
+def _succeeded(rule_id: str, stores: Sequence[FactsSeen | None]) -> datetime | None:
     """Return the earliest; None when one is missing, for a rule is as well as its worst store."""
-    known = [instant for instant in instants if instant is not None]
-    return min(known, default=None) if len(known) == len(instants) else None
+    found = [one.succeeded.get(rule_id) if one else None for one in stores]
+    known = [at for at in found if at is not None]
+    return instant(min(known)) if known and len(known) == len(found) else None
 
 
-def _removed(rules: RuleSet, stores: Mapping[str, StoreState]) -> list[RemovedRule]:
+def _quarantined(seen: FactsSeen, rule_id: str) -> int:
+    return sum(count for (rule, _), count in seen.quarantined.items() if rule == rule_id)
+
+
+def _next(rule: ConsolidationRule, settings: Settings, now: datetime) -> datetime | None:
+    due = rule.due
+    if not isinstance(due, Cron) or not rule.enabled:
+        return None
+    return cron.next_instant(due.expression, due.timezone or settings.timezone, after=now)
+
+
+def _removed(rules: RuleSet, stores: Mapping[str, FactsSeen | None]) -> list[RemovedRule]:
     """Return the rules that have a watermark and are not loaded, by id and store."""
     loaded = {rule.id for rule in rules.rules}
     return [
@@ -218,17 +257,12 @@ def _removed(rules: RuleSet, stores: Mapping[str, StoreState]) -> list[RemovedRu
             rule_id,
             name,
             mark,
-            store.fired.get(rule_id),
-            store.quarantined.get(rule_id, 0),
-            store.waiting.get(rule_id, ""),
+            instant(store.fired[rule_id]) if rule_id in store.fired else None,
+            _quarantined(store, rule_id),
+            store.held[rule_id].firing_id if rule_id in store.held else "",
         )
         for name, store in stores.items()
+        if store
         for rule_id, mark in sorted(store.marks.items())
         if rule_id not in loaded
     ]
-
-
-async def _pending(rule: ConsolidationRule, mark: int | None, memory: SQLiteMemoryStore) -> int:
-    if mark is None and rule.start == "now":
-        return 0
-    return await memory.pending(mark or 0, at_most=_MOST_PENDING)

@@ -64,16 +64,16 @@ def copy_database(source: Path, target: Path, told: Told = lambda *_: None) -> N
         StoreBusyError: Another process does not let anybody read it.
         StoreError: It cannot be opened, or the copy finds no room.
     """
-    before = _untouched(source)
+    before = untouched(source)
     if before is not None:
         _copy(source, target, told, "mode=ro&immutable=1")
-        if _untouched(source) == before:
+        if untouched(source) == before:
             return
         target.unlink()
     _copy(source, target, told, "mode=ro")
 
 
-def _untouched(path: Path) -> Signature | None:
+def untouched(path: Path) -> Signature | None:
     """Return what tells that a file was not written; None when it may be at any moment."""
     with translated(path, _PRAGMAS):
         with path.open("rb") as file:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from threading import Event
 
@@ -274,10 +275,21 @@ def check_filter(rule_id: str, fragment: str) -> None:
     Raises:
         FilterError: It may not run, or fails; with its position where it can be told.
     """
+    with checking_filters() as check:
+        check(rule_id, fragment)
+
+
+@contextmanager
+def checking_filters() -> Iterator[Callable[[str, str], None]]:
+    """Yield `check_filter` for many: on one database, which takes longer to make than to ask."""
+    with _sample() as connection:
+        yield partial(_check, connection)
+
+
+def _check(connection: sqlite3.Connection, rule_id: str, fragment: str) -> None:
     if not fragment.strip():
         return
-    with _sample() as connection:
-        verdict = Filter(rule_id, fragment).judge(connection, [1])
+    verdict = Filter(rule_id, fragment).judge(connection, [1])
     for problem in verdict.failed.values():
         raise FilterError(rule_id, problem)
 

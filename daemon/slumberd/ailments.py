@@ -1,0 +1,202 @@
+"""What stores and rules tell of what is not as it should be; looks, and changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, assert_never
+
+from slumberd import cron
+from slumberd.core.cadence import Cron, Every
+from slumberd.core.due import LATE
+from slumberd.core.episode import instant, microseconds
+from slumberd.core.finding import Finding
+from slumberd.core.rule import ConsolidationRule
+from slumberd.errors import StoreError
+from slumberd.rulebook import RuleSet
+from slumberd.settings import Settings
+from slumberd.stores import looking
+from slumberd.stores.decode import SCOPE_MISMATCH
+from slumberd.stores.looking import FactsSeen, look
+from slumberd.surroundings import THIS_MACHINE, Machine
+
+QUICK_SECONDS = 10.0
+"""How long each pass over a whole database may take, unless it is to go deep."""
+
+PATIENCE = timedelta(minutes=10)
+"""How long what is due may wait for a daemon that runs."""
+
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What is looked over.
+
+    Attributes:
+        settings: The configuration.
+        rules: What it names; None when they cannot be loaded.
+        config: The file of the configuration, when it is known.
+        daemon: What the running daemon says of itself; None when none runs.
+        now: The wall clock.
+        machine: Where the marks of the system are.
+        seconds: How long each pass over a whole database may take; None sets no bound.
+    """
+
+    settings: Settings
+    rules: RuleSet | None
+    config: Path | None
+    daemon: Mapping[str, Any] | None
+    now: datetime
+    machine: Machine = THIS_MACHINE
+    seconds: float | None = QUICK_SECONDS
+
+    @property
+    def hurried(self) -> bool:
+        """Whether there is no time for passes over whole databases."""
+        return self.seconds == 0
+
+
+def told_by(
+    path: Path, seen: FactsSeen, unreached: Sequence[str], patient: Patient
+) -> Iterator[Finding]:
+    """Find what a database of facts tells.
+
+    Args:
+        path: Of the database.
+        seen: What it says.
+        unreached: Episodes whose retraction reaches nothing.
+        patient: Whose it is.
+    """
+    yield from _triggers(path, seen)
+    yield from _future(path, seen, patient.now)
+    yield from _quarantine(seen)
+    yield from _held(seen)
+    yield from _unreached(unreached)
+    yield from _unlogged(path, seen, patient)
+
+
+def _triggers(path: Path, seen: FactsSeen) -> Iterator[Finding]:
+    if not seen.triggered:
+        problem = "the triggers on 'facts' are not ours: what other programs write is not noticed"
+        remedy = "put back a backup, or `slumberd audit replay` into a new file"
+        yield Finding("store.triggers", str(path), problem, remedy)
+
+
+def _future(path: Path, seen: FactsSeen, now: datetime) -> Iterator[Finding]:
+    last = max(seen.fired.values(), default=0)
+    if last > microseconds(now + LATE):
+        problem = f"its last firing is of {instant(last):%Y-%m-%d %H:%M:%S}Z, which is to come"
+        yield Finding("clock.behind", str(path), problem, "set the clock; until then time stands")
+
+
+def _quarantine(seen: FactsSeen) -> Iterator[Finding]:
+    others: Counter[str] = Counter()
+    for (rule, reason), count in sorted(seen.quarantined.items()):
+        if reason == SCOPE_MISMATCH:
+            problem = f"{_episodes_of(count)} whose scope key and content disagree"
+            remedy = "mend the program that writes them; see `memory.scope_mismatch`"
+            yield Finding("episodes.mismatched", f"rule {rule}", problem, remedy)
+        else:
+            others[rule] += count
+    for rule, count in others.items():
+        problem = f"{_episodes_of(count)} in quarantine"
+        remedy = "`slumberd quarantine ls` says why; then `retry` or `drop`"
+        yield Finding("episodes.quarantined", f"rule {rule}", problem, remedy)
+
+
+def _episodes_of(count: int) -> str:
+    return "1 episode" if count == 1 else f"{count} episodes"
+
+
+def _held(seen: FactsSeen) -> Iterator[Finding]:
+    for rule, batch in seen.held.items():
+        remedy = f"`slumberd approve {batch.firing_id}` or `slumberd reject {batch.firing_id}`"
+        yield Finding("rule.held", f"rule {rule}", f"a batch is held: {batch.problem}", remedy)
+
+
+def _unreached(found: Sequence[str]) -> Iterator[Finding]:
+    if found:
+        names = ", ".join(found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
+        how_many = "1 retraction reaches" if len(found) == 1 else f"{len(found)} retractions reach"
+        problem = f"{how_many} nothing: {names}"
+        remedy = f"`slumberd why-not {found[0]}`; is the clock of the host that wrote it behind?"
+        yield Finding("acts.unreached", "episodes", problem, remedy)
+
+
+def _unlogged(path: Path, seen: FactsSeen, patient: Patient) -> Iterator[Finding]:
+    if seen.unlogged and patient.daemon is None:
+        problem = f"{seen.unlogged} rows of the ledger have no log line yet"
+        yield Finding("log.unwritten", str(path), problem, "start the daemon: it writes them first")
+
+
+def waiting(patient: Patient) -> Iterator[Finding]:
+    """Find rules that have been due for longer than they should be."""
+    seen = {name: _seen(path) for name, path in patient.settings.facts_paths.items()}
+    for rule in patient.rules.rules if patient.rules else ():
+        own = {patient.settings.store_of(channel) for channel in rule.then_emits}
+        stores = [one for name, one in seen.items() if one and name in own]
+        if rule.enabled and not any(rule.id in one.held for one in stores):
+            yield from _late(rule, stores, patient)
+
+
+def _seen(path: Path) -> FactsSeen | None:
+    try:
+        return look(path, looking.facts_in)
+    except StoreError:
+        return None
+
+
+def _late(
+    rule: ConsolidationRule, stores: Sequence[FactsSeen], patient: Patient
+) -> Iterator[Finding]:
+    begun = [one for one in stores if rule.id in one.marks]
+    young = (
+        patient.daemon is not None and patient.daemon["uptime_seconds"] < PATIENCE.total_seconds()
+    )
+    if not begun or young:
+        return
+    fired = max((one.fired[rule.id] for one in begun if rule.id in one.fired), default=0)
+    if why := _why_late(rule, begun, fired, patient):
+        ago = f"; it fired last at {instant(fired):%Y-%m-%d %H:%M:%S}Z" if fired else ""
+        down = "start the daemon, or `slumberd fire " + rule.id + "`"
+        remedy = "see `firing.failed` in the daemon's log" if patient.daemon else down
+        yield Finding("rule.late", f"rule {rule.id}", why + ago, remedy)
+
+
+def _why_late(
+    rule: ConsolidationRule, begun: Sequence[FactsSeen], fired: int, patient: Patient
+) -> str:
+    match rule.due:
+        case Every(count=count):
+            return _full(min(one.marks[rule.id] for one in begun), count, fired, patient)
+        case Cron() as due:
+            return _missed(due, min(one.served[rule.id] for one in begun), patient)
+        case never:
+            assert_never(never)
+
+
+def _full(mark: int, count: int, fired: int, patient: Patient) -> str:
+    if patient.daemon is not None and microseconds(patient.now - PATIENCE) < fired:
+        return ""
+    count_pending = partial(looking.pending_in, after=mark, at_most=10 * count)
+    try:
+        pending = look(patient.settings.memory_path, count_pending)
+    except StoreError:
+        return ""
+    more = "or more " if pending == 10 * count else ""
+    return f"{pending} {more}versions wait, of {count} each" if pending >= count else ""
+
+
+def _missed(due: Cron, served: int, patient: Patient) -> str:
+    zone = due.timezone or patient.settings.timezone
+    until = patient.now - (PATIENCE if patient.daemon else LATE)
+    try:
+        missed = cron.missed(due.expression, zone, after=instant(served), until=until)
+    except ValueError:
+        return ""
+    return f"was due at {missed.first:%Y-%m-%d %H:%M:%S}Z" if missed else ""

@@ -1,0 +1,224 @@
+"""Look a whole installation over: what is not as it should be. Changes nothing, raises nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from slumberd.ailments import Patient, told_by, waiting
+from slumberd.core.cadence import Cron
+from slumberd.core.finding import Finding
+from slumberd.errors import StoreError
+from slumberd.settings import Settings
+from slumberd.stores import looking
+from slumberd.stores.copying import size_of
+from slumberd.stores.inspection import fs_type
+from slumberd.stores.looking import Open, look
+from slumberd.surroundings import clock, kept, megabytes, obeyed, room, unit, zones
+
+LARGE_LOG_BYTES = 512 * 2**20
+
+URGENT = frozenset(
+    {
+        "config.invalid", "daemon.down", "daemon.silent", "disk.low", "episodes.mismatched",
+        "episodes.quarantined", "rule.held", "rule.late", "rules.stale", "state.missing",
+        "store.damaged", "store.unreadable",
+    }
+)  # fmt: skip
+"""What somebody is to be woken for."""
+
+_SHARED = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "afs", "ceph", "gluster")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """What came of it.
+
+    Attributes:
+        findings: Errors first.
+        unfinished: What took too long to be looked at to its end.
+    """
+
+    findings: Sequence[Finding]
+    unfinished: Sequence[str]
+
+
+def looked_over(patient: Patient) -> Checkup:
+    """Look over an installation, the daemon up or down; never raises for the state of anything."""
+    unfinished: list[str] = []
+    findings = [*_around(patient), *_inside(patient, unfinished)]
+    findings.sort(key=lambda finding: finding.severity == "warning")
+    return Checkup(findings, unfinished)
+
+
+def urgent(patient: Patient) -> list[Finding]:
+    """Return only what somebody is to be woken for; quick, and whether the daemon runs or not."""
+    findings = looked_over(patient).findings
+    down = [] if patient.daemon else [_down(patient)]
+    return [*down, *(finding for finding in findings if finding.id in URGENT)]
+
+
+def _down(patient: Patient) -> Finding:
+    remedy = "`systemctl start slumberd`, or `slumberd run`"
+    return Finding("daemon.down", str(patient.settings.state_dir), "no daemon runs", remedy)
+
+
+def _around(patient: Patient) -> Iterator[Finding]:
+    settings, directory = patient.settings, patient.settings.state_dir
+    yield from _guarded(settings.rules_dir, lambda: _obeyed(patient))
+    if settings.rules_dir.is_dir():
+        yield from _guarded(settings.rules_dir, lambda: ignored(settings.rules_dir))
+    if directory.is_dir():
+        yield from _guarded(directory, lambda: kept(directory, _files(settings)))
+        databases = sum(map(_size, _databases(settings)))
+        yield from _guarded(directory, lambda: room(directory, databases))
+    yield from clock(patient.machine)
+    yield from zones(_zones(patient))
+    yield from _guarded(directory, lambda: unit(patient.machine, directory))
+
+
+def _guarded(path: Path, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Return what a check finds; that it could not look, if so."""
+    try:
+        return list(check())
+    except OSError as error:
+        subject = str(error.filename or path)
+        problem = f"cannot be looked at: {error.strerror}"
+        return [Finding("store.unreadable", subject, problem, "run as root, or as its owner")]
+
+
+def _databases(settings: Settings) -> list[Path]:
+    return [settings.memory_path, *settings.facts_paths.values()]
+
+
+def _files(settings: Settings) -> list[Path]:
+    ends = ("", "-wal", "-shm")
+    files = [path.with_name(path.name + end) for path in _databases(settings) for end in ends]
+    return [*files, *filter(None, [settings.log_path])]
+
+
+def _obeyed(patient: Patient) -> Iterator[Finding]:
+    rules = patient.settings.rules_dir
+    files = sorted(rules.iterdir()) if rules.is_dir() else []
+    return obeyed([*filter(None, [patient.config]), rules, *files])
+
+
+def _size(path: Path) -> int:
+    try:
+        return size_of(path)
+    except StoreError:
+        return 0
+
+
+def _zones(patient: Patient) -> list[str]:
+    rules = patient.rules.rules if patient.rules else ()
+    named = [rule.due.timezone for rule in rules if isinstance(rule.due, Cron)]
+    return [patient.settings.timezone, *filter(None, named)]
+
+
+def ignored(directory: Path) -> Iterator[Finding]:
+    """Find files that look like rule files, and are passed over."""
+    for path in sorted(directory.iterdir()):
+        name = path.name.lower()
+        read = path.suffix in (".yaml", ".yml") and not name.startswith(".")
+        if (".yaml" in name or ".yml" in name) and not read:
+            problem = "is not read: rule files end in .yaml or .yml, and are not hidden"
+            yield Finding("rules.ignored", str(path), problem, "rename it, or take it away")
+
+
+def _inside(patient: Patient, unfinished: list[str]) -> Iterator[Finding]:
+    settings = patient.settings
+    if not settings.state_dir.is_dir():
+        remedy = "`slumberd run` makes it"
+        yield Finding("state.missing", str(settings.state_dir), "is no directory", remedy)
+        return
+    yield from _database(
+        settings.memory_path, patient, unfinished, partial(_episodes, settings.memory_path)
+    )
+    for path in settings.facts_paths.values():
+        yield from _database(path, patient, unfinished, partial(_facts, patient, path, unfinished))
+    yield from _daemon(patient)
+    yield from waiting(patient)
+
+
+Look = Callable[[Open], list[Finding]]
+
+
+def _database(path: Path, patient: Patient, unfinished: list[str], own: Look) -> Iterator[Finding]:
+    """Find what is wrong with one database: with the file, then with what is in it."""
+    if not path.exists() and not path.is_symlink():
+        problem, remedy = "is not there", "`slumberd run` makes it; was it moved or deleted?"
+        yield Finding("state.missing", str(path), problem, remedy)
+        return
+    yield from _place(path)
+    try:
+        damage = look(path, partial(looking.damage_in, seconds=patient.seconds))
+        if damage is None and not patient.hurried:
+            unfinished.append(f"quick_check of {str(path)!r}")
+        elif damage:
+            yield _damaged(path, damage)
+            return
+        yield from _journal(path)
+        yield from look(path, own)
+    except StoreError as error:
+        yield _unreadable(path, error)
+
+
+def _unreadable(path: Path, error: StoreError) -> Finding:
+    if "damaged" in str(error):
+        return _damaged(path, "cannot be read to its end")
+    problem = str(error).removeprefix(f"{str(path)!r} ").removeprefix(f"{str(path)!r}: ")
+    remedy = "look at its owner and mode; restore it from a backup if it is no database"
+    return Finding("store.unreadable", str(path), problem, remedy)
+
+
+def _damaged(path: Path, damage: str) -> Finding:
+    remedy = "stop the daemon; restore it from a backup, facts also by `slumberd audit replay`"
+    return Finding("store.damaged", str(path), " ".join(damage.split()), remedy)
+
+
+def _place(path: Path) -> Iterator[Finding]:
+    kind = fs_type(path)
+    if kind.startswith(_SHARED):
+        problem = f"lies on {kind}, where locks cannot be relied on"
+        yield Finding("store.network", str(path), problem, "move it to a local disk")
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size > LARGE_LOG_BYTES:
+        problem = (
+            f"has grown to {megabytes(log.stat().st_size)}: somebody has been reading for long"
+        )
+        yield Finding("store.log", str(log), problem, f"end what holds it: `fuser -v {path}`")
+
+
+def _journal(path: Path) -> Iterator[Finding]:
+    if not looking.writes_ahead(path):
+        problem = "has no write-ahead log: readers and writers wait for each other"
+        yield Finding("store.journal", str(path), problem, "start the daemon, which sets it")
+
+
+def _episodes(path: Path, connection: Open) -> list[Finding]:
+    if looking.logs_episodes(connection):
+        return []
+    problem = "episode log, indexes or triggers are missing: was the table rebuilt?"
+    remedy = "start the daemon, or `slumberd fire --all`: every episode is met again"
+    return [Finding("store.triggers", str(path), problem, remedy)]
+
+
+def _facts(patient: Patient, path: Path, unfinished: list[str], connection: Open) -> list[Finding]:
+    seen = looking.facts_in(connection)
+    if seen is None:
+        problem = "has no ledger: no slumberd has been here"
+        return [Finding("store.unreadable", str(path), problem, "start the daemon")]
+    unreached = looking.unreached_in(connection, patient.seconds)
+    if unreached is None and not patient.hurried:
+        unfinished.append(f"acts without effect in {str(path)!r}")
+    return list(told_by(path, seen, unreached or [], patient))
+
+
+def _daemon(patient: Patient) -> Iterator[Finding]:
+    daemon, rules = patient.daemon, patient.rules
+    if daemon is not None and rules and daemon.get("rules_hash") != rules.content_hash:
+        problem = "the daemon goes by other rules than the files say"
+        yield Finding("rules.stale", str(patient.settings.rules_dir), problem, "`slumberd reload`")

@@ -1,0 +1,213 @@
+"""`slumberd status`: what an operator asks in the middle of the night, on one screen."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from slumberd.assembly import rules_of
+from slumberd.checkup import urgent
+from slumberd.cli.answering import asked
+from slumberd.cli.configuration import settings_of
+from slumberd.cli.doctor import invalid, patient_of
+from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.output import cell, print_json, print_table
+from slumberd.cli.rules import documents
+from slumberd.cli.survey import RuleState, Survey, surveyed
+from slumberd.clock import SystemClock
+from slumberd.core.finding import Finding
+from slumberd.core.firing import Counts
+from slumberd.errors import ConfigurationError, StoreError
+from slumberd.lines import printable
+from slumberd.pauses import paused_in
+from slumberd.settings import Settings
+from slumberd.surroundings import megabytes
+
+STATUS_COLUMNS = (
+    "rule", "cadence", "pending", "oldest", "last firing", "facts", "next", "quarantined", "held",
+)  # fmt: skip
+SHOWN = 30
+"""Rules that a screen holds."""
+
+
+def status(
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say what somebody must look at; exit with 1 then.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Show whether the daemon runs, what there is, and what waits.
+
+    Of each rule: how many versions of episodes wait, and the timestamp of the first of them; when
+    it fired last, and how many facts that added, replaced and took out; its next instant. Of more
+    than 30 rules those that are held, have episodes in quarantine, or have most to read.
+
+    With --check, for monitoring, a line for each thing that a person must look at, and nothing when
+    all is well: the daemon does not run or does not answer, a mistake in configuration or rules,
+    rules that a reload has not taken, a database that is missing or broken, a disk that is nearly
+    full, and rules that are late, held or with episodes in quarantine. It works without a daemon.
+    """
+    if check:
+        _check(config, state_dir, json=json)
+        return
+    settings = settings_of(config, state_dir)
+    loaded = rules_of(settings)
+    daemon, silent = asked(settings.state_dir)
+    if silent:
+        raise StoreError(silent[0].problem)
+    survey = surveyed(settings, loaded, SystemClock().now())
+    stale = daemon is not None and daemon["rules_hash"] != loaded.content_hash
+    if json:
+        print_json(_document(settings, daemon, survey) | {"reload_needed": stale})
+        return
+    _print_screen(settings, daemon, survey)
+    if stale:
+        print("\nthe daemon goes by other rules than the files say; `slumberd reload` takes them")
+
+
+def _check(config: Path | None, state_dir: Path | None, *, json: bool) -> None:
+    found = _urgent(config, state_dir)
+    if json:
+        print_json({"ok": not found, "findings": [finding.document() for finding in found]})
+    else:
+        for finding in found:
+            told = f"{finding.id}: {cell(finding.subject)}: {cell(finding.problem)}"
+            print(f"{told}; {cell(finding.remedy)}")
+    if found:
+        raise typer.Exit(1)
+
+
+def _urgent(config: Path | None, state_dir: Path | None) -> list[Finding]:
+    try:
+        settings = settings_of(config, state_dir)
+    except ConfigurationError as error:
+        return invalid(error.mistakes)
+    patient, findings = patient_of(settings, config, seconds=0)
+    silent = any(finding.id == "daemon.silent" for finding in findings)
+    return [
+        *findings,
+        *(one for one in urgent(patient) if not (silent and one.id == "daemon.down")),
+    ]
+
+
+def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey) -> dict[str, Any]:
+    return {
+        "running": daemon is not None,
+        "pid": daemon["pid"] if daemon else None,
+        "uptime_seconds": daemon["uptime_seconds"] if daemon else None,
+        "generation": daemon["generation"] if daemon else None,
+        "rules_hash": daemon["rules_hash"] if daemon else None,
+        "failing": daemon["failing"] if daemon else [],
+        "state_dir": printable(str(settings.state_dir)),
+        "episodes": survey.episodes,
+        "facts": survey.facts,
+        "ledger_rows": survey.ledger_rows,
+        "stores": [
+            {
+                "store": printable(name),
+                "facts": one.facts if one else None,
+                "ledger_rows": one.rows if one else 0,
+            }
+            for name, one in survey.stores.items()
+        ],
+        "databases": [
+            {"path": printable(str(path)), "bytes": size, "log_bytes": log}
+            for path, size, log in _sizes(settings)
+        ],
+        "disk_free_bytes": _free(settings),
+        "rules": documents(survey.rules, paused_in(settings.state_dir)),
+    }
+
+
+def _sizes(settings: Settings) -> list[tuple[Path, int, int]]:
+    """Return each database that is there with its bytes, and those of its write-ahead log."""
+    paths = (settings.memory_path, *settings.facts_paths.values())
+    return [
+        (path, path.stat().st_size, _size(path.with_name(path.name + "-wal")))
+        for path in paths
+        if path.exists()
+    ]
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+def _free(settings: Settings) -> int | None:
+    with suppress(OSError):
+        return shutil.disk_usage(settings.state_dir).free
+    return None
+
+
+def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Survey) -> None:
+    free = _free(settings)
+    room = f", {megabytes(free)} free" if free is not None else ""
+    print(f"daemon     {_running(daemon) if daemon else 'does not run'}")
+    print(f"state      {cell(str(settings.state_dir))}{room}")
+    for path, size, log in _sizes(settings):
+        print(f"  {cell(path.name)}: {megabytes(size)}, write-ahead log {megabytes(log)}")
+    print(f"episodes   {cell(survey.episodes)}")
+    print(f"facts      {cell(survey.facts)}")
+    print(f"ledger     {survey.ledger_rows} rows")
+    if len(survey.stores) > 1:
+        for name, one in survey.stores.items():
+            facts = f"{one.facts} facts, {one.rows} rows" if one else "not there yet"
+            print(f"  {cell(name)}: {facts}")
+    if paused := paused_in(settings.state_dir):
+        print(f"paused     {cell(', '.join(sorted(paused)))}")
+    for one in daemon["failing"] if daemon else ():
+        print(f"failing    {_failing(one)}")
+    print()
+    _print_rules(survey.rules)
+
+
+def _print_rules(states: Sequence[RuleState]) -> None:
+    """Show rules; of more than a screen those that somebody would look for."""
+    first = sorted(states, key=_urgency)[:SHOWN]
+    print_table(STATUS_COLUMNS, (_short_row(state) for state in states if state in first))
+    if len(states) > SHOWN:
+        print(f"and {len(states) - SHOWN} rules more; `slumberd rules` shows them")
+
+
+def _urgency(state: RuleState) -> tuple[bool, bool, int]:
+    return not state.held, not state.quarantined, -(state.pending or 0)
+
+
+def _running(daemon: dict[str, Any]) -> str:
+    since = SystemClock().now() - timedelta(seconds=daemon["uptime_seconds"])
+    process = f"pid {daemon['pid']}, since {cell(since)}"
+    return f"runs ({process}), rules of generation {daemon['generation']}"
+
+
+def _failing(one: dict[str, Any]) -> str:
+    times = f"{one['failures']} times in a row" if one["failures"] > 1 else "once"
+    return f"rule {one['rule_id']}, {times} since {one['since'][:19]}Z: {one['error']}"
+
+
+def _short_row(state: RuleState) -> tuple[object, ...]:
+    enabled = state.cadence if state.rule.enabled else "disabled"
+    return (
+        state.rule.id, enabled, state.pending, _seconds(state.oldest), state.fired_at,
+        _came_to(state.outcome), state.next_at, state.quarantined, state.held or None,
+    )  # fmt: skip
+
+
+def _seconds(timestamp: str | None) -> str | None:
+    """Return an episode's timestamp without what is finer than a second."""
+    return timestamp and timestamp[:19].replace("T", " ")
+
+
+def _came_to(counts: Counts | None) -> str | None:
+    if counts is None:
+        return None
+    return f"+{counts.added + counts.restored} ~{counts.updated} -{counts.deleted}"

@@ -1,0 +1,64 @@
+"""What is not as it should be: each kind with an id that stays, each finding with its remedy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Severity = Literal["error", "warning"]
+
+KINDS: dict[str, tuple[Severity, str]] = {
+    "config.invalid": ("error", "the configuration and the rule files have no mistake"),
+    "rules.ignored": ("warning", "no file that looks like one of rules is passed over"),
+    "rules.stale": ("warning", "the running daemon goes by the rules that the files say"),
+    "daemon.down": ("error", "a daemon runs; only `slumberd status --check` asks for it"),
+    "daemon.silent": ("error", "a daemon that runs answers"),
+    "state.missing": ("error", "the state directory and its databases are there"),
+    "file.open": ("error", "nobody but owner and group reads or writes what is kept or obeyed"),
+    "file.owner": ("error", "the owner of the state directory may write every file in it"),
+    "store.unreadable": ("error", "each database can be opened, and is ours"),
+    "store.damaged": ("error", "PRAGMA quick_check finds nothing in each database"),
+    "store.journal": ("error", "each database has a write-ahead log"),
+    "store.network": ("error", "no database lies on a network file system"),
+    "store.triggers": ("error", "the triggers that note what other programs write are in place"),
+    "store.log": ("warning", "the write-ahead log of each database is emptied now and then"),
+    "disk.low": ("error", "the disk has room for what is still to come"),
+    "clock.unsynchronised": ("warning", "the clock is synchronised, where that can be told"),
+    "clock.behind": ("error", "no firing lies in the future"),
+    "timezone.missing": ("error", "time zone data is there"),
+    "unit.missing": ("warning", "the systemd unit is installed, where systemd is"),
+    "unit.changed": ("warning", "the installed unit is the one of this version"),
+    "rule.late": ("warning", "every rule has fired when it was due"),
+    "rule.held": ("error", "no batch waits for a person"),
+    "episodes.quarantined": ("warning", "every episode could be read"),
+    "episodes.mismatched": ("warning", "scope key and content agree on whom each row belongs to"),
+    "acts.unreached": ("warning", "every retraction has reached something"),
+    "log.unwritten": ("warning", "every row of the ledger has its log line"),
+}  # fmt: skip
+"""By id: how bad it is, and what is so where it is not found. Ids are never given anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be.
+
+    Attributes:
+        id: One of `KINDS`.
+        subject: What it is about: a file, a rule, the machine.
+        problem: What was found.
+        remedy: What a person does about it.
+    """
+
+    id: str
+    subject: str
+    problem: str
+    remedy: str
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is: with an error, something does not work or is not safe."""
+        return KINDS[self.id][0]
+
+    def document(self) -> dict[str, str]:
+        """Return it as JSON takes it."""
+        return {**asdict(self), "severity": self.severity}

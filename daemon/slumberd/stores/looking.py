@@ -1,0 +1,260 @@
+"""Look at a database as it is, without a byte left beside it: for whoever only reports on it."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import TypeVar
+
+import orjson
+
+from slumberd.core.firing import Counts
+from slumberd.errors import SchemaError, StoreError
+from slumberd.stores import episode_log
+from slumberd.stores.copying import untouched
+from slumberd.stores.inspection import has_table
+from slumberd.stores.ledger import firing_id_of
+from slumberd.stores.queries import statements
+from slumberd.stores.schema import SUCCESSES
+from slumberd.stores.sqlite import Pragmas, snapshot, translated
+
+T = TypeVar("T")
+Open = sqlite3.Connection
+"""A database that is looked at."""
+
+_FORMATS = slice(18, 20)
+_WAL = b"\2\2"
+"""The versions in the header of a file that is written and read with a write-ahead log."""
+
+_PRAGMAS = Pragmas()
+_STEPS = 10_000
+_UNREACHED_LISTED = 100
+
+_LEDGER = statements("ledger")
+_SCHEMA = statements("ledger_schema")
+_SQL = statements("looking")
+_COUNTS = statements("migrations")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBatch:
+    """A batch that waits for a person.
+
+    Attributes:
+        firing_id: Its id.
+        problem: Why it was held.
+    """
+
+    firing_id: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class FactsSeen:
+    """What a database of facts says of itself; instants are microseconds since 1970 UTC.
+
+    Attributes:
+        facts: How many stand.
+        rows: Of the ledger.
+        unlogged: Rows of the ledger without a log line.
+        triggered: Whether what other programs write is noted.
+        marks: The number of the last version that each rule has read.
+        served: Up to when each rule's instants are served.
+        fired: When each rule's last batch began.
+        succeeded: When each rule's last firing that went well began.
+        outcomes: What each rule's last batch came to, as `Counts` names it, over all channels.
+        quarantined: Episodes that could not be read, by rule and reason.
+        held: The batch of each rule that waits for a person.
+    """
+
+    facts: int
+    rows: int
+    unlogged: int
+    triggered: bool
+    marks: Mapping[str, int] = field(default_factory=dict)
+    served: Mapping[str, int] = field(default_factory=dict)
+    fired: Mapping[str, int] = field(default_factory=dict)
+    succeeded: Mapping[str, int] = field(default_factory=dict)
+    outcomes: Mapping[str, Counts] = field(default_factory=dict)
+    quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    held: Mapping[str, HeldBatch] = field(default_factory=dict)
+
+
+def look(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Return what `work` makes of a database as of one moment; others may be writing it.
+
+    A file that nobody has open is read as if it could not change, so that nothing is created
+    beside it, and is read again, with SQLite's locks, if it did change.
+
+    Raises:
+        SchemaError: It is no SQLite database, or damaged.
+        StoreError: It is not there, or cannot be read.
+    """
+    with translated(path, _PRAGMAS):
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would hold us for ever
+            raise SchemaError(path, "is no regular file")
+    before = untouched(path)
+    if before is not None:
+        try:
+            found = _looked(path, "mode=ro&immutable=1", work)
+        except StoreError:
+            if untouched(path) == before:
+                raise
+        else:
+            if untouched(path) == before:
+                return found
+    return _looked(path, "mode=ro", work)
+
+
+def _looked(path: Path, how: str, work: Callable[[sqlite3.Connection], T]) -> T:
+    uri = f"{path.absolute().as_uri()}?{how}"
+    with (
+        translated(path, _PRAGMAS),
+        closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection,
+    ):
+        connection.execute("PRAGMA query_only = ON")
+        connection.text_factory = lambda text: text.decode(errors="backslashreplace")
+        with snapshot(connection):
+            return work(connection)
+
+
+def writes_ahead(path: Path) -> bool:
+    """Say whether a database has a write-ahead log; one read as unchanging would not tell."""
+    with translated(path, _PRAGMAS), path.open("rb") as file:
+        return file.read(_FORMATS.stop)[_FORMATS] == _WAL
+
+
+def damage_in(connection: sqlite3.Connection, seconds: float | None) -> str | None:
+    """Return the first thing that ``PRAGMA quick_check`` finds; nothing when all is well.
+
+    Args:
+        connection: Of the database.
+        seconds: How long it may take; None sets no bound.
+
+    Returns:
+        None when it took too long.
+    """
+    return _within(connection, seconds, _quick_check)
+
+
+def unreached_in(connection: sqlite3.Connection, seconds: float | None) -> list[str] | None:
+    """Return episodes whose retraction reached nothing, and nothing since; oldest first.
+
+    Args:
+        connection: Of a database of facts.
+        seconds: How long it may take; None sets no bound.
+
+    Returns:
+        At most 100; None when it took too long.
+    """
+    return _within(connection, seconds, _unreached)
+
+
+def _quick_check(connection: sqlite3.Connection) -> str:
+    told = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+    return "" if told == "ok" else told
+
+
+def _unreached(connection: sqlite3.Connection) -> list[str]:
+    if not has_table(connection, "slumberd_ledger"):
+        return []
+    found = connection.execute(_SQL["unreached"], {"limit": _UNREACHED_LISTED})
+    return [str(fact_id) for (fact_id,) in found.fetchall()]
+
+
+def _within(
+    connection: sqlite3.Connection, seconds: float | None, work: Callable[[sqlite3.Connection], T]
+) -> T | None:
+    if seconds == 0:
+        return None
+    until = None if seconds is None else time.monotonic() + seconds
+    connection.set_progress_handler(lambda: until is not None and time.monotonic() > until, _STEPS)
+    try:
+        return work(connection)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return None
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+def logs_episodes(connection: sqlite3.Connection) -> bool:
+    """Say whether log, indexes and triggers of a database of episodes are in place."""
+    return episode_log.installed(connection)
+
+
+def episodes_in(connection: sqlite3.Connection) -> int:
+    """Return how many episodes there are."""
+    count: int = connection.execute(_COUNTS["count_episodes"]).fetchone()[0]
+    return count
+
+
+def pending_in(connection: sqlite3.Connection, after: int, at_most: int) -> int:
+    """Count the versions of episodes above a place, up to `at_most`."""
+    return episode_log.pending(connection, after, at_most)
+
+
+def oldest_in(connection: sqlite3.Connection, after: int) -> str | None:
+    """Return the timestamp of the first episode in the log above a place, as it is written."""
+    row = connection.execute(_SQL["oldest"], {"after": after}).fetchone()
+    return row[0] if row else None
+
+
+def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
+    """Return what a database of facts says; None when no slumberd has been here."""
+    if not has_table(connection, "slumberd_ledger"):
+        return None
+    marks = connection.execute(_LEDGER["watermarks"]).fetchall()
+    last = connection.execute(_LEDGER["last_row"]).fetchone()
+    fired = connection.execute(_SQL["last_firings"]).fetchall()
+    return FactsSeen(
+        facts=connection.execute(_COUNTS["count_facts"]).fetchone()[0],
+        rows=last[0] if last else 0,
+        unlogged=connection.execute(_SQL["unlogged"]).fetchone()[0],
+        triggered=_notes_others(connection),
+        marks={rule: seq for rule, seq, _, _ in marks},
+        served={rule: served for rule, _, _, served in marks},
+        fired={rule: at for rule, _, at, _ in fired},
+        succeeded=_successes(connection),
+        outcomes={rule: _outcome(counts) for rule, _, _, counts in fired},
+        quarantined={
+            (rule, reason): count for rule, reason, count in connection.execute(_SQL["quarantined"])
+        },
+        held=_held(connection),
+    )
+
+
+def _successes(connection: sqlite3.Connection) -> dict[str, int]:
+    if not has_table(connection, SUCCESSES):  # an older slumberd was here last
+        return {}
+    return dict(connection.execute(_LEDGER["successes"]).fetchall())
+
+
+def _outcome(counts: bytes) -> Counts:
+    channels = [Counts(**one) for one in orjson.loads(counts).values()]
+    return reduce(Counts.plus, channels, Counts())
+
+
+def _held(connection: sqlite3.Connection) -> dict[str, HeldBatch]:
+    return {
+        rule: HeldBatch(firing_id_of(rule, n), problem)
+        for rule, n, _, _, problem, approved in connection.execute(_LEDGER["held"])
+        if not approved
+    }
+
+
+def _notes_others(connection: sqlite3.Connection) -> bool:
+    found = dict(connection.execute(_SQL["triggers"], {"table": "facts"}).fetchall())
+    wanted = {
+        "slumberd_facts_inserted": _SCHEMA["note_insert"],
+        "slumberd_facts_updated": _SCHEMA["note_update"],
+        "slumberd_facts_deleted": _SCHEMA["note_delete"],
+    }
+    return all(found.get(name) == sql.rstrip(";") for name, sql in wanted.items())

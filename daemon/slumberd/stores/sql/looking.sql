@@ -1,0 +1,49 @@
+-- name: triggers
+SELECT name, sql
+FROM sqlite_master
+WHERE type = 'trigger'
+  AND tbl_name = :table
+
+-- name: quarantined
+SELECT rule, reason, count(DISTINCT eid)
+FROM slumberd_quarantine
+GROUP BY rule, reason
+
+-- name: unlogged
+SELECT max(0, ifnull(max(seq), 0) - (SELECT value FROM slumberd_numbers WHERE name = 'logged'))
+FROM slumberd_ledger
+
+-- name: unreached
+SELECT acts.fact_id
+FROM slumberd_ledger AS acts
+WHERE acts.reason = 'unresolved'
+  AND acts.what = 1
+  AND acts.fact_id IS NOT NULL
+  AND NOT EXISTS (
+    SELECT 1
+    FROM slumberd_ledger AS later
+    WHERE later.fact_id = acts.fact_id
+      AND later.seq > acts.seq
+  )
+  AND NOT EXISTS (
+    SELECT 1
+    FROM json_each(CAST(acts.payload AS TEXT), '$.names') AS named
+    CROSS JOIN slumberd_ledger AS later ON later.fact_id = named.value
+    WHERE later.seq > acts.seq
+      AND later.reason = 'retracted'
+  )
+ORDER BY acts.seq
+LIMIT :limit
+
+-- name: last_firings
+SELECT rule, max(n), at, counts
+FROM slumberd_firings
+GROUP BY rule
+
+-- name: oldest
+SELECT CAST(episodes.timestamp AS TEXT)
+FROM slumberd_episode_log AS log
+CROSS JOIN episodes ON episodes.rowid = log.rid AND episodes.id IS log.eid
+WHERE log.seq > :after
+ORDER BY log.seq
+LIMIT 1

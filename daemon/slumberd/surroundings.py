@@ -1,0 +1,168 @@
+"""What slumberd stands on: who may touch its files, disk, clock, time zones, service manager."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from slumberd import cron
+from slumberd.core.finding import Finding
+
+UNIT = "slumberd.service"
+SYSTEM_STATE = Path("/var/lib/slumberd")
+LOW_BYTES = 512 * 2**20
+LOW_SHARE = 0.25
+"""Less than this, or than this part of the databases, is too little room: a write-ahead log grows
+to a part of what a long backfill writes."""
+
+_CLOCK_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where the marks of the system are.
+
+    Attributes:
+        systemd: There while systemd is the service manager.
+        synchronised: There once systemd-timesyncd has set the clock.
+        units: Where units are, the first one counts.
+        shipped: The unit of this version.
+        clock_command: Tells whether the clock is synchronised, as ``yes`` or ``no``.
+    """
+
+    systemd: Path = Path("/run/systemd/system")
+    synchronised: Path = Path("/run/systemd/timesync/synchronized")
+    units: tuple[Path, ...] = (
+        Path("/etc/systemd/system"),
+        Path("/usr/local/lib/systemd/system"),
+        Path("/usr/lib/systemd/system"),
+        Path("/lib/systemd/system"),
+    )
+    shipped: Path = Path(sysconfig.get_path("data"), "share/slumberd/systemd", UNIT)
+    clock_command: tuple[str, ...] = (
+        "timedatectl",
+        "show",
+        "--property=NTPSynchronized",
+        "--value",
+    )
+
+
+THIS_MACHINE = Machine()
+
+
+def kept(directory: Path, files: Iterable[Path]) -> Iterator[Finding]:
+    """Find what others could read or write, and what the daemon could not.
+
+    Args:
+        directory: Of the state; whoever owns it is whom the daemon runs as.
+        files: That are kept there, those that are not there included.
+    """
+    home = directory.stat()
+    yield from _open_to_others(directory, home, stat.S_IRWXO)
+    for file in files:
+        if file.exists():
+            status = file.stat()
+            yield from _open_to_others(file, status, stat.S_IRWXO)
+            if not _may_write(home, status):
+                problem = f"belongs to uid {status.st_uid}, and the directory to uid {home.st_uid}"
+                remedy = f"run `chown --reference={directory} {file}` as root"
+                yield Finding("file.owner", str(file), f"{problem}, who may not write it", remedy)
+
+
+def obeyed(files: Iterable[Path]) -> Iterator[Finding]:
+    """Find what everybody may write, of what slumberd goes by."""
+    for file in files:
+        if file.exists():
+            yield from _open_to_others(file, file.stat(), stat.S_IWOTH)
+
+
+def _open_to_others(path: Path, status: os.stat_result, bits: int) -> Iterator[Finding]:
+    if status.st_mode & bits:
+        sticky = f"mode {stat.S_IMODE(status.st_mode):o}"
+        right = "write" if status.st_mode & stat.S_IWOTH else "read"
+        problem = f"everybody may {right} it ({sticky})"
+        remedy = f"run `chmod {'o-rwx' if bits == stat.S_IRWXO else 'o-w'} {path}`"
+        yield Finding("file.open", str(path), problem, remedy)
+
+
+def _may_write(owner: os.stat_result, status: os.stat_result) -> bool:
+    if owner.st_uid in (0, status.st_uid):
+        return True
+    shared = owner.st_gid == status.st_gid and status.st_mode & stat.S_IWGRP
+    return bool(shared or status.st_mode & stat.S_IWOTH)
+
+
+def room(directory: Path, databases: int) -> Iterator[Finding]:
+    """Find a disk that is nearly full.
+
+    Args:
+        directory: On it.
+        databases: Bytes that the databases on it take.
+    """
+    free = shutil.disk_usage(directory).free
+    needed = max(LOW_BYTES, int(databases * LOW_SHARE))
+    if free < needed:
+        problem = f"{megabytes(free)} are free; {megabytes(needed)} are wanted"
+        yield Finding("disk.low", str(directory), problem, "make room, or move the state directory")
+
+
+def megabytes(count: int) -> str:
+    """Return bytes as people read them."""
+    return f"{count / 1e6:,.0f} MB"
+
+
+def clock(machine: Machine) -> Iterator[Finding]:
+    """Find a clock that nobody sets; nothing where that cannot be told."""
+    if machine.synchronised.exists() or _told_by(machine.clock_command) != "no":
+        return
+    problem = "is not synchronised; cron rules, and which of two episodes is newer, go by clocks"
+    yield Finding("clock.unsynchronised", "clock", problem, "run `timedatectl set-ntp true`")
+
+
+def _told_by(command: tuple[str, ...]) -> str:
+    program = shutil.which(command[0])
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(  # noqa: S603 # our own words
+            [program, *command[1:]], capture_output=True, text=True, timeout=_CLOCK_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
+
+
+def zones(names: Iterable[str]) -> Iterator[Finding]:
+    """Find time zones that are named and not there."""
+    for name in sorted({*names, "Europe/Berlin"}):
+        try:
+            cron.zone_of(name)
+        except ValueError as error:
+            remedy = "run `pip install tzdata` where slumberd is, or install the system's tzdata"
+            yield Finding("timezone.missing", name, str(error), remedy)
+            return
+
+
+def unit(machine: Machine, state: Path) -> Iterator[Finding]:
+    """Find a unit that is not installed, or of another version.
+
+    Nothing without systemd, for a state directory that is not the unit's, or where this version
+    carries no unit.
+    """
+    if not machine.systemd.exists() or state != SYSTEM_STATE or not machine.shipped.exists():
+        return
+    there = next((one / UNIT for one in machine.units if (one / UNIT).exists()), None)
+    install = f"run `install -m 644 {machine.shipped} {machine.units[0]}/`"
+    again = "`systemctl daemon-reload`"
+    if there is None:
+        yield Finding("unit.missing", UNIT, "is not installed", f"{install} and {again}")
+    elif there.read_bytes() != machine.shipped.read_bytes():
+        own = "keep changes of yours in a drop-in (`systemctl edit slumberd`)"
+        problem = "is not the unit of this version"
+        yield Finding("unit.changed", str(there), problem, f"{install} and {again}; {own}")

@@ -1,0 +1,40 @@
+"""Measure how long a daemon takes to be ready: ``python -m tests.bench.start [EPISODES [RULES]]``.
+
+Each rule is in a file of its own and begins with what comes; the databases are in the directory for
+temporary files. Prints the wall clock of each start, the first one with 0 watermarks.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.bench.__main__ import episodes, run
+from tests.daemons import Home
+
+STARTS = 4
+
+
+def main(count: int, rules: int) -> None:
+    """Measure, and print a line for each start."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder))
+        for number in range(rules):
+            condition = f"predicate = 'p{number}' AND confidence >= 0.5"
+            home.rule(f"rule-{number}", cadence={"every": 100}, when_filter=condition, start="now")
+        source = home.folder / "episodes.jsonl"
+        with source.open("wb") as file:
+            file.writelines(line + b"\n" for line in episodes(count))
+        run(home.command("import", source))
+        for number in range(STARTS):
+            began = time.monotonic()
+            with home.daemon():
+                took = time.monotonic() - began
+            print(f"start {number + 1}: {took:.2f} s, with {rules} rules and {count} episodes")
+
+
+if __name__ == "__main__":
+    given = [int(word) for word in sys.argv[1:]]
+    main(*(given + [1_000_000, 1_000][len(given) :]))
