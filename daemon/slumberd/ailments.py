@@ -17,6 +17,7 @@ from slumberd.core.episode import instant, microseconds
 from slumberd.core.finding import Finding
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StoreError
+from slumberd.pauses import paused_in
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
 from slumberd.stores import looking
@@ -137,10 +138,12 @@ def _unlogged(path: Path, seen: FactsSeen, patient: Patient) -> Iterator[Finding
 def waiting(patient: Patient) -> Iterator[Finding]:
     """Find rules that have been due for longer than they should be."""
     seen = {name: _seen(path) for name, path in patient.settings.facts_paths.items()}
+    paused = paused_in(patient.settings.state_dir)
     for rule in patient.rules.rules if patient.rules else ():
         own = {patient.settings.store_of(channel) for channel in rule.then_emits}
         stores = [one for name, one in seen.items() if one and name in own]
-        if rule.enabled and not any(rule.id in one.held for one in stores):
+        held = any(rule.id in one.held for one in stores)
+        if rule.enabled and rule.id not in paused and not held:
             yield from _late(rule, stores, patient)
 
 

@@ -102,7 +102,15 @@ _FIRING = {
     "at": _INSTANT,
     "window": _of({"after": _COUNT, "upto": _COUNT}),
     "channels": {"type": "object", "additionalProperties": _COUNTS},
+    "missed_count": _COUNT,
+    "lateness_ms": _or_null(_COUNT),
     "seconds": _NUMBER,
+}
+_SERVED = {
+    "first": _INSTANT,
+    "upto": _INSTANT,
+    "missed_count": _COUNT,
+    "lateness_ms": _COUNT,
 }
 _HEARTBEAT = {
     "uptime_seconds": _NUMBER,
@@ -241,6 +249,22 @@ _ALL = (
     ),
     _kind(
         "info",
+        "firing.served",
+        "The cron instants of a rule up to one are served, with or without episodes.",
+        rule_id=_TEXT,
+        trigger=_TEXT,
+        **_SERVED,
+    ),
+    _kind(
+        "warning",
+        "firing.skipped",
+        "Cron instants that passed while nobody watched are left out; their episodes wait.",
+        rule_id=_TEXT,
+        reason=_TEXT,
+        **_SERVED,
+    ),
+    _kind(
+        "info",
         "firing.stopped",
         "A firing ended with the batch under way; it goes on later.",
         rule_id=_TEXT,
@@ -320,13 +344,37 @@ _ALL = (
     ),
     _kind(
         "warning",
+        "rule.degraded",
+        "A rule has failed several times in a row; its watermark is where it was.",
+        rule_id=_TEXT,
+        failures=_COUNT,
+        since=_INSTANT,
+        **_FAILURE,
+    ),
+    _kind(
+        "warning",
         "rule.ineffective",
         "So many firings in a row read episodes, and changed nothing; told once until one does.",
         rule_id=_TEXT,
         firings=_COUNT,
         read=_COUNT,
     ),
+    _kind("info", "rule.paused", "A person let a rule rest.", rule_id=_TEXT, by=_TEXT),
+    _kind(
+        "info",
+        "rule.recovered",
+        "A rule that was degraded has fired well.",
+        rule_id=_TEXT,
+        failures=_COUNT,
+    ),
     _kind("info", "rule.removed", "A reload took a rule away.", rule_id=_TEXT, rule_hash=_TEXT),
+    _kind("info", "rule.resumed", "A person let a rule go on.", rule_id=_TEXT, by=_TEXT),
+    _kind(
+        "warning",
+        "watchdog.withheld",
+        "The service manager was not told that all is well, for something does not get on.",
+        reason=_TEXT,
+    ),
 )
 
 CATALOGUE: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _ALL})

@@ -147,8 +147,8 @@ class Heartbeat:
 
     async def _of_facts(self, now: datetime) -> dict[str, Any]:
         stores = [branch.facts for branch in self._body.branches]
-        fired = [at for one in stores for _, at in (await one.last_firings()).values()]
-        since = round((now - max(fired)).total_seconds(), 3) if fired else None
+        went_well = [at for one in stores for at in (await one.successes()).values()]
+        since = round((now - max(went_well)).total_seconds(), 3) if went_well else None
         return {
             "last_success_seconds": since,
             "held": len(await self._body.branches.held()),
