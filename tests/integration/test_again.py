@@ -283,6 +283,25 @@ async def test_a_fact_that_a_batch_says_again_and_then_takes_out_is_lost(tmp_pat
         assert list(await home.objects()) == ["e0"]
 
 
+@pytest.mark.parametrize("emptied", [False, True], ids=["taken", "emptied"])
+async def test_a_fact_is_lost_when_its_place_is_emptied_and_not_when_it_is_taken(
+    tmp_path: Path, *, emptied: bool
+) -> None:
+    async with house(tmp_path, limits=Limits(max_deletes=0)) as home:
+        await home.put(triple("e", "alice", "lives_in", "Porto"))
+        await home.fire()
+        moves = [triple(f"n{n}", "alice", "lives_in", n, timestamp=at(n + 1)) for n in range(3)]
+        await home.put(*moves)
+        if emptied:
+            gone = {"intent": "delete"}
+            await home.put(triple("x", "alice", "lives_in", None, timestamp=at(9), metadata=gone))
+
+        report = await home.fire()
+
+        assert (report.held is not None) == emptied
+        assert list(await home.objects()) == (["e"] if emptied else ["n2"])
+
+
 async def test_a_first_backlog_alarms_nobody(tmp_path: Path) -> None:
     async with house(tmp_path, limits=Limits(max_deletes=0, max_delete_fraction=0)) as home:
         await home.put(*stream(6), *deletes(6))
