@@ -291,8 +291,8 @@ async def test_a_batch_that_is_late_is_taken_back_wherever_it_was(
 @pytest.mark.slow
 async def test_a_late_firing_ends_within_a_tenth_of_a_second(tmp_path: Path) -> None:
     overdue = []
-    async with house(tmp_path, batch=8_000, clock=SystemClock()) as home:
-        await home.put(*stream(8_000))
+    async with house(tmp_path, batch=24_000, clock=SystemClock()) as home:
+        await home.put(*stream(24_000))
         for timeout in (0.05, 0.2, 0.3, 0.4, 0.5):
             began = monotonic()
             with pytest.raises(FiringTimeoutError):
