@@ -179,7 +179,7 @@ class ReloadFailedError(SlumberdError):
 
     exit_code = 1
 
-    def __init__(self, cause: SlumberdError) -> None:
+    def __init__(self, cause: SlumberdError | OSError) -> None:
         self.cause = cause
         super().__init__(f"the daemon keeps the rules that it had:\n{cause}")
 

@@ -38,7 +38,7 @@ async def keep_noticing(
             rows = await notice()
         except StaleWriterError:
             raise
-        except StoreError as error:
+        except (StoreError, OSError) as error:  # a full disk of the log, too
             if not failing:
                 _log.error("external.failed", error=type(error).__name__, message=str(error))
             failing = True

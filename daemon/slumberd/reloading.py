@@ -15,7 +15,7 @@ from slumberd.assembly import limits_of
 from slumberd.branches import Branches
 from slumberd.control import Answer, Peer
 from slumberd.core.rule import ConsolidationRule
-from slumberd.errors import ConfigurationError, ReloadFailedError, StaleWriterError, StoreError
+from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, StaleWriterError
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
@@ -127,7 +127,7 @@ class Reloading:
                     return await self._take(settings, rules, by)
             except StaleWriterError:
                 raise
-            except (ConfigurationError, StoreError) as error:
+            except (SlumberdError, OSError) as error:  # a full disk of the log, too
                 _log_failure(error, by)
                 raise ReloadFailedError(error) from error
 
@@ -206,7 +206,7 @@ def _log_success(old: RuleSet, new: RuleSet, told: dict[str, list[str]], by: str
     _log.info("config.reloaded", by=by, **_named(new), **counts)
 
 
-def _log_failure(error: ConfigurationError | StoreError, by: str) -> None:
+def _log_failure(error: SlumberdError | OSError, by: str) -> None:
     mistakes = error.mistakes if isinstance(error, ConfigurationError) else [error]
     told = [str(mistake) for mistake in mistakes]
     for part in _parted(told):

@@ -207,6 +207,23 @@ async def test_a_store_that_cannot_settle_channels_again_keeps_the_old_rules(
         assert home.in_force.rules is before
 
 
+async def test_a_log_that_takes_no_line_fails_a_reload_and_ends_nothing(tmp_path: Path) -> None:
+    class Full(FakeDeltaLog):
+        def applied(self, records: Sequence[Record]) -> None:
+            raise OSError("no space left on device")
+
+    logs = FakeLogs()
+    logs.stores["facts.db"] = Full()
+    async with house(tmp_path, logs) as home:
+        before = home.in_force.rules
+        home.rules(likes="channels: {facts: {multi_valued: [likes]}}\n" + LIKES)
+
+        with pytest.raises(ReloadFailedError, match="no space left"):
+            await home.reload()
+
+        assert home.in_force.rules is before
+
+
 async def test_channels_are_settled_again_by_a_reload(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         (likes,) = home.in_force.rules.rules
