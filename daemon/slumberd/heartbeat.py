@@ -23,6 +23,7 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import SlumberdError
 from slumberd.lines import timestamp
 from slumberd.ports import Clock, EpisodeLog
+from slumberd.waiting import set_within
 
 EVERY_SECONDS = 60
 """Between two heartbeats."""
@@ -73,7 +74,7 @@ class Heartbeat:
         while not stop.is_set():
             for _ in range(EVERY_SECONDS):
                 began = self._clock.monotonic()
-                if await _set_within(stop, _SAMPLE_SECONDS):
+                if await set_within(stop, _SAMPLE_SECONDS):
                     return
                 self.measured(self._clock.monotonic() - began - _SAMPLE_SECONDS)
             await self.beat()
@@ -180,9 +181,3 @@ def _rss_bytes() -> int | None:
     except OSError:
         return None
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-async def _set_within(event: asyncio.Event, seconds: float) -> bool:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
-    return event.is_set()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import structlog
 
 from slumberd.errors import StaleWriterError, StoreError
+from slumberd.waiting import set_within
 
 EVERY_SECONDS = 0.5
 """How long a change may go unnoticed, when no rule fires: a look takes a third of a millisecond."""
@@ -46,5 +46,4 @@ async def keep_noticing(
             failing = False
             if rows:
                 _log.info("external.noticed", rows=rows)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), every_seconds)
+        await set_within(stop, every_seconds)

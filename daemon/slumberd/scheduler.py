@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
@@ -29,6 +28,7 @@ from slumberd.errors import StaleWriterError, StoppedError, StoreError
 from slumberd.lines import timestamp
 from slumberd.lookout import Lookout, Watermarks, served_by
 from slumberd.ports import Clock, EpisodeLog
+from slumberd.waiting import set_within
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 
@@ -112,7 +112,7 @@ class Alarm:
 
     async def heartbeat(self, stop: asyncio.Event, *, every_seconds: float = 5.0) -> None:
         """Beat until `stop` is set."""
-        while not await _set_within(stop, every_seconds):
+        while not await set_within(stop, every_seconds):
             self.beat()
 
     def beat(self) -> None:
@@ -365,9 +365,3 @@ def _reading(clock: Clock) -> Reading:
 
 def _described(error: Exception) -> dict[str, str]:
     return {"error": type(error).__name__, "message": str(error)[:_MOST_OF_A_MESSAGE]}
-
-
-async def _set_within(event: asyncio.Event, seconds: float) -> bool:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
-    return event.is_set()

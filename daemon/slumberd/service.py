@@ -33,6 +33,7 @@ from slumberd.scheduler import Alarm, Scheduler
 from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.watch import Watch
+from slumberd.waiting import set_within
 from slumberd.watchdog import Watchdog
 
 SWITCH_SECONDS = 0.001
@@ -144,7 +145,7 @@ class Daemon:
 
     async def _keep_telling(self, branches: Branches, turn: asyncio.Lock) -> None:
         """Write the lines that nobody read, once somebody does and even if nothing fires."""
-        while not await _set_within(self._stop, TELLING_SECONDS):
+        while not await set_within(self._stop, TELLING_SECONDS):
             if branches.behind:
                 async with turn:
                     with suppress(OSError):  # a full disk; the next firing says so
@@ -249,12 +250,6 @@ async def _tell_again(branches: Branches) -> None:
     repeated = await branches.tell_again()
     if repeated:
         _log.info("logs.repeated", rows=repeated)
-
-
-async def _set_within(event: asyncio.Event, seconds: float) -> bool:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
-    return event.is_set()
 
 
 def _awake(pausing: Pausing, follow: Follow) -> Follow:

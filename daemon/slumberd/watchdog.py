@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 
 import structlog
 
 from slumberd.errors import StoreError
+from slumberd.waiting import set_within
 
 BEATS = 3
 """How often it is told within the time that the service manager waits."""
@@ -49,8 +49,7 @@ class Watchdog:
         """
         while within_seconds is not None and not stop.is_set():
             await self.beat()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), within_seconds / BEATS)
+            await set_within(stop, within_seconds / BEATS)
 
     async def beat(self) -> None:
         """Tell, or warn that nothing moves."""
