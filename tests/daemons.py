@@ -36,10 +36,12 @@ class Home:
     Attributes:
         folder: Holds the configuration; the state is in ``state`` below it.
         settings: Further lines of the configuration.
+        python: Whose slumberd runs.
     """
 
     folder: Path
     settings: dict[str, Any] = field(default_factory=dict)
+    python: Path | str = sys.executable
 
     def __post_init__(self) -> None:
         self.rules.mkdir(parents=True, exist_ok=True)
@@ -70,7 +72,7 @@ class Home:
 
     def command(self, *words: str | Path) -> list[str]:
         """Return the words of a slumberd command on this home."""
-        return [sys.executable, "-m", "slumberd", *self._words(words)]
+        return [str(self.python), "-m", "slumberd", *self._words(words)]
 
     def _words(self, words: Sequence[str | Path]) -> list[str]:
         return [*map(str, words), "--config", str(self.config)]

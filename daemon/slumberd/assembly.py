@@ -23,10 +23,6 @@ from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.filters import checking_filters
 from slumberd.stores.memory import SQLiteMemoryStore
 
-COLLECT_EVERY = (100_000, 50, 100)
-"""Thresholds of the collector: with Python's own it walks the many live objects of a batch again
-and again, a tenth of the time of a backlog."""
-
 
 def rules_of(settings: Settings) -> RuleSet:
     """Load the rules that a configuration names.
@@ -127,7 +123,6 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
         StateDirectoryLockedError: A daemon runs on the directory.
     """
     gc.freeze()
-    gc.set_threshold(*COLLECT_EVERY)
     with StateLock(settings.state_dir):
         async with opened(settings, clock, settings.facts_paths) as stores:
             for facts in stores.facts.values():

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from slumberd.assembly import COLLECT_EVERY, Stores, opened
+from slumberd.assembly import Stores, opened
 from slumberd.errors import NoInputError, StoreError
 from slumberd.ports import Clock
 from slumberd.settings import Settings
@@ -56,7 +56,6 @@ async def copied(settings: Settings, clock: Clock, tell: Telling) -> AsyncIterat
         remedy = "there are no episodes yet; `slumberd import` puts some"
         raise NoInputError(settings.memory_path, remedy)
     gc.freeze()
-    gc.set_threshold(*COLLECT_EVERY)
     with tempfile.TemporaryDirectory(prefix="slumberd-") as name:
         folder = Path(name)
         try:

@@ -118,7 +118,7 @@ def read_document(
 
     Args:
         path: May be a link.
-        inside: A directory that the file must really lie in; None lets it lie anywhere.
+        inside: A directory, resolved, that the file must really lie in; None lets it lie anywhere.
         by_root: Whether root reads it, who must not obey everybody; None looks.
     """
     reader = _Reader(str(path))
@@ -276,7 +276,7 @@ class _Reader:
 
     def _scalar(self, event: yaml.ScalarEvent, trail: Trail) -> Scalar:
         text: str = event.value
-        if unquoted := self._mended.get(_place(event)):
+        if self._mended and (unquoted := self._mended.get(_place(event))):
             self._add(event, trail, unquoted)
             return text
         if not event.implicit[0]:

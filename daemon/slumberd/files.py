@@ -45,7 +45,7 @@ def read_text(path: Path, *, inside: Path | None = None, by_root: bool | None = 
 
     Args:
         path: May be a link.
-        inside: A directory that the file must really lie in; None lets it lie anywhere.
+        inside: A directory, resolved, that the file must really lie in; None lets it lie anywhere.
         by_root: Whether root reads it, who must not obey everybody; None looks.
 
     Raises:
@@ -77,11 +77,11 @@ def _refused(
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise unreadable(path, "is no regular file")
     if inside is not None:
-        real, home = _place_of(path, descriptor), inside.resolve()
-        if not real.is_relative_to(home):
+        real = _place_of(path, descriptor)
+        if not real.is_relative_to(inside):
             problem = f"leads out of its directory, to {str(real)!r}; put the file itself here"
             raise unreadable(path, problem)
-        for directory in real.parents[: len(real.parents) - len(home.parents) - 1]:
+        for directory in real.parents[: len(real.parents) - len(inside.parents) - 1]:
             yield from open_to_everybody(directory, by_root=by_root)
     yield from open_to_everybody(path, by_root=by_root, descriptor=descriptor)
 

@@ -140,7 +140,8 @@ def _sheets(path: Path, by_root: bool | None) -> list[_Sheet]:
         return [_blank(path, error.mistakes)]
     mistakes = list(open_to_everybody(path, by_root=by_root))
     blank = [_blank(path, mistakes)] if mistakes else []
-    return [*blank, *(_sheet(file, path, by_root) for file in files)]
+    home = path.resolve()
+    return [*blank, *(_sheet(file, home, by_root) for file in files)]
 
 
 def _blank(directory: Path, mistakes: list[Mistake]) -> _Sheet:

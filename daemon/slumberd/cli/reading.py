@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
-from slumberd.assembly import COLLECT_EVERY, facts_of, key_of, memory_of
+from slumberd.assembly import facts_of, key_of, memory_of
 from slumberd.clock import SystemClock
 from slumberd.core.rule import FACTS
 from slumberd.errors import NoInputError, SchemaError
@@ -30,7 +30,6 @@ async def auditing(settings: Settings, store: str) -> AsyncIterator[SQLiteFactSt
         NoInputError: There is no such database yet.
     """
     gc.freeze()
-    gc.set_threshold(*COLLECT_EVERY)
     async with _there(settings, store, key=key_of(settings)) as facts:
         yield facts
 

@@ -119,16 +119,19 @@ class Filter:
             FilterError: The filter does not compile, or runs over its budget.
             StoppedError: The store was told to stop.
         """
-        verdict = Verdict()
         deadline = time.monotonic() + self._seconds
-        _fill(connection, rids)
 
         def late() -> bool:
             return self._stop.is_set() or time.monotonic() > deadline
 
-        with clockless(connection), _confined(connection, late):
-            self._compile(connection)
-            self._judge(connection, sorted(rids), verdict)
+        with _seated(connection, rids, late):
+            return self.judge_seated(connection, rids)
+
+    def judge_seated(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
+        """Do what `judge` does, on a connection that is confined and holds the rows already."""
+        verdict = Verdict()
+        self._compile(connection)
+        self._judge(connection, sorted(rids), verdict)
         return verdict
 
     def _compile(self, connection: sqlite3.Connection) -> None:
@@ -236,6 +239,16 @@ def _fill(connection: sqlite3.Connection, rids: Iterable[int]) -> None:
 
 
 @contextmanager
+def _seated(
+    connection: sqlite3.Connection, rids: Iterable[int], late: Callable[[], bool]
+) -> Iterator[None]:
+    """Let nothing but filters run on a connection, over these rows, until `late` says so."""
+    _fill(connection, rids)
+    with clockless(connection), _confined(connection, late):
+        yield
+
+
+@contextmanager
 def _confined(connection: sqlite3.Connection, late: Callable[[], bool]) -> Iterator[None]:
     limits = {limit: connection.setlimit(limit, most) for limit, most in _LIMITS.items()}
     connection.set_authorizer(_authorize)
@@ -281,15 +294,27 @@ def check_filter(rule_id: str, fragment: str) -> None:
 
 @contextmanager
 def checking_filters() -> Iterator[Callable[[str, str], None]]:
-    """Yield `check_filter` for many: on one database, which takes longer to make than to ask."""
-    with _sample() as connection:
-        yield partial(_check, connection)
+    """Yield `check_filter` for many: they share what takes longer to make than to ask."""
+    timer = _Timer()
+    with _sample() as connection, _seated(connection, [1], timer.late):
+        yield partial(_check, connection, timer)
 
 
-def _check(connection: sqlite3.Connection, rule_id: str, fragment: str) -> None:
+@dataclass(slots=True)
+class _Timer:
+    """Of one check after the other."""
+
+    deadline: float = 0.0
+
+    def late(self) -> bool:
+        return time.monotonic() > self.deadline
+
+
+def _check(connection: sqlite3.Connection, timer: _Timer, rule_id: str, fragment: str) -> None:
     if not fragment.strip():
         return
-    verdict = Filter(rule_id, fragment).judge(connection, [1])
+    timer.deadline = time.monotonic() + SECONDS
+    verdict = Filter(rule_id, fragment).judge_seated(connection, [1])
     for problem in verdict.failed.values():
         raise FilterError(rule_id, problem)
 
