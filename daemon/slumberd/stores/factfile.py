@@ -1,0 +1,158 @@
+"""One file of facts: opened, created, migrated, written by one slumberd at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from slumberd.clock import SystemClock
+from slumberd.core.health import MigrationPlan, StoreHealth
+from slumberd.core.record import Outcome, Record
+from slumberd.errors import StaleWriterError
+from slumberd.ports import Clock
+from slumberd.stores import inspection, migrations, schema
+from slumberd.stores.batch import number
+from slumberd.stores.external import notice
+from slumberd.stores.queries import statements
+from slumberd.stores.sqlite import Database, Pragmas, Synchronous, transaction
+
+_SQL = statements("ledger")
+
+LINEAGE_DEPTH = 8
+"""How many replaced assertions a fact's lineage names, unless configured otherwise."""
+
+_STORE = "sqlite_fact"
+
+Values = tuple[Any, ...] | dict[str, Any]
+
+
+class FactFile:
+    """The SQLite file that holds facts and their ledger, and the transactions on it.
+
+    Args:
+        path: The SQLite file; it and its directory are created by `bootstrap`.
+        synchronous: ``full`` survives a power cut, ``normal`` any crash of the process.
+        lineage_depth: How many replaced assertions a fact's lineage names.
+        clock: What hands take as their moment.
+        key: Of the ledger, from its first row on; None for a ledger without.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        synchronous: Synchronous = "full",
+        lineage_depth: int = LINEAGE_DEPTH,
+        clock: Clock | None = None,
+        key: bytes | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._database = Database(self.path, Pragmas(synchronous, cache_mebibytes=32), key=key)
+        self._key = key
+        self._depth = lineage_depth
+        self._clock = clock or SystemClock()
+        self._epoch: int | None = None
+
+    async def bootstrap(self) -> None:
+        """Create the specified table and our own beside it; changes nothing where all is there.
+
+        Raises:
+            SchemaError: The file is no database, or a newer slumberd wrote it.
+            LedgerKeyError: The store has not the key that the ledger was begun with.
+        """
+        await self._database.write(schema.create)
+
+    async def health(self) -> StoreHealth:
+        """Say whether the store can be used; never raises for the state of its file."""
+        return await inspection.health(self._database, table="facts")
+
+    async def pulse(self) -> int:
+        """Return how many rows were written, once the threads of the file have answered."""
+        return await self._database.pulse()
+
+    async def migrate(self, plan: MigrationPlan) -> None:
+        """Add nullable columns to the specified table.
+
+        Raises:
+            MigrationNotSupportedError: The plan asks for anything else; nothing is done.
+        """
+        at = self._clock.now().isoformat()
+        await self._database.write(
+            lambda connection: migrations.add_columns(
+                connection, plan, store=_STORE, tables=("facts",), at=at
+            )
+        )
+
+    async def take_over(self) -> int:
+        """Become the writer: whoever was before can commit no more. Return the new epoch."""
+
+        def work(connection: sqlite3.Connection) -> int:
+            with transaction(connection):
+                epoch = number(connection, "epoch") + 1
+                set_number(connection, "epoch", epoch)
+                return epoch
+
+        self._epoch = await self._database.write(work)
+        return self._epoch
+
+    async def close(self) -> None:
+        """Close the file; the next use opens it."""
+        await self._database.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _one(self, query: str, values: Values) -> tuple[Any, ...] | None:
+        found = await self._all(query, values)
+        return found[0] if found else None
+
+    async def _all(self, query: str, values: Values) -> list[tuple[Any, ...]]:
+        return await self._database.read(
+            lambda connection: connection.execute(_SQL[query], values).fetchall()
+        )
+
+    async def _write_one(self, query: str, values: dict[str, Any]) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                self._fence(connection)
+                connection.execute(_SQL[query], values)
+
+        await self._database.write(work)
+
+    async def _transact(
+        self, work: Callable[[sqlite3.Connection], Outcome], *, dry_run: bool
+    ) -> Outcome:
+        """Do something whole, as the only writer; with `dry_run` take it back again."""
+
+        def transact(connection: sqlite3.Connection) -> Outcome:
+            with self._committing(connection, keep=not dry_run) as noticed:
+                return replace(work(connection), noticed=noticed)
+
+        return await self._database.write(transact)
+
+    @contextmanager
+    def _committing(
+        self, connection: sqlite3.Connection, *, keep: bool = True
+    ) -> Iterator[list[Record]]:
+        """Write as the only writer, once what other programs changed is recorded; yield that."""
+        with transaction(connection, keep=keep):
+            self._fence(connection)
+            yield notice(connection, self._depth, self._clock.now())
+
+    def _fence(self, connection: sqlite3.Connection) -> None:
+        if self._epoch is not None:
+            current = number(connection, "epoch")
+            if current != self._epoch:
+                raise StaleWriterError(self.path, self._epoch, current)
+
+
+def set_number(connection: sqlite3.Connection, name: str, value: int) -> None:
+    """Set what `number` returns."""
+    connection.execute(_SQL["set_number"], {"name": name, "value": value})

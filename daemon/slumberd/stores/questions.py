@@ -1,0 +1,215 @@
+"""What a file of facts can be asked; nothing here writes."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from slumberd.core.brake import Held
+from slumberd.core.episode import EpisodeVersion, instant
+from slumberd.core.explanation import Decision, Explanation
+from slumberd.core.fact import Fact, FactPattern
+from slumberd.core.firing import Position
+from slumberd.core.record import Break, Checkpoint, Record
+from slumberd.core.rule import ConsolidationRule
+from slumberd.core.scope import Reach
+from slumberd.stores import inspection, schema
+from slumberd.stores.beliefs import channels_at
+from slumberd.stores.explaining import decisions_of, why
+from slumberd.stores.exporting import exported
+from slumberd.stores.fact_erasure import find_scope
+from slumberd.stores.factfile import FactFile
+from slumberd.stores.finding import find, find_then
+from slumberd.stores.ledger import GENESIS, firing_id_of, record_from
+from slumberd.stores.queries import statements
+from slumberd.stores.replaying import Replay, rebuild
+from slumberd.stores.sqlite import snapshot
+from slumberd.stores.undoing import find_firing
+from slumberd.stores.verifying import verify
+
+_SQL = statements("ledger")
+
+
+class Questions(FactFile):
+    """The questions: what stands, how it came to, and how far each rule is."""
+
+    async def query(
+        self,
+        pattern: FactPattern,
+        *,
+        valid_at: datetime | None = None,
+        believed_at: datetime | None = None,
+    ) -> list[Fact]:
+        """Return the facts that equal a pattern, by id.
+
+        Args:
+            pattern: What every fact must equal.
+            valid_at: What was true then: only what had been said by that instant counts.
+            believed_at: What was held then: only what had been recorded by that instant counts.
+        """
+        if valid_at is None and believed_at is None:
+            return await self._database.read(lambda connection: find(connection, pattern))
+        return await self._database.read(
+            lambda connection: find_then(connection, pattern, self._depth, valid_at, believed_at)
+        )
+
+    async def channels(self) -> dict[str, frozenset[str]]:
+        """Return which predicates hold several objects at once, by channel, as it counts now."""
+        return await self._database.read(lambda connection: channels_at(connection).channels)
+
+    async def watermark(self, rule_id: str) -> Position | None:
+        """Return how far a rule has read; None for a rule that was never seen."""
+        row = await self._one("watermark", (rule_id,))
+        return Position(*row) if row else None
+
+    async def watermarks(self) -> dict[str, tuple[Position, datetime]]:
+        """Return every rule's watermark and the instant up to which it is served."""
+        found = await self._all("watermarks", ())
+        return {rule: (Position(seq, eid), instant(served)) for rule, seq, eid, served in found}
+
+    async def marks(self, rule_id: str) -> list[Position]:
+        """Return every place at which a batch of the rule ended, newest first."""
+        return [Position(*row) for row in await self._all("marks", (rule_id,))]
+
+    async def served(self, rule_id: str) -> datetime | None:
+        """Return the instant up to which a rule's cron instants are served."""
+        row = await self._one("served", (rule_id,))
+        return instant(row[0]) if row else None
+
+    async def successes(self) -> dict[str, datetime]:
+        """Return when each rule's last firing that went well began; none of an older slumberd's."""
+
+        def work(connection: sqlite3.Connection) -> dict[str, datetime]:
+            if not inspection.has_table(connection, schema.SUCCESSES):
+                return {}
+            return {rule: instant(at) for rule, at in connection.execute(_SQL["successes"])}
+
+        return await self._database.read(work)
+
+    async def last_firings(self) -> dict[str, tuple[int, datetime]]:
+        """Return each rule's last batch: its number and instant."""
+        found = await self._all("last_firings", ())
+        return {rule: (number, instant(at)) for rule, number, at in found}
+
+    async def held(self) -> dict[str, Held]:
+        """Return the batches that wait for a person, or may go on now, by rule."""
+        return {
+            rule: Held(rule, firing_id_of(rule, n), (seq, eid), problem, bool(approved))
+            for rule, n, seq, eid, problem, approved in await self._all("held", ())
+        }
+
+    async def has_firing(self, firing_id: str) -> bool:
+        """Say whether the ledger has such a firing."""
+        found = await self._database.read(lambda connection: find_firing(connection, firing_id))
+        return found is not None
+
+    async def newest_in(self, reach: Reach) -> int:
+        """Return the latest instant that a scope's acts speak of, microseconds; 0 without any."""
+
+        def work(connection: sqlite3.Connection) -> int:
+            with snapshot(connection):
+                return find_scope(connection, reach).newest
+
+        return await self._database.read(work)
+
+    async def records(self, *, after: int = 0, limit: int = 1_000) -> list[Record]:
+        """Return ledger rows above a number, oldest first."""
+        return await self._database.read(lambda connection: records(connection, after, limit))
+
+    async def records_of(self, fact_id: str) -> list[Record]:
+        """Return the ledger rows that speak of one fact id, oldest first."""
+        found = await self._all("records_of_fact", {"fact_id": fact_id})
+        return [record_from(row) for row in found]
+
+    async def ledger_rows(self) -> int:
+        """Return how many rows the ledger has."""
+        row = await self._one("last_row", ())
+        return row[0] if row else 0
+
+    async def head(self) -> Checkpoint:
+        """Return how far the ledger reaches, as committed, and its chain hash there."""
+        row = await self._one("last_row", ())
+        return Checkpoint(*row) if row else Checkpoint(0, GENESIS)
+
+    async def why(self, fact_id: str) -> Explanation:
+        """Explain how a fact came and, when it no longer stands, how it went.
+
+        Raises:
+            NoInputError: No fact stands under the id, and the ledger does not speak of it.
+        """
+        return await self._database.read(lambda connection: why(connection, fact_id))
+
+    async def decisions_of(
+        self,
+        episode_id: str,
+        rules: Sequence[ConsolidationRule],
+        versions: Mapping[str, EpisodeVersion],
+    ) -> list[Decision]:
+        """Return what became of an episode, by rule and channel; one decision for each.
+
+        Args:
+            episode_id: The episode; it need not be in memory any more.
+            rules: Those that are loaded. Others that met it are told too.
+            versions: By the id of a loaded rule, its newest version as that rule reads it; read
+                before this is called.
+        """
+        return await self._database.read(
+            lambda connection: decisions_of(connection, episode_id, rules, versions)
+        )
+
+    async def verify(self, against: Iterable[Checkpoint] = ()) -> tuple[int, str, Break | None]:
+        """Recompute the chain, and replay it against the facts.
+
+        Args:
+            against: What was told of the ledger before, to be held against it; read from
+                another thread.
+
+        Returns:
+            How many rows were read, the chain's head in hexadecimal, and the first break.
+
+        Raises:
+            LedgerKeyError: The store has not the key that the ledger was begun with.
+        """
+        return await self._database.read(
+            lambda connection: verify(connection, self._depth, against)
+        )
+
+    async def replay(self, path: Path) -> Replay:
+        """Build the facts again in a new file, from the ledger alone, and compare.
+
+        Raises:
+            OutputExistsError: The file is there already.
+            LedgerKeyError: The store has not the key that the ledger was begun with.
+        """
+        return await asyncio.to_thread(rebuild, self.path, path, self._depth, self._key)
+
+    async def exported(self, *, after: int, limit: int) -> tuple[int, list[bytes]]:
+        """Return ledger rows above a number whole, a line of JSON each, and the last one's number.
+
+        At the end of the ledger there are none, and the number is `after`.
+        """
+        return await self._database.read(lambda connection: exported(connection, after, limit))
+
+    async def quarantined(self) -> dict[str, int]:
+        """Return how many episodes are quarantined, by rule."""
+        return dict(await self._all("quarantine_by_rule", ()))
+
+    async def quarantined_of(self, rule_id: str) -> list[str]:
+        """Return the ids of the episodes that are quarantined for a rule, in order."""
+        return [row[0] for row in await self._all("quarantined", (rule_id,))]
+
+    async def quarantine(self) -> list[dict[str, Any]]:
+        """Return the quarantined episodes, by rule, channel and id."""
+        names = ("rule_id", "channel", "episode_id", "reason", "detail", "seq")
+        found = await self._all("list_quarantine", ())
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+
+def records(connection: sqlite3.Connection, after: int, limit: int) -> list[Record]:
+    """Return ledger rows above a number, oldest first."""
+    found = connection.execute(_SQL["records"], {"after": after, "limit": limit}).fetchall()
+    return [record_from(row) for row in found]
