@@ -33,6 +33,7 @@ from slumberd.scheduler import Alarm, Scheduler
 from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.watch import Watch
+from slumberd.textfile import write_textfile
 from slumberd.waiting import set_within
 from slumberd.watchdog import Watchdog
 
@@ -137,7 +138,7 @@ class Daemon:
                         scheduler.run(self._stop),
                         keep_noticing(operations.notice, self._stop),
                         self._keep_telling(branches, operations.turn),
-                        self._heartbeat(memory, branches).keep(self._stop),
+                        self._heartbeat(branches, memory, scheduler, pausing).keep(self._stop),
                         reloading.keep(),
                         self._keep_alive(memory, branches, scheduler),
                     )
@@ -151,14 +152,23 @@ class Daemon:
                     with suppress(OSError):  # a full disk; the next firing says so
                         await _tell_again(branches)
 
-    def _heartbeat(self, memory: SQLiteMemoryStore, branches: Branches) -> Heartbeat:
-        settings = self._settings
+    def _heartbeat(
+        self,
+        branches: Branches,
+        memory: SQLiteMemoryStore,
+        scheduler: Scheduler,
+        pausing: Pausing,
+    ) -> Heartbeat:
+        settings, textfile = self._settings, self._settings.textfile_path
         body = Body(
             memory,
             branches,
             rules=lambda: (self._rules.rules, self._in_force.settings.timezone),
+            awake=pausing.awake,
+            troubles=lambda: scheduler.troubles.by_rule,
             files=[settings.memory_path, *settings.facts_paths.values()],
             dropped=lambda: self._logs.dropped,
+            textfile=partial(write_textfile, textfile) if textfile else None,
         )
         return Heartbeat(body, self._clock)
 
