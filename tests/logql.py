@@ -107,9 +107,13 @@ class Expr:
     def at(self, now: float, entries: Sequence[Entry]) -> Vector | float:
         raise NotImplementedError
 
+    def parts(self) -> Iterator[Expr]:
+        """Yield it, and all that it is made of."""
+        yield self
+
     def logs(self) -> list[Log]:
         """Return the queries for lines within it."""
-        return []
+        return [part.log for part in self.parts() if isinstance(part, Range)]
 
 
 @dataclass(frozen=True)
@@ -144,9 +148,6 @@ class Range(Expr):
             return {} if values else {equal: 1.0}
         return {series: OVER_TIME[self.function](some) for series, some in values.items()}
 
-    def logs(self) -> list[Log]:
-        return [self.log]
-
 
 @dataclass(frozen=True)
 class Aggregate(Expr):
@@ -162,8 +163,9 @@ class Aggregate(Expr):
             groups[frozenset(one for one in series if one[0] in self.by)].append(value)
         return {series: AGGREGATED[self.function](some) for series, some in groups.items()}
 
-    def logs(self) -> list[Log]:
-        return self.of.logs()
+    def parts(self) -> Iterator[Expr]:
+        yield self
+        yield from self.of.parts()
 
 
 @dataclass(frozen=True)
@@ -189,8 +191,10 @@ class Binary(Expr):
             case _:
                 return {s: v for s, v in left.items() if s not in others}
 
-    def logs(self) -> list[Log]:
-        return [*self.left.logs(), *self.right.logs()]
+    def parts(self) -> Iterator[Expr]:
+        yield self
+        yield from self.left.parts()
+        yield from self.right.parts()
 
 
 _COMPARED: dict[str, Callable[[float, float], bool]] = {

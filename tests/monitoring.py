@@ -17,8 +17,8 @@ import yaml
 from slumberd.events import CATALOGUE
 from slumberd.lines import json_line, timestamp
 from tests.builders import at
-from tests.logql import Entry, Expr, Log, Matcher
-from tests.queries import lines, metric, seconds
+from tests.logql import Entry, Expr, Matcher
+from tests.queries import metric, seconds
 
 KIT = Path(__file__).parents[1] / "config" / "monitoring"
 ALLOY = KIT / "alloy" / "slumberd.alloy"
@@ -90,11 +90,6 @@ def queries() -> Iterator[tuple[str, str]]:
         for target in panel.get("targets", []):
             filled = target["expr"].replace("$__interval", "1h").replace("$host", ".+")
             yield panel["title"], filled
-
-
-def logs_of(query: str) -> list[Log]:
-    """Return the queries for lines within a query."""
-    return [lines(query)] if query.startswith("{") else metric(query).logs()
 
 
 def labels_of_alloy() -> set[str]:
