@@ -49,11 +49,13 @@ class Case:
 CASES = {
     "SlumberdHeartbeatDead": Case(
         trips=beats(range(30)),
-        quiet=beats([*range(30), *range(33, 40)]),
+        quiet=beats([*range(30), *range(34, 40)]),
+        minutes=36,
     ),
     "SlumberdSilent": Case(
         trips=beats(range(5)),
         quiet=beats([*range(5), *range(14, 40)]),
+        minutes=19,
     ),
     "SlumberdDaemonFailed": Case(
         trips=[told(0, "daemon.failed", error="StoreError")],
