@@ -20,7 +20,8 @@ from slumberd.core.due import Due
 from slumberd.core.rule import ConsolidationRule
 from slumberd.effects import Effects
 from slumberd.errors import StoppedError, StoreError
-from slumberd.heartbeat import Body, Heartbeat
+from slumberd.examination import Body
+from slumberd.heartbeat import Heartbeat
 from slumberd.lines import timestamp
 from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
@@ -168,9 +169,9 @@ class Daemon:
             troubles=lambda: scheduler.troubles.by_rule,
             files=[settings.memory_path, *settings.facts_paths.values()],
             dropped=lambda: self._logs.dropped,
-            textfile=partial(write_textfile, textfile) if textfile else None,
         )
-        return Heartbeat(body, self._clock)
+        write = partial(write_textfile, textfile) if textfile else None
+        return Heartbeat(body, self._clock, write)
 
     def _reloading(
         self, branches: Branches, turn: asyncio.Lock, follow: Sequence[Follow]

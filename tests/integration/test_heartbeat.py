@@ -18,7 +18,8 @@ from slumberd.core.firing import START as BEGINNING
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.trouble import Troubles
 from slumberd.errors import StoreError
-from slumberd.heartbeat import Body, Heartbeat
+from slumberd.examination import MOST_PENDING, Body
+from slumberd.heartbeat import Heartbeat
 from slumberd.lines import MOST_BYTES, json_line
 from slumberd.ports import EpisodeLog
 from slumberd.rulebook import RuleSet
@@ -64,9 +65,8 @@ class Patient:
             troubles=lambda: self.troubles.by_rule,
             files=self._files,
             dropped=self._count_beat,
-            textfile=self.textfile,
         )
-        return Heartbeat(body, self.clock)
+        return Heartbeat(body, self.clock, self.textfile)
 
     async def beat(self) -> dict[str, Any]:
         with capture_logs() as logs:
@@ -157,13 +157,50 @@ async def test_beat_does_not_mind_a_filter_that_fails(tmp_path: Path) -> None:
 async def test_beat_tells_for_how_long_a_rule_has_been_due(tmp_path: Path) -> None:
     rules = [rule("full", cadence={"every": 3}), rule("filling", cadence={"every": 4})]
     async with _patient(tmp_path, *rules) as patient:
-        await patient.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
-        patient.clock.advance(MINUTE)
+        await patient.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(2)])
+        patient.clock.advance(60 * MINUTE)
+        await patient.memory.put_many([triple("e2", "alice", "likes", 2, timestamp=at(3600))])
+        late = []
+        for _ in range(3):
+            late.append((await patient.beat())["late_seconds"])
+            patient.clock.advance(MINUTE)
+        await patient.branches.fire(rules[0], "every", at(0))
 
         told = await patient.beat()
 
-    assert told["pending"] == 6
-    assert told["late_seconds"] == told["oldest_pending_seconds"] == MINUTE
+    assert late == [0.0, MINUTE, 2 * MINUTE]
+    assert (told["late_seconds"], told["pending"]) == (0.0, 3)
+
+
+async def test_rule_that_has_something_to_read_at_every_look_is_not_late(tmp_path: Path) -> None:
+    busy = rule("busy")
+    async with _patient(tmp_path, busy) as patient:
+        late = []
+        for n in range(4):
+            now = patient.clock.now()
+            await patient.memory.put_many([triple(f"e{n}", "alice", "likes", n, timestamp=now)])
+            patient.clock.advance(1)
+            late.append((await patient.beat())["late_seconds"])
+            await patient.branches.fire(busy, "every", patient.clock.now())
+            patient.clock.advance(MINUTE)
+
+    assert late == [0.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("count", "late"), [(MOST_PENDING, MINUTE), (MOST_PENDING + 2, 0.0)])
+async def test_rule_that_fires_seldom_is_counted_to_its_end(
+    tmp_path: Path, count: int, late: float
+) -> None:
+    class Long(FakeEpisodeLog):
+        async def pending(self, after: int, *, at_most: int) -> int:
+            return min(MOST_PENDING + 1, at_most)
+
+    async with _patient(tmp_path, rule("seldom", cadence={"every": count})) as patient:
+        patient.heart = patient.heart_on(Long("e1"))
+        await patient.beat()
+        patient.clock.advance(MINUTE)
+
+        assert (await patient.beat())["late_seconds"] == late
 
 
 async def test_beat_tells_for_how_long_an_instant_is_not_served(tmp_path: Path) -> None:
@@ -177,8 +214,8 @@ async def test_beat_tells_for_how_long_an_instant_is_not_served(tmp_path: Path) 
     assert (before["late_seconds"], told["late_seconds"]) == (0.0, 60 * MINUTE)
 
 
-@pytest.mark.parametrize("at_rest", ["disabled", "paused", "held"])
-async def test_rule_that_is_to_rest_is_never_late(tmp_path: Path, at_rest: str) -> None:
+@pytest.mark.parametrize("at_rest", ["disabled", "paused", "held", "awake"])
+async def test_rule_that_is_to_rest_is_not_late(tmp_path: Path, at_rest: str) -> None:
     resting = rule("resting", enabled=at_rest != "disabled", limits={"max_deletes": 0})
     async with _patient(tmp_path, resting) as patient:
         await patient.memory.put_many([triple("e1", "alice", "likes", "tea")])
@@ -189,11 +226,12 @@ async def test_rule_that_is_to_rest_is_never_late(tmp_path: Path, at_rest: str) 
             await patient.branches.fire(resting, "every", at(0))
         if at_rest == "paused":
             patient.asleep.add("resting")
+        await patient.beat()
         patient.clock.advance(MINUTE)
 
         told = await patient.beat()
 
-    assert told["late_seconds"] == 0
+    assert told["late_seconds"] == (MINUTE if at_rest == "awake" else 0)
     assert told["held"] == (at_rest == "held")
 
 
