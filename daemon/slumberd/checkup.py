@@ -16,7 +16,7 @@ from slumberd.stores import looking
 from slumberd.stores.copying import size_of
 from slumberd.stores.inspection import fs_type
 from slumberd.stores.looking import Open, look
-from slumberd.surroundings import clock, kept, megabytes, obeyed, room, unit, zones
+from slumberd.surroundings import clock, kept, megabytes, obeyed, room, textfile, unit, zones
 
 LARGE_LOG_BYTES = 512 * 2**20
 
@@ -74,6 +74,8 @@ def _around(patient: Patient) -> Iterator[Finding]:
         yield from _guarded(directory, lambda: kept(directory, _files(settings)))
         databases = sum(map(_size, _databases(settings)))
         yield from _guarded(directory, lambda: room(directory, databases))
+        if file := settings.textfile_path:
+            yield from _guarded(directory, lambda: textfile(file, directory))
     yield from clock(patient.machine)
     yield from zones(_zones(patient))
     yield from _guarded(directory, lambda: unit(patient.machine, directory))

@@ -20,7 +20,8 @@ from slumberd.core.due import Due
 from slumberd.core.rule import ConsolidationRule
 from slumberd.effects import Effects
 from slumberd.errors import StoppedError, StoreError
-from slumberd.heartbeat import Body, Heartbeat
+from slumberd.examination import Body
+from slumberd.heartbeat import Heartbeat
 from slumberd.lines import timestamp
 from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
@@ -33,6 +34,7 @@ from slumberd.scheduler import Alarm, Scheduler
 from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.watch import Watch
+from slumberd.textfile import write_textfile
 from slumberd.waiting import set_within
 from slumberd.watchdog import Watchdog
 
@@ -137,7 +139,7 @@ class Daemon:
                         scheduler.run(self._stop),
                         keep_noticing(operations.notice, self._stop),
                         self._keep_telling(branches, operations.turn),
-                        self._heartbeat(memory, branches).keep(self._stop),
+                        self._heartbeat(branches, memory, scheduler, pausing).keep(self._stop),
                         reloading.keep(),
                         self._keep_alive(memory, branches, scheduler),
                     )
@@ -151,16 +153,25 @@ class Daemon:
                     with suppress(OSError):  # a full disk; the next firing says so
                         await _tell_again(branches)
 
-    def _heartbeat(self, memory: SQLiteMemoryStore, branches: Branches) -> Heartbeat:
-        settings = self._settings
+    def _heartbeat(
+        self,
+        branches: Branches,
+        memory: SQLiteMemoryStore,
+        scheduler: Scheduler,
+        pausing: Pausing,
+    ) -> Heartbeat:
+        settings, textfile = self._settings, self._settings.textfile_path
         body = Body(
             memory,
             branches,
             rules=lambda: (self._rules.rules, self._in_force.settings.timezone),
+            awake=pausing.awake,
+            troubles=lambda: scheduler.troubles.by_rule,
             files=[settings.memory_path, *settings.facts_paths.values()],
             dropped=lambda: self._logs.dropped,
         )
-        return Heartbeat(body, self._clock)
+        write = partial(write_textfile, textfile) if textfile else None
+        return Heartbeat(body, self._clock, write)
 
     def _reloading(
         self, branches: Branches, turn: asyncio.Lock, follow: Sequence[Follow]

@@ -110,6 +110,17 @@ class LoggingSettings(Form):
     file: FilePath | None = None
 
 
+class MetricsSettings(Form):
+    """Figures for Prometheus.
+
+    Attributes:
+        textfile: Written at each heartbeat for node_exporter's textfile collector; relative to
+            ``state_dir``; null for none.
+    """
+
+    textfile: FilePath | None = None
+
+
 class Settings(Form):
     """The configuration of slumberd: everything that can be set.
 
@@ -123,6 +134,7 @@ class Settings(Form):
         limits: The brake: a batch that would take out more than this is held.
         timezone: The IANA time zone of cron rules that name none, as ``Europe/Berlin``.
         logging: What is logged, how and where.
+        metrics: Figures for Prometheus.
         stop_seconds: Seconds that a stop waits for the firing under way.
     """
 
@@ -136,6 +148,7 @@ class Settings(Form):
     limits: LimitsSettings = LimitsSettings()
     timezone: TimeZone = "UTC"
     logging: LoggingSettings = LoggingSettings()
+    metrics: MetricsSettings = MetricsSettings()
     stop_seconds: float = Field(default=25.0, ge=0, le=3600, allow_inf_nan=False)
 
     _credentials_dir: Path | None = PrivateAttr(default=None)
@@ -175,6 +188,11 @@ class Settings(Form):
     def log_path(self) -> Path | None:
         """The log file; None is standard error."""
         return None if self.logging.file is None else self.state_dir / self.logging.file
+
+    @property
+    def textfile_path(self) -> Path | None:
+        """The file that Prometheus' node_exporter reads; None when there is to be none."""
+        return None if self.metrics.textfile is None else self.state_dir / self.metrics.textfile
 
 
 @dataclass(frozen=True, slots=True)

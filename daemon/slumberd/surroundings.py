@@ -112,6 +112,23 @@ def room(directory: Path, databases: int) -> Iterator[Finding]:
         yield Finding("disk.low", str(directory), problem, "make room, or move the state directory")
 
 
+def textfile(file: Path, state: Path) -> Iterator[Finding]:
+    """Find that figures for Prometheus have no place.
+
+    Args:
+        file: Where they are to go.
+        state: The state directory; whoever owns it is whom the daemon runs as.
+    """
+    directory = file.parent
+    if directory.is_dir() and _may_write(state.stat(), directory.stat()):
+        return
+    owner = state.stat()
+    problem = "its directory is not there, or the daemon may not write in it"
+    remedy = f"run `install -d -m 775 -g {owner.st_gid} {directory}` as root"
+    drop_in = "under systemd the unit needs ReadWritePaths= for it, too"
+    yield Finding("metrics.unwritable", str(file), problem, f"{remedy}; {drop_in}")
+
+
 def megabytes(count: int) -> str:
     """Return bytes as people read them."""
     return f"{count / 1e6:,.0f} MB"

@@ -368,3 +368,28 @@ def test_auditing_an_empty_site_is_66_and_creates_nothing(
     assert done.returncode == 66
     assert not (tmp_path / "x.db").exists()
     assert not site.state.exists()
+
+
+def told_of(site: Site) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in log_of(site).read_bytes().splitlines()]
+    return [line for line in lines if line["event"] in ("ledger.verified", "ledger.broken")]
+
+
+def test_verifying_tells_the_log_only_when_it_is_asked_to(site: Site) -> None:
+    assert site.call("audit", "verify").returncode == 0
+    assert told_of(site) == []
+
+    assert site.call("audit", "verify", "--log").returncode == 0
+
+    [told] = told_of(site)
+    assert (told["event"], told["store"]) == ("ledger.verified", "facts.db")
+    assert told["head"] == checkpoints_of(site)[-1]["head"]
+
+
+def test_verifying_tells_the_log_of_a_ledger_that_is_broken(site: Site) -> None:
+    change(site, "UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
+
+    assert site.call("audit", "verify", "--log").returncode == 1
+
+    [told] = told_of(site)
+    assert (told["event"], told["level"], told["seq"]) == ("ledger.broken", "error", 2)

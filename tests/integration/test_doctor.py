@@ -25,7 +25,7 @@ from slumberd.settings import load_settings
 from slumberd.surroundings import Machine, clock, room, unit, zones
 from tests.builders import at, triple
 from tests.calling import called
-from tests.site import Site
+from tests.site import CONFIG, Site
 
 TEA = triple("e1", "ada", "likes", "tea", timestamp=at(1))
 NOWHERE = Path("/nonexistent")
@@ -338,6 +338,17 @@ def test_unit_is_held_against_the_shipped_one(tmp_path: Path) -> None:
     (units / "slumberd.service").write_text("new")
     assert told(unit(machine, state)) == []
     assert told(unit(machine, tmp_path)) == []
+
+
+def test_place_of_the_figures_for_prometheus_is_looked_at(site: Site) -> None:
+    places = ["slumberd.prom", str(site.state.parent / "none" / "slumberd.prom")]
+    found = []
+    for place in places:
+        site.config.write_text(f"{CONFIG}metrics: {{textfile: {place}}}\n")
+        findings = json.loads(site.look("doctor", "--json").stdout)["findings"]
+        found.append([one["subject"] for one in findings if one["id"] == "metrics.unwritable"])
+
+    assert found == [[], [places[1]]]
 
 
 def test_disk_and_zones_are_looked_at(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from slumberd import heartbeat
@@ -15,8 +16,10 @@ from slumberd.assembly import branches_of, opened
 from slumberd.branches import Branches
 from slumberd.core.firing import START as BEGINNING
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.trouble import Troubles
 from slumberd.errors import StoreError
-from slumberd.heartbeat import Body, Heartbeat
+from slumberd.examination import MOST_PENDING, Body
+from slumberd.heartbeat import Heartbeat
 from slumberd.lines import MOST_BYTES, json_line
 from slumberd.ports import EpisodeLog
 from slumberd.rulebook import RuleSet
@@ -40,7 +43,11 @@ class Patient:
         self.beats = 0
         self.tired = asyncio.Event()
         files = [settings.memory_path, *settings.facts_paths.values()]
-        self._body = (branches, lambda: (rules.rules, "UTC"), files, self._count_beat)
+        self.asleep: set[str] = set()
+        self.troubles = Troubles()
+        self.textfile: Callable[[bytes], None] | None = None
+        self._files = files
+        self._rules = rules
         self.heart = self.heart_on(memory)
 
     def _count_beat(self) -> int:
@@ -50,7 +57,16 @@ class Patient:
         return self.dropped
 
     def heart_on(self, episodes: EpisodeLog) -> Heartbeat:
-        return Heartbeat(Body(episodes, *self._body), self.clock)
+        body = Body(
+            episodes,
+            self.branches,
+            rules=lambda: (self._rules.rules, "UTC"),
+            awake=lambda rules: [one for one in rules if one.id not in self.asleep],
+            troubles=lambda: self.troubles.by_rule,
+            files=self._files,
+            dropped=self._count_beat,
+        )
+        return Heartbeat(body, self.clock, self.textfile)
 
     async def beat(self) -> dict[str, Any]:
         with capture_logs() as logs:
@@ -136,6 +152,127 @@ async def test_beat_does_not_mind_a_filter_that_fails(tmp_path: Path) -> None:
         told = await patient.beat()
 
     assert [one["rule_id"] for one in told["behind"]] == ["broken"]
+
+
+async def test_beat_tells_for_how_long_a_rule_has_been_due(tmp_path: Path) -> None:
+    rules = [rule("full", cadence={"every": 3}), rule("filling", cadence={"every": 4})]
+    async with _patient(tmp_path, *rules) as patient:
+        await patient.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(2)])
+        patient.clock.advance(60 * MINUTE)
+        await patient.memory.put_many([triple("e2", "alice", "likes", 2, timestamp=at(3600))])
+        late = []
+        for _ in range(3):
+            late.append((await patient.beat())["late_seconds"])
+            patient.clock.advance(MINUTE)
+        await patient.branches.fire(rules[0], "every", at(0))
+
+        told = await patient.beat()
+
+    assert late == [0.0, MINUTE, 2 * MINUTE]
+    assert (told["late_seconds"], told["pending"]) == (0.0, 3)
+
+
+async def test_rule_that_has_something_to_read_at_every_look_is_not_late(tmp_path: Path) -> None:
+    busy = rule("busy")
+    async with _patient(tmp_path, busy) as patient:
+        late = []
+        for n in range(4):
+            now = patient.clock.now()
+            await patient.memory.put_many([triple(f"e{n}", "alice", "likes", n, timestamp=now)])
+            patient.clock.advance(1)
+            late.append((await patient.beat())["late_seconds"])
+            await patient.branches.fire(busy, "every", patient.clock.now())
+            patient.clock.advance(MINUTE)
+
+    assert late == [0.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("count", "late"), [(MOST_PENDING + 1, MINUTE), (MOST_PENDING + 2, 0.0)])
+async def test_rule_that_fires_seldom_is_counted_to_its_end(
+    tmp_path: Path, count: int, late: float
+) -> None:
+    class Long(FakeEpisodeLog):
+        async def pending(self, after: int, *, at_most: int) -> int:
+            return min(MOST_PENDING + 1, at_most)
+
+    async with _patient(tmp_path, rule("seldom", cadence={"every": count})) as patient:
+        patient.heart = patient.heart_on(Long("e1"))
+        await patient.beat()
+        patient.clock.advance(MINUTE)
+
+        assert (await patient.beat())["late_seconds"] == late
+
+
+async def test_beat_tells_for_how_long_an_instant_is_not_served(tmp_path: Path) -> None:
+    nightly = rule("nightly", cadence={"cron": "0 3 * * *"})
+    async with _patient(tmp_path, nightly) as patient:
+        before = await patient.beat()
+        patient.clock.advance(16 * 60 * MINUTE)  # from noon to four in the morning
+
+        told = await patient.beat()
+
+    assert (before["late_seconds"], told["late_seconds"]) == (0.0, 60 * MINUTE)
+
+
+@pytest.mark.parametrize("at_rest", ["disabled", "paused", "held", "awake"])
+async def test_rule_that_is_to_rest_is_not_late(tmp_path: Path, at_rest: str) -> None:
+    resting = rule("resting", enabled=at_rest != "disabled", limits={"max_deletes": 0})
+    async with _patient(tmp_path, resting) as patient:
+        await patient.memory.put_many([triple("e1", "alice", "likes", "tea")])
+        await patient.branches.fire(resting, "every", at(0))
+        taken = {"intent": "delete", "replaces": "e1"}
+        await patient.memory.put_many([triple("e2", "alice", "likes", "tea", metadata=taken)])
+        if at_rest == "held":
+            await patient.branches.fire(resting, "every", at(0))
+        if at_rest == "paused":
+            patient.asleep.add("resting")
+        await patient.beat()
+        patient.clock.advance(MINUTE)
+
+        told = await patient.beat()
+
+    assert told["late_seconds"] == (MINUTE if at_rest == "awake" else 0)
+    assert told["held"] == (at_rest == "held")
+
+
+async def test_beat_counts_rules_that_fail(tmp_path: Path) -> None:
+    async with _patient(tmp_path, rule("once"), rule("ever"), rule("never")) as patient:
+        for name in ("once", "ever", "ever", "ever"):
+            patient.troubles.failed(name, at(0), "StoreError")
+
+        told = await patient.beat()
+
+    assert (told["failing"], told["degraded"]) == (2, 1)
+
+
+async def test_beat_hands_the_same_figures_to_prometheus(tmp_path: Path) -> None:
+    written: list[bytes] = []
+    async with _patient(tmp_path, rule("tea")) as patient:
+        patient.textfile = written.append
+        patient.heart = patient.heart_on(patient.memory)
+        await patient.memory.put_many([triple("e1", "alice", "likes", "tea")])
+
+        await patient.beat()
+
+    assert b'slumberd_rule_pending_episodes{rule="tea"} 1\n' in written[0]
+
+
+async def test_textfile_that_cannot_be_written_is_told_once_until_it_can(tmp_path: Path) -> None:
+    trouble = [True, True, False, True]
+
+    def write(_: bytes) -> None:
+        if trouble.pop(0):
+            raise OSError("the disk is full")
+
+    async with _patient(tmp_path, rule("tea")) as patient:
+        patient.textfile = write
+        patient.heart = patient.heart_on(patient.memory)
+        with capture_logs() as logs:
+            for _ in range(4):
+                await patient.heart.beat()
+
+    beat, failed = "daemon.heartbeat", "metrics.failed"
+    assert [one["event"] for one in logs] == [beat, failed, beat, beat, beat, failed]
 
 
 async def test_beat_of_stores_in_trouble_is_a_warning(tmp_path: Path) -> None:

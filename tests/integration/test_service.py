@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
+from slumberd import heartbeat, service
 from slumberd.assembly import Stores, branches_of, opened
 from slumberd.branches import Branches
 from slumberd.core.firing import START as BEGINNING
@@ -18,7 +20,8 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.notify import Notifier
 from slumberd.rulebook import RuleSet
 from slumberd.service import Daemon
-from slumberd.settings import FactsSettings, Settings
+from slumberd.settings import FactsSettings, MetricsSettings, Settings
+from slumberd.textfile import write_textfile
 from tests.builders import at, rule, triple
 from tests.daemons import Home
 from tests.fakes import FakeClock, FakeDeltaLog, FakeLogs
@@ -42,14 +45,14 @@ class Telling(FakeDeltaLog):
 class Life:
     """A state directory, and a daemon on it."""
 
-    def __init__(self, folder: Path, *rules: ConsolidationRule) -> None:
+    def __init__(self, folder: Path, *rules: ConsolidationRule, **settings: Any) -> None:
         self.log = Telling()
         self._logs = FakeLogs()
         self._logs.stores["facts.db"] = self.log
         self._clock = FakeClock(at(0))
         self._rules = RuleSet(rules, {}, {one.id: "rules.yaml" for one in rules})
         facts = FactsSettings(batch=1)
-        self._settings = Settings(state_dir=folder, rules_dir=folder, facts=facts)
+        self._settings = Settings(state_dir=folder, rules_dir=folder, facts=facts, **settings)
 
     @asynccontextmanager
     async def stores(self, logs: FakeLogs | None = None) -> AsyncIterator[tuple[Stores, Branches]]:
@@ -61,15 +64,19 @@ class Life:
                 branches_of(settings, stores, logs or FakeLogs(), clock, lambda: self._rules),
             )
 
-    async def run_until_told(self) -> None:
-        """Run the daemon, and tell it to stop once it has written lines."""
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run the daemon until it is to stop."""
         found = self._settings, self._rules
         daemon = Daemon(
             *found, lambda: found, clock=self._clock, logs=self._logs, notifier=Notifier(None)
         )
+        await daemon.run(stop)
+
+    async def run_until_told(self) -> None:
+        """Run the daemon, and tell it to stop once it has written lines."""
         stop = asyncio.Event()
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            group.create_task(daemon.run(stop))
+            group.create_task(self.run(stop))
             await self.log.first.wait()
             stop.set()
 
@@ -106,6 +113,26 @@ async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) ->
         mark, served = (await branches.watermarks())["nightly"]
     assert 0 < mark.seq < 40
     assert served == before, "its next start goes on at once"
+
+
+async def test_a_daemon_writes_figures_for_prometheus_where_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, stop = tmp_path / "slumberd.prom", asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def write(path: Path, text: bytes) -> None:
+        write_textfile(path, text)
+        loop.call_soon_threadsafe(stop.set)
+
+    monkeypatch.setattr(service, "write_textfile", write)
+    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0)
+    life = Life(tmp_path, NIGHTLY, metrics=MetricsSettings(textfile=Path("slumberd.prom")))
+
+    async with asyncio.timeout(60):
+        await life.run(stop)
+
+    assert b'slumberd_rule_pending_episodes{rule="nightly"} 0\n' in file.read_bytes()
 
 
 @pytest.mark.slow

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
+import structlog
 import typer
 
 from slumberd.cli.checkpoints import checkpoints_in
 from slumberd.cli.commands import examples
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.configuration import logs, settings_of
 from slumberd.cli.exporting import export
 from slumberd.cli.jsonl import STANDARD_INPUT, opened
 from slumberd.cli.options import MOST, Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.reading import auditing, has_ledger, reading_facts
 from slumberd.cli.replaying import replay
+from slumberd.clock import SystemClock
 from slumberd.core.record import Break, Checkpoint, Record
 from slumberd.errors import InputError, UsageError
 from slumberd.lines import printable, timestamp
@@ -29,6 +31,8 @@ from slumberd.stores.facts import SQLiteFactStore
 COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason")
 PAGE = 1_000
 BROKEN = 1
+
+_log = structlog.get_logger("slumberd")
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, help="Look at the ledger, verify or export it."
@@ -166,6 +170,10 @@ def verify(
             help="Log lines of the daemon, plain or gzip, or - for standard input.",
         ),
     ] = None,
+    log: Annotated[
+        bool,
+        typer.Option("--log", help="Tell the log, too: ledger.verified or ledger.broken."),
+    ] = False,
     channel: Channel = None,
     json: Json = False,
     config: Config = None,
@@ -178,7 +186,8 @@ def verify(
     it elsewhere: --against compares it with the ledger.checkpoint lines of a log in JSON.
 
     Where channels have fact stores of their own, each store has its ledger; all are verified, or
-    with --channel one. With --json, each ledger on a line of its own.
+    with --channel one. With --json, each ledger on a line of its own. A timer runs it with --log,
+    so that whoever watches the log hears of it.
     """
     settings = settings_of(config, state_dir)
     stores = _stores(settings, channel)
@@ -190,6 +199,9 @@ def verify(
             print_json(verified.document(name))
         else:
             print(f"{printable(name)}: " * (len(found) > 1) + verified.words())
+    if log:
+        with logs(settings, SystemClock()):
+            _tell(found)
     if any(verified.broken for verified in found.values()):
         raise typer.Exit(BROKEN)
 
@@ -246,6 +258,15 @@ class Verified:
             return f"verified: {self.rows} rows, head {self.head}{agreeing}"
         place = f" at row {self.broken.seq}" if self.broken.seq else ""
         return f"broken{place}: {printable(self.broken.problem)}"
+
+
+def _tell(found: Mapping[str, Verified]) -> None:
+    for store, verified in found.items():
+        if broken := verified.broken:
+            told = {"rows": verified.rows, "seq": broken.seq, "problem": broken.problem}
+            _log.error("ledger.broken", store=store, **told)
+        else:
+            _log.info("ledger.verified", store=store, rows=verified.rows, head=verified.head)
 
 
 async def _verified(settings: Settings, store: str, against: str | None) -> Verified:

@@ -1,0 +1,84 @@
+"""How the daemon and its rules are, at one instant. Reads no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from slumberd.core.trouble import DEGRADED_AFTER
+
+
+@dataclass(frozen=True, slots=True)
+class RuleVitals:
+    """How one rule is that is enabled.
+
+    Attributes:
+        rule_id: The rule.
+        pending: How many versions of episodes wait for it; counting may have ended early.
+        oldest_seconds: How old the first of them is; None when none waits.
+        late_seconds: For how long it has been due; 0 when it is not.
+        succeeded_at: When its last firing that went well began.
+        failures: Of its firings, in a row, since then.
+        quarantined: How many episodes it could not read.
+        held: How many of its batches wait for a person.
+    """
+
+    rule_id: str
+    pending: int
+    oldest_seconds: float | None
+    late_seconds: float
+    succeeded_at: datetime | None
+    failures: int
+    quarantined: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """How the daemon is.
+
+    Attributes:
+        at: When it was looked.
+        uptime_seconds: Since its start.
+        loop_lag_seconds: How late the event loop was, at worst, since it was looked last.
+        wal_bytes: Of the write-ahead logs.
+        rss_bytes: Of memory; None where that cannot be told.
+        dropped: Lines of the log that were lost.
+        loaded: How many rules there are, disabled ones included.
+        rules: Those that are enabled.
+        oldest_seconds: How old the first episode is that any rule has not read; None without one.
+        next_at: The next instant of any rule; None when none comes.
+        succeeded_at: When the last firing of any rule that went well began.
+        quarantined: Episodes, also of rules that are not there any more.
+        held: Batches that wait for a person, also of such rules.
+    """
+
+    at: datetime
+    uptime_seconds: float
+    loop_lag_seconds: float
+    wal_bytes: int
+    rss_bytes: int | None
+    dropped: int
+    loaded: int
+    rules: Sequence[RuleVitals]
+    oldest_seconds: float | None
+    next_at: datetime | None
+    succeeded_at: datetime | None
+    quarantined: int
+    held: int
+
+    @property
+    def late_seconds(self) -> float:
+        """For how long the rule has been due that has been so longest."""
+        return max((rule.late_seconds for rule in self.rules), default=0.0)
+
+    @property
+    def failing(self) -> int:
+        """How many rules failed at their last firing."""
+        return sum(rule.failures > 0 for rule in self.rules)
+
+    @property
+    def degraded(self) -> int:
+        """How many rules failed so often that somebody should look."""
+        return sum(rule.failures >= DEGRADED_AFTER for rule in self.rules)

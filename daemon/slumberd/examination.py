@@ -1,0 +1,254 @@
+"""Examine the daemon and its rules: how much waits, for how long, and what fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from slumberd import cron
+from slumberd.branches import Branches
+from slumberd.core.cadence import Cron, Every
+from slumberd.core.episode import microseconds
+from slumberd.core.firing import Position
+from slumberd.core.rule import ConsolidationRule
+from slumberd.core.trouble import Trouble
+from slumberd.core.vitals import RuleVitals, Vitals
+from slumberd.lookout import Mark
+from slumberd.ports import Clock, EpisodeLog
+
+MOST_PENDING = 10_000
+"""Pending rows of the log that are counted for a rule."""
+
+_ANY = ConsolidationRule(
+    id="heartbeat", cadence={"every": 1}, when_filter="", then_emits=["heartbeat"]
+)
+
+_Asked = tuple[str, str, datetime]
+"""A cron expression, its time zone, and the instant after which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What is examined.
+
+    Attributes:
+        episodes: What rules read.
+        branches: Where they write.
+        rules: Returns those in force, and the time zone of those that name none.
+        awake: Returns which of some rules nobody has paused.
+        troubles: Returns which rules fail.
+        files: The databases.
+        dropped: Returns how many log lines were dropped.
+    """
+
+    episodes: EpisodeLog
+    branches: Branches
+    rules: Callable[[], tuple[Sequence[ConsolidationRule], str]]
+    awake: Callable[[Sequence[ConsolidationRule]], list[ConsolidationRule]]
+    troubles: Callable[[], Mapping[str, Trouble]]
+    files: Sequence[Path]
+    dropped: Callable[[], int]
+
+
+class _Place(NamedTuple):
+    """What lies above a place of the log."""
+
+    pending: int
+    oldest_seconds: float | None
+
+
+_NOWHERE = _Place(0, None)
+
+
+class _Written(NamedTuple):
+    """What the fact stores say, by rule."""
+
+    succeeded: dict[str, datetime]
+    quarantined: Counter[str]
+    held: Counter[str]
+
+
+class Examination:
+    """Looks how the daemon is, again and again; it remembers since when rules are due."""
+
+    def __init__(self, body: Body, clock: Clock) -> None:
+        self._body = body
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._full: dict[str, float] = {}
+
+    async def vitals(self, loop_lag: float) -> Vitals:
+        """Return how everything is; how late the event loop is, the caller knows.
+
+        Raises:
+            StoreError: A store cannot say how it is.
+        """
+        (rules, timezone), now = self._body.rules(), self._clock.now()
+        active = {rule.id: rule for rule in rules if rule.enabled}
+        marks = {
+            name: mark
+            for name, mark in (await self._body.branches.watermarks()).items()
+            if name in active
+        }
+        places = await self._places({mark for mark, _ in marks.values()}, now)
+        late = await self._late(active, timezone, marks, places, now)
+        written = await self._written()
+        return Vitals(
+            at=now,
+            uptime_seconds=round(self._clock.monotonic() - self._began, 3),
+            loop_lag_seconds=round(loop_lag, 3),
+            wal_bytes=sum(map(_wal_bytes, self._body.files)),
+            rss_bytes=_rss_bytes(),
+            dropped=self._body.dropped(),
+            loaded=len(rules),
+            rules=self._of_rules(active, marks, places, late, written),
+            oldest_seconds=places[min(places)].oldest_seconds if places else None,
+            next_at=await asyncio.to_thread(_next_at, active.values(), timezone, now),
+            succeeded_at=max(written.succeeded.values(), default=None),
+            quarantined=written.quarantined.total(),
+            held=written.held.total(),
+        )
+
+    def _of_rules(
+        self,
+        active: Iterable[str],
+        marks: Mapping[str, Mark],
+        places: Mapping[Position, _Place],
+        late: Mapping[str, float],
+        written: _Written,
+    ) -> list[RuleVitals]:
+        troubles = self._body.troubles()
+        found = []
+        for name in active:
+            place = places[marks[name][0]] if name in marks else _NOWHERE
+            failures = troubles[name].failures if name in troubles else 0
+            found.append(
+                RuleVitals(
+                    name,
+                    place.pending,
+                    place.oldest_seconds,
+                    late.get(name, 0.0),
+                    written.succeeded.get(name),
+                    failures,
+                    written.quarantined[name],
+                    written.held[name],
+                )
+            )
+        return found
+
+    async def _places(self, marks: Iterable[Position], now: datetime) -> dict[Position, _Place]:
+        """Look what lies above each place of the log; most rules stand at the same few."""
+        places = {}
+        for mark in marks:
+            pending = await self._body.episodes.pending(mark.seq, at_most=MOST_PENDING)
+            places[mark] = _Place(pending, await self._age(mark, now) if pending else None)
+        return places
+
+    async def _age(self, mark: Position, now: datetime) -> float | None:
+        """Return how old the first episode above a place is; None when there is none."""
+        # No rule's own filter: one that fails is told elsewhere, and must not end the heartbeat.
+        window = await self._body.episodes.select(_ANY, after=mark, limit=1)
+        if not window.versions:
+            return None
+        return round((microseconds(now) - window.versions[0].at) / 1e6, 3)
+
+    async def _late(
+        self,
+        active: Mapping[str, ConsolidationRule],
+        timezone: str,
+        marks: Mapping[str, Mark],
+        places: Mapping[Position, _Place],
+        now: datetime,
+    ) -> dict[str, float]:
+        """Return for how long rules have been due; not those that rest or wait for a person."""
+        held = await self._body.branches.held()
+        awake = self._body.awake([active[name] for name in marks if name not in held])
+        full = {
+            rule.id: places[marks[rule.id][0]]
+            for rule in awake
+            if isinstance(rule.due, Every)
+            and await self._is_full(rule.due, marks[rule.id][0], places)
+        }
+        crons = {
+            rule.id: (rule.due.expression, rule.due.timezone or timezone, marks[rule.id][1])
+            for rule in awake
+            if isinstance(rule.due, Cron)
+        }
+        due_at = await asyncio.to_thread(_next_of, set(crons.values()))
+        unserved = {
+            name: (now - due_at[cron]).total_seconds()
+            for name, cron in crons.items()
+            if cron in due_at
+        }
+        late = {**self._full_for(full), **unserved}
+        return {name: max(0.0, round(seconds, 3)) for name, seconds in late.items()}
+
+    async def _is_full(
+        self, cadence: Every, mark: Position, places: Mapping[Position, _Place]
+    ) -> bool:
+        if cadence.count <= MOST_PENDING or places[mark].pending < MOST_PENDING:
+            return places[mark].pending >= cadence.count
+        pending = await self._body.episodes.pending(mark.seq, at_most=cadence.count)
+        return pending >= cadence.count
+
+    def _full_for(self, full: Mapping[str, _Place]) -> dict[str, float]:
+        """Return for how long rules have been due by what waits for them.
+
+        Neither longer than that was seen, for the first may have waited days for the last, and an
+        import brings old episodes; nor longer than the first has waited, for where episodes come
+        all the time, some are met at every look.
+        """
+        monotonic = self._clock.monotonic()
+        self._full = {name: self._full.get(name, monotonic) for name in full}
+        return {
+            name: min(monotonic - self._full[name], place.oldest_seconds or 0.0)
+            for name, place in full.items()
+        }
+
+    async def _written(self) -> _Written:
+        written = _Written({}, Counter(), Counter())
+        for branch in self._body.branches:
+            for name, at in (await branch.facts.successes()).items():
+                written.succeeded[name] = max(at, written.succeeded.get(name, at))
+            written.quarantined.update(await branch.facts.quarantined())
+            held = (await branch.facts.held()).values()
+            written.held.update(one.rule_id for one in held if not one.approved)
+        return written
+
+
+def _next_at(rules: Iterable[ConsolidationRule], timezone: str, now: datetime) -> datetime | None:
+    """Return the next instant of any rule; an expression that many have is asked once."""
+    dues = [rule.due for rule in rules if isinstance(rule.due, Cron)]
+    asked = {(due.expression, due.timezone or timezone, now) for due in dues}
+    return min(_next_of(asked).values(), default=None)
+
+
+def _next_of(asked: Iterable[_Asked]) -> dict[_Asked, datetime]:
+    """Return the first instant of each expression; none where nothing comes any more."""
+    found = {}
+    for expression, zone, after in asked:
+        with suppress(ValueError):
+            found[expression, zone, after] = cron.next_instant(expression, zone, after=after)
+    return found
+
+
+def _wal_bytes(database: Path) -> int:
+    try:
+        return database.with_name(database.name + "-wal").stat().st_size
+    except OSError:
+        return 0
+
+
+def _rss_bytes() -> int | None:
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except OSError:
+        return None
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,121 @@
+"""The textfile of Prometheus: as its own parser reads it, and whole at every moment."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from slumberd.core.vitals import RuleVitals, Vitals
+from slumberd.exposition import OF_DAEMON, OF_RULE, escaped, exposition
+from slumberd.textfile import write_textfile
+from tests.builders import at
+
+TEA = RuleVitals("tea", 3, 4.5, 2.5, at(-60), failures=1, quarantined=2, held=1)
+IDLE = RuleVitals("idle", 0, None, 0.0, None, failures=0, quarantined=0, held=0)
+VITALS = Vitals(
+    at=at(0),
+    uptime_seconds=90.5,
+    loop_lag_seconds=0.25,
+    wal_bytes=4096,
+    rss_bytes=2**25,
+    dropped=7,
+    loaded=3,
+    rules=[TEA, IDLE],
+    oldest_seconds=4.5,
+    next_at=at(3600),
+    succeeded_at=at(-60),
+    quarantined=5,
+    held=1,
+)
+
+
+def figures(vitals: Vitals) -> dict[str, float]:
+    """Return each figure by its name, with the rule where there is one."""
+    return {
+        "/".join([sample.name, *sample.labels.values()]).removeprefix("slumberd_"): sample.value
+        for family in text_string_to_metric_families(exposition(vitals).decode())
+        for sample in family.samples
+    }
+
+
+def test_figures_are_what_the_vitals_say() -> None:
+    told = figures(VITALS)
+
+    assert told["heartbeat_timestamp_seconds"] == at(0).timestamp()
+    assert told["uptime_seconds"] == 90.5
+    assert told["log_lines_dropped_total"] == 7
+    assert (told["held_batches"], told["quarantined_episodes"]) == (1, 5)
+    assert told["late_seconds"] == 2.5
+    assert (told["rule_pending_episodes/tea"], told["rule_pending_episodes/idle"]) == (3, 0)
+    assert told["rule_oldest_pending_seconds/tea"] == 4.5
+    assert told["rule_oldest_pending_seconds/idle"] == 0
+    assert told["rule_last_success_timestamp_seconds/tea"] == at(-60).timestamp()
+    assert told["rule_consecutive_failures/tea"] == 1
+
+
+def test_figure_that_nobody_knows_is_left_out() -> None:
+    unknown = figures(replace(VITALS, rss_bytes=None, next_at=None, succeeded_at=None, rules=[]))
+
+    assert not {name for name in unknown if name.startswith(("rule_", "next_", "last_", "resid"))}
+    assert "rule_last_success_timestamp_seconds/idle" not in figures(VITALS)
+
+
+def test_each_figure_has_help_and_type_of_its_own() -> None:
+    found = list(text_string_to_metric_families(exposition(VITALS).decode()))
+
+    assert len(found) == len({one.name for one in found}) == len(OF_DAEMON) + len(OF_RULE)
+    assert all(one.documentation and one.type in ("gauge", "counter") for one in found)
+
+
+@pytest.mark.parametrize("family", [*OF_DAEMON, *OF_RULE], ids=lambda family: family.name)
+def test_names_are_as_prometheus_wants_them(family: object) -> None:
+    name, kind = getattr(family, "name", ""), getattr(family, "kind", "")
+
+    assert re.fullmatch(r"[a-z][a-z_]*[a-z]", name)
+    assert name.endswith("_total") == (kind == "counter")
+
+
+@pytest.mark.parametrize("word", ["tea", 'the "best"', "back\\slash", "two\nlines"])
+def test_labels_are_read_as_they_were_written(word: str) -> None:
+    line = f'it{{rule="{escaped(word)}"}} 1\n'
+
+    [family] = text_string_to_metric_families(line)
+
+    assert family.samples[0].labels == {"rule": word}
+
+
+def test_file_is_put_in_place_whole_and_for_everybody_to_read(tmp_path: Path) -> None:
+    file = tmp_path / "slumberd.prom"
+    write_textfile(file, b"one\n")
+    with file.open("rb") as reading:
+        before = os.umask(0o077)
+        try:
+            write_textfile(file, b"two\n")
+        finally:
+            os.umask(before)
+
+        assert reading.read() == b"one\n"
+
+    assert file.read_bytes() == b"two\n"
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert [one.name for one in tmp_path.iterdir()] == ["slumberd.prom"]
+
+
+def test_file_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    file = tmp_path / "slumberd.prom"
+    file.mkdir()
+
+    with pytest.raises(IsADirectoryError):
+        write_textfile(file, b"one\n")
+
+    assert [one.name for one in tmp_path.iterdir()] == ["slumberd.prom"]
+
+
+def test_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_textfile(tmp_path / "none" / "slumberd.prom", b"one\n")
