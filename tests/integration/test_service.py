@@ -12,6 +12,7 @@ import pytest
 
 from slumberd.assembly import Stores, branches_of, opened
 from slumberd.branches import Branches
+from slumberd.control import Peer, ask
 from slumberd.core.firing import START as BEGINNING
 from slumberd.core.record import Record
 from slumberd.core.rule import ConsolidationRule
@@ -39,6 +40,17 @@ class Telling(FakeDeltaLog):
         self._loop.call_soon_threadsafe(self.first.set)
 
 
+class Hearing(Notifier):
+    """Sets an event when the daemon is ready."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.heard = asyncio.Event()
+
+    def ready(self) -> None:
+        self.heard.set()
+
+
 class Life:
     """A state directory, and a daemon on it."""
 
@@ -63,14 +75,20 @@ class Life:
 
     async def run_until_told(self) -> None:
         """Run the daemon, and tell it to stop once it has written lines."""
-        found = self._settings, self._rules
+        async with self.running():
+            await self.log.first.wait()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the daemon, and tell it to stop at the end of the block."""
+        found, notifier, stop = (self._settings, self._rules), Hearing(), asyncio.Event()
         daemon = Daemon(
-            *found, lambda: found, clock=self._clock, logs=self._logs, notifier=Notifier(None)
+            *found, lambda: found, clock=self._clock, logs=self._logs, notifier=notifier
         )
-        stop = asyncio.Event()
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             group.create_task(daemon.run(stop))
-            await self.log.first.wait()
+            await notifier.heard.wait()
+            yield
             stop.set()
 
 
@@ -106,6 +124,25 @@ async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) ->
         mark, served = (await branches.watermarks())["nightly"]
     assert 0 < mark.seq < 40
     assert served == before, "its next start goes on at once"
+
+
+async def test_a_daemon_tells_when_its_rules_are_due_and_which_are_paused(tmp_path: Path) -> None:
+    hourly = rule("hourly", cadence={"cron": "@hourly"}, enabled=False)
+
+    async with Life(tmp_path, NIGHTLY, hourly).running():
+        await asyncio.to_thread(ask, tmp_path, "pause", rules=["nightly"])
+        answer = await asyncio.to_thread(ask, tmp_path, "next")
+
+    assert answer["timezone"] == "UTC"
+    assert answer["rules"] == [
+        {
+            "id": "nightly",
+            "enabled": True,
+            "cadence": {"cron": "0 3 * * *"},
+            "paused_by": str(Peer.here()),
+        },
+        {"id": "hourly", "enabled": False, "cadence": {"cron": "@hourly"}, "paused_by": None},
+    ]
 
 
 @pytest.mark.slow
