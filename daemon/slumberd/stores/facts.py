@@ -53,6 +53,7 @@ from slumberd.stores.sqlite import (
     snapshot,
     transaction,
 )
+from slumberd.stores.traceless import TracelessDatabase
 from slumberd.stores.undoing import find_firing, undo
 from slumberd.stores.verifying import verify
 
@@ -88,6 +89,7 @@ class SQLiteFactStore:
         lineage_depth: How many replaced assertions a fact's lineage names.
         clock: What hands take as their moment.
         key: Of the ledger, from its first row on; None for a ledger without.
+        traceless: Whether reads leave nothing beside a file that nobody has open; each opens it.
     """
 
     def __init__(
@@ -98,9 +100,11 @@ class SQLiteFactStore:
         lineage_depth: int = LINEAGE_DEPTH,
         clock: Clock | None = None,
         key: bytes | None = None,
+        traceless: bool = False,
     ) -> None:
         self.path = Path(path)
-        self._database = Database(self.path, Pragmas(synchronous, cache_mebibytes=32), key=key)
+        database = TracelessDatabase if traceless else Database
+        self._database = database(self.path, Pragmas(synchronous, cache_mebibytes=32), key=key)
         self._key = key
         self._depth = lineage_depth
         self._clock = clock or SystemClock()
