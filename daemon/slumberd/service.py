@@ -125,6 +125,7 @@ class Daemon:
                 "status": partial(self._on_status, scheduler),
                 "next": partial(self._on_next, pausing),
                 "reload": reloading.answer,
+                "outdated": reloading.outdated,
                 **pausing.by_name(),
             }
             async with listen(
