@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -55,6 +56,16 @@ WRITING = {
 }
 """Words for all others."""
 
+NOTING = """\
+  - {id: noting, cadence: {every: 1}, when_filter: "", then_emits: [notes]}
+"""
+TESTS = """\
+tests:
+  - name: a triple is met
+    episodes: [{id: e1, subject: s, predicate: p, object: o}]
+    expect: {filtered: []}
+"""
+
 WITHOUT_CONFIG = {"demo", "events", "schema", "version"}
 
 
@@ -95,12 +106,10 @@ def furnished(folder: Path) -> Site:
     return site
 
 
-TESTS = """\
-tests:
-  - name: a triple is met
-    episodes: [{id: e1, subject: s, predicate: p, object: o}]
-    expect: {filtered: []}
-"""
-NOTING = """\
-  - {id: noting, cadence: {every: 1}, when_filter: "", then_emits: [notes]}
-"""
+def moved(site: Site, folder: Path) -> Site:
+    """Return a copy of a site in a directory that is not there yet."""
+    shutil.copytree(site.config.parent, folder)
+    copy = Site.__new__(Site)
+    copy.config, copy.state = folder / site.config.name, folder / site.state.name
+    copy.rules = folder / site.rules.relative_to(site.config.parent)
+    return copy

@@ -19,7 +19,7 @@ from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.sqlite import Pragmas, connect
 from slumberd.stores.traceless import LOCKED, UNCHANGING, TracelessDatabase, traceless
 from tests.calling import called
-from tests.commands import READING, WRITING, every_command, furnished, words_of
+from tests.commands import READING, WRITING, every_command, furnished, moved, words_of
 from tests.site import Site
 
 NOBODY = 65534
@@ -105,10 +105,7 @@ def somebody(site: Site) -> Iterator[Site]:
     mine = os.geteuid()
     # Not where $TMPDIR says: that may lie below a directory which they cannot enter.
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
-        there = Site.__new__(Site)
-        there.config = Path(name, "site", site.config.name)
-        there.rules, there.state = there.config.parent / "rules.d", there.config.parent / "state"
-        shutil.copytree(site.config.parent, there.config.parent)
+        there = moved(site, Path(name, "site"))
         Path(name).chmod(0o755)
         for path in [there.config.parent, *there.config.parent.rglob("*")]:
             path.chmod(0o555 if path.is_dir() else 0o444)
