@@ -9,7 +9,9 @@ from pathlib import Path
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
+from slumberd import service
 from slumberd.assembly import Stores, branches_of, opened
 from slumberd.branches import Branches
 from slumberd.control import Peer, ask
@@ -28,14 +30,17 @@ NIGHTLY = rule("nightly", cadence={"cron": "0 3 * * *"})
 
 
 class Telling(FakeDeltaLog):
-    """Sets an event when the first lines are written."""
+    """Sets an event when the first lines are written; what is in `failures` goes wrong before."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.failures: list[Exception] = []
         self.first = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def applied(self, records: Sequence[Record]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
         super().applied(records)
         self._loop.call_soon_threadsafe(self.first.set)
 
@@ -110,6 +115,23 @@ async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
     await life.run_until_told()
 
     assert [one.fact_id for one in life.log.lines if one.kind == "add"] == ["e1"]
+
+
+async def test_lines_that_nobody_read_are_written_though_nothing_fires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "TELLING_SECONDS", 0.01)
+    life = Life(tmp_path, rule("always", cadence={"every": 1}))
+    # Nobody reads during the firing, and the disk is full when it is tried again.
+    life.log.failures = [TimeoutError(), OSError("the disk is full")]
+    async with life.stores() as (stores, _):
+        await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
+
+    with capture_logs() as logged:
+        await life.run_until_told()
+
+    assert [one.fact_id for one in life.log.lines if one.kind == "add"] == ["e1"]
+    assert [line["rows"] for line in logged if line["event"] == "logs.repeated"] == [2]
 
 
 async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) -> None:
