@@ -15,6 +15,7 @@ import pytest
 
 from slumberd.cli.audit import Told
 from slumberd.core.record import Checkpoint
+from slumberd.errors import SchemaError
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.sqlite import Pragmas, connect
 from slumberd.stores.traceless import LOCKED, UNCHANGING, TracelessDatabase, traceless
@@ -181,6 +182,13 @@ def test_what_fails_on_what_did_not_change_fails(path: Path) -> None:
 
     with pytest.raises(ValueError, match="no half change"):
         traceless(path, read)
+
+
+def test_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.db")
+
+    with pytest.raises(SchemaError, match="is no regular file"):
+        traceless(tmp_path / "a.db", str)
 
 
 @pytest.mark.parametrize("journal", ["WAL", "DELETE"])

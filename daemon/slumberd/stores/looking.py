@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -15,7 +14,6 @@ from typing import TypeVar
 import orjson
 
 from slumberd.core.firing import Counts
-from slumberd.errors import SchemaError
 from slumberd.stores import episode_log
 from slumberd.stores.inspection import has_table
 from slumberd.stores.ledger import firing_id_of
@@ -96,9 +94,6 @@ def look(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
         SchemaError: It is no SQLite database, or damaged.
         StoreError: It is not there, or cannot be read.
     """
-    with translated(path, _PRAGMAS):
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would hold us for ever
-            raise SchemaError(path, "is no regular file")
     return traceless(path, partial(_looked, path, work))
 
 

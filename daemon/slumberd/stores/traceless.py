@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import stat
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from slumberd.errors import SchemaError
 from slumberd.stores.sqlite import Database, Pragmas, connect, translated
 
 T = TypeVar("T")
@@ -27,8 +29,15 @@ _READ_VERSION_AT = 19
 
 
 def untouched(path: Path) -> Signature | None:
-    """Return what tells that a file was not written; None when it may be at any moment."""
+    """Return what tells that a file was not written; None when it may be at any moment.
+
+    Raises:
+        SchemaError: It is a directory, a pipe or the like.
+        StoreError: It is not there, or cannot be read.
+    """
     with translated(path, Pragmas()):
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would hold us for ever
+            raise SchemaError(path, "is no regular file")
         with path.open("rb") as file:
             header = file.read(_READ_VERSION_AT + 1)
         # Without these two, no connection is open to a file that has a write-ahead log.
