@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -16,6 +17,9 @@ from slumberd.events import CATALOGUE
 from slumberd.lines import json_line
 from slumberd.sinks import Sink
 
+LOGS = "*.log*"
+"""What tests call the files that daemons and commands log to."""
+
 _seen: set[object] = set()
 _TS = "2026-01-01T00:00:00.000000Z"
 
@@ -23,6 +27,23 @@ _TS = "2026-01-01T00:00:00.000000Z"
 def complaints(lines: Iterable[bytes]) -> list[str]:
     """Return what is wrong with lines of JSON; other lines are for people."""
     return [said for line in lines if line.startswith(b"{") for said in complaints_on(line)]
+
+
+def complaints_in(folder: Path) -> list[str]:
+    """Return what is wrong with the log files below a folder, whichever process wrote them."""
+    logs = [path for path in folder.rglob(LOGS) if path.is_file()]
+    return complaints(
+        line for path in logs for line in path.read_bytes().splitlines() if _is_whole(line)
+    )
+
+
+def _is_whole(line: bytes) -> bool:
+    """Say whether nobody was killed while they wrote a line."""
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def complaints_on(line: bytes) -> list[str]:

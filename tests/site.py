@@ -60,6 +60,7 @@ class Site:
         )
         err = done.stderr.decode()
         assert "Traceback" not in err
+        assert not complaints(done.stderr.splitlines())
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), err)
 
     def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -92,8 +93,6 @@ class Site:
             finally:
                 process.kill()
                 process.wait()
-        log = self.state / "slumberd.log"
-        assert not log.exists() or not complaints(log.read_bytes().splitlines())
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:

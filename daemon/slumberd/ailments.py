@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,8 @@ class Patient:
         now: The wall clock.
         machine: Where the marks of the system are.
         seconds: How long each pass over a whole database may take; None sets no bound.
+        outdated: Keys of the configuration that have changed since the running daemon read it, by
+            what puts them into force: ``reload`` or ``restart``.
     """
 
     settings: Settings
@@ -55,6 +57,7 @@ class Patient:
     now: datetime
     machine: Machine = THIS_MACHINE
     seconds: float | None = QUICK_SECONDS
+    outdated: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def hurried(self) -> bool:

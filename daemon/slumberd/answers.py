@@ -108,6 +108,28 @@ def planned(rehearsed: Rehearsed) -> Answer:
     return reported(report for _, report in rehearsed) | {"plan": plan}
 
 
+def scheduled(
+    rules: Iterable[ConsolidationRule], paused: Mapping[str, str], timezone: str
+) -> Answer:
+    """Return when rules are due, with who paused them; what comes of that is for whoever asks.
+
+    Args:
+        rules: In force.
+        paused: Who paused which, by id.
+        timezone: Of those that name none.
+    """
+    told = [
+        {
+            "id": rule.id,
+            "enabled": rule.enabled,
+            "cadence": rule.cadence,
+            "paused_by": paused.get(rule.id),
+        }
+        for rule in rules
+    ]
+    return {"timezone": timezone, "rules": told}
+
+
 def deltas_of(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return what a rehearsal would do, at most `LISTED` deltas, as JSON takes it."""
     acts = [record for record in records if record.kind != "firing"]

@@ -57,18 +57,24 @@ def key_of(settings: Settings) -> bytes | None:
     return None if file is None else read_key(file, credentials=settings.credentials_dir)
 
 
-def memory_of(settings: Settings, clock: Clock) -> SQLiteMemoryStore:
+def memory_of(settings: Settings, clock: Clock, *, traceless: bool = False) -> SQLiteMemoryStore:
     """Return the episodes of a configuration; nothing is opened yet."""
     return SQLiteMemoryStore(
         settings.memory_path,
         synchronous=settings.memory.synchronous,
         scope_mismatch=settings.memory.scope_mismatch,
         clock=clock,
+        traceless=traceless,
     )
 
 
 def facts_of(
-    settings: Settings, clock: Clock, path: Path, *, key: bytes | None = None
+    settings: Settings,
+    clock: Clock,
+    path: Path,
+    *,
+    key: bytes | None = None,
+    traceless: bool = False,
 ) -> SQLiteFactStore:
     """Return one fact store of a configuration; nothing is opened yet.
 
@@ -77,8 +83,10 @@ def facts_of(
         clock: The time.
         path: Of the database.
         key: Of the ledger; whoever only looks at rows and facts needs none.
+        traceless: Whether reads leave nothing beside a file that nobody has open.
     """
-    return SQLiteFactStore(path, lineage_depth=settings.facts.lineage_depth, clock=clock, key=key)
+    depth = settings.facts.lineage_depth
+    return SQLiteFactStore(path, lineage_depth=depth, clock=clock, key=key, traceless=traceless)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,13 +11,24 @@ from pathlib import Path
 from slumberd.ailments import Patient, told_by, waiting
 from slumberd.core.cadence import Cron
 from slumberd.core.finding import Finding
-from slumberd.errors import StoreError
+from slumberd.errors import ConfigurationError, StoreError
+from slumberd.rulebook import rule_files
 from slumberd.settings import Settings
 from slumberd.stores import looking
 from slumberd.stores.copying import size_of
 from slumberd.stores.inspection import fs_type
 from slumberd.stores.looking import Open, look
-from slumberd.surroundings import clock, kept, megabytes, obeyed, room, textfile, unit, zones
+from slumberd.surroundings import (
+    clock,
+    kept,
+    megabytes,
+    obeyed,
+    room,
+    textfile,
+    unit,
+    unit_user,
+    zones,
+)
 
 LARGE_LOG_BYTES = 512 * 2**20
 
@@ -29,6 +41,7 @@ URGENT = frozenset(
 )  # fmt: skip
 """What somebody is to be woken for."""
 
+_INTO_FORCE = {"reload": "`slumberd reload`", "restart": "`systemctl restart slumberd`"}
 _SHARED = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "afs", "ceph", "gluster")
 
 
@@ -79,6 +92,7 @@ def _around(patient: Patient) -> Iterator[Finding]:
     yield from clock(patient.machine)
     yield from zones(_zones(patient))
     yield from _guarded(directory, lambda: unit(patient.machine, directory))
+    yield from _guarded(directory, lambda: _unit_user(patient))
 
 
 def _guarded(path: Path, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
@@ -105,6 +119,14 @@ def _obeyed(patient: Patient) -> Iterator[Finding]:
     rules = patient.settings.rules_dir
     files = sorted(rules.iterdir()) if rules.is_dir() else []
     return obeyed([*filter(None, [patient.config]), rules, *files])
+
+
+def _unit_user(patient: Patient) -> Iterator[Finding]:
+    settings = patient.settings
+    files = [*filter(None, [patient.config]), settings.rules_dir]
+    with suppress(ConfigurationError):  # told as what is invalid
+        files += rule_files(settings.rules_dir)
+    return unit_user(patient.machine, settings.state_dir, files)
 
 
 def _size(path: Path) -> int:
@@ -224,3 +246,8 @@ def _daemon(patient: Patient) -> Iterator[Finding]:
     if daemon is not None and rules and daemon.get("rules_hash") != rules.content_hash:
         problem = "the daemon goes by other rules than the files say"
         yield Finding("rules.stale", str(patient.settings.rules_dir), problem, "`slumberd reload`")
+    subject = str(patient.config or "configuration")
+    for way, remedy in _INTO_FORCE.items():
+        if keys := patient.outdated.get(way):
+            problem = f"the daemon has read another value of {', '.join(keys)}"
+            yield Finding("config.stale", subject, problem, remedy)

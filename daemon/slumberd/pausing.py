@@ -26,13 +26,14 @@ class Pausing:
         rules: Returns the rules in force.
 
     Attributes:
+        paused: Who paused which rule, by the rule's id.
         changed: Called when other rules may be due.
     """
 
     def __init__(self, directory: Path, rules: Callable[[], RuleSet]) -> None:
         self._directory = directory
         self._rules = rules
-        self._paused = paused_in(directory)
+        self.paused = paused_in(directory)
         self._alone = asyncio.Lock()
         self.changed: Callable[[], None] = _nothing
 
@@ -42,25 +43,25 @@ class Pausing:
 
     def awake(self, rules: Sequence[ConsolidationRule]) -> list[ConsolidationRule]:
         """Return the rules that are not paused."""
-        return [rule for rule in rules if rule.id not in self._paused]
+        return [rule for rule in rules if rule.id not in self.paused]
 
     async def pause(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Let ``rules``, a list of ids, be due no more; what fires now goes on to its end."""
         async with self._alone:
-            fresh = [name for name in self._ids(request) if name not in self._paused]
-            await self._keep(self._paused | dict.fromkeys(fresh, str(peer)))
+            fresh = [name for name in self._ids(request) if name not in self.paused]
+            await self._keep(self.paused | dict.fromkeys(fresh, str(peer)))
         for name in fresh:
             _log.info("rule.paused", rule_id=name, by=str(peer))
-        return {"changed": fresh, "paused": sorted(self._paused)}
+        return {"changed": fresh, "paused": sorted(self.paused)}
 
     async def resume(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Let ``rules``, a list of ids, be due again; what they missed they take up now."""
         async with self._alone:
-            woken = [name for name in self._ids(request) if name in self._paused]
-            await self._keep({n: by for n, by in self._paused.items() if n not in woken})
+            woken = [name for name in self._ids(request) if name in self.paused]
+            await self._keep({n: by for n, by in self.paused.items() if n not in woken})
         for name in woken:
             _log.info("rule.resumed", rule_id=name, by=str(peer))
-        return {"changed": woken, "paused": sorted(self._paused)}
+        return {"changed": woken, "paused": sorted(self.paused)}
 
     def _ids(self, request: dict[str, Any]) -> list[str]:
         return [rule.id for rule in chosen(self._rules(), request.get("rules") or [])]
@@ -68,7 +69,7 @@ class Pausing:
     async def _keep(self, paused: dict[str, str]) -> None:
         # First: what cannot be kept is not done.
         await asyncio.to_thread(keep_paused, self._directory, paused)
-        self._paused = paused
+        self.paused = paused
         self.changed()
 
 

@@ -114,6 +114,16 @@ class Reloading:
         """Reload for a peer, and return what changed."""
         return await self.reload(by=str(peer))
 
+    async def outdated(self, _: dict[str, Any], __: Peer) -> Answer:
+        """Return the keys of the configuration that have changed since it was read.
+
+        Raises:
+            ConfigurationError: Something is wrong with what there is now.
+        """
+        fresh, _rules = await asyncio.to_thread(self._load)
+        old = self._in_force.settings
+        return {"reload": _needing_reload(old, fresh), "restart": _needing_restart(old, fresh)}
+
     async def reload(self, *, by: str) -> Answer:
         """Read configuration and rules, and go by them from the next batch on.
 
@@ -179,6 +189,12 @@ def _changes(old: RuleSet, new: RuleSet) -> dict[str, list[str]]:
 def _needing_restart(old: Settings, new: Settings) -> list[str]:
     """Return the keys of the configuration that changed and that a reload leaves alone."""
     before, after = old.model_dump(exclude=set(LIVE)), new.model_dump(exclude=set(LIVE))
+    return list(_differing(before, after))
+
+
+def _needing_reload(old: Settings, new: Settings) -> list[str]:
+    """Return the keys that changed and that a reload puts into force."""
+    before, after = old.model_dump(include=set(LIVE)), new.model_dump(include=set(LIVE))
     return list(_differing(before, after))
 
 

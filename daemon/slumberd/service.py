@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from slumberd.answers import scheduled
 from slumberd.assembly import branches_of, rehearsing, rules_of, writing
 from slumberd.branches import Branches
 from slumberd.control import Answer, Operation, Peer, listen
@@ -124,7 +125,9 @@ class Daemon:
             reloading.begin()
             own: dict[str, Operation] = {
                 "status": partial(self._on_status, scheduler),
+                "next": partial(self._on_next, pausing),
                 "reload": reloading.answer,
+                "outdated": reloading.outdated,
                 **pausing.by_name(),
             }
             async with listen(
@@ -252,6 +255,10 @@ class Daemon:
                 for rule_id, trouble in scheduler.troubles.by_rule.items()
             ],
         }
+
+    async def _on_next(self, pausing: Pausing, _: dict[str, Any], __: Peer) -> Answer:
+        timezone = self._in_force.settings.timezone
+        return scheduled(self._rules.rules, pausing.paused, timezone)
 
     def _uptime(self) -> float:
         return round((self._clock.now() - self._started_at).total_seconds(), 3)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import shutil
 import stat
 import subprocess
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from slumberd import cron
 from slumberd.core.finding import Finding
+
+T = TypeVar("T")
 
 UNIT = "slumberd.service"
 SYSTEM_STATE = Path("/var/lib/slumberd")
@@ -172,9 +177,9 @@ def unit(machine: Machine, state: Path) -> Iterator[Finding]:
     Nothing without systemd, for a state directory that is not the unit's, or where this version
     carries no unit.
     """
-    if not machine.systemd.exists() or state != SYSTEM_STATE or not machine.shipped.exists():
+    if not _is_service(machine, state) or not machine.shipped.exists():
         return
-    there = next((one / UNIT for one in machine.units if (one / UNIT).exists()), None)
+    there = _installed(machine)
     install = f"run `install -m 644 {machine.shipped} {machine.units[0]}/`"
     again = "`systemctl daemon-reload`"
     if there is None:
@@ -183,3 +188,116 @@ def unit(machine: Machine, state: Path) -> Iterator[Finding]:
         own = "keep changes of yours in a drop-in (`systemctl edit slumberd`)"
         problem = "is not the unit of this version"
         yield Finding("unit.changed", str(there), problem, f"{install} and {again}; {own}")
+
+
+def _is_service(machine: Machine, state: Path) -> bool:
+    return machine.systemd.exists() and state == SYSTEM_STATE
+
+
+def _installed(machine: Machine) -> Path | None:
+    return next((one / UNIT for one in machine.units if (one / UNIT).exists()), None)
+
+
+def unit_user(machine: Machine, state: Path, files: Iterable[Path]) -> Iterator[Finding]:
+    """Find what the user that the unit names may not read.
+
+    Nothing without systemd or a unit, or for a state directory that is not the unit's.
+
+    Args:
+        machine: Where units are.
+        state: The state directory.
+        files: That the daemon reads, those that are not there included.
+    """
+    there = _installed(machine) if _is_service(machine, state) else None
+    if there is None:
+        return
+    named = _named_by(there, machine)
+    try:
+        account = Account.named(named.get("User", "root"), named.get("Group", ""))
+    except KeyError as error:
+        remedy = f"run `systemd-sysusers {machine.shipped.with_suffix('.sysusers')}`"
+        yield Finding("unit.user", str(there), f"there is no {error.args[0]}", remedy)
+        return
+    for file in files:
+        if (barred := account.barred(file)) is not None:
+            problem = f"user {account.name!r}, whom the unit runs as, may not read it"
+            right = "rX" if barred == file else "x"
+            remedy = f"run `chmod o+{right} {barred}`, or give it to a group of that user's"
+            yield Finding("unit.user", str(file), problem, remedy)
+
+
+def _named_by(there: Path, machine: Machine) -> dict[str, str]:
+    """Return the settings of a unit and its drop-ins; the last one counts."""
+    dropped = {
+        file.name: file for one in reversed(machine.units) for file in (one / f"{UNIT}.d").glob("*")
+    }
+    files = [there, *(dropped[name] for name in sorted(dropped) if name.endswith(".conf"))]
+    lines = [line for file in files for line in file.read_text(errors="replace").splitlines()]
+    pairs = (line.partition("=") for line in lines if not line.lstrip().startswith(("#", ";")))
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whom a process runs as.
+
+    Attributes:
+        name: The user.
+        uid: The user's number.
+        groups: The numbers of the groups.
+    """
+
+    name: str
+    uid: int
+    groups: frozenset[int]
+
+    @classmethod
+    def named(cls, user: str, group: str) -> Account:
+        """Look an account up.
+
+        Args:
+            user: A name or a number.
+            group: That the process has instead of the user's own; nothing for that.
+
+        Raises:
+            KeyError: There is no such user, or group.
+        """
+        found = _known("user", user, pwd.getpwnam, pwd.getpwuid)
+        gid = _known("group", group, grp.getgrnam, grp.getgrgid).gr_gid if group else found.pw_gid
+        return cls(user, found.pw_uid, frozenset(os.getgrouplist(found.pw_name, gid)))
+
+    def barred(self, path: Path) -> Path | None:
+        """Return what keeps it from reading a path: a directory above, or the path; None if it may.
+
+        Raises:
+            OSError: It cannot be looked at.
+        """
+        place = path.absolute()
+        for directory in reversed(place.parents):
+            if not self._may(directory, os.X_OK):
+                return directory
+        if path.exists() and not self._may(place, os.R_OK | (os.X_OK if path.is_dir() else 0)):
+            return path
+        return None
+
+    def _may(self, path: Path, wanted: int) -> bool:
+        status = path.stat()
+        if self.uid == 0 or _has_access_list(path):
+            return True
+        shift = 6 if status.st_uid == self.uid else 3 if status.st_gid in self.groups else 0
+        return (status.st_mode >> shift) & wanted == wanted
+
+
+def _has_access_list(path: Path) -> bool:
+    """Say whether a path has a list that says more than its mode does."""
+    try:
+        return "system.posix_acl_access" in os.listxattr(path)
+    except OSError:  # its file system knows none
+        return False
+
+
+def _known(kind: str, said: str, by_name: Callable[[str], T], by_number: Callable[[int], T]) -> T:
+    try:
+        return by_number(int(said)) if said.isdecimal() else by_name(said)
+    except KeyError:
+        raise KeyError(f"{kind} {said!r}") from None

@@ -58,7 +58,7 @@ def test_daemon_consolidates_when_nobody_reads_its_log_and_tells_all_of_it_later
 def test_lines_have_a_priority_where_standard_error_is_the_journal(
     tmp_path: Path, *, ours: bool
 ) -> None:
-    home, file = Home(tmp_path), tmp_path / "stderr"
+    home, file = Home(tmp_path), tmp_path / "stderr.log"
     home.rule("all", cadence={"every": 1})
     _put(home, triple("e1", "alice", "likes", "tea"))
     with file.open("wb") as stream:

@@ -155,7 +155,7 @@ def test_verify_against_the_log_of_another_ledger_names_the_row(
 def test_a_log_that_vouches_for_nothing_is_no_agreement(
     settled: Site, tmp_path: Path, content: bytes | None, code: int, problem: str
 ) -> None:
-    log = tmp_path / "a.log"
+    log = tmp_path / "no log of ours"
     if content is not None:
         log.write_bytes(content)
 

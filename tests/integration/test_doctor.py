@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,9 +23,10 @@ from slumberd.checkup import looked_over, urgent
 from slumberd.cli import doctor
 from slumberd.cli.answering import asked
 from slumberd.clock import SystemClock
+from slumberd.control import Answer, Peer, listen
 from slumberd.core.finding import KINDS, Finding
 from slumberd.settings import load_settings
-from slumberd.surroundings import Machine, clock, room, unit, zones
+from slumberd.surroundings import Account, Machine, clock, room, unit, unit_user, zones
 from tests.builders import at, triple
 from tests.calling import called
 from tests.site import CONFIG, Site
@@ -296,6 +300,39 @@ def test_rules_that_the_daemon_has_not_taken_are_found(site: Site) -> None:
     assert [finding.id for finding in urgent(patient)] == ["rules.stale"]
 
 
+def test_configuration_that_the_daemon_has_not_taken_is_found(site: Site) -> None:
+    settings = load_settings(site.config, overrides={}, environ={})
+    rules, now = rules_of(settings), SystemClock().now()
+    daemon = {"rules_hash": rules.content_hash, "uptime_seconds": 1.0}
+    outdated = {"reload": ["timezone"], "restart": ["facts.batch", "stop_seconds"]}
+    patient = Patient(settings, rules, site.config, daemon, now, QUIET, outdated=outdated)
+
+    found = [one for one in looked_over(patient).findings if one.id == "config.stale"]
+
+    assert [(one.problem, one.remedy) for one in found] == [
+        ("the daemon has read another value of timezone", "`slumberd reload`"),
+        (
+            "the daemon has read another value of facts.batch, stop_seconds",
+            "`systemctl restart slumberd`",
+        ),
+    ]
+    assert urgent(patient) == []
+
+
+async def test_doctor_asks_the_daemon_what_it_has_not_taken(site: Site) -> None:
+    async def outdated(_: dict[str, Any], __: Peer) -> Answer:
+        return {"reload": [], "restart": ["facts.batch"]}
+
+    async def status(_: dict[str, Any], __: Peer) -> Answer:
+        return {"rules_hash": rules_of(settings).content_hash, "uptime_seconds": 1.0}
+
+    settings = load_settings(site.config, overrides={}, environ={})
+    async with listen(site.state, {"status": status, "outdated": outdated}):
+        assert await asyncio.to_thread(found, site) == {"config.stale"}
+    async with listen(site.state, {"status": status}):  # one of an older version
+        assert await asyncio.to_thread(found, site) == set()
+
+
 def test_daemon_that_runs_has_a_while_for_what_is_due(site: Site) -> None:
     site.put(triple("e2", "ada", "likes", "rum"))
     settings = load_settings(site.config, overrides={}, environ={})
@@ -349,6 +386,85 @@ def test_place_of_the_figures_for_prometheus_is_looked_at(site: Site) -> None:
         found.append([one["subject"] for one in findings if one["id"] == "metrics.unwritable"])
 
     assert found == [[], [places[1]]]
+
+
+@contextmanager
+def in_the_open(name: str) -> Iterator[Path]:
+    """Give a file that everybody may reach, wherever the directory of tests is."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder, name)
+        file.touch(0o644)
+        yield file
+
+
+STRANGER = Account("stranger", 54_321, frozenset({54_321}))
+
+
+def test_user_who_may_read_is_not_barred() -> None:
+    with in_the_open("rules.yaml") as file:
+        assert STRANGER.barred(file) is None
+        file.chmod(0)
+        assert Account("root", 0, frozenset()).barred(file) is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "account", "barred"),
+    [
+        pytest.param(0o640, STRANGER, True, id="a file for others"),
+        pytest.param(
+            0o640,
+            replace(STRANGER, groups=frozenset({os.getgid()})),
+            False,
+            id="a file of its group",
+        ),
+        pytest.param(
+            0o604,
+            replace(STRANGER, groups=frozenset({os.getgid()})),
+            True,
+            id="a file not for its group",
+        ),
+        pytest.param(0o400, replace(STRANGER, uid=os.getuid() or 1), False, id="a file of its own"),
+        pytest.param(0o044, replace(STRANGER, uid=os.getuid() or 1), True, id="not even its own"),
+    ],
+)
+def test_user_reads_as_owner_as_group_or_as_other(
+    mode: int, account: Account, *, barred: bool
+) -> None:
+    with in_the_open("rules.yaml") as file:
+        os.chown(file, account.uid if os.getuid() == 0 and account.uid == 1 else -1, -1)
+        file.chmod(mode)
+
+        assert account.barred(file) == (file if barred else None)
+
+
+def test_user_is_barred_by_a_directory_above() -> None:
+    with in_the_open("rules.yaml") as file:
+        file.parent.chmod(0o700)
+
+        assert STRANGER.barred(file) == file.parent
+
+
+def test_user_of_the_unit_who_may_not_read_rules_is_found(tmp_path: Path) -> None:
+    units, state = tmp_path / "units", Path("/var/lib/slumberd")
+    (units / "slumberd.service.d").mkdir(parents=True)
+    (units / "slumberd.service").write_text("[Service]\nUser=no-such-user\n#User=root\n")
+    machine = Machine(systemd=tmp_path, units=(units,))
+    with in_the_open("rules.yaml") as file:
+        missing = list(unit_user(machine, state, [file]))
+        (units / "slumberd.service.d" / "own.conf").write_text("[Service]\nUser=nobody\n")
+        well = list(unit_user(machine, state, [file]))
+        file.chmod(0o600)
+        (finding,) = unit_user(machine, state, [file])
+
+        assert (missing[0].id, missing[0].problem) == (
+            "unit.user",
+            "there is no user 'no-such-user'",
+        )
+        assert well == []
+        assert finding.problem == "user 'nobody', whom the unit runs as, may not read it"
+        assert finding.remedy.startswith(f"run `chmod o+rX {file}`")
+        assert list(unit_user(machine, tmp_path, [file])) == [], "is not the unit's"
 
 
 def test_disk_and_zones_are_looked_at(tmp_path: Path) -> None:

@@ -5,20 +5,30 @@ from __future__ import annotations
 import json
 import os
 import pty
-import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from functools import partial
+from itertools import groupby
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+from threading import Thread
+from typing import Any
 
 import pytest
+from typer.core import TyperGroup
 
-from slumberd.cli.commands import ENTRIES
-from tests.builders import at, triple
-from tests.calling import called
+from slumberd.cli import call
+from slumberd.cli.commands import NAME, program
+from slumberd.lock import StateLock
+from tests.calling import called, logging_as_before
+from tests.commands import every_command, furnished, moved, words_of
 from tests.site import Site, environment
 
 HEAVY = {"aiosqlite", "apscheduler", "orjson", "pydantic", "rich", "sqlite3", "structlog", "yaml"}
-GROUPS = [entry.name for entry in ENTRIES if not entry.examples]
+ALL = list(every_command())
 ESCAPE = b"\x1b"
 
 
@@ -37,23 +47,6 @@ def test_help_imports_nothing_that_takes_long() -> None:
     assert {name.split(".")[0] for name in modules} & HEAVY == set()
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
-def test_help_of_every_command_has_an_example_of_it(entry: object) -> None:
-    name = entry.name  # type: ignore[attr-defined] # an Entry
-
-    shown = called(name, "--help").stdout
-    commands = (
-        re.findall(r"^  ([a-z-]+) ", shown.split("Commands:")[1], re.MULTILINE)
-        if name in GROUPS
-        else []
-    )
-
-    assert commands or f"slumberd {name}" in shown.split("Example")[1]
-    for command in commands:
-        told = called(name, command, "--help").stdout
-        assert f"slumberd {name} {command}" in told.split("Example")[1]
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shell_is_told_which_commands_there_are(shell: str) -> None:
     asking = {
@@ -70,18 +63,37 @@ def test_shell_is_told_which_commands_there_are(shell: str) -> None:
     assert "quarantine" not in told
 
 
-def seen_on_terminal(command: list[str], **environ: str) -> bytes:
-    """Return what a command shows on a terminal of 80 columns."""
+@pytest.fixture(scope="module")
+def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    return furnished(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture
+def site(furnishings: Site, tmp_path: Path) -> Site:
+    """Return a site of one's own, whose log goes to standard error."""
+    site = moved(furnishings, tmp_path / "site")
+    site.config.write_text(site.config.read_text().replace("logging: {file: slumberd.log}\n", ""))
+    return site
+
+
+@contextmanager
+def terminal() -> Iterator[Callable[[], bytes]]:
+    """Let this process speak to a terminal of 80 columns; give what returns all that it said."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(environ)
-    ):
-        os.close(theirs)
-        shown = b""
-        while chunk := _read(ours):
-            shown += chunk
-    os.close(ours)
-    return shown
+    shown: list[bytes] = []
+    reading = Thread(target=lambda: shown.extend(iter(partial(_read, ours), b"")))
+    reading.start()
+
+    def told() -> bytes:
+        reading.join()
+        return b"".join(shown)
+
+    try:
+        with open(theirs, "w") as out, redirect_stdout(out), redirect_stderr(out):  # noqa: PTH123
+            yield told
+    finally:
+        reading.join()
+        os.close(ours)
 
 
 def _read(terminal: int) -> bytes:
@@ -91,43 +103,102 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    site = Site(tmp_path)
-    site.put(triple("e1", "alice", "likes", "tea", timestamp=at(1)))
-    assert site.call("fire", "--all").returncode == 0
-    return site
+def shown_on_terminal(words: Sequence[str]) -> bytes:
+    with terminal() as told, logging_as_before():
+        call(words)
+    return told()
 
 
-@pytest.mark.slow
-def test_terminal_that_wants_no_colours_gets_no_escape_codes(site: Site) -> None:
-    site.config.write_text(site.config.read_text().replace("logging: {file: slumberd.log}\n", ""))
-    site.put(triple("e2", "alice", "likes", "rum", timestamp=at(2)))
-    shows = (
-        ["fire", "--all"],
-        ["rules"],
-        ["status"],
-        ["facts"],
-        ["doctor"],
-        ["next"],
-        ["audit", "ls"],
-    )
-    for words in shows:
-        shown = seen_on_terminal(site.command(*words), NO_COLOR="1", TERM="xterm-256color")
-
-        assert shown
-        assert (words, ESCAPE in shown) == (words, False)
+@contextmanager
+def not_for_long(command: str, site: Site) -> Iterator[None]:
+    """Let a daemon find its directory taken, for no test would come to its end."""
+    with StateLock(site.state) if command == "run" else nullcontext():
+        yield
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["rules"], ["status"], ["status", "--check"], ["facts"], ["doctor"], ["next"], ["audit", "ls"],
-     ["recent", "alice"], ["why", "e1"], ["why-not", "e1"], ["check", "--against-data"],
-     ["quarantine", "ls"], ["audit", "verify"], ["fire", "--all", "--dry-run"]],
-    ids=" ".join,
-)  # fmt: skip
-def test_whoever_is_no_terminal_gets_no_escape_codes(site: Site, words: list[str]) -> None:
-    done = site.call(*words)
+@pytest.mark.parametrize("command", ALL)
+def test_terminal_that_wants_no_colours_gets_no_escape_codes(
+    site: Site, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
 
-    assert ESCAPE not in (done.stdout + done.stderr).encode()
+    with not_for_long(command, site):
+        shown = shown_on_terminal(words_of(command, site))
+    told = shown_on_terminal([*command.split(), "--help"])
+
+    assert shown
+    assert told
+    assert ESCAPE not in shown + told
+
+
+@pytest.mark.parametrize("words", [["facts"], ["fire", "--all"]], ids=" ".join)
+def test_terminal_that_says_nothing_of_colours_gets_some(
+    site: Site, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    site.call("import", str(site.config.with_name("more.jsonl")))
+
+    assert ESCAPE in shown_on_terminal([*words, "--config", str(site.config)])
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_whoever_is_no_terminal_gets_no_escape_codes(
+    site: Site, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    with not_for_long(command, site):
+        done = called(*words_of(command, site))
+    told = called(*command.split(), "--help")
+
     assert done.stdout + done.stderr
+    assert "\x1b" not in done.stdout + done.stderr + told.stdout + told.stderr
+
+
+def calls_in(line: str) -> Iterator[list[str]]:
+    """Yield the words of each call of slumberd in a line for a shell."""
+    words = shlex.shlex(line, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    for between, told in groupby(words, key=lambda word: not word.strip("|&;<>")):
+        program_name, *arguments = told
+        if not between and program_name == NAME:
+            yield arguments
+
+
+def parse(words: list[str]) -> None:
+    """Read words as the command line reads them, and call nothing.
+
+    Raises:
+        click.UsageError: They are wrong.
+    """
+    command: Any = program()
+    context = command.make_context(NAME, list(words))
+    while isinstance(command, TyperGroup):
+        name, found, words = command.resolve_command(context, words)
+        assert found is not None
+        context = found.make_context(name, words, parent=context)
+        command = context.command
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_help_has_examples_that_the_command_line_takes(command: str) -> None:
+    lines = called(*command.split(), "--help").stdout.split("Example")[1].splitlines()[1:]
+
+    calls = [words for line in lines for words in calls_in(line)]
+
+    assert [words for words in calls if words[: len(command.split())] == command.split()]
+    for words in calls:
+        parse(words)
+
+
+def test_help_of_everything_is_shown_in_no_time() -> None:
+    before = getrusage(RUSAGE_CHILDREN)
+
+    process(sys.executable, "-m", "slumberd", "--help")
+
+    # Of the processor, not of the wall's clock: other tests are no fault of help.
+    after = getrusage(RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.3

@@ -28,6 +28,7 @@ from slumberd.errors import FactConflictError, UsageError
 from slumberd.handwork import fact_ids_of, said_of
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, triple, version
+from tests.catalogue import complaints
 from tests.daemons import Home
 from tests.fakes import FakeClock
 from tests.house import house
@@ -339,10 +340,12 @@ def put(home: Home, *episodes: Any) -> None:
 
 def asked(home: Home, *words: str) -> tuple[int, dict[str, Any]]:
     """Run a command; return its process's number and the answer that it prints."""
-    with subprocess.Popen(home.command(*words, "--json"), stdout=subprocess.PIPE) as process:
-        answer = orjson.loads(process.communicate(timeout=60)[0])
+    command = home.command(*words, "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        answer, log = process.communicate(timeout=60)
     assert process.returncode == 0
-    return process.pid, answer
+    assert not complaints(log.splitlines())
+    return process.pid, orjson.loads(answer)
 
 
 def answer_of(home: Home, *words: str) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def test_a_running_daemon_leaves_a_paused_rule_alone_until_it_is_resumed(tmp_pat
         assert home.facts("--channel", "first") == []
         assert "paused" in home.call("rules").stdout
         assert "paused     a" in home.call("status").stdout
+        assert "a (paused by uid" in home.call("next").stdout
 
         home.call("resume", "a")
         daemon.wait_for("firing.completed", lambda event: event["rule_id"] == "a")

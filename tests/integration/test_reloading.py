@@ -313,6 +313,21 @@ async def test_two_reloads_at_once_come_one_after_the_other(tmp_path: Path) -> N
         assert [answer["generation"] for answer in answers] == [2, 3, 4]
 
 
+async def test_what_there_is_now_and_was_not_taken_is_told_and_not_taken(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        before = home.in_force.settings
+        assert await home.reloading.outdated({}, ME) == {"reload": [], "restart": []}
+
+        home.configure("facts: {batch: 2}\ntimezone: Asia/Tokyo\nlimits: {max_deletes: 3}\n")
+        told = await home.reloading.outdated({}, ME)
+        await home.reload()
+        after = await home.reloading.outdated({}, ME)
+
+    assert told == {"reload": ["limits.max_deletes", "timezone"], "restart": ["facts.batch"]}
+    assert after == {"reload": [], "restart": ["facts.batch"]}
+    assert before.timezone == "UTC"
+
+
 @pytest.mark.slow
 def test_a_daemon_reloads_when_it_is_told_to(tmp_path: Path) -> None:
     home = Home(tmp_path)

@@ -10,10 +10,12 @@ from typing import Any
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from slumberd import heartbeat, service
 from slumberd.assembly import Stores, branches_of, opened
 from slumberd.branches import Branches
+from slumberd.control import Peer, ask
 from slumberd.core.firing import START as BEGINNING
 from slumberd.core.record import Record
 from slumberd.core.rule import ConsolidationRule
@@ -30,16 +32,30 @@ NIGHTLY = rule("nightly", cadence={"cron": "0 3 * * *"})
 
 
 class Telling(FakeDeltaLog):
-    """Sets an event when the first lines are written."""
+    """Sets an event when the first lines are written; what is in `failures` goes wrong before."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.failures: list[Exception] = []
         self.first = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def applied(self, records: Sequence[Record]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
         super().applied(records)
         self._loop.call_soon_threadsafe(self.first.set)
+
+
+class Hearing(Notifier):
+    """Sets an event when the daemon is ready."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.heard = asyncio.Event()
+
+    def ready(self) -> None:
+        self.heard.set()
 
 
 class Life:
@@ -64,20 +80,22 @@ class Life:
                 branches_of(settings, stores, logs or FakeLogs(), clock, lambda: self._rules),
             )
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Run the daemon until it is to stop."""
-        found = self._settings, self._rules
-        daemon = Daemon(
-            *found, lambda: found, clock=self._clock, logs=self._logs, notifier=Notifier(None)
-        )
-        await daemon.run(stop)
-
     async def run_until_told(self) -> None:
         """Run the daemon, and tell it to stop once it has written lines."""
-        stop = asyncio.Event()
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            group.create_task(self.run(stop))
+        async with self.running():
             await self.log.first.wait()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the daemon, and tell it to stop at the end of the block."""
+        found, notifier, stop = (self._settings, self._rules), Hearing(), asyncio.Event()
+        daemon = Daemon(
+            *found, lambda: found, clock=self._clock, logs=self._logs, notifier=notifier
+        )
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            group.create_task(daemon.run(stop))
+            await notifier.heard.wait()
+            yield
             stop.set()
 
 
@@ -101,6 +119,23 @@ async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
     assert [one.fact_id for one in life.log.lines if one.kind == "add"] == ["e1"]
 
 
+async def test_lines_that_nobody_read_are_written_though_nothing_fires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "TELLING_SECONDS", 0.01)
+    life = Life(tmp_path, rule("always", cadence={"every": 1}))
+    # Nobody reads during the firing, and the disk is full when it is tried again.
+    life.log.failures = [TimeoutError(), OSError("the disk is full")]
+    async with life.stores() as (stores, _):
+        await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
+
+    with capture_logs() as logged:
+        await life.run_until_told()
+
+    assert [one.fact_id for one in life.log.lines if one.kind == "add"] == ["e1"]
+    assert [line["rows"] for line in logged if line["event"] == "logs.repeated"] == [2]
+
+
 async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) -> None:
     life, before = Life(tmp_path, NIGHTLY), at(-86_400)
     async with life.stores() as (stores, branches):
@@ -118,21 +153,40 @@ async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) ->
 async def test_a_daemon_writes_figures_for_prometheus_where_it_is_told_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, stop = tmp_path / "slumberd.prom", asyncio.Event()
+    file, written = tmp_path / "slumberd.prom", asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def write(path: Path, text: bytes) -> None:
         write_textfile(path, text)
-        loop.call_soon_threadsafe(stop.set)
+        loop.call_soon_threadsafe(written.set)
 
     monkeypatch.setattr(service, "write_textfile", write)
     monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0)
     life = Life(tmp_path, NIGHTLY, metrics=MetricsSettings(textfile=Path("slumberd.prom")))
 
-    async with asyncio.timeout(60):
-        await life.run(stop)
+    async with life.running():
+        await written.wait()
 
     assert b'slumberd_rule_pending_episodes{rule="nightly"} 0\n' in file.read_bytes()
+
+
+async def test_a_daemon_tells_when_its_rules_are_due_and_which_are_paused(tmp_path: Path) -> None:
+    hourly = rule("hourly", cadence={"cron": "@hourly"}, enabled=False)
+
+    async with Life(tmp_path, NIGHTLY, hourly).running():
+        await asyncio.to_thread(ask, tmp_path, "pause", rules=["nightly"])
+        answer = await asyncio.to_thread(ask, tmp_path, "next")
+
+    assert answer["timezone"] == "UTC"
+    assert answer["rules"] == [
+        {
+            "id": "nightly",
+            "enabled": True,
+            "cadence": {"cron": "0 3 * * *"},
+            "paused_by": str(Peer.here()),
+        },
+        {"id": "hourly", "enabled": False, "cadence": {"cron": "@hourly"}, "paused_by": None},
+    ]
 
 
 @pytest.mark.slow

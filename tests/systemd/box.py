@@ -11,6 +11,7 @@ import sysconfig
 from pathlib import Path
 from typing import Self
 
+from tests.catalogue import complaints
 from tests.site import wait_until
 
 HERE = Path(__file__).parent
@@ -20,12 +21,13 @@ TOOLS = ("nsenter", "runuser", "systemctl", "systemd-sysusers", "systemd-tmpfile
 PATH = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 
 TARGET = "[Unit]\nDescription={name} of the box\nDefaultDependencies=no\n"
-DROP_IN = """\
+LOG = "/var/log/slumberd.log"
+DROP_IN = f"""\
 [Service]
 # As shipped, a restart takes five seconds and the watchdog waits for two minutes.
 RestartSec=100ms
 WatchdogSec=5
-StandardError=append:/var/log/slumberd.log
+StandardError=append:{LOG}
 """
 COMMAND = f"""\
 #!/bin/sh
@@ -85,7 +87,10 @@ class Box:
 
     def __exit__(self, *_: object) -> None:
         """Cut the power; the kernel ends what ran inside, and drops the layer."""
+        log = self.run(f"cat {LOG} || true").stdout
         self._end()
+        wrong = complaints(log.encode().splitlines())
+        assert not wrong, wrong[:3]
 
     def _end(self) -> None:
         self._process.send_signal(signal.SIGKILL)  # unshare --kill-child takes systemd along
@@ -143,7 +148,7 @@ class Box:
 
     def log(self) -> str:
         """Return the end of the daemon's log."""
-        return self.run("tail -n 20 /var/log/slumberd.log").stdout
+        return self.run(f"tail -n 20 {LOG}").stdout
 
     def show(self, name: str) -> str:
         """Return a property of the service."""

@@ -160,6 +160,23 @@ def test_a_broken_configuration_ends_it_for_good_with_78(box: Box) -> None:
     assert (box.show("ActiveState"), box.show("SubState")) == ("failed", "failed")
 
 
+def found(box: Box) -> set[tuple[str, str]]:
+    """Return id and subject of what `slumberd doctor` finds."""
+    findings = json.loads(box.run("slumberd doctor --json").stdout)["findings"]
+    return {(finding["id"], finding["subject"]) for finding in findings}
+
+
+def test_doctor_finds_what_the_daemon_has_not_taken_and_may_not_read(box: Box) -> None:
+    well = found(box)
+    box.do("sed -i 's/^stop_seconds: .*/stop_seconds: 7/' /etc/slumberd/slumberd.yaml")
+    changed = found(box)
+    box.do(f"chmod 600 {RULES}/rules.yaml")
+
+    assert not [id for id, _ in well if id.startswith(("config.", "rules.", "unit.user"))]
+    assert changed - well == {("config.stale", "/etc/slumberd/slumberd.yaml")}
+    assert ("unit.user", f"{RULES}/rules.yaml") in found(box)
+
+
 def test_the_box_leaves_nothing_behind(tmp_path: Path) -> None:
     with Box(tmp_path) as box:
         box.do("touch /etc/made-in-the-box")

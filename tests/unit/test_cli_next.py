@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -11,9 +12,13 @@ from typing import Any
 import pytest
 from freezegun import freeze_time
 
+from slumberd.answers import scheduled
 from slumberd.cli import call
 from slumberd.cli.upcoming import outlooks
+from slumberd.control import Answer, Peer, listen
 from slumberd.core.rule import ConsolidationRule
+from slumberd.pauses import keep_paused
+from tests.calling import called
 
 NOW = datetime(2026, 3, 27, 12, tzinfo=UTC)
 RULES = """
@@ -68,6 +73,24 @@ def test_rule_that_is_named_is_shown_though_disabled(shown: Next) -> None:
     ]
 
 
+def test_paused_rule_is_said_to_be_paused_by_whom_and_until_what(
+    shown: Next, tmp_path: Path
+) -> None:
+    (tmp_path / "state").mkdir()
+    keep_paused(tmp_path / "state", {"nightly": "uid 7"})
+
+    told = shown("nightly", "profile", "-n", "1")
+    nightly, profile = _documents(shown("nightly", "profile", "--json"))
+
+    assert told[0] == (
+        "nightly '30 2 * * *' in Europe/Berlin (paused by uid 7 until `slumberd resume nightly`):"
+        " at 02:30, every day"
+    )
+    assert told[-1] == "profile: when 100 new episodes wait"
+    assert (nightly["paused"], nightly["paused_by"]) == (True, "uid 7")
+    assert (profile["paused"], profile["paused_by"]) == (False, None)
+
+
 def test_rule_is_shown_five_times_when_nothing_else_is_said(shown: Next) -> None:
     assert len([line for line in shown("nightly") if line.endswith("Z")]) == 5
 
@@ -86,6 +109,8 @@ def test_programs_get_a_document_a_line(shown: Next) -> None:
     assert nightly == {
         "rule": "nightly",
         "enabled": True,
+        "paused": False,
+        "paused_by": None,
         "every": None,
         "cron": "30 2 * * *",
         "timezone": "Europe/Berlin",
@@ -131,11 +156,35 @@ def test_wrong_use_is_told_with_its_remedy(
     assert problem in capsys.readouterr().err
 
 
+async def test_running_daemon_is_asked_whatever_the_files_say(tmp_path: Path) -> None:
+    hourly = ConsolidationRule(
+        id="hourly", cadence={"cron": "@hourly"}, when_filter="", then_emits=["facts"]
+    )
+
+    async def answer(_: dict[str, Any], __: Peer) -> Answer:
+        return scheduled([hourly], {"hourly": "uid 7"}, "Asia/Tokyo")
+
+    async with listen(tmp_path, {"next": answer}):
+        done = await asyncio.to_thread(called, "next", "--state-dir", str(tmp_path), "-n", "1")
+
+    assert done.stdout.startswith("hourly '@hourly' in Asia/Tokyo (paused by uid 7 until")
+
+
+async def test_daemon_that_does_not_answer_is_told_instead_of_what_the_files_say(
+    tmp_path: Path,
+) -> None:
+    async with listen(tmp_path, {}):
+        done = await asyncio.to_thread(called, "next", "--state-dir", str(tmp_path))
+
+    assert (done.returncode, done.stdout) == (74, "")
+    assert "unknown operation 'next'" in done.stderr
+
+
 def test_instants_lie_after_the_time_that_is_given() -> None:
     rule = ConsolidationRule(
         id="r", cadence={"cron": "@hourly"}, when_filter="", then_emits=["facts"]
     )
 
-    [found] = outlooks([rule], "UTC", NOW, 1)
+    [found] = outlooks(scheduled([rule], {}, "UTC")["rules"], "UTC", NOW, 1)
 
     assert found.table.instants == [NOW.replace(hour=13)]

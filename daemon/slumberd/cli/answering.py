@@ -13,11 +13,14 @@ from slumberd.errors import NotRunningError, SlumberdError
 PATIENCE_SECONDS = 5.0
 
 
-def asked(directory: Path, *, seconds: float = PATIENCE_SECONDS) -> tuple[Any, list[Finding]]:
-    """Return the daemon's status, None when none answers; and what is wrong with it.
+def asked(
+    directory: Path, operation: str = "status", *, seconds: float = PATIENCE_SECONDS
+) -> tuple[Any, list[Finding]]:
+    """Return what the daemon answers, None when none does; and what is wrong with it.
 
     Args:
         directory: The state directory that it runs on.
+        operation: What is asked, by name.
         seconds: How long it may take to answer.
     """
     answers: list[dict[str, Any]] = []
@@ -25,7 +28,7 @@ def asked(directory: Path, *, seconds: float = PATIENCE_SECONDS) -> tuple[Any, l
 
     def work() -> None:
         try:
-            answers.append(ask(directory, "status"))
+            answers.append(ask(directory, operation))
         except NotRunningError:
             problems.append("")
         except (SlumberdError, OSError, ValueError) as error:

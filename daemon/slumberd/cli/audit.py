@@ -215,19 +215,21 @@ def _stores(settings: Settings, channel: str | None) -> list[str]:
 
 
 class Told:
-    """Checkpoints that are counted as they are read.
-
-    Attributes:
-        count: How many were read so far.
-    """
+    """Checkpoints, which may be read again though their source may not."""
 
     def __init__(self, found: Iterable[Checkpoint] = ()) -> None:
-        self._found = found
-        self.count = 0
+        self._found = iter(found)
+        self._kept: list[Checkpoint] = []
+
+    @property
+    def count(self) -> int:
+        """How many were read so far."""
+        return len(self._kept)
 
     def __iter__(self) -> Iterator[Checkpoint]:
+        yield from tuple(self._kept)
         for one in self._found:
-            self.count += 1
+            self._kept.append(one)
             yield one
 
 

@@ -60,6 +60,10 @@ def examined(config: Path | None, state_dir: Path | None, *, seconds: float | No
     except ConfigurationError as error:
         return Checkup(invalid(error.mistakes), [])
     patient, findings = patient_of(settings, config, seconds=seconds)
+    if patient.daemon is not None:
+        # A daemon that cannot read what there is now is told of as what is invalid.
+        outdated, _ = asked(settings.state_dir, "outdated")
+        patient = replace(patient, outdated=outdated or {})
     found = looked_over(patient)
     return replace(found, findings=[*findings, *found.findings])
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from slumberd.cli.environment import takes_colors
 from slumberd.lines import printable
 
 
@@ -40,10 +41,12 @@ class _Rich:
 def bar(total: int | None) -> Iterator[Bar]:
     """Show a bar on standard error while the block runs, when that is a terminal.
 
+    With $NO_COLOR there is none.
+
     Args:
         total: The last position; None when it is not known.
     """
-    if not sys.stderr.isatty():
+    if not (sys.stderr.isatty() and takes_colors()):  # a bar is nothing but escape codes
         yield _Nothing()
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from slumberd.assembly import facts_of, key_of, memory_of
@@ -12,13 +13,10 @@ from slumberd.clock import SystemClock
 from slumberd.core.rule import FACTS
 from slumberd.errors import NoInputError, SchemaError
 from slumberd.settings import Settings
-from slumberd.stores import episode_log
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.inspection import has_table
+from slumberd.stores.looking import logs_episodes, look
 from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.stores.sqlite import Pragmas, connect, translated
-
-_PRAGMAS = Pragmas()
 
 
 @asynccontextmanager
@@ -53,7 +51,7 @@ async def _there(
     if not path.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` does it"
         raise NoInputError(path, remedy)
-    async with facts_of(settings, SystemClock(), path, key=key) as facts:
+    async with facts_of(settings, SystemClock(), path, key=key, traceless=True) as facts:
         yield facts
 
 
@@ -64,7 +62,7 @@ async def reading_store(settings: Settings, name: str) -> AsyncIterator[SQLiteFa
     if not has_ledger(path):
         yield None
         return
-    async with facts_of(settings, SystemClock(), path) as facts:
+    async with facts_of(settings, SystemClock(), path, traceless=True) as facts:
         yield facts
 
 
@@ -99,7 +97,7 @@ async def reading_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]
     if not has_episode_log(settings.memory_path):
         problem = "has no episode log yet; `slumberd run` or `slumberd fire --all` installs it"
         raise SchemaError(settings.memory_path, problem)
-    memory = memory_of(settings, SystemClock())
+    memory = memory_of(settings, SystemClock(), traceless=True)
     try:
         yield memory
     finally:
@@ -108,15 +106,9 @@ async def reading_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]
 
 def has_episode_log(path: Path) -> bool:
     """Say whether episodes can be read without installing anything."""
-    if not path.exists():
-        return False
-    with translated(path, _PRAGMAS), closing(connect(path, _PRAGMAS, access="read")) as connection:
-        return episode_log.installed(connection)
+    return path.exists() and look(path, logs_episodes)
 
 
 def has_ledger(path: Path) -> bool:
     """Say whether a database of facts is there and ours."""
-    if not path.exists():
-        return False
-    with translated(path, _PRAGMAS), closing(connect(path, _PRAGMAS, access="read")) as connection:
-        return has_table(connection, "slumberd_ledger")
+    return path.exists() and look(path, partial(has_table, name="slumberd_ledger"))

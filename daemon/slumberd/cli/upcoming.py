@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from slumberd.answers import scheduled
 from slumberd.assembly import rules_of
+from slumberd.cli.answering import asked
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json_lines
 from slumberd.clock import SystemClock
-from slumberd.core.cadence import Cadence, Cron
-from slumberd.core.rule import ConsolidationRule
+from slumberd.control import Answer
+from slumberd.core.cadence import Cadence, Cron, cadence_of
 from slumberd.cronwords import in_words
-from slumberd.errors import UsageError
+from slumberd.errors import StoreError, UsageError
 from slumberd.forms import suggestion
+from slumberd.lines import printable
+from slumberd.pauses import paused_in
 from slumberd.settings import Settings
 from slumberd.timetable import Note, Timetable, timetable
 
 MOST_SHOWN = 100
+
+Scheduled = Mapping[str, Any]
+"""A rule, as `scheduled` tells it."""
+
+_NO_RULE: Scheduled = {"id": None, "enabled": True, "paused_by": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,7 @@ class Outlook:
     Attributes:
         rule: Its id; None for an expression that is in no rule.
         enabled: Whether the daemon fires it.
+        paused_by: Who let it rest, until it is resumed; None when nobody did.
         cadence: When.
         timezone: That its expression is read in.
         table: What comes next.
@@ -39,6 +49,7 @@ class Outlook:
 
     rule: str | None
     enabled: bool
+    paused_by: str | None
     cadence: Cadence
     timezone: str | None
     table: Timetable
@@ -49,6 +60,8 @@ class Outlook:
         return {
             "rule": self.rule,
             "enabled": self.enabled,
+            "paused": self.paused_by is not None,
+            "paused_by": self.paused_by and printable(self.paused_by),
             "every": None if isinstance(self.cadence, Cron) else self.cadence.count,
             "cron": self.cadence.expression if isinstance(self.cadence, Cron) else None,
             "timezone": self.timezone,
@@ -60,12 +73,19 @@ class Outlook:
     def print(self) -> None:
         """Print it for people."""
         name = [cell(self.rule)] if self.rule else []
-        disabled = [] if self.enabled else ["(disabled)"]
-        print(" ".join([*name, *self._cadence(), *disabled]) + f": {in_words(self.cadence)}")
+        print(" ".join([*name, *self._cadence(), *self._rest()]) + f": {in_words(self.cadence)}")
         for at in self.table.instants:
             print(f"  {at:%a %Y-%m-%d %H:%M} {_offset(at)}  {cell(at)}")
         for note in self.table.notes:
             print(f"  note: {note.words()}")
+
+    def _rest(self) -> list[str]:
+        """Say why the daemon does not fire it, whatever comes next."""
+        disabled = [] if self.enabled else ["(disabled)"]
+        if self.paused_by is None:
+            return disabled
+        resume = f"`slumberd resume {self.rule}`"
+        return [*disabled, f"(paused by {cell(self.paused_by)} until {resume})"]
 
     def _cadence(self) -> list[str]:
         if isinstance(self.cadence, Cron):
@@ -94,7 +114,9 @@ def upcoming(
     """Say in words when rules fire, and show the next instants: on the wall's clock, and in UTC.
 
     Notes tell of changes of the clock, where a time of an expression is left out or comes twice,
-    and what happens then. With --json, each rule on a line of its own.
+    and what happens then. A paused rule is not fired at its instants until `slumberd resume`; it is
+    said who paused it. While the daemon runs, it is asked: it may go by other rules than the files
+    say until `slumberd reload`. With --json, each rule on a line of its own.
     """
     if (rules and cron) or (timezone and not cron):
         raise UsageError("name rules, or give --cron and perhaps --timezone, not both")
@@ -102,7 +124,9 @@ def upcoming(
     if cron:
         found = [_of_expression(cron, timezone or settings.timezone, now, count)]
     else:
-        found = list(outlooks(_chosen(settings, rules or []), settings.timezone, now, count))
+        answer = _in_force(settings)
+        chosen = _chosen(answer["rules"], rules or [])
+        found = list(outlooks(chosen, answer["timezone"], now, count))
     if json:
         print_json_lines(one.document() for one in found)
     else:
@@ -112,43 +136,58 @@ def upcoming(
 
 def _of_expression(expression: str, timezone: str, now: datetime, count: int) -> Outlook:
     try:
-        return _outlook(None, Cron(expression, timezone), timezone, now, count)
+        return _outlook(_NO_RULE, Cron(expression, timezone), timezone, now, count)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
 
-def _chosen(settings: Settings, ids: Sequence[str]) -> list[ConsolidationRule]:
+def _in_force(settings: Settings) -> Answer:
+    """Return the rules that the running daemon goes by; those of the files when none runs.
+
+    Raises:
+        StoreError: A daemon runs, and does not answer.
+    """
+    answer, silent = asked(settings.state_dir, "next")
+    if silent:
+        raise StoreError(silent[0].problem)
+    if answer is None:
+        paused = paused_in(settings.state_dir)
+        answer = scheduled(rules_of(settings).rules, paused, settings.timezone)
+    found: Answer = answer
+    return found
+
+
+def _chosen(rules: Sequence[Scheduled], ids: Sequence[str]) -> list[Scheduled]:
     """Return the rules of these ids, in their order; the enabled ones when none is given."""
-    known = {rule.id: rule for rule in rules_of(settings).rules}
+    known = {rule["id"]: rule for rule in rules}
     if unknown := [id for id in ids if id not in known]:
         raise UsageError(f"no rule {unknown[0]!r}; {suggestion(unknown[0], known)}")
-    return [known[id] for id in ids] or [rule for rule in known.values() if rule.enabled]
+    return [known[id] for id in ids] or [rule for rule in known.values() if rule["enabled"]]
 
 
 def outlooks(
-    rules: Sequence[ConsolidationRule], timezone: str, now: datetime, count: int
+    rules: Iterable[Scheduled], timezone: str, now: datetime, count: int
 ) -> Iterator[Outlook]:
     """Yield when each rule fires next.
 
     Args:
-        rules: Loaded, so their expressions can be read.
+        rules: As `scheduled` tells them.
         timezone: Of those that name none.
         now: Aware.
         count: So many instants of each.
     """
     for rule in rules:
-        yield _outlook(rule, rule.due, timezone, now, count)
+        yield _outlook(rule, cadence_of(rule["cadence"]), timezone, now, count)
 
 
 def _outlook(
-    rule: ConsolidationRule | None, cadence: Cadence, timezone: str, now: datetime, count: int
+    rule: Scheduled, cadence: Cadence, timezone: str, now: datetime, count: int
 ) -> Outlook:
-    id, enabled = (rule.id, rule.enabled) if rule else (None, True)
+    of_rule = rule["id"], rule["enabled"], rule["paused_by"], cadence
     if not isinstance(cadence, Cron):
-        return Outlook(id, enabled, cadence, None, Timetable([], []))
+        return Outlook(*of_rule, None, Timetable([], []))
     zone = cadence.timezone or timezone
-    table = timetable(cadence.expression, zone, after=now, most=count)
-    return Outlook(id, enabled, cadence, zone, table)
+    return Outlook(*of_rule, zone, timetable(cadence.expression, zone, after=now, most=count))
 
 
 def _instant(at: datetime) -> dict[str, Any]:

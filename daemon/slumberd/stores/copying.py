@@ -10,6 +10,7 @@ from pathlib import Path
 
 from slumberd.errors import StoreBusyError, StoreError
 from slumberd.stores.sqlite import Pragmas, snapshot, translated
+from slumberd.stores.traceless import LOCKED, UNCHANGING, untouched
 
 Told = Callable[[int, int], object]
 """Takes how many pages are copied, and of how many."""
@@ -20,12 +21,6 @@ PAGES = 2_000
 
 _RESTARTS = 3
 """How often a copy begins again because the file changed, before it makes writers wait."""
-
-_READS_WAL = 2
-_READ_VERSION_AT = 19
-"""Where the header of a file says whether it is read with a write-ahead log."""
-
-Signature = tuple[int, int, int]
 
 
 class _RestlessError(Exception):
@@ -66,24 +61,11 @@ def copy_database(source: Path, target: Path, told: Told = lambda *_: None) -> N
     """
     before = untouched(source)
     if before is not None:
-        _copy(source, target, told, "mode=ro&immutable=1")
+        _copy(source, target, told, UNCHANGING)
         if untouched(source) == before:
             return
         target.unlink()
-    _copy(source, target, told, "mode=ro")
-
-
-def untouched(path: Path) -> Signature | None:
-    """Return what tells that a file was not written; None when it may be at any moment."""
-    with translated(path, _PRAGMAS):
-        with path.open("rb") as file:
-            header = file.read(_READ_VERSION_AT + 1)
-        # Without these two, no connection is open to a file that has a write-ahead log.
-        open_ones = [end for end in ("-wal", "-shm") if _beside(path, end).exists()]
-        if open_ones or header[_READ_VERSION_AT:] != bytes([_READS_WAL]):
-            return None
-        status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    _copy(source, target, told, LOCKED)
 
 
 def _beside(path: Path, end: str) -> Path:

@@ -19,6 +19,7 @@ from slumberd.stores.batch import number
 from slumberd.stores.external import notice
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import Database, Pragmas, Synchronous, transaction
+from slumberd.stores.traceless import TracelessDatabase
 
 _SQL = statements("ledger")
 
@@ -39,6 +40,7 @@ class FactFile:
         lineage_depth: How many replaced assertions a fact's lineage names.
         clock: What hands take as their moment.
         key: Of the ledger, from its first row on; None for a ledger without.
+        traceless: Whether reads leave nothing beside a file that nobody has open; each opens it.
     """
 
     def __init__(
@@ -49,9 +51,11 @@ class FactFile:
         lineage_depth: int = LINEAGE_DEPTH,
         clock: Clock | None = None,
         key: bytes | None = None,
+        traceless: bool = False,
     ) -> None:
         self.path = Path(path)
-        self._database = Database(self.path, Pragmas(synchronous, cache_mebibytes=32), key=key)
+        database = TracelessDatabase if traceless else Database
+        self._database = database(self.path, Pragmas(synchronous, cache_mebibytes=32), key=key)
         self._key = key
         self._depth = lineage_depth
         self._clock = clock or SystemClock()

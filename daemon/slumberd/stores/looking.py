@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
-import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TypeVar
 
 import orjson
 
 from slumberd.core.firing import Counts
-from slumberd.errors import SchemaError, StoreError
 from slumberd.stores import episode_log
-from slumberd.stores.copying import untouched
 from slumberd.stores.inspection import has_table
 from slumberd.stores.ledger import firing_id_of
 from slumberd.stores.queries import statements
 from slumberd.stores.schema import SUCCESSES
 from slumberd.stores.sqlite import Pragmas, snapshot, translated
+from slumberd.stores.traceless import traceless
 
 T = TypeVar("T")
 Open = sqlite3.Connection
@@ -96,23 +94,10 @@ def look(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
         SchemaError: It is no SQLite database, or damaged.
         StoreError: It is not there, or cannot be read.
     """
-    with translated(path, _PRAGMAS):
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would hold us for ever
-            raise SchemaError(path, "is no regular file")
-    before = untouched(path)
-    if before is not None:
-        try:
-            found = _looked(path, "mode=ro&immutable=1", work)
-        except StoreError:
-            if untouched(path) == before:
-                raise
-        else:
-            if untouched(path) == before:
-                return found
-    return _looked(path, "mode=ro", work)
+    return traceless(path, partial(_looked, path, work))
 
 
-def _looked(path: Path, how: str, work: Callable[[sqlite3.Connection], T]) -> T:
+def _looked(path: Path, work: Callable[[sqlite3.Connection], T], how: str) -> T:
     uri = f"{path.absolute().as_uri()}?{how}"
     with (
         translated(path, _PRAGMAS),

@@ -33,6 +33,7 @@ from slumberd.stores.sqlite import (
     transaction,
     translated,
 )
+from slumberd.stores.traceless import TracelessDatabase
 from slumberd.stores.watch import Watch
 from slumberd.stores.windows import Matching, Reader
 
@@ -58,6 +59,7 @@ class SQLiteMemoryStore:
             owners, which only other programs' rows do. ``quarantine`` reads neither.
         filter_seconds: How long a rule's filter may take for one batch.
         clock: The promotion instant of `consolidate`, and the instant of `migrate`.
+        traceless: Whether reads leave nothing beside a file that nobody has open; each opens it.
     """
 
     def __init__(
@@ -68,9 +70,11 @@ class SQLiteMemoryStore:
         scope_mismatch: ScopeMismatch = "quarantine",
         filter_seconds: float = filters.SECONDS,
         clock: Clock | None = None,
+        traceless: bool = False,
     ) -> None:
         self._path = Path(path)
-        self._database = Database(self._path, Pragmas(synchronous=synchronous))
+        database = TracelessDatabase if traceless else Database
+        self._database = database(self._path, Pragmas(synchronous=synchronous))
         self._mismatch = scope_mismatch
         self._filter_seconds = filter_seconds
         self._clock = clock or SystemClock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from slumberd.stores.sqlite import (
     transaction,
     translated,
 )
+from slumberd.stores.traceless import traceless
 from slumberd.stores.verifying import first_break
 
 _SQL = statements("replay")
@@ -92,11 +94,7 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
     except FileExistsError as error:
         raise OutputExistsError(path) from error
     try:
-        with (
-            closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
-            translated(live, _PRAGMAS),
-        ):
-            replay = _rebuild(connection, live, depth)
+        replay = traceless(live, partial(_rebuilt, live, path, depth, key))
     except BaseException:
         path.unlink()
         raise
@@ -105,12 +103,21 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
     return replay
 
 
-def _rebuild(connection: sqlite3.Connection, live: Path, depth: int) -> Replay:
+def _rebuilt(live: Path, path: Path, depth: int, key: bytes | None, how: str) -> Replay:
+    os.truncate(path, 0)
+    with (
+        closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
+        translated(live, _PRAGMAS),
+    ):
+        return _rebuild(connection, f"{live.absolute().as_uri()}?{how}", depth)
+
+
+def _rebuild(connection: sqlite3.Connection, live: str, depth: int) -> Replay:
     schema.create(connection)
     # The file is new: what a crash leaves of it is for nobody.
     connection.execute(_SQL["in_memory_journal"])
     connection.execute(_SQL["no_sync"])
-    connection.execute(_SQL["attach"], (f"{live.absolute().as_uri()}?mode=ro",))
+    connection.execute(_SQL["attach"], (live,))
     with transaction(connection):
         for copy in COPIES:
             connection.execute(copy)

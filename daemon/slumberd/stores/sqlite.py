@@ -126,7 +126,12 @@ def _fail(reply: asyncio.Future[T], error: BaseException) -> None:
 
 
 def connect(
-    path: Path, pragmas: Pragmas, *, access: Access, key: bytes | None = None
+    path: Path,
+    pragmas: Pragmas,
+    *,
+    access: Access,
+    key: bytes | None = None,
+    how: str = "",
 ) -> sqlite3.Connection:
     """Open one SQLite file; for writing, create it first, readable by owner and group only.
 
@@ -135,6 +140,7 @@ def connect(
         pragmas: How it is set up.
         access: What for.
         key: Of the ledger that is in it.
+        how: Parameters of the URI, instead of those that go with `access`.
 
     Raises:
         PermissionDeniedError: The file or its directory may not be read, or written.
@@ -144,9 +150,9 @@ def connect(
     with translated(path, pragmas):
         if access == "write":
             _create(path)
-        mode = "rw" if access == "write" else "ro"
+        how = how or ("mode=rw" if access == "write" else "mode=ro")
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={mode}",
+            f"{path.absolute().as_uri()}?{how}",
             uri=True,
             isolation_level=None,
             check_same_thread=False,
@@ -306,7 +312,7 @@ class Database:
     def __init__(self, path: Path, pragmas: Pragmas, *, key: bytes | None = None) -> None:
         self.path = path
         self.pragmas = pragmas
-        self._key = key
+        self.key = key
         self._open: dict[Access, Connection] = {}
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -332,7 +338,7 @@ class Database:
     async def _connection(self, access: Access) -> Connection:
         if access not in self._open:
             opened = await Connection(
-                partial(connect, self.path, self.pragmas, access=access, key=self._key)
+                partial(connect, self.path, self.pragmas, access=access, key=self.key)
             )
             # Two callers may have come here at once; the first to finish is kept.
             if access in self._open:
