@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -46,6 +46,18 @@ TELLING_SECONDS = 1.0
 """How long lines that nobody read may wait for somebody who does."""
 
 _log = structlog.get_logger("slumberd")
+
+
+class _Organs(NamedTuple):
+    """What lives while a daemon serves."""
+
+    memory: SQLiteMemoryStore
+    branches: Branches
+    operations: Operations
+    scheduler: Scheduler
+    alarm: Alarm
+    pausing: Pausing
+    reloading: Reloading
 
 
 class Daemon:
@@ -123,30 +135,40 @@ class Daemon:
             reloading = self._reloading(branches, operations.turn, follow)
             pausing.changed = reloading.begin
             reloading.begin()
-            own: dict[str, Operation] = {
-                "status": partial(self._on_status, scheduler),
-                "next": partial(self._on_next, pausing),
-                "reload": reloading.answer,
-                "outdated": reloading.outdated,
-                **pausing.by_name(),
-            }
-            async with listen(
-                self._settings.state_dir,
-                {**operations.by_name(), **own},
-                runtime=self._settings.runtime_dir,
-            ):
-                with self._watching(memory, scheduler):
-                    self._say_ready()
-                    work = (
-                        alarm.heartbeat(self._stop),
-                        scheduler.run(self._stop),
-                        keep_noticing(operations.notice, self._stop),
-                        self._keep_telling(branches, operations.turn),
-                        self._heartbeat(branches, memory, scheduler, pausing).keep(self._stop),
-                        reloading.keep(),
-                        self._keep_alive(memory, branches, scheduler),
-                    )
-                    await self._until_stopped(work)
+            await self._live(
+                _Organs(memory, branches, operations, scheduler, alarm, pausing, reloading)
+            )
+
+    async def _live(self, organs: _Organs) -> None:
+        answers, runtime = self._answers(organs), self._settings.runtime_dir
+        async with listen(self._settings.state_dir, answers, runtime=runtime):
+            with self._watching(organs.memory, organs.scheduler):
+                self._say_ready()
+                await self._until_stopped(self._work(organs))
+
+    def _answers(self, organs: _Organs) -> dict[str, Operation]:
+        """Return what can be asked for through the control socket, by name."""
+        return {
+            **organs.operations.by_name(),
+            "status": partial(self._on_status, organs.scheduler),
+            "next": partial(self._on_next, organs.pausing),
+            "reload": organs.reloading.answer,
+            "outdated": organs.reloading.outdated,
+            **organs.pausing.by_name(),
+        }
+
+    def _work(self, organs: _Organs) -> Sequence[Coroutine[Any, Any, None]]:
+        """Return what goes on side by side until the daemon is told to stop."""
+        memory, branches, operations, scheduler, alarm, pausing, reloading = organs
+        return (
+            alarm.heartbeat(self._stop),
+            scheduler.run(self._stop),
+            keep_noticing(operations.notice, self._stop),
+            self._keep_telling(branches, operations.turn),
+            self._heartbeat(branches, memory, scheduler, pausing).keep(self._stop),
+            reloading.keep(),
+            self._keep_alive(memory, branches, scheduler),
+        )
 
     async def _keep_telling(self, branches: Branches, turn: asyncio.Lock) -> None:
         """Write the lines that nobody read, once somebody does and even if nothing fires."""
