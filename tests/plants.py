@@ -10,7 +10,10 @@ import pytest
 
 from slumberd.core.firing import Firing
 from slumberd.core.record import Outcome
+from slumberd.stores import sqlite
 from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.sqlite import Access, Pragmas
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -38,6 +41,26 @@ def watermark_first(patch: pytest.MonkeyPatch) -> None:
         return settle(self, connection, firing, *rest)
 
     patch.setattr(SQLiteFactStore, "_settle", earlier)
+
+
+def unsynced(patch: pytest.MonkeyPatch) -> None:
+    """Let SQLite never wait for the disk."""
+    configure = sqlite._configure
+
+    def carelessly(connection: sqlite3.Connection, pragmas: Pragmas, access: Access) -> None:
+        configure(connection, pragmas, access)
+        connection.execute("PRAGMA synchronous = OFF")
+
+    patch.setattr(sqlite, "_configure", carelessly)
+
+
+def unhardened(patch: pytest.MonkeyPatch) -> None:
+    """Let facts know of episodes that the disk may not have."""
+
+    async def nothing(self: SQLiteMemoryStore) -> None:
+        pass
+
+    patch.setattr(SQLiteMemoryStore, "harden", nothing)
 
 
 def _commit(connection: sqlite3.Connection) -> None:
