@@ -26,7 +26,7 @@ Event = dict[str, Any]
 PATIENCE_SECONDS = 180.0
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["__main__", "slumberd.service", "slumberd.cli.run"])
+FORKS.set_forkserver_preload(["__main__", "slumberd.service", "slumberd.cli.run", "tests.failing"])
 
 
 @dataclass
@@ -72,9 +72,10 @@ class Home:
 
     def command(self, *words: str | Path) -> list[str]:
         """Return the words of a slumberd command on this home."""
-        return [str(self.python), "-m", "slumberd", *self._words(words)]
+        return [str(self.python), "-m", "slumberd", *self.words(words)]
 
-    def _words(self, words: Sequence[str | Path]) -> list[str]:
+    def words(self, words: Sequence[str | Path]) -> list[str]:
+        """Return words with those that name this home."""
         return [*map(str, words), "--config", str(self.config)]
 
     def slumberd(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -87,7 +88,7 @@ class Home:
 
     def call(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command to its end in this process, which is ten times as quick."""
-        ended = called(*self._words(words))
+        ended = called(*self.words(words))
         assert not check or ended.returncode == 0, ended.stderr
         return ended
 
@@ -106,7 +107,7 @@ class Home:
 
     def forked(self, *words: str | Path) -> ForkServerProcess:
         """Start a command in a process that is at work at once: all it needs is imported there."""
-        process = FORKS.Process(target=main, args=(self._words(words),), daemon=True)
+        process = FORKS.Process(target=main, args=(self.words(words),), daemon=True)
         process.start()
         return process
 

@@ -104,6 +104,9 @@ class FakeEpisodeLog:
         newest = {version.id: version for version in self.versions}
         return [newest[eid] for eid in eids if eid in newest and newest[eid].seq <= upto]
 
+    async def harden(self) -> None:
+        self._asked("harden")
+
     async def changed(self) -> bool:
         self._raise()
         changed, self._changed = self._changed, False

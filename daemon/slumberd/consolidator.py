@@ -348,6 +348,8 @@ class Consolidator:
 
     async def _begin(self, rule: ConsolidationRule, at: datetime) -> Position:
         mark = START if rule.start == "beginning" else await self._episodes.newest()
+        if mark != START:
+            await self._episodes.harden()
         await self._ledger.begin(rule.id, mark, served=at)
         return mark
 
@@ -387,6 +389,9 @@ class Consolidator:
         late: Callable[[], bool] | None = None,
     ) -> Outcome:
         began = self._clock.monotonic()
+        # What the facts come from must be there after a power cut too: the log would give its
+        # numbers again, to episodes that the watermark has passed.
+        await self._episodes.harden()
         outcome = await self._ledger.commit(firing, met, settled=settled, late=late)
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
         await self._tell(outcome)

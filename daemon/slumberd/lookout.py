@@ -125,6 +125,8 @@ class Lookout:
 
     async def _begun(self, rule: ConsolidationRule, view: _View) -> Mark:
         after = START if rule.start == "beginning" else view.newest
+        if after != START:
+            await self._episodes.harden()  # the log must not give its number again
         await self._ledger.begin(rule.id, after, served=view.now)
         _log.info("rule.begun", rule_id=rule.id, after=after.seq)
         return after, view.now

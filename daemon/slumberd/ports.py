@@ -141,6 +141,10 @@ class EpisodeLog(Protocol):
         """
         ...
 
+    async def harden(self) -> None:
+        """Let all that was read so far survive a power cut, whoever wrote it."""
+        ...
+
     async def changed(self) -> bool:
         """Say whether any connection committed since the last call; True at the first."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import select
+import stat
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,16 @@ from typing import Any, BinaryIO
 
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.outbox import Letter
+
+
+class LogFile(io.FileIO):
+    """A file that lines are appended to.
+
+    Attributes:
+        torn: Whether it ends within a line: whoever wrote there last was killed meanwhile.
+    """
+
+    torn = False
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -28,13 +39,28 @@ def open_file(path: Path) -> BinaryIO:
         problem = f"cannot be opened to append to: {error.strerror}"
         raise ConfigurationError([Mistake(str(path), 0, 0, "logging.file", problem)]) from error
     os.set_blocking(descriptor, True)
-    return io.FileIO(descriptor, "ab")
+    file = LogFile(descriptor, "ab")
+    file.torn = stat.S_ISREG(os.fstat(descriptor).st_mode) and _ends_within_a_line(path)
+    return file
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read() != b"\n"
+    except OSError:  # it is empty, or not for us to read
+        return False
+
+
+def _is_torn(stream: BinaryIO) -> bool:
+    return isinstance(stream, LogFile) and stream.torn
 
 
 class Sink:
     """Writes whole lines to a stream, from any thread.
 
-    After a write that failed half-way, the next one begins a new line.
+    After a write that failed half-way, here or in a process before, the next begins a new line.
 
     Attributes:
         dropped: None is ever dropped for want of room.
@@ -45,7 +71,7 @@ class Sink:
         self._stream: Any = getattr(stream, "raw", stream)
         self.dropped = 0
         self._lock = threading.Lock()
-        self._torn = False
+        self._torn = _is_torn(stream)
 
     def tell(self, line: bytes) -> None:
         """Write a line, or lose it."""
@@ -75,7 +101,7 @@ class Sink:
         """Write to another stream from now on, and close the one before."""
         with self._lock:
             self._stream.close()
-            self._stream, self._torn = stream, False
+            self._stream, self._torn = stream, _is_torn(stream)
 
     def close(self) -> None:
         """Close the stream, unless it is being written to: a reader may have left us alone."""

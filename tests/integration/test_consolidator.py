@@ -13,6 +13,7 @@ from time import monotonic
 import pytest
 
 from slumberd.clock import SystemClock
+from slumberd.consolidator import Consolidator
 from slumberd.core.fact import FactPattern
 from slumberd.core.firing import START as LOG_START
 from slumberd.core.firing import Position, Window
@@ -20,7 +21,7 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import FiringTimeoutError, StaleWriterError
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, triple
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
 from tests.house import house, stream
 
 
@@ -146,6 +147,15 @@ async def _settle_and_die(*_: object, settled: Callable[[], None], late: object)
     settled()
     await asyncio.sleep(0)
     _die(None)
+
+
+async def test_a_rule_that_starts_now_does_so_where_the_log_ends_after_a_power_cut_too() -> None:
+    episodes = FakeEpisodeLog("e1")
+    consolidator = Consolidator(episodes, FakeLedger(), FakeDeltaLog(), FakeClock(), batch=5)
+
+    await consolidator.fire(rule("late", start="now"), "manual", START)
+
+    assert "harden" in episodes.queries
 
 
 async def test_a_rule_that_starts_now_leaves_the_past_alone(tmp_path: Path) -> None:

@@ -508,6 +508,39 @@ def test_two_writers_of_one_file_lose_nothing(tmp_path: Path) -> None:
     assert file.read_bytes() == b"line\n" * 3
 
 
+@pytest.mark.parametrize(
+    ("left", "wanted"),
+    [
+        pytest.param(b'{"event": "half', b'{"event": "half\nnext\n', id="half a line"),
+        pytest.param(b"whole\n", b"whole\nnext\n", id="a whole line"),
+        pytest.param(b"", b"next\n", id="nothing"),
+    ],
+)
+def test_line_begins_anew_after_what_a_killed_process_left(
+    tmp_path: Path, left: bytes, wanted: bytes
+) -> None:
+    file = tmp_path / "deltas.log"
+    file.write_bytes(left)
+    sink = Sink(open_file(file))
+
+    sink.write(b"next\n")
+    sink.close()
+
+    assert file.read_bytes() == wanted
+
+
+def test_line_begins_anew_in_a_file_that_is_opened_again(tmp_path: Path) -> None:
+    file = tmp_path / "deltas.log"
+    sink = Sink(open_file(file))
+    file.write_bytes(b"half")
+
+    sink.replace(open_file(file))
+    sink.write(b"next\n")
+    sink.close()
+
+    assert file.read_bytes() == b"half\nnext\n"
+
+
 @pytest.mark.parametrize("name", [".", "fifo", "none/daemon.log"])
 def test_file_that_cannot_be_opened_is_a_mistake_at_once(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "fifo")

@@ -158,6 +158,17 @@ async def test_restarted_scheduler_fires_what_was_pending(den: Den) -> None:
     assert later.fired == [("r1", "every")]
 
 
+async def test_rule_that_starts_now_begins_where_the_log_ends_after_a_power_cut_too(
+    den: Den,
+) -> None:
+    den.episodes.append("e1")
+    den.scheduler.replace([rule("r1", start="now")], "UTC")
+
+    await den.turn()
+
+    assert "harden" in den.episodes.queries
+
+
 async def test_unchanged_log_costs_no_query_whatever_the_number_of_rules(den: Den) -> None:
     await den.settled(*(rule(f"r{n}") for n in range(1000)))
 

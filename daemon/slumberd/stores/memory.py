@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -29,6 +30,7 @@ from slumberd.stores.sqlite import (
     Pragmas,
     Synchronous,
     data_version,
+    harden,
     snapshot,
     transaction,
     translated,
@@ -255,6 +257,11 @@ class SQLiteMemoryStore:
         """
         reader = self._reader(rule)
         return await self._read(reader.matching, prepare=reader.prepare)
+
+    async def harden(self) -> None:
+        """Let all that was read so far survive a power cut, whoever wrote it."""
+        with translated(self._path, self._database.pragmas):
+            await asyncio.to_thread(harden, self._path)
 
     async def changed(self) -> bool:
         """Say whether any connection committed since the last call; True at the first."""
