@@ -142,6 +142,7 @@ class SQLiteFactStore:
 
         Raises:
             ValueError: The lineage is empty, or the confidence lies outside 0..1.
+            InputError: Its id, user or agent holds NUL or no valid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
         if not fact.lineage:
@@ -167,6 +168,7 @@ class SQLiteFactStore:
 
         Raises:
             ConsolidationRuleError: Its provenance is not whole; also a ``ValueError``.
+            InputError: An id of it, its user or its agent holds NUL or no valid Unicode.
             FactConflictError: It speaks about a fact of another user, agent or channel, or
                 `strict` and an id in ``replaces`` is unknown.
         """
