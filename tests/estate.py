@@ -64,11 +64,12 @@ async def estate(
     channels: Mapping[str, Path] = OTHERS,
     *,
     multi_valued: Mapping[str, frozenset[str]] | None = None,
+    batch: int = 8_000,
     **settings: Any,
 ) -> AsyncIterator[Estate]:
     """Open a state directory; several may be opened one after the other on one folder."""
     clock, logs, owned = FakeClock(at(3600)), FakeLogs(), list(rules)
-    facts = FactsSettings(channels=dict(channels))
+    facts = FactsSettings(channels=dict(channels), batch=batch)
     told = Settings(state_dir=folder, rules_dir=folder, facts=facts, **settings)
 
     def in_force() -> RuleSet:

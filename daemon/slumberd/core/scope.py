@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from slumberd.errors import MemoryScopeError
 
-_ESCAPES = str.maketrans({"%": "%25", "/": "%2F"})
+# SQLite's JSON, through which keys are looked up in numbers, may end a text at a NUL.
+_ESCAPES = str.maketrans({"%": "%25", "/": "%2F", "\0": "%00"})
 
 
 class Scope(NamedTuple):
@@ -26,12 +27,12 @@ class Scope(NamedTuple):
 
 
 def escape(part: str) -> str:
-    """Return a part of a key in a form that holds no ``/``; equal parts, equal forms."""
-    return part.translate(_ESCAPES) if "%" in part or "/" in part else part
+    """Return a part of a key in a form that holds no ``/`` or NUL; equal parts, equal forms."""
+    return part.translate(_ESCAPES) if "%" in part or "/" in part or "\0" in part else part
 
 
 def unescape(part: str) -> str:
-    """Return what `escape` was given."""
+    """Return what `escape` was given, if a scope can have such a part: none holds NUL."""
     return part.replace("%2F", "/").replace("%25", "%")
 
 

@@ -105,12 +105,12 @@ def _faulty(seq: int, row: Sequence[Any], owner: Scope, error: _UnreadableError)
 def shown(id: object) -> str:
     """Return an id column's value as text, whatever it is; a usable id as it is."""
     if isinstance(id, bytes):
-        return id.decode(errors="backslashreplace")
-    return id if isinstance(id, str) else ""
+        id = id.decode(errors="backslashreplace")
+    return id.replace("\0", "\\x00") if isinstance(id, str) else ""
 
 
 def _usable(id: object) -> str:
-    if type(id) is str and id:
+    if type(id) is str and id and "\0" not in id:
         return id
     raise _UnreadableError(ID_UNUSABLE, f"the id is {_kind(id)}")
 
@@ -123,6 +123,8 @@ def _kind(value: object) -> str:
             return "no valid UTF-8"
         case "":
             return "empty"
+        case str():
+            return "one that holds NUL"
         case _:
             return f"of type {type(value).__name__}"
 

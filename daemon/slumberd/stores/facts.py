@@ -55,6 +55,7 @@ class SQLiteFactStore(Marks):
 
         Raises:
             ValueError: The lineage is empty, or the confidence lies outside 0..1.
+            InputError: Its id, user or agent holds NUL or no valid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
         if not fact.lineage:
@@ -80,6 +81,7 @@ class SQLiteFactStore(Marks):
 
         Raises:
             ConsolidationRuleError: Its provenance is not whole; also a ``ValueError``.
+            InputError: An id of it, its user or its agent holds NUL or no valid Unicode.
             FactConflictError: It speaks about a fact of another user, agent or channel, or
                 `strict` and an id in ``replaces`` is unknown.
         """

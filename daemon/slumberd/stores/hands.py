@@ -26,7 +26,7 @@ from slumberd.core.hand import (
 )
 from slumberd.core.law import HANDS
 from slumberd.core.record import Outcome
-from slumberd.errors import FactConflictError, NoInputError
+from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.ports import AnyDelta
 from slumberd.stores.batch import Batch, counts_of
 from slumberd.stores.beliefs import channels_at
@@ -63,9 +63,11 @@ class HandAtWork:
         With `again` it is said again when that does not stand any more.
 
         Raises:
+            InputError: An id of it, its user or its agent holds NUL or no valid Unicode.
             FactConflictError: Another user, agent or channel holds an id of it, or it is one that
                 no fact may take.
         """
+        _refuse_no_text(said)
         act = self.said(said)
         self._refuse_foreign(act)
         self.batch.loaded.load([incoming(act)])
@@ -193,6 +195,14 @@ class HandAtWork:
             if fact_id not in self.ground.meetings and not self._has_row(fact_id):
                 remedy = "no fact ever had this id; `slumberd facts` lists those that stand"
                 raise NoInputError(fact_id, remedy)
+
+
+def _refuse_no_text(said: Said) -> None:
+    # SQLite's JSON may end a text at a NUL, so such an id would be taken for another's.
+    for text in (said.fact_id, said.user, said.agent, *said.names):
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            problem = f"{text!r} holds NUL or no valid Unicode"
+            raise InputError(f"fact {said.fact_id!r}: {problem}")
 
 
 def _provenance(delta: AnyDelta) -> dict[str, Any]:
