@@ -8,6 +8,7 @@ and the event loop never waits for a disk.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -166,7 +167,13 @@ def connect(
 def _create(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # SQLite gives -wal and -shm the mode of the database, so it must be right from the start.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+    # A file that is there is not opened: to close it again would drop the locks that every other
+    # connection of this process has on it, and the next program to end would take our log away.
+    with suppress(FileExistsError):
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        os.close(os.open(path.resolve(), flags, FILE_MODE))
+    if not os.access(path, os.R_OK | os.W_OK, effective_ids=True):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def _configure(connection: sqlite3.Connection, pragmas: Pragmas, access: Access) -> None:
