@@ -241,6 +241,52 @@ async def test_restored_log_is_fired_on_so_that_the_watermark_can_walk_back(den:
     assert await den.ledger.watermark("r1") == Position(3, "e3")
 
 
+@pytest.mark.parametrize("since", ["the last look", "the last start"])
+@pytest.mark.parametrize("newer", [2, 3, 12])
+async def test_restored_log_that_has_grown_again_is_read_from_where_it_agrees(
+    den: Den, newer: int, since: str
+) -> None:
+    counting = rule("r1", cadence={"every": 5})
+    den.episodes.append_many(5)
+    await den.settled(counting)
+    if since == "the last start":
+        den, before = Den(), den
+        den.episodes, den.ledger = before.episodes, before.ledger
+        den.scheduler = Scheduler(
+            clock=den.clock, episodes=den.episodes, ledger=den.ledger, fire=den.fire
+        )
+        den.scheduler.replace([counting], "UTC")
+
+    den.episodes.restore(3)
+    den.episodes.append(*(f"f{n}" for n in range(newer)))
+
+    assert await den.turn() == ["r1"], "however few lie above the watermark"
+    assert await den.ledger.watermark("r1") == Position(3 + newer, f"f{newer - 1}")
+
+
+async def test_who_has_read_what_is_gone_fires_before_who_has_not(den: Den) -> None:
+    den.episodes.append_many(5)
+    await den.settled(rule("ahead", cadence={"every": 5}))
+    den.scheduler.replace([rule("a-late"), rule("ahead", cadence={"every": 5})], "UTC")
+    den.episodes.restore(3)
+    den.episodes.append("f4", "f5", "f6")
+
+    assert await den.turn() == ["ahead", "a-late"]
+
+
+async def test_log_that_has_only_grown_is_asked_for_one_row(den: Den) -> None:
+    rules = [rule(f"r{n}", cadence={"every": 5}) for n in range(9)]
+    den.episodes.append_many(4)
+    await den.settled(*rules)
+    den.episodes.append("e5")
+    await den.settled(*rules)
+    den.episodes.append("e6")
+
+    await den.turn()
+
+    assert den.episodes.queries.count("episode_at") == 1
+
+
 # cron
 
 
