@@ -41,7 +41,7 @@ class StateLock:
         """
         with _translated(self.directory):
             self.directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-            _refuse_network(self.directory, self._mounts)
+            refuse_network(self.directory, mounts=self._mounts)
             self._descriptor = _locked(self.directory)
             try:
                 _write_pid(self.directory)
@@ -97,7 +97,12 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
-def _refuse_network(directory: Path, mounts: Path) -> None:
+def refuse_network(directory: Path, *, mounts: Path = MOUNTS) -> None:
+    """Refuse a directory of databases where neither locks nor write-ahead logs hold.
+
+    Raises:
+        StoreError: It is on a network file system.
+    """
     try:
         text = mounts.read_text(errors="surrogateescape")
     except FileNotFoundError:  # no /proc in this container: nothing to go by
@@ -105,7 +110,7 @@ def _refuse_network(directory: Path, mounts: Path) -> None:
     kind = file_system_of(directory.resolve(), text)
     if kind in NETWORK_FILE_SYSTEMS:
         raise StoreError(
-            f"state directory {str(directory)!r} is on {kind}, where locks and SQLite's WAL "
+            f"directory {str(directory)!r} is on {kind}, where locks and SQLite's WAL "
             "do not hold: put it on a local disk"
         )
 

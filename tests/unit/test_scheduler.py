@@ -16,7 +16,13 @@ from freezegun import freeze_time
 from slumberd.core.due import Due
 from slumberd.core.firing import Firing, Position, Trigger
 from slumberd.core.rule import ConsolidationRule
-from slumberd.errors import StaleWriterError, StoppedError, StoreBusyError, StoreError
+from slumberd.errors import (
+    StaleWriterError,
+    StoppedError,
+    StoreBusyError,
+    StoreError,
+    StoreReplacedError,
+)
 from slumberd.scheduler import Alarm, Scheduler
 from tests.builders import START, rule
 from tests.fakes import FakeClock, FakeEpisodeLog, FakeLedger
@@ -667,12 +673,19 @@ async def test_stopped_firing_is_no_failure(den: Den) -> None:
     assert [line["event"] for line in logs] == ["firing.stopped"]
 
 
-async def test_stale_writer_ends_the_scheduler(den: Den, tmp_path: Path) -> None:
+SUPERSEDED = [
+    pytest.param(StaleWriterError(Path("facts.db"), 1, 2), id="by a daemon"),
+    pytest.param(StoreReplacedError(Path("facts.db"), "is another file"), id="by a file"),
+]
+
+
+@pytest.mark.parametrize("fault", SUPERSEDED)
+async def test_whoever_is_superseded_ends_the_scheduler(den: Den, fault: StoreError) -> None:
     den.scheduler.replace([rule("r1")], "UTC")
-    den.faults["r1"] = StaleWriterError(tmp_path / "facts.db", 1, 2)
+    den.faults["r1"] = fault
     den.episodes.append("e1")
 
-    with pytest.raises(StaleWriterError):
+    with pytest.raises(type(fault)):
         async with asyncio.timeout(60):
             await den.scheduler.run(den.stop)
 

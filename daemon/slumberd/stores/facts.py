@@ -6,7 +6,7 @@ import asyncio
 import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ from slumberd.core.law import HANDS, MultiValued
 from slumberd.core.record import Break, Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
-from slumberd.errors import StaleWriterError
+from slumberd.errors import StaleWriterError, StoreError, StoreReplacedError
 from slumberd.ports import AnyDelta, Clock
 from slumberd.stores import inspection, migrations, schema
 from slumberd.stores.batch import Batch, OverLimitError, number
@@ -105,6 +105,7 @@ class SQLiteFactStore:
         self._depth = lineage_depth
         self._clock = clock or SystemClock()
         self._epoch: int | None = None
+        self._head: Checkpoint | None = None
         self._logged = 0
 
     async def bootstrap(self) -> None:
@@ -194,8 +195,17 @@ class SQLiteFactStore:
         return await self._database.write(transact)
 
     async def notice_external(self) -> list[Record]:
-        """Record what other programs changed in the facts; return the rows that this adds."""
-        if not await self._database.read(has_news):
+        """Record what other programs changed in the facts; return the rows that this adds.
+
+        Raises:
+            SupersededError: Another daemon has taken over, or the store was replaced.
+        """
+
+        def look(connection: sqlite3.Connection) -> bool:
+            self._fence(connection)
+            return has_news(connection)
+
+        if not await self._database.read(look):
             return []
 
         def work(connection: sqlite3.Connection) -> list[Record]:
@@ -312,6 +322,7 @@ class SQLiteFactStore:
             with transaction(connection):
                 epoch = number(connection, "epoch") + 1
                 _set_number(connection, "epoch", epoch)
+                self._head = _head(connection)
                 return epoch
 
         self._epoch = await self._database.write(work)
@@ -328,7 +339,8 @@ class SQLiteFactStore:
         """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
 
         Raises:
-            StaleWriterError: Another daemon has taken over; nothing is written.
+            SupersededError: Another daemon has taken over, or the store was replaced; nothing is
+                written.
             StoppedError: It was `late`; nothing is written.
         """
 
@@ -426,6 +438,9 @@ class SQLiteFactStore:
         with transaction(connection, keep=keep):
             self._fence(connection)
             yield notice(connection, self._depth, self._clock.now())
+            head = _head(connection)
+        if keep:
+            self._head = head
 
     def _settle(
         self,
@@ -600,8 +615,7 @@ class SQLiteFactStore:
 
     async def head(self) -> Checkpoint:
         """Return how far the ledger reaches, as committed, and its chain hash there."""
-        row = await self._one("last_row", ())
-        return Checkpoint(*row) if row else Checkpoint(0, GENESIS)
+        return await self._database.read(_head)
 
     async def verify(self, against: Iterable[Checkpoint] = ()) -> tuple[int, str, Break | None]:
         """Recompute the chain, and replay it against the facts.
@@ -694,10 +708,15 @@ class SQLiteFactStore:
     async def close(self) -> None:
         """Keep what is known of the log lines, and close the file; the next use opens it."""
         if self._logged:
-            await self._database.write(
-                lambda connection: _set_number(connection, "logged", self._logged)
-            )
+            with suppress(StoreError):  # then these lines are written once more, and no harm done
+                await self._database.write(self._keep_logged)
         await self._database.close()
+
+    def _keep_logged(self, connection: sqlite3.Connection) -> None:
+        with transaction(connection):
+            self._fence(connection)
+            logged = max(self._logged, number(connection, "logged"))
+            _set_number(connection, "logged", logged)
 
     async def __aenter__(self) -> Self:
         return self
@@ -727,6 +746,21 @@ class SQLiteFactStore:
             current = number(connection, "epoch")
             if current != self._epoch:
                 raise StaleWriterError(self.path, self._epoch, current)
+            self._check_head(connection)
+
+    def _check_head(self, connection: sqlite3.Connection) -> None:
+        """Make sure that the ledger is the one that was written here, and not a restored one."""
+        head = self._head
+        if head is None or not head.rows:
+            return
+        row = connection.execute(_SQL["chain_at"], (head.rows,)).fetchone()
+        if row is None or row[0] != head.head:
+            raise StoreReplacedError(self.path, f"has not ledger row {head.rows} as it was written")
+
+
+def _head(connection: sqlite3.Connection) -> Checkpoint:
+    row = connection.execute(_SQL["last_row"]).fetchone()
+    return Checkpoint(*row) if row else Checkpoint(0, GENESIS)
 
 
 def _set_number(connection: sqlite3.Connection, name: str, value: int) -> None:
