@@ -24,7 +24,13 @@ from slumberd.core.due import BACKOFF_SECONDS, Due, Held
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.trouble import DEGRADED_AFTER, Troubles
 from slumberd.core.vigil import Reading, Vigil, jump_between
-from slumberd.errors import StoppedError, StoreError, SupersededError
+from slumberd.errors import (
+    ConsolidationRuleError,
+    FiringTimeoutError,
+    StoppedError,
+    StoreError,
+    SupersededError,
+)
 from slumberd.lines import timestamp
 from slumberd.lookout import Lookout, Watermarks, served_by
 from slumberd.ports import Clock, EpisodeLog
@@ -332,7 +338,7 @@ class Scheduler:
 
     def _set_back(self, due: Due, error: Exception) -> None:
         now = self._clock.monotonic()
-        setback = self._held.failed(due, monotonic=now)
+        setback = self._held.failed(due, monotonic=now, may_pass=_may_pass(error))
         if isinstance(error, StoppedError):
             _log.info("firing.stopped", rule_id=due.rule_id)
             return
@@ -361,6 +367,12 @@ class Scheduler:
 
 def _reading(clock: Clock) -> Reading:
     return Reading(clock.now(), clock.monotonic())
+
+
+def _may_pass(error: Exception) -> bool:
+    """Say whether it is the disk, a lock or another file's trouble, and not the rule's own."""
+    own = isinstance(error, ConsolidationRuleError | FiringTimeoutError)
+    return isinstance(error, StoreError | OSError) and not own
 
 
 def _described(error: Exception) -> dict[str, str]:

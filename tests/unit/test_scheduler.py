@@ -17,6 +17,8 @@ from slumberd.core.due import Due
 from slumberd.core.firing import Firing, Position, Trigger
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import (
+    FilterError,
+    FiringTimeoutError,
     StaleWriterError,
     StoppedError,
     StoreBusyError,
@@ -543,6 +545,53 @@ async def test_failing_rule_tries_again_later_and_later_then_waits_for_more(den:
     assert await den.turn() == []
     den.episodes.append("e4")
     assert await den.turn() == ["r1"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(StoreBusyError(Path("facts.db"), 5.0), id="a lock"),
+        pytest.param(StoreError("database or disk is full"), id="a full disk"),
+        pytest.param(OSError(28, "No space left on device"), id="a full disk of the log"),
+    ],
+)
+async def test_rule_whose_store_fails_is_tried_until_the_store_is_well(
+    den: Den, fault: Exception
+) -> None:
+    await den.settled(rule("r1", cadence=DAILY))
+    den.clock.set(AT_03_00)
+    den.scheduler.nudge()
+    den.faults["r1"] = fault
+
+    attempts = [second for second in range(400) if await tick(den)]
+    den.faults.clear()
+    for _ in range(75):
+        await tick(den)
+
+    gaps = [later - earlier for earlier, later in pairwise(attempts)]
+    assert gaps[3:] == [pytest.approx(60, abs=13)] * len(gaps[3:])
+    assert len(gaps) > 6
+    assert den.scheduler.troubles.by_rule == {}
+    assert await den.ledger.served("r1") == AT_03_00
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(FilterError("r1", "took too long"), id="a filter"),
+        pytest.param(FiringTimeoutError("r1", 1.0), id="a timeout"),
+    ],
+)
+async def test_rule_that_fails_by_itself_waits_for_its_next_turn(
+    den: Den, fault: Exception
+) -> None:
+    await den.settled(rule("r1"))
+    den.faults["r1"] = fault
+    den.episodes.append("e1")
+
+    attempts = [second for second in range(300) if await tick(den)]
+
+    assert len(attempts) == 4
 
 
 async def test_rule_that_fails_again_and_again_is_degraded_until_it_recovers(den: Den) -> None:
