@@ -44,7 +44,7 @@ class StateLock:
             refuse_network(self.directory, mounts=self._mounts)
             self._descriptor = _locked(self.directory)
             try:
-                _write_pid(self.directory)
+                _write_pid(self._descriptor)
             except BaseException:
                 self._release()
                 raise
@@ -57,8 +57,9 @@ class StateLock:
         trace: TracebackType | None,
     ) -> None:
         """Let the directory go."""
+        # Of the directory that is locked: another one may lie under its name by now.
         with suppress(OSError):
-            (self.directory / PID_FILE).unlink()
+            os.unlink(PID_FILE, dir_fd=self._descriptor)
         self._release()
 
     def _release(self) -> None:
@@ -127,9 +128,9 @@ def _locked(directory: Path) -> int:
     return descriptor
 
 
-def _write_pid(directory: Path) -> None:
+def _write_pid(directory: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(directory / PID_FILE, flags, 0o640), "w") as file:
+    with os.fdopen(os.open(PID_FILE, flags, 0o640, dir_fd=directory), "w") as file:
         file.write(f"{os.getpid()}\n")
 
 
