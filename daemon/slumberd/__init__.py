@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         StoppedError,
         StoreBusyError,
         StoreError,
+        StoreReplacedError,
+        SupersededError,
         UsageError,
     )
     from slumberd.ports import FactStore, MemoryStore
@@ -83,6 +85,8 @@ __all__ = [
     "StoreBusyError",
     "StoreError",
     "StoreHealth",
+    "StoreReplacedError",
+    "SupersededError",
     "UpdateDelta",
     "UsageError",
 ]

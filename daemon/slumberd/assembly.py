@@ -15,7 +15,7 @@ from slumberd.consolidator import Consolidator, Part
 from slumberd.core.brake import Limits
 from slumberd.credentials import read_key
 from slumberd.errors import NoInputError
-from slumberd.lock import StateLock
+from slumberd.lock import StateLock, refuse_network
 from slumberd.ports import Clock, Logs
 from slumberd.rulebook import RuleSet, load_rules
 from slumberd.settings import Settings
@@ -129,8 +129,11 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
 
     Raises:
         StateDirectoryLockedError: A daemon runs on the directory.
+        StoreError: A database is on a network file system.
     """
     gc.freeze()
+    for path in (settings.memory_path, *settings.facts_paths.values()):
+        refuse_network(path.parent)
     with StateLock(settings.state_dir):
         async with opened(settings, clock, settings.facts_paths) as stores:
             for facts in stores.facts.values():

@@ -183,7 +183,7 @@ class Consolidator:
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
             FiringTimeoutError: It took too long; earlier batches stay committed.
-            StaleWriterError: Another daemon has taken over.
+            SupersededError: Another daemon has taken over, or a store was replaced.
         """
         timeout = math.inf if rule.timeout is None else rule.timeout
         ends_at = self._clock.monotonic() + timeout

@@ -23,7 +23,9 @@ act on the fields and a person can act on the message::
         ├── LedgerKeyError                a ledger and a key that do not belong together (exit 78)
         ├── StoreBusyError                another process holds the lock           (exit 75)
         ├── StateDirectoryLockedError     another daemon works on this directory   (exit 75)
-        ├── StaleWriterError              another daemon has taken over            (exit 75)
+        ├── SupersededError               what is open is the store no more        (exit 75)
+        │   ├── StaleWriterError          another daemon has taken over
+        │   └── StoreReplacedError        another file, or content, is in its place
         ├── FiringTimeoutError            a firing took longer than its rule lets it (exit 75)
         ├── StoppedError                  a pass was told to stop; nothing written (exit 75)
         └── PermissionDeniedError         a file may not be read or written        (exit 77)
@@ -62,6 +64,8 @@ __all__ = [
     "StoppedError",
     "StoreBusyError",
     "StoreError",
+    "StoreReplacedError",
+    "SupersededError",
     "UsageError",
 ]
 
@@ -341,10 +345,23 @@ class StateDirectoryLockedError(StoreError):
         )
 
 
-class StaleWriterError(StoreError):
-    """Another daemon has taken over the fact store since this one started."""
+class SupersededError(StoreError):
+    """What this process has open is no longer the store; nothing more is written there."""
 
     exit_code = 75
+
+
+class StoreReplacedError(SupersededError):
+    """Another file lies in a store's place, or another content in its file."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{str(path)!r} {problem}; nothing written: open it anew")
+
+
+class StaleWriterError(SupersededError):
+    """Another daemon has taken over the fact store since this one started."""
 
     def __init__(self, path: Path, ours: int, current: int) -> None:
         self.path = path

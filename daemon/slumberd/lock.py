@@ -41,10 +41,10 @@ class StateLock:
         """
         with _translated(self.directory):
             self.directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-            _refuse_network(self.directory, self._mounts)
+            refuse_network(self.directory, mounts=self._mounts)
             self._descriptor = _locked(self.directory)
             try:
-                _write_pid(self.directory)
+                _write_pid(self._descriptor)
             except BaseException:
                 self._release()
                 raise
@@ -57,8 +57,9 @@ class StateLock:
         trace: TracebackType | None,
     ) -> None:
         """Let the directory go."""
+        # Of the directory that is locked: another one may lie under its name by now.
         with suppress(OSError):
-            (self.directory / PID_FILE).unlink()
+            os.unlink(PID_FILE, dir_fd=self._descriptor)
         self._release()
 
     def _release(self) -> None:
@@ -97,7 +98,12 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
-def _refuse_network(directory: Path, mounts: Path) -> None:
+def refuse_network(directory: Path, *, mounts: Path = MOUNTS) -> None:
+    """Refuse a directory of databases where neither locks nor write-ahead logs hold.
+
+    Raises:
+        StoreError: It is on a network file system.
+    """
     try:
         text = mounts.read_text(errors="surrogateescape")
     except FileNotFoundError:  # no /proc in this container: nothing to go by
@@ -105,7 +111,7 @@ def _refuse_network(directory: Path, mounts: Path) -> None:
     kind = file_system_of(directory.resolve(), text)
     if kind in NETWORK_FILE_SYSTEMS:
         raise StoreError(
-            f"state directory {str(directory)!r} is on {kind}, where locks and SQLite's WAL "
+            f"directory {str(directory)!r} is on {kind}, where locks and SQLite's WAL "
             "do not hold: put it on a local disk"
         )
 
@@ -122,9 +128,9 @@ def _locked(directory: Path) -> int:
     return descriptor
 
 
-def _write_pid(directory: Path) -> None:
+def _write_pid(directory: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(directory / PID_FILE, flags, 0o640), "w") as file:
+    with os.fdopen(os.open(PID_FILE, flags, 0o640, dir_fd=directory), "w") as file:
         file.write(f"{os.getpid()}\n")
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Protocol, assert_never
 
 import structlog
@@ -26,6 +26,8 @@ from slumberd.core.firing import START, Position
 from slumberd.core.rule import ConsolidationRule
 from slumberd.lines import timestamp
 from slumberd.ports import EpisodeLog
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
 
 _log = structlog.get_logger(__name__)
 
@@ -78,11 +80,17 @@ class _View:
 
 
 class Lookout:
-    """Works out which rules are due, and gives those never seen their first watermark."""
+    """Works out which rules are due, and gives those never seen their first watermark.
+
+    A log that is not the one of the last look was restored from a backup. Whatever rule has read
+    what is there no more is due then, whatever its cadence: its firing walks back.
+    """
 
     def __init__(self, episodes: EpisodeLog, ledger: Watermarks) -> None:
         self._episodes = episodes
         self._ledger = ledger
+        self._last: Position | None = None
+        self._agreed: set[str] = set()  # rules whose watermark is in the log that was seen last
 
     async def find(
         self, rules: Iterable[ConsolidationRule], *, timezone: str, now: datetime, since: datetime
@@ -97,10 +105,26 @@ class Lookout:
         """
         # The marks first: read after the log, one could lie beyond the end that we know.
         marks = await self._ledger.watermarks()
-        view = _View(marks, await self._episodes.newest(), now, since, timezone)
+        newest = await self._episodes.newest()
+        await self._compare(newest)
+        view = _View(marks, newest, now, since, timezone)
         waiting = {name for name, held in (await self._ledger.held()).items() if not held.approved}
         found = [await self._due(rule, view) for rule in rules if rule.id not in waiting]
         return in_due_order(due for due in found if due)
+
+    async def _compare(self, newest: Position) -> None:
+        """Ask every rule anew whether it agrees, unless the log has only grown."""
+        if self._last is None or not await self._holds(self._last):
+            self._agreed.clear()
+        self._last = newest
+
+    async def _holds(self, mark: Position) -> bool:
+        return mark == START or await self._episodes.episode_at(mark.seq) == mark.eid
+
+    async def _agrees(self, rule_id: str, mark: Position) -> bool:
+        if rule_id not in self._agreed and await self._holds(mark):
+            self._agreed.add(rule_id)
+        return rule_id in self._agreed
 
     async def _due(self, rule: ConsolidationRule, view: _View) -> Due | None:
         mark = view.marks.get(rule.id) or await self._begun(rule, view)
@@ -134,8 +158,9 @@ class Lookout:
     async def _due_every(self, rule_id: str, cadence: Every, mark: Mark, view: _View) -> Due | None:
         after, _ = mark
         due = Due(rule_id, "every", view.now, after=after.seq, newest=view.newest.seq)
-        if is_cut_short(due):  # the firing walks back to where the log agrees
-            return due
+        if is_cut_short(due) or not await self._agrees(rule_id, after):
+            # First of all: who walks back begins the generation that others' versions are of.
+            return replace(due, since=_FIRST)
         if not may_be_due(due, cadence):
             return None
         pending = await self._episodes.pending(after.seq, at_most=cadence.count)

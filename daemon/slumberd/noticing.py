@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from slumberd.errors import StaleWriterError, StoreError
+from slumberd.errors import StoreError, SupersededError
 from slumberd.waiting import set_within
 
 EVERY_SECONDS = 0.5
@@ -30,13 +30,13 @@ async def keep_noticing(
         every_seconds: How long it rests between two looks.
 
     Raises:
-        StaleWriterError: Another daemon has taken over.
+        SupersededError: Another daemon has taken over, or a store was replaced.
     """
     failing = False
     while not stop.is_set():
         try:
             rows = await notice()
-        except StaleWriterError:
+        except SupersededError:
             raise
         except (StoreError, OSError) as error:  # a full disk of the log, too
             if not failing:

@@ -203,7 +203,8 @@ class Ledger(Protocol):
 
         Raises:
             StoppedError: It was `late`; nothing is written.
-            StaleWriterError: Another daemon has taken over; nothing is written.
+            SupersededError: Another daemon has taken over, or the store was replaced; nothing is
+                written.
         """
         ...
 

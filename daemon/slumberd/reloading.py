@@ -15,7 +15,7 @@ from slumberd.assembly import limits_of
 from slumberd.branches import Branches
 from slumberd.control import Answer, Peer
 from slumberd.core.rule import ConsolidationRule
-from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, StaleWriterError
+from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, SupersededError
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
@@ -99,7 +99,7 @@ class Reloading:
         """Reload whenever it is wanted, until the daemon ends.
 
         Raises:
-            StaleWriterError: Another daemon has taken over.
+            SupersededError: Another daemon has taken over, or a store was replaced.
         """
         wanted = self._in_force.wanted
         while True:
@@ -135,7 +135,7 @@ class Reloading:
                 settings, rules = await asyncio.to_thread(self._load)
                 async with _between_firings(self._in_force, self._turn):
                     return await self._take(settings, rules, by)
-            except StaleWriterError:
+            except SupersededError:
                 raise
             except (SlumberdError, OSError) as error:  # a full disk of the log, too
                 _log_failure(error, by)

@@ -24,7 +24,13 @@ from slumberd.core.due import BACKOFF_SECONDS, Due, Held
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.trouble import DEGRADED_AFTER, Troubles
 from slumberd.core.vigil import Reading, Vigil, jump_between
-from slumberd.errors import StaleWriterError, StoppedError, StoreError
+from slumberd.errors import (
+    ConsolidationRuleError,
+    FiringTimeoutError,
+    StoppedError,
+    StoreError,
+    SupersededError,
+)
 from slumberd.lines import timestamp
 from slumberd.lookout import Lookout, Watermarks, served_by
 from slumberd.ports import Clock, EpisodeLog
@@ -213,7 +219,7 @@ class Scheduler:
         The caller bounds the wait for that firing: a cancelled run cancels it.
 
         Raises:
-            StaleWriterError: Another daemon has taken over.
+            SupersededError: Another daemon has taken over, or a store was replaced.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -237,7 +243,7 @@ class Scheduler:
     async def _try_turn(self, stop: asyncio.Event) -> None:
         try:
             await self.turn(stop)
-        except StaleWriterError:
+        except SupersededError:
             raise
         except StoreError as error:
             self._pause(error)
@@ -262,7 +268,7 @@ class Scheduler:
         """Fire until nothing is due, or `stop` is set.
 
         Raises:
-            StaleWriterError: Another daemon has taken over.
+            SupersededError: Another daemon has taken over, or a store was replaced.
             StoreError: A store cannot say what is due.
         """
         while not stop.is_set():
@@ -316,7 +322,7 @@ class Scheduler:
                 _log.info(
                     "firing.served", rule_id=rule.id, trigger=due.trigger, **served_by(due, at)
                 )
-        except StaleWriterError:
+        except SupersededError:
             raise
         except Exception as error:  # noqa: BLE001 - one rule, whatever is wrong with it, must not stop the others
             self._set_back(due, error)
@@ -332,7 +338,7 @@ class Scheduler:
 
     def _set_back(self, due: Due, error: Exception) -> None:
         now = self._clock.monotonic()
-        setback = self._held.failed(due, monotonic=now)
+        setback = self._held.failed(due, monotonic=now, may_pass=_may_pass(error))
         if isinstance(error, StoppedError):
             _log.info("firing.stopped", rule_id=due.rule_id)
             return
@@ -361,6 +367,12 @@ class Scheduler:
 
 def _reading(clock: Clock) -> Reading:
     return Reading(clock.now(), clock.monotonic())
+
+
+def _may_pass(error: Exception) -> bool:
+    """Say whether it is the disk, a lock or another file's trouble, and not the rule's own."""
+    own = isinstance(error, ConsolidationRuleError | FiringTimeoutError)
+    return isinstance(error, StoreError | OSError) and not own
 
 
 def _described(error: Exception) -> dict[str, str]:

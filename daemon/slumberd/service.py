@@ -175,7 +175,8 @@ class Daemon:
         while not await set_within(self._stop, TELLING_SECONDS):
             if branches.behind:
                 async with turn:
-                    with suppress(OSError):  # a full disk; the next firing says so
+                    # A full disk, or a ledger that cannot be read: the next firing says so.
+                    with suppress(OSError, StoreError):
                         await _tell_again(branches)
 
     def _heartbeat(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.errors import StaleWriterError, StoreBusyError
+from slumberd.errors import StaleWriterError, StoreBusyError, StoreError, StoreReplacedError
 from slumberd.noticing import keep_noticing
 
 BUSY = StoreBusyError(Path("facts.db"), 5.0)
@@ -50,10 +50,17 @@ async def test_a_look_that_fails_is_told_once_and_repeated() -> None:
     assert events == ["external.failed", "external.failed", "external.noticed"]
 
 
-async def test_a_daemon_that_was_taken_over_looks_no_more() -> None:
-    looks = Looks(StaleWriterError(Path("facts.db"), 1, 2), 0)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(StaleWriterError(Path("facts.db"), 1, 2), id="by a daemon"),
+        pytest.param(StoreReplacedError(Path("facts.db"), "is another file"), id="by a file"),
+    ],
+)
+async def test_whoever_is_superseded_looks_no_more(fault: StoreError) -> None:
+    looks = Looks(fault, 0)
 
-    with pytest.raises(StaleWriterError):
+    with pytest.raises(type(fault)):
         await keep_noticing(looks.look, looks.stop, every_seconds=0)
 
 

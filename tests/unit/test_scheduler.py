@@ -16,7 +16,15 @@ from freezegun import freeze_time
 from slumberd.core.due import Due
 from slumberd.core.firing import Firing, Position, Trigger
 from slumberd.core.rule import ConsolidationRule
-from slumberd.errors import StaleWriterError, StoppedError, StoreBusyError, StoreError
+from slumberd.errors import (
+    FilterError,
+    FiringTimeoutError,
+    StaleWriterError,
+    StoppedError,
+    StoreBusyError,
+    StoreError,
+    StoreReplacedError,
+)
 from slumberd.scheduler import Alarm, Scheduler
 from tests.builders import START, rule
 from tests.fakes import FakeClock, FakeEpisodeLog, FakeLedger
@@ -250,6 +258,52 @@ async def test_restored_log_is_fired_on_so_that_the_watermark_can_walk_back(den:
 
     assert await den.turn() == ["r1"]
     assert await den.ledger.watermark("r1") == Position(3, "e3")
+
+
+@pytest.mark.parametrize("since", ["the last look", "the last start"])
+@pytest.mark.parametrize("newer", [2, 3, 12])
+async def test_restored_log_that_has_grown_again_is_read_from_where_it_agrees(
+    den: Den, newer: int, since: str
+) -> None:
+    counting = rule("r1", cadence={"every": 5})
+    den.episodes.append_many(5)
+    await den.settled(counting)
+    if since == "the last start":
+        den, before = Den(), den
+        den.episodes, den.ledger = before.episodes, before.ledger
+        den.scheduler = Scheduler(
+            clock=den.clock, episodes=den.episodes, ledger=den.ledger, fire=den.fire
+        )
+        den.scheduler.replace([counting], "UTC")
+
+    den.episodes.restore(3)
+    den.episodes.append(*(f"f{n}" for n in range(newer)))
+
+    assert await den.turn() == ["r1"], "however few lie above the watermark"
+    assert await den.ledger.watermark("r1") == Position(3 + newer, f"f{newer - 1}")
+
+
+async def test_who_has_read_what_is_gone_fires_before_who_has_not(den: Den) -> None:
+    den.episodes.append_many(5)
+    await den.settled(rule("ahead", cadence={"every": 5}))
+    den.scheduler.replace([rule("a-late"), rule("ahead", cadence={"every": 5})], "UTC")
+    den.episodes.restore(3)
+    den.episodes.append("f4", "f5", "f6")
+
+    assert await den.turn() == ["ahead", "a-late"]
+
+
+async def test_log_that_has_only_grown_is_asked_for_one_row(den: Den) -> None:
+    rules = [rule(f"r{n}", cadence={"every": 5}) for n in range(9)]
+    den.episodes.append_many(4)
+    await den.settled(*rules)
+    den.episodes.append("e5")
+    await den.settled(*rules)
+    den.episodes.append("e6")
+
+    await den.turn()
+
+    assert den.episodes.queries.count("episode_at") == 1
 
 
 # cron
@@ -504,6 +558,53 @@ async def test_failing_rule_tries_again_later_and_later_then_waits_for_more(den:
     assert await den.turn() == ["r1"]
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(StoreBusyError(Path("facts.db"), 5.0), id="a lock"),
+        pytest.param(StoreError("database or disk is full"), id="a full disk"),
+        pytest.param(OSError(28, "No space left on device"), id="a full disk of the log"),
+    ],
+)
+async def test_rule_whose_store_fails_is_tried_until_the_store_is_well(
+    den: Den, fault: Exception
+) -> None:
+    await den.settled(rule("r1", cadence=DAILY))
+    den.clock.set(AT_03_00)
+    den.scheduler.nudge()
+    den.faults["r1"] = fault
+
+    attempts = [second for second in range(400) if await tick(den)]
+    den.faults.clear()
+    for _ in range(75):
+        await tick(den)
+
+    gaps = [later - earlier for earlier, later in pairwise(attempts)]
+    assert gaps[3:] == [pytest.approx(60, abs=13)] * len(gaps[3:])
+    assert len(gaps) > 6
+    assert den.scheduler.troubles.by_rule == {}
+    assert await den.ledger.served("r1") == AT_03_00
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(FilterError("r1", "took too long"), id="a filter"),
+        pytest.param(FiringTimeoutError("r1", 1.0), id="a timeout"),
+    ],
+)
+async def test_rule_that_fails_by_itself_waits_for_its_next_turn(
+    den: Den, fault: Exception
+) -> None:
+    await den.settled(rule("r1"))
+    den.faults["r1"] = fault
+    den.episodes.append("e1")
+
+    attempts = [second for second in range(300) if await tick(den)]
+
+    assert len(attempts) == 4
+
+
 async def test_rule_that_fails_again_and_again_is_degraded_until_it_recovers(den: Den) -> None:
     await den.settled(rule("r1"), rule("r2"))
     den.faults["r1"] = RuntimeError("out of cheese")
@@ -632,12 +733,19 @@ async def test_stopped_firing_is_no_failure(den: Den) -> None:
     assert [line["event"] for line in logs] == ["firing.stopped"]
 
 
-async def test_stale_writer_ends_the_scheduler(den: Den, tmp_path: Path) -> None:
+SUPERSEDED = [
+    pytest.param(StaleWriterError(Path("facts.db"), 1, 2), id="by a daemon"),
+    pytest.param(StoreReplacedError(Path("facts.db"), "is another file"), id="by a file"),
+]
+
+
+@pytest.mark.parametrize("fault", SUPERSEDED)
+async def test_whoever_is_superseded_ends_the_scheduler(den: Den, fault: StoreError) -> None:
     den.scheduler.replace([rule("r1")], "UTC")
-    den.faults["r1"] = StaleWriterError(tmp_path / "facts.db", 1, 2)
+    den.faults["r1"] = fault
     den.episodes.append("e1")
 
-    with pytest.raises(StaleWriterError):
+    with pytest.raises(type(fault)):
         async with asyncio.timeout(60):
             await den.scheduler.run(den.stop)
 

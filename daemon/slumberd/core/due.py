@@ -20,6 +20,9 @@ LATE = timedelta(seconds=60)
 BACKOFF_SECONDS = (1.0, 5.0, 25.0)
 """The pauses after the first, second and third failure in a row."""
 
+LASTING_SECONDS = 60.0
+"""The pause after each further failure, where what failed is none of the rule's."""
+
 _JITTER = 0.2
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -146,19 +149,25 @@ def in_due_order(dues: Iterable[Due]) -> list[Due]:
     return sorted(dues, key=lambda due: (due.since, due.rule_id))
 
 
-def set_back(due: Due, earlier: Setback | None, *, now: float) -> Setback:
+def set_back(due: Due, earlier: Setback | None, *, now: float, may_pass: bool = False) -> Setback:
     """Return what follows a failure: the next pause, or none when all pauses are used up.
 
     Args:
         due: What failed.
         earlier: What the failure before it left, if no firing of the rule has succeeded since.
         now: On the monotonic clock.
+        may_pass: Whether what failed may be well again at any moment, as a full disk: then
+            there is always a next pause.
     """
     afresh = earlier is None or earlier.retry_at is None
     failures = 1 if earlier is None or afresh else earlier.failures + 1
-    if failures > len(BACKOFF_SECONDS):
+    if failures <= len(BACKOFF_SECONDS):
+        pause = BACKOFF_SECONDS[failures - 1]
+    elif may_pass:
+        pause = LASTING_SECONDS
+    else:
         return Setback(due, failures, None)
-    return Setback(due, failures, now + BACKOFF_SECONDS[failures - 1] * _jitter(due, failures))
+    return Setback(due, failures, now + pause * _jitter(due, failures))
 
 
 def _jitter(due: Due, failures: int) -> float:
@@ -199,9 +208,10 @@ class Held:
         self._spent[due.rule_id] = due
         self._setbacks.pop(due.rule_id, None)
 
-    def failed(self, due: Due, *, monotonic: float) -> Setback:
-        """Let the rule wait, and return for how long."""
-        setback = set_back(due, self._setbacks.get(due.rule_id), now=monotonic)
+    def failed(self, due: Due, *, monotonic: float, may_pass: bool = False) -> Setback:
+        """Let the rule wait, and return for how long; see `set_back`."""
+        earlier = self._setbacks.get(due.rule_id)
+        setback = set_back(due, earlier, now=monotonic, may_pass=may_pass)
         self._setbacks[due.rule_id] = setback
         return setback
 

@@ -11,12 +11,13 @@ from typing import Any, Self
 
 from slumberd.clock import SystemClock
 from slumberd.core.health import MigrationPlan, StoreHealth
-from slumberd.core.record import Outcome, Record
-from slumberd.errors import StaleWriterError
+from slumberd.core.record import Checkpoint, Outcome, Record
+from slumberd.errors import StaleWriterError, StoreReplacedError
 from slumberd.ports import Clock
 from slumberd.stores import inspection, migrations, schema
 from slumberd.stores.batch import number
 from slumberd.stores.external import notice
+from slumberd.stores.ledger import GENESIS
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import Database, Pragmas, Synchronous, transaction
 from slumberd.stores.traceless import TracelessDatabase
@@ -60,6 +61,7 @@ class FactFile:
         self._depth = lineage_depth
         self._clock = clock or SystemClock()
         self._epoch: int | None = None
+        self._head: Checkpoint | None = None
 
     async def bootstrap(self) -> None:
         """Create the specified table and our own beside it; changes nothing where all is there.
@@ -98,6 +100,7 @@ class FactFile:
             with transaction(connection):
                 epoch = number(connection, "epoch") + 1
                 set_number(connection, "epoch", epoch)
+                self._head = head_of(connection)
                 return epoch
 
         self._epoch = await self._database.write(work)
@@ -149,12 +152,31 @@ class FactFile:
         with transaction(connection, keep=keep):
             self._fence(connection)
             yield notice(connection, self._depth, self._clock.now())
+            head = head_of(connection)
+        if keep:
+            self._head = head
 
     def _fence(self, connection: sqlite3.Connection) -> None:
         if self._epoch is not None:
             current = number(connection, "epoch")
             if current != self._epoch:
                 raise StaleWriterError(self.path, self._epoch, current)
+            self._check_head(connection)
+
+    def _check_head(self, connection: sqlite3.Connection) -> None:
+        """Make sure that the ledger is the one that was written here, and not a restored one."""
+        head = self._head
+        if head is None or not head.rows:
+            return
+        row = connection.execute(_SQL["chain_at"], (head.rows,)).fetchone()
+        if row is None or row[0] != head.head:
+            raise StoreReplacedError(self.path, f"has not ledger row {head.rows} as it was written")
+
+
+def head_of(connection: sqlite3.Connection) -> Checkpoint:
+    """Return how far the ledger reaches, and its chain hash there."""
+    row = connection.execute(_SQL["last_row"]).fetchone()
+    return Checkpoint(*row) if row else Checkpoint(0, GENESIS)
 
 
 def set_number(connection: sqlite3.Connection, name: str, value: int) -> None:

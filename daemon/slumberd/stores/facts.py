@@ -109,8 +109,17 @@ class SQLiteFactStore(Marks):
         return await self._database.write(transact)
 
     async def notice_external(self) -> list[Record]:
-        """Record what other programs changed in the facts; return the rows that this adds."""
-        if not await self._database.read(has_news):
+        """Record what other programs changed in the facts; return the rows that this adds.
+
+        Raises:
+            SupersededError: Another daemon has taken over, or the store was replaced.
+        """
+
+        def look(connection: sqlite3.Connection) -> bool:
+            self._fence(connection)
+            return has_news(connection)
+
+        if not await self._database.read(look):
             return []
 
         def work(connection: sqlite3.Connection) -> list[Record]:
@@ -130,7 +139,8 @@ class SQLiteFactStore(Marks):
         """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
 
         Raises:
-            StaleWriterError: Another daemon has taken over; nothing is written.
+            SupersededError: Another daemon has taken over, or the store was replaced; nothing is
+                written.
             StoppedError: It was `late`; nothing is written.
         """
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from datetime import datetime
 
 from slumberd.core.episode import microseconds
 from slumberd.core.firing import Firing, Position
 from slumberd.core.record import Record
+from slumberd.errors import StoreError
 from slumberd.stores.batch import number
 from slumberd.stores.factfile import set_number
 from slumberd.stores.queries import statements
@@ -92,10 +94,15 @@ class Marks(Questions):
     async def close(self) -> None:
         """Keep what is known of the log lines, and close the file; the next use opens it."""
         if self._logged:
-            await self._database.write(
-                lambda connection: set_number(connection, "logged", self._logged)
-            )
+            with suppress(StoreError):  # then these lines are written once more, and no harm done
+                await self._database.write(self._keep_logged)
         await super().close()
+
+    def _keep_logged(self, connection: sqlite3.Connection) -> None:
+        with transaction(connection):
+            self._fence(connection)
+            logged = max(self._logged, number(connection, "logged"))
+            set_number(connection, "logged", logged)
 
     def _move_watermark(self, connection: sqlite3.Connection, firing: Firing) -> None:
         values = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}

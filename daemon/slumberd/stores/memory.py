@@ -92,7 +92,8 @@ class SQLiteMemoryStore:
         await self.close()
 
     async def close(self) -> None:
-        """Close the file; the next call opens it again."""
+        """Close the file; the next call opens it again, whatever lies there then."""
+        self._installed_at = self._seen = None
         await self._database.close()
 
     def stop(self) -> None:

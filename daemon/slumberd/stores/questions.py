@@ -22,9 +22,9 @@ from slumberd.stores.beliefs import channels_at
 from slumberd.stores.explaining import decisions_of, why
 from slumberd.stores.exporting import exported
 from slumberd.stores.fact_erasure import find_scope
-from slumberd.stores.factfile import FactFile
+from slumberd.stores.factfile import FactFile, head_of
 from slumberd.stores.finding import find, find_then
-from slumberd.stores.ledger import GENESIS, firing_id_of, record_from
+from slumberd.stores.ledger import firing_id_of, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
 from slumberd.stores.sqlite import snapshot
@@ -132,8 +132,7 @@ class Questions(FactFile):
 
     async def head(self) -> Checkpoint:
         """Return how far the ledger reaches, as committed, and its chain hash there."""
-        row = await self._one("last_row", ())
-        return Checkpoint(*row) if row else Checkpoint(0, GENESIS)
+        return await self._database.read(head_of)
 
     async def why(self, fact_id: str) -> Explanation:
         """Explain how a fact came and, when it no longer stands, how it went.

@@ -8,6 +8,7 @@ and the event loop never waits for a disk.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -26,13 +27,20 @@ from slumberd.errors import (
     StoppedError,
     StoreBusyError,
     StoreError,
+    StoreReplacedError,
 )
 
 T = TypeVar("T")
+Place = tuple[int, int]
+"""Which file it is: the numbers of its file system and its inode."""
+
 Synchronous = Literal["normal", "full"]
 Access = Literal["write", "read"]
 
 FILE_MODE = 0o660
+
+_LARGEST_LOG = 64 * 2**20
+"""Bytes that a write-ahead log keeps of its size once it begins anew, however long it was."""
 
 _STEPS = 20_000
 """Of SQLite's machine, between two questions whether it is late: about a millisecond. Each waits
@@ -172,7 +180,13 @@ def connect(
 def _create(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # SQLite gives -wal and -shm the mode of the database, so it must be right from the start.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+    # A file that is there is not opened: to close it again would drop the locks that every other
+    # connection of this process has on it, and the next program to end would take our log away.
+    with suppress(FileExistsError):
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        os.close(os.open(path.resolve(), flags, FILE_MODE))
+    if not os.access(path, os.R_OK | os.W_OK, effective_ids=True):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def _configure(connection: sqlite3.Connection, pragmas: Pragmas, access: Access) -> None:
@@ -183,6 +197,7 @@ def _configure(connection: sqlite3.Connection, pragmas: Pragmas, access: Access)
         connection.execute("PRAGMA query_only = ON")
         return
     connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_LOG:d}")
     connection.execute(f"PRAGMA synchronous = {pragmas.synchronous}")
 
 
@@ -317,6 +332,29 @@ def data_version(connection: sqlite3.Connection) -> int:
     return version
 
 
+def _place_of(path: Path) -> Place | None:
+    """Return which file lies under a path; None when there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _check_place(path: Path, place: Place | None) -> None:
+    found = _place_of(path)
+    if found is None:
+        raise StoreError(f"{str(path)!r} is there no more: put it back, or start slumberd again")
+    if found != place:
+        raise StoreReplacedError(path, "is another file than the one that was opened")
+
+
+def _leave(connection: sqlite3.Connection) -> None:
+    # The file has gone elsewhere without its log, which has stayed behind: all of the log belongs
+    # into the one, and none of it may be found beside whatever takes its place.
+    connection.execute("PRAGMA wal_checkpoint = TRUNCATE")
+
+
 def _pulse(connection: sqlite3.Connection) -> int:
     data_version(connection)
     return connection.total_changes
@@ -325,7 +363,8 @@ def _pulse(connection: sqlite3.Connection) -> int:
 class Database:
     """One SQLite file: a connection that writes, and one that reads beside it.
 
-    Both are opened at first use and kept. `close` is optional for hosts that end anyway.
+    Both are opened at first use and kept. `close` is optional for hosts that end anyway. Nothing
+    is read or written once another file, or none, lies in the place of the one that is open.
     """
 
     def __init__(self, path: Path, pragmas: Pragmas, *, key: bytes | None = None) -> None:
@@ -333,6 +372,7 @@ class Database:
         self.pragmas = pragmas
         self.key = key
         self._open: dict[Access, Connection] = {}
+        self._place: Place | None = None
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what `work` makes of the writing connection, in that connection's thread."""
@@ -352,10 +392,13 @@ class Database:
 
     async def _run(self, access: Access, work: Callable[[sqlite3.Connection], T]) -> T:
         with translated(self.path, self.pragmas):
+            if self._open:
+                _check_place(self.path, self._place)
             return await (await self._connection(access)).run(work)
 
     async def _connection(self, access: Access) -> Connection:
         if access not in self._open:
+            before = self._place if self._open else _place_of(self.path)
             opened = await Connection(
                 partial(connect, self.path, self.pragmas, access=access, key=self.key)
             )
@@ -364,10 +407,15 @@ class Database:
                 await opened.close()
             else:
                 self._open[access] = opened  # type: ignore[assignment] # __await__ is untyped
+                self._place = before or _place_of(self.path)
+                _check_place(self.path, self._place)
         return self._open[access]
 
     async def close(self) -> None:
         """Close both connections; the next use opens them again."""
+        if "write" in self._open and _place_of(self.path) != self._place:
+            with suppress(sqlite3.Error):
+                await self._open["write"].run(_leave)
         # The last to close empties the write-ahead log, which one that only reads cannot.
         for connection in [self._open.pop(access) for access in sorted(self._open)]:
             await connection.close()

@@ -4,6 +4,11 @@ FROM slumberd_ledger
 ORDER BY seq DESC
 LIMIT 1
 
+-- name: chain_at
+SELECT chain
+FROM slumberd_ledger
+WHERE seq = ?
+
 -- name: last_instant
 SELECT at
 FROM slumberd_firings
