@@ -26,10 +26,11 @@ from slumberd.core.hand import (
 )
 from slumberd.core.law import HANDS
 from slumberd.core.record import Outcome
-from slumberd.errors import FactConflictError, NoInputError
+from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.ports import AnyDelta
 from slumberd.stores.batch import Batch, counts_of
 from slumberd.stores.beliefs import channels_at
+from slumberd.stores.plainjson import MOST_DEPTH, too_deep
 from slumberd.stores.queries import statements
 
 _FACTS = statements("facts")
@@ -65,7 +66,9 @@ class HandAtWork:
         Raises:
             FactConflictError: Another user, agent or channel holds an id of it, or it is one that
                 no fact may take.
+            InputError: It is nested too deep.
         """
+        _check_depth(said)
         act = self.said(said)
         self._refuse_foreign(act)
         self.batch.loaded.load([incoming(act)])
@@ -218,3 +221,8 @@ def _derived_id(delta: AddDelta | UpdateDelta) -> str:
         option=orjson.OPT_SORT_KEYS,
     )
     return str(uuid.uuid5(uuid.NAMESPACE_OID, told.decode()))
+
+
+def _check_depth(said: Said) -> None:
+    if any(map(too_deep, [said.payload, *said.lineage, said.metadata or {}])):
+        raise InputError(f"fact {said.fact_id!r} is nested deeper than {MOST_DEPTH} levels")

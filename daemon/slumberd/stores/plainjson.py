@@ -47,7 +47,7 @@ def read_object(encoded: object) -> dict[str, Any]:
     return value
 
 
-def too_deep(value: dict[str, Any]) -> bool:
+def too_deep(value: dict[str, Any] | list[Any]) -> bool:
     """Say whether a value is nested deeper than what is stored may be."""
     try:
         _Survey().enter(value, 1)
