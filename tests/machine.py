@@ -297,8 +297,10 @@ class Machine(RuleBasedStateMachine):
 
     async def _forget(self) -> None:
         reach = Reach("alice", law.FORGETTABLE, None)
-        eids = {one.eid for one in self.world.heard if law.session_of(one.eid) == law.FORGETTABLE}
-        await self.world.forget()
+        stored, _ = await self.memory.episodes_in(reach)
+        known, _ = await self.world.store.episodes_in(reach)
+        eids = known.union(stored)
+        await self.world.forget(eids)
         await self.memory.forget(reach, eids, moment=FORGOTTEN_UP_TO)
 
     # and crashes

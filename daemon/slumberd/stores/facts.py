@@ -38,7 +38,7 @@ from slumberd.stores.beliefs import channels_at
 from slumberd.stores.explaining import decisions_of, why
 from slumberd.stores.exporting import exported
 from slumberd.stores.external import has_news, notice
-from slumberd.stores.fact_erasure import Erasure, erase, find_scope
+from slumberd.stores.fact_erasure import Erasing, Erasure, erase, find_scope
 from slumberd.stores.finding import find, find_then
 from slumberd.stores.forgetting import overwriting, scrub
 from slumberd.stores.hands import HandAtWork
@@ -470,22 +470,34 @@ class SQLiteFactStore:
         found = await self._database.read(lambda connection: find_firing(connection, firing_id))
         return found is not None
 
-    async def newest_in(self, reach: Reach) -> int:
-        """Return the latest instant that a scope's acts speak of, microseconds; 0 without any."""
+    async def episodes_in(self, reach: Reach) -> tuple[set[str], int]:
+        """Return the ids of a scope's episodes that the ledger knows, and their latest instant.
 
-        def work(connection: sqlite3.Connection) -> int:
+        The instant is in microseconds; 0 without any.
+        """
+
+        def work(connection: sqlite3.Connection) -> tuple[set[str], int]:
             with snapshot(connection):
-                return find_scope(connection, reach).newest
+                found = find_scope(connection, reach)
+            return found.eids, found.newest
 
         return await self._database.read(work)
 
     async def forget(
-        self, reach: Reach, *, moment: int, at: datetime, by: str, dry_run: bool
+        self,
+        reach: Reach,
+        eids: Iterable[str] = (),
+        *,
+        moment: int,
+        at: datetime,
+        by: str,
+        dry_run: bool,
     ) -> Erasure:
         """Erase a scope, and settle what it leaves; its bytes go with `scrub`.
 
         Args:
             reach: The scope.
+            eids: Ids of its episodes, of which the ledger need not know.
             moment: Up to when it is forgotten, microseconds; not before its newest instant.
             at: The moment of asking.
             by: Who asks.
@@ -494,7 +506,8 @@ class SQLiteFactStore:
 
         def work(connection: sqlite3.Connection) -> Erasure:
             with overwriting(connection), self._committing(connection, keep=not dry_run):
-                return erase(connection, reach, moment=moment, depth=self._depth, at=at, by=by)
+                erasing = Erasing(reach, frozenset(eids), moment, at, by)
+                return erase(connection, erasing, depth=self._depth)
 
         return await self._database.write(work)
 
