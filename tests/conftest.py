@@ -11,6 +11,7 @@ from tests.catalogue import complaints_in, watched
 
 # A busy machine is no fault of an example; what must not take long is measured where that is said.
 settings.register_profile("slumberd", deadline=None)
+settings.register_profile("long", deadline=None, max_examples=5_000)
 settings.load_profile("slumberd")
 
 

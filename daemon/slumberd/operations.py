@@ -186,19 +186,20 @@ class Operations:
         dry_run = bool(request.get("dry_run"))
         async with self.turn:
             now = self._clock.now()
-            count, newest = await self._memory.newest_in(reach)
-            said = [await branch.facts.newest_in(reach) for branch in self._branches]
-            moment = max(microseconds(now), newest or 0, *said)
+            stored, newest = await self._memory.episodes_in(reach)
+            said = [await branch.facts.episodes_in(reach) for branch in self._branches]
+            moment = max(microseconds(now), newest or 0, *(latest for _, latest in said))
+            # What a rule passed over is in no ledger, and yet a watermark may name it.
+            eids = set(stored).union(*(some for some, _ in said))
             erasures = {
                 branch.name: await branch.facts.forget(
-                    reach, moment=moment, at=now, by=str(peer), dry_run=dry_run
+                    reach, eids, moment=moment, at=now, by=str(peer), dry_run=dry_run
                 )
                 for branch in self._branches
             }
             if dry_run:
-                told = certificate(reach, moment, erasures, {"episodes": count})
+                told = certificate(reach, moment, erasures, {"episodes": len(stored)})
                 return told | {"dry_run": True}
-            eids = {eid for erasure in erasures.values() for eid in erasure.eids}
             tables = await self._memory.forget(reach, eids, moment=moment)
             done = await self._scrubbed()
         firing_ids = {name: one.outcome.firing_id for name, one in erasures.items()}

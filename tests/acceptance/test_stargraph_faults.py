@@ -56,7 +56,7 @@ SHOWN_BY = {
     "C02": "unit/test_sandbox.py::"
     "test_what_slips_past_the_lexer_touches_nothing_that_is_not_a_filters",
     "D01": "acceptance/test_kills.py::"
-    "test_a_hundred_kills_while_another_process_writes_leave_the_gold",
+    "test_kills_while_another_process_writes_leave_the_gold",
     "D05": "contract/test_fact_store.py::test_a_reader_never_sees_a_moment_without_the_fact",
     "D06": "contract/test_fact_store.py::test_a_delta_cannot_replace_another_users_fact",
     "D07": "contract/test_fact_store.py::test_an_id_that_another_scope_holds_is_refused",

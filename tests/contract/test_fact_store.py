@@ -19,6 +19,7 @@ from slumberd.core.meet import meet
 from slumberd.errors import (
     ConsolidationRuleError,
     FactConflictError,
+    InputError,
     MigrationNotSupported,
     SchemaError,
 )
@@ -190,6 +191,20 @@ async def test_unpin_of_what_does_not_stand_records_nothing(store: SQLiteFactSto
     await store.unpin("nobody")
 
     assert await store.records() == []
+
+
+@pytest.mark.parametrize("levels", [254, 10_000])
+async def test_a_pin_that_is_nested_too_deep_is_refused(
+    store: SQLiteFactStore, levels: int
+) -> None:
+    nested: list[Any] = []
+    for _ in range(levels):
+        nested = [nested]
+
+    with pytest.raises(InputError, match="'f1' is nested deeper than 100 levels"):
+        await store.pin(fact("f1", payload={"object": nested}))
+
+    assert await store.ledger_rows() == 0
 
 
 async def test_a_pin_without_lineage_is_refused(store: SQLiteFactStore) -> None:

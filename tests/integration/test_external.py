@@ -330,6 +330,7 @@ MALFORMED: dict[str, Row] = {
     "payload no JSON": row("x", payload=b'{"subject": '),
     "payload no object": row("x", payload=b"[1]"),
     "payload too deep": row("x", payload=DEEP),
+    "payload too deep for a ledger": row("x", payload=b'{"a":' * 254 + b"1" + b"}" * 254),
     "payload of a number too large": row("x", payload=b'{"object": 123456789012345678901}'),
     "payload of another type": row("x", payload=5),
     "lineage no list": row("x", lineage=b"{}"),

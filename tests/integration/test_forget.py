@@ -94,6 +94,28 @@ async def test_nothing_of_a_forgotten_user_is_found_in_any_file(tmp_path: Path) 
     assert singing(tmp_path) == []
 
 
+async def test_an_episode_that_no_rule_selected_leaves_no_mark_behind(tmp_path: Path) -> None:
+    picky = rule("picky", when_filter="source_node = 'chat'")
+    async with house(tmp_path) as home:
+        await home.put(OTHER, canary("1"))
+        await home.fire(rule("all"))
+        await home.fire(picky)
+        await home.put(canary("2", timestamp=at(1)))
+        await home.fire(picky)
+
+        await forget(home)
+
+        assert singing(tmp_path) == []
+        await home.fire(picky)
+        assert generations(tmp_path) == 0
+
+
+def generations(folder: Path) -> int:
+    """Return how often a rule found that the log is no longer the one that it had read."""
+    with closing(sqlite3.connect(folder / "facts.db")) as facts:
+        return int(facts.execute("SELECT count(*) FROM slumberd_generations").fetchone()[0])
+
+
 async def test_what_a_rewritten_page_still_held_goes_too(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         await home.put(canary("1"), OTHER)

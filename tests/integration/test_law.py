@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -141,12 +141,12 @@ class World:
             if one.rule_id == rule_id and self.counts(one.firing)
         }
 
-    async def forget(self) -> None:
+    async def forget(self, eids: Iterable[str] = ()) -> None:
         """Erase a session, with the hands that took out what it said."""
         moment = microseconds(START) + 10
         at = START + timedelta(days=2, seconds=self.fired)
         reach = Reach("alice", FORGETTABLE, None)
-        await self.store.forget(reach, moment=moment, at=at, by="me", dry_run=False)
+        await self.store.forget(reach, eids, moment=moment, at=at, by="me", dry_run=False)
         gone = {
             fact_id(channel, one.eid)
             for one in self.heard

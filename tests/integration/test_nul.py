@@ -85,5 +85,5 @@ async def test_another_programs_episode_whose_id_holds_nul_is_quarantined(tmp_pa
 
         [held] = await there.facts.quarantine()
         assert (held["episode_id"], held["reason"]) == ("e1\\x00", "id_unusable")
-        assert held["detail"] == "the id is one that holds NUL"
+        assert held["detail"] == "the id is a text that holds NUL"
         assert await there.objects() == {"e1": "here"}

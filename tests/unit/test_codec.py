@@ -189,6 +189,10 @@ FAULTY = [
     pytest.param("content", None, CONTENT_UNREADABLE, id="content that is NULL"),
     pytest.param("content", 5, CONTENT_UNREADABLE, id="content that is a number"),
     pytest.param("metadata", b"\xff", METADATA_UNREADABLE, id="metadata that is no utf-8"),
+    pytest.param(
+        "metadata", Mangled('{"a":"\\\\xe9"}'), METADATA_UNREADABLE, id="text that is no utf-8"
+    ),
+    pytest.param("scope_key", Mangled(ALICE.key), SCOPE_UNREADABLE, id="a key that is no utf-8"),
     pytest.param("metadata", b'"x"', METADATA_UNREADABLE, id="metadata that is a text"),
     pytest.param("metadata", b'{"x":"\\ud800"}', METADATA_UNREADABLE, id="a lone surrogate"),
     pytest.param("timestamp", "yesterday", TIMESTAMP_UNREADABLE, id="a word for a timestamp"),

@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from slumberd.core.episode import Episode
 from slumberd.errors import InputError, NoInputError
+from slumberd.stores.plainjson import read_object
 
 MOST_BYTES = 16 * 1024 * 1024
 """The longest line."""
@@ -121,10 +122,14 @@ def _line(number: int, text: bytes) -> Line:
     if len(text) > MOST_BYTES:
         return Line(number, None, f"is longer than {MOST_BYTES // 1024**2} MiB")
     try:
-        return Line(number, Episode.model_validate_json(text))
+        episode = Episode.model_validate_json(text)
+        read_object(text)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
         return Line(number, None, "; ".join(_words(one) for one in details))
+    except ValueError as error:
+        return Line(number, None, str(error))
+    return Line(number, episode)
 
 
 def _words(details: ErrorDetails) -> str:

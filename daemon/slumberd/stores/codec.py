@@ -12,6 +12,7 @@ import orjson
 from slumberd.core.episode import Episode, microseconds
 from slumberd.core.scope import Scope, checked_scope, scope_of
 from slumberd.errors import InputError
+from slumberd.stores.plainjson import MOST_DEPTH, too_deep
 
 
 class Row(NamedTuple):
@@ -75,6 +76,8 @@ def _utc_text(episode: Episode) -> str:
 def _json(id: str, column: str, value: dict[str, Any]) -> bytes:
     try:
         encoded = orjson.dumps(value)
+        if too_deep(value):
+            raise InputError(f"episode {id!r}: {column} is nested deeper than {MOST_DEPTH} levels")
         if orjson.loads(encoded) == value:
             return encoded
     except TypeError as error:

@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal
 
-import orjson
-
 from slumberd.core.episode import Episode, EpisodeVersion, instant, microseconds
 from slumberd.core.scope import Scope, checked_scope, scope_of
 from slumberd.errors import MemoryScopeError
+from slumberd.stores.plainjson import read_object
 
 CONTENT_UNREADABLE = "content_unreadable"
 METADATA_UNREADABLE = "metadata_unreadable"
@@ -76,7 +75,9 @@ def decode(
         mismatch: What counts when scope key and content disagree.
         matched: Whether the rule's filter selects it, should it be readable.
     """
-    id, key, content, timestamp, metadata = row
+    id, written_key, content, timestamp, metadata = row
+    # As text, a key that is no UTF-8 looks like that of another user.
+    key = None if type(written_key) is Mangled else written_key
     owner = _NOWHERE
     try:
         said = _content(content)
@@ -124,7 +125,7 @@ def _kind(value: object) -> str:
         case "":
             return "empty"
         case str():
-            return "one that holds NUL"
+            return "a text that holds NUL"
         case _:
             return f"of type {type(value).__name__}"
 
@@ -138,18 +139,12 @@ def _metadata(encoded: object) -> dict[str, Any]:
 
 
 def _object(encoded: object, reason: str) -> dict[str, Any]:
+    if type(encoded) is Mangled:
+        raise _UnreadableError(reason, "it is no valid UTF-8")
     try:
-        # What is neither bytes nor text fails as malformed JSON does.
-        value = orjson.loads(encoded)  # type: ignore[arg-type]
+        return read_object(encoded)
     except ValueError as error:
         raise _UnreadableError(reason, str(error)) from error
-    if type(value) is dict:
-        return value
-    raise _UnreadableError(reason, f"a JSON object is needed, not {_json_type(value)}")
-
-
-def _json_type(value: object) -> str:
-    return {list: "an array", str: "a string", type(None): "null"}.get(type(value), "a scalar")
 
 
 def _text(said: dict[str, Any], name: str) -> str:

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -105,29 +105,36 @@ def _hands_that_name(connection: sqlite3.Connection, fact_ids: set[str]) -> set[
     return {row[0] for row in connection.execute(_SQL["hands_that_name"], asked)}
 
 
-def erase(
-    connection: sqlite3.Connection,
-    reach: Reach,
-    *,
-    moment: int,
-    depth: int,
-    at: datetime,
-    by: str,
-) -> Erasure:
+class Erasing(NamedTuple):
+    """What is to be erased.
+
+    Attributes:
+        reach: The scope.
+        eids: Ids of its episodes, of which the ledger need not know.
+        moment: Up to when it is forgotten, microseconds; not before its newest instant.
+        at: The moment of asking.
+        by: Who asks.
+    """
+
+    reach: Reach
+    eids: frozenset[str]
+    moment: int
+    at: datetime
+    by: str
+
+
+def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Erasure:
     """Erase a scope; inside of a transaction that overwrites what it deletes.
 
     Args:
         connection: Of facts.db.
-        reach: The scope.
-        moment: Up to when it is forgotten, microseconds; not before its newest instant.
+        asked: What is to be erased.
         depth: Links of lineage.
-        at: The moment of asking.
-        by: Who asks.
     """
+    reach, moment = asked.reach, asked.moment
     found = find_scope(connection, reach)
-    batch = Batch(
-        connection, Firing(FORGET, "", "manual", at, by=by), channels_at(connection), depth
-    )
+    firing = Firing(FORGET, "", "manual", asked.at, by=asked.by)
+    batch = Batch(connection, firing, channels_at(connection), depth)
     head = batch.head.hex()
     digest = remember(connection, reach, moment)
     batch.note = {"forgets": digest.hex(), "moment": instant(moment).isoformat()}
@@ -139,7 +146,7 @@ def erase(
     stood = _facts(connection)
     counts = {"slumberd_ledger": _erase_rows(connection, ids, found.rows)}
     outcome = batch.write(settlement, {})
-    counts |= _delete_beside(connection, reach, ids, found.eids, touched)
+    counts |= _delete_beside(connection, reach, ids, found.eids | asked.eids, touched)
     counts["facts"] = stood + len(outcome.records) - 1 - _facts(connection)
     return Erasure(outcome, counts, found.eids, head)
 

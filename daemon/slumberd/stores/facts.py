@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -23,7 +23,7 @@ from slumberd.ports import AnyDelta
 from slumberd.stores.batch import Batch, OverLimitError, number
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.external import has_news
-from slumberd.stores.fact_erasure import Erasure, erase
+from slumberd.stores.fact_erasure import Erasing, Erasure, erase
 from slumberd.stores.factfile import set_number
 from slumberd.stores.forgetting import overwriting, scrub
 from slumberd.stores.hands import HandAtWork
@@ -246,12 +246,20 @@ class SQLiteFactStore(Marks):
         )
 
     async def forget(
-        self, reach: Reach, *, moment: int, at: datetime, by: str, dry_run: bool
+        self,
+        reach: Reach,
+        eids: Iterable[str] = (),
+        *,
+        moment: int,
+        at: datetime,
+        by: str,
+        dry_run: bool,
     ) -> Erasure:
         """Erase a scope, and settle what it leaves; its bytes go with `scrub`.
 
         Args:
             reach: The scope.
+            eids: Ids of its episodes, of which the ledger need not know.
             moment: Up to when it is forgotten, microseconds; not before its newest instant.
             at: The moment of asking.
             by: Who asks.
@@ -260,7 +268,8 @@ class SQLiteFactStore(Marks):
 
         def work(connection: sqlite3.Connection) -> Erasure:
             with overwriting(connection), self._committing(connection, keep=not dry_run):
-                return erase(connection, reach, moment=moment, depth=self._depth, at=at, by=by)
+                erasing = Erasing(reach, frozenset(eids), moment, at, by)
+                return erase(connection, erasing, depth=self._depth)
 
         return await self._database.write(work)
 

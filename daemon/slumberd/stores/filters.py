@@ -89,6 +89,9 @@ class Filter:
         stop: When set, a judgement under way ends with `StoppedError`.
         seconds: How long one judgement may take.
 
+    Attributes:
+        reads: The columns that it names.
+
     Raises:
         FilterError: The fragment may not run.
     """
@@ -105,6 +108,9 @@ class Filter:
         self._rule_id = rule_id
         self._fragment = fragment
         self._tokens = tokens_of(rule_id, fragment)
+        self.reads = frozenset(COLUMNS) & {
+            token.text.strip('"`[]').lower() for token in self._tokens
+        }
         self._stop = stop or Event()
         self._seconds = seconds
         source = "content" if mismatch == "trust_episode" else "scope"

@@ -12,6 +12,7 @@ import orjson
 
 from slumberd.core.episode import instant, microseconds
 from slumberd.core.hand import OWN_IDS, Said
+from slumberd.stores.plainjson import MOST_DEPTH, too_deep
 
 UNREADABLE = "external_unreadable"
 """The reason with which such a row is quarantined."""
@@ -86,9 +87,10 @@ def _json(value: object, column: str) -> Any:  # noqa: ANN401 # any JSON
         raise _UnreadableError(f"{column} is of type {type(value).__name__}")
     try:
         found = orjson.loads(value)
-        orjson.dumps(found)  # it refuses what lies deeper than it reads
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise _UnreadableError(f"{column} is no JSON: {error}") from error
+    if isinstance(found, dict | list) and too_deep(found):
+        raise _UnreadableError(f"{column} is nested deeper than {MOST_DEPTH} levels")
     # Whole numbers of more than 64 bits would be rounded.
     if json.loads(value) != found:
         raise _UnreadableError(f"{column} holds a number that is too large")

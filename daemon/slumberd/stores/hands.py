@@ -30,6 +30,7 @@ from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.ports import AnyDelta
 from slumberd.stores.batch import Batch, counts_of
 from slumberd.stores.beliefs import channels_at
+from slumberd.stores.plainjson import MOST_DEPTH, too_deep
 from slumberd.stores.queries import statements
 
 _FACTS = statements("facts")
@@ -63,11 +64,12 @@ class HandAtWork:
         With `again` it is said again when that does not stand any more.
 
         Raises:
-            InputError: An id of it, its user or its agent holds NUL or no valid Unicode.
+            InputError: An id of it, its user or its agent holds NUL or no valid Unicode, or it is
+                nested too deep.
             FactConflictError: Another user, agent or channel holds an id of it, or it is one that
                 no fact may take.
         """
-        _refuse_no_text(said)
+        _check(said)
         act = self.said(said)
         self._refuse_foreign(act)
         self.batch.loaded.load([incoming(act)])
@@ -197,12 +199,14 @@ class HandAtWork:
                 raise NoInputError(fact_id, remedy)
 
 
-def _refuse_no_text(said: Said) -> None:
+def _check(said: Said) -> None:
     # SQLite's JSON may end a text at a NUL, so such an id would be taken for another's.
     for text in (said.fact_id, said.user, said.agent, *said.names):
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
             problem = f"{text!r} holds NUL or no valid Unicode"
             raise InputError(f"fact {said.fact_id!r}: {problem}")
+    if any(map(too_deep, [said.payload, *said.lineage, said.metadata or {}])):
+        raise InputError(f"fact {said.fact_id!r} is nested deeper than {MOST_DEPTH} levels")
 
 
 def _provenance(delta: AnyDelta) -> dict[str, Any]:

@@ -279,10 +279,10 @@ class SQLiteMemoryStore:
         """
         return Watch(self._path, tell, poll_seconds=poll_seconds)
 
-    async def newest_in(self, reach: Reach) -> tuple[int, int | None]:
-        """Count the episodes of a scope; return that, and the latest instant in microseconds."""
+    async def episodes_in(self, reach: Reach) -> tuple[list[str], int | None]:
+        """Return the ids of a scope's episodes, and the latest instant in microseconds."""
         found = await self._database.read(partial(find_scope, reach=reach))
-        return len(found.eids), found.newest
+        return found.eids, found.newest
 
     async def forget(self, reach: Reach, eids: Iterable[str], *, moment: int) -> dict[str, int]:
         """Erase a scope; what it says up to the moment is refused from here on.

@@ -107,12 +107,16 @@ class Questions(FactFile):
         found = await self._database.read(lambda connection: find_firing(connection, firing_id))
         return found is not None
 
-    async def newest_in(self, reach: Reach) -> int:
-        """Return the latest instant that a scope's acts speak of, microseconds; 0 without any."""
+    async def episodes_in(self, reach: Reach) -> tuple[set[str], int]:
+        """Return the ids of a scope's episodes that the ledger knows, and their latest instant.
 
-        def work(connection: sqlite3.Connection) -> int:
+        The instant is in microseconds; 0 without any.
+        """
+
+        def work(connection: sqlite3.Connection) -> tuple[set[str], int]:
             with snapshot(connection):
-                return find_scope(connection, reach).newest
+                found = find_scope(connection, reach)
+            return found.eids, found.newest
 
         return await self._database.read(work)
 

@@ -63,6 +63,8 @@ Found = tuple[int, int, Sequence[Any]]
 _LOG = statements("episode_log")
 _EPISODES = statements("episodes")
 _PAGE = 5_000
+_SAID = frozenset({"intent", "subject", "predicate", "object"})
+_TEXTS = _SAID | {"content", "source_node", "metadata"}
 
 
 class Reader:
@@ -149,10 +151,28 @@ class Reader:
     def _judged(self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]) -> EpisodeVersion:
         matched = rid in verdict.matched
         version = decode(seq, row, mismatch=self._mismatch, matched=matched)
-        if rid in verdict.failed and not version.fault:
-            fault = f"{FILTER_FAILED}: {verdict.failed[rid]}"
-            return version._replace(matched=True, fault=fault)
+        if version.fault:
+            return version
+        problem = verdict.failed.get(rid) or self._cut_short(version, row)
+        if problem:
+            return version._replace(matched=True, fault=f"{FILTER_FAILED}: {problem}")
         return version
+
+    def _cut_short(self, version: EpisodeVersion, row: Sequence[Any]) -> str:
+        """Say what of a row the filter did not see whole: SQLite ends a text of JSON at U+0000."""
+        reads = self._filter.reads if self._filter is not None else frozenset()
+        for column in sorted(_TEXTS & reads):
+            if "\0" in _text_of(version, column, row[4]):
+                return f"{column} holds U+0000, where SQLite ends a text"
+        return ""
+
+
+def _text_of(version: EpisodeVersion, column: str, metadata: bytes | str) -> str:
+    if column == "metadata":
+        text = metadata if isinstance(metadata, str) else metadata.decode()
+        return text.replace("\\u0000", "\0")
+    told: Any = version.metadata.get(column) if column in _SAID else getattr(version, column)
+    return told if isinstance(told, str) else ""
 
 
 def _filter_of(

@@ -1,0 +1,122 @@
+"""Read a JSON object that has one meaning only, whoever reads it, and that can be written again."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import orjson
+
+MOST_DEPTH = 100
+"""Levels of lists and objects; what is stored holds a few more, and is written again whole."""
+
+_FLAT = frozenset({str, int, float, bool, type(None)})
+_NAMES = frozenset({
+    "content", "source_node", "user", "session", "agent",
+    "intent", "replaces", "subject", "predicate", "object", "confidence",
+})  # fmt: skip
+_LEAST, _MOST = -(2**63), 2**64 - 1
+_LEAST_ROUNDED = 2.0**63
+_KEY = re.compile(rb'"((?:[^"\\]++|\\.)*+)"(\s*:)?')
+_SPACE_AFTER_A_KEY = re.compile(rb'"\s+:')
+
+
+def read_object(encoded: object) -> dict[str, Any]:
+    """Return the object that a column holds.
+
+    Filters read the same text by SQLite, which takes the first of two equal keys and knows no key
+    that is written with escapes: what a filter selects and what is promoted would be two things.
+
+    Raises:
+        ValueError: It holds none, or one that is too deep, says a number that would be rounded,
+            or that SQLite would read otherwise.
+    """
+    if not isinstance(encoded, bytes | str):
+        problem = f"JSON text is needed, not a value of type {type(encoded).__name__}"
+        raise ValueError(problem)  # noqa: TRY004 # as for any other column that cannot be read
+    value = orjson.loads(encoded)
+    if type(value) is not dict:
+        raise ValueError(f"a JSON object is needed, not {_kind(value)}")
+    text = encoded.encode() if isinstance(encoded, str) else encoded
+    keys = _keys_of(value, text)
+    if not _says_each_key_once(text, keys):
+        json.loads(text, object_pairs_hook=_once)
+    if b"\\u" in text:
+        _check_spelling(text)
+    return value
+
+
+def too_deep(value: dict[str, Any] | list[Any]) -> bool:
+    """Say whether a value is nested deeper than what is stored may be."""
+    try:
+        _Survey().enter(value, 1)
+    except ValueError:
+        return True
+    return False
+
+
+def _kind(value: object) -> str:
+    return {list: "an array", str: "a string", type(None): "null"}.get(type(value), "a scalar")
+
+
+def _keys_of(value: dict[str, Any], text: bytes) -> int:
+    """Count the keys of an object and of all objects in it.
+
+    Raises:
+        ValueError: It is too deep, or a whole number in it is not the one in the text.
+    """
+    types = set(map(type, value.values()))
+    if types <= _FLAT and float not in types:
+        return len(value)
+    survey = _Survey()
+    survey.enter(value, 1)
+    if survey.rounded:
+        json.loads(text, parse_int=_kept)
+    return survey.keys
+
+
+def _kept(digits: str) -> None:
+    if not _LEAST <= int(digits) <= _MOST:
+        raise ValueError("a whole number needs more than 64 bits; write it as a string")
+
+
+class _Survey:
+    """Looks at every value of an object once."""
+
+    def __init__(self) -> None:
+        self.keys = 0
+        self.rounded = False
+
+    def enter(self, value: dict[str, Any] | list[Any] | tuple[Any, ...], depth: int) -> None:
+        """Look at a value and at all that is in it."""
+        if depth > MOST_DEPTH:
+            raise ValueError(f"nested deeper than {MOST_DEPTH} levels")
+        self.keys += len(value) if isinstance(value, dict) else 0
+        for item in value.values() if isinstance(value, dict) else value:
+            if isinstance(item, float):
+                self.rounded = self.rounded or abs(item) >= _LEAST_ROUNDED
+            elif isinstance(item, dict | list | tuple):
+                self.enter(item, depth + 1)
+
+
+def _says_each_key_once(text: bytes, keys: int) -> bool:
+    """Say whether so many different keys are all that a text can hold; quick, and may be unsure."""
+    return text.count(b'":') == keys and _SPACE_AFTER_A_KEY.search(text) is None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {key[:40]!r} is given twice")
+        found[key] = value
+    return found
+
+
+def _check_spelling(text: bytes) -> None:
+    for match in _KEY.finditer(text):
+        if match[2] and b"\\u" in match[1]:
+            key = orjson.loads(b'"%b"' % match[1])
+            if key in _NAMES:
+                raise ValueError(f"key {key!r} is written with escapes")
