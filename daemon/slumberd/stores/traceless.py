@@ -31,6 +31,9 @@ _READ_VERSION_AT = 19
 def untouched(path: Path) -> Signature | None:
     """Return what tells that a file was not written; None when it may be at any moment.
 
+    Not for a file that this process has open for writing: the kernel drops all locks that a process
+    has on a file when it closes any descriptor of it.
+
     Raises:
         SchemaError: It is a directory, a pipe or the like.
         StoreError: It is not there, or cannot be read.
