@@ -25,6 +25,7 @@ from slumberd.stores import sqlite
 from slumberd.stores.sqlite import Access, Pragmas
 
 SECTOR = 512
+BUSY_MILLISECONDS = 50
 _VFS = "remembering"
 _MAKES_ENTRIES = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_WAL
 
@@ -255,8 +256,9 @@ class _Vfs(apsw.VFS):
 class _Answer:
     """The rows of a statement, as sqlite3's cursor gives them."""
 
-    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+    def __init__(self, rows: list[tuple[Any, ...]], rowcount: int) -> None:
         self._rows = iter(rows)
+        self.rowcount = rowcount
 
     def fetchone(self) -> tuple[Any, ...] | None:
         return next(self._rows, None)
@@ -275,7 +277,7 @@ class _Connection:
         write = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         flags = write if access == "write" else apsw.SQLITE_OPEN_READONLY
         self._connection = apsw.Connection(str(path), flags=flags, vfs=_VFS)
-        self._connection.set_busy_timeout(5_000)
+        self._connection.set_busy_timeout(BUSY_MILLISECONDS)
         self.key = key
         self.text_factory: Any = str
         self.set_progress_handler = self._connection.set_progress_handler
@@ -290,10 +292,12 @@ class _Connection:
         return self._connection.total_changes()
 
     def execute(self, sql: str, values: Any = ()) -> _Answer:
-        return _Answer(list(self._connection.execute(sql, values)))
+        rows = list(self._connection.execute(sql, values))
+        return _Answer(rows, self._connection.changes())
 
     def executemany(self, sql: str, rows: Iterable[Any]) -> _Answer:
-        return _Answer(list(self._connection.executemany(sql, rows)))
+        found = list(self._connection.executemany(sql, rows))
+        return _Answer(found, self._connection.changes())
 
 
 def _fsync(disk: Disk, descriptor: int) -> None:

@@ -21,12 +21,16 @@ from typing import Literal
 import pytest
 
 from slumberd.consolidator import Consolidator
+from slumberd.core.episode import microseconds
 from slumberd.core.fact import FactPattern
 from slumberd.core.record import Record
+from slumberd.core.scope import Reach
 from slumberd.errors import SlumberdError
 from slumberd.stores import facts as facts_module
+from slumberd.stores import sqlite
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.sqlite import Pragmas
 from tests.builders import at, rule, triple
 from tests.fakes import FakeClock, FakeDeltaLog
 from tests.killing import EDIT, FIRST, LATER, MEANWHILE, State
@@ -293,3 +297,32 @@ def test_episode_that_went_with_the_power_and_is_put_again_otherwise_is_met(
     found = asyncio.run(live(tmp_path / "left", "wine"))
 
     assert found == ["wine", "wine"]
+
+
+@pytest.mark.parametrize("fate", ["none", "all"])
+def test_what_was_forgotten_is_not_back_with_the_power(tmp_path: Path, fate: Fate) -> None:
+    reach = Reach.of("bob", None, None)
+
+    async def live(disk: Disk) -> None:
+        async with opened(tmp_path / "life", "normal") as place:
+            await place.memory.put_many(FIRST)
+            # All is in the database; who reads it keeps SQLite from going on, and from syncing.
+            with closing(
+                sqlite.connect(tmp_path / "life" / "memory.db", Pragmas(), access="read")
+            ) as held:
+                held.execute("BEGIN")
+                held.execute("SELECT count(*) FROM episodes")
+                await place.memory.forget(reach, (), moment=microseconds(at(100)))
+                await place.memory.scrub()
+                disk.tell("it is forgotten")
+
+    async def left() -> int:
+        async with SQLiteMemoryStore(tmp_path / "left" / "memory.db") as memory:
+            return (await memory.newest_in(reach))[0]
+
+    with remembered(tmp_path / "life", pages=1) as disk:
+        asyncio.run(live(disk))
+    cut = max(n for n, step in enumerate(disk.steps) if isinstance(step, Acknowledged))
+    lay_out(tmp_path / "left", disk.after(cut, fate, random.Random(SEED)))
+
+    assert asyncio.run(left()) == 0

@@ -291,7 +291,9 @@ class SQLiteMemoryStore:
             How many rows went, by table.
         """
         erase = partial(erase_episodes, reach=reach, eids=eids, moment=moment)
-        return await self._database.write(erase)
+        erased = await self._database.write(erase)
+        await self.harden()  # a certificate tells of it; a power cut must not bring it back
+        return erased
 
     async def scrub(self) -> bool:
         """Write the file anew without what was erased; say whether its log could be emptied."""
