@@ -8,8 +8,9 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ def says(intent: str, replaces: Any = None) -> dict[str, Any]:
     """Return the metadata of an episode that asks for something."""
     return {"intent": intent, "replaces": replaces}
 
+
+RULES: dict[str, dict[str, Any]] = {
+    "all": {},
+    "likes": {"when_filter": "predicate = 'likes'", "then_emits": ["notes"]},
+}
 
 FIRST = [
     triple("e1", "alice", "lives_in", "Porto", timestamp=at(1)),
@@ -88,6 +94,7 @@ class Scenario:
         fired: Episodes that are put, and that the rules have met.
         put: Episodes that are put then.
         then: A further command, before the one that is killed.
+        serves: Whether it goes on until it is told to stop.
         alone: Whether nobody writes meanwhile, but afterwards; for what is to be met in order.
         repeats: Whether the command is given again even where it had done its work.
         recounts: Whether it then counts again what it had read.
@@ -98,6 +105,7 @@ class Scenario:
     fired: Sequence[Episode] = ()
     put: Sequence[Episode] = ()
     then: tuple[str, ...] = ()
+    serves: bool = False
     alone: bool = False
     repeats: bool = True
     recounts: bool = False
@@ -117,6 +125,8 @@ SAID = ("--id", "p1", "--subject", "alice", "--predicate", "owns", "--object", "
 SCENARIOS = {
     "the first firing": Scenario(FIRE, put=FIRST),
     "a later firing": Scenario(FIRE, FIRST, LATER),
+    "a daemon that begins": Scenario(("run",), put=FIRST, serves=True),
+    "a daemon that goes on": Scenario(("run",), FIRST, LATER, serves=True),
     "the first import": Scenario(("import", "episodes.jsonl"), alone=True),
     "a later import": Scenario(("import", "episodes.jsonl"), LATER, alone=True),
     "an undoing": Scenario(("undo", "all@1"), FIRST, LATER, repeats=False),
@@ -163,6 +173,7 @@ SELECT f.rule, l.what, l.fact_id, l.version FROM slumberd_ledger AS l
 JOIN slumberd_firings AS f ON f.n = l.firing WHERE l.what <> 0
 """
 _MARKS = "SELECT rule, seq, eid FROM slumberd_watermark"
+_LEAST = "SELECT count(*), min(seq) FROM slumberd_watermark"
 _OF_A_MOMENT = ("promotion_ts", "pid", "by")
 
 
@@ -200,11 +211,10 @@ class Killing:
         self._scenario, self._plant = scenario, plant
         self._base = folder / "base"
         self._home = Home(folder / "home", SETTINGS)
-        self._home.rule("all", cadence={"every": 1})
-        self._home.rule(
-            "likes", cadence={"every": 1}, when_filter="predicate = 'likes'", then_emits=["notes"]
-        )
+        for id, fields in RULES.items():
+            self._home.rule(id, cadence={"every": 1}, **fields)
         self._words = [self._file(word) for word in scenario.words]
+        self._again = FIRE if scenario.serves else self._words
         self._prepare()
         self.points = self._passed(folder / "passed")
         self.wanted = self._unkilled()
@@ -243,7 +253,7 @@ class Killing:
 
     def _unkilled(self) -> State:
         self._restore()
-        self._home.call(*self._words)
+        self._home.call(*self._again)
         if not self._scenario.alone:
             asyncio.run(_put(self._memory, self._scenario.meanwhile))
         self._complete()
@@ -257,8 +267,17 @@ class Killing:
         words = self._home.words(self._words)
         child = FORKS.Process(target=begin, args=(words, fatal, passed, self._plant))
         child.start()
+        if self._scenario.serves:
+            self._stop_when_done(child, writing=not passed)
         child.join(60)
         return child.exitcode
+
+    def _stop_when_done(self, child: ForkServerProcess, *, writing: bool) -> None:
+        """Tell a daemon to stop once its rules have met all there is, and all that is to come."""
+        last = _newest(self._base / "memory.db") + len(self._scenario.meanwhile) * writing
+        while child.is_alive() and _met(self._facts) < last:
+            child.join(0.02)
+        child.terminate()
 
     def kill_at(self, point: str) -> list[str]:
         """Kill the command there while another writes; return what is wrong in the end."""
@@ -270,7 +289,7 @@ class Killing:
 
     def _finish(self) -> None:
         if self._scenario.repeats or self._is_undone():
-            self._home.call(*self._words)
+            self._home.call(*self._again)
         self._complete()
 
     def _complete(self) -> None:
@@ -305,6 +324,25 @@ def unlogged(facts: Path, log: Path) -> list[str]:
         if b'"delta.applied"' in line and line.endswith(b"}"):
             rows.discard(orjson.loads(line)["seq"])
     return [f"row {seq} is not in the log" for seq in sorted(rows)]
+
+
+def reading(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+
+
+def _newest(memory: Path) -> int:
+    """Return the last number of an episode log."""
+    with closing(sqlite3.connect(memory)) as connection:
+        found: int = connection.execute("SELECT max(seq) FROM slumberd_episode_log").fetchone()[0]
+        return found
+
+
+def _met(facts: Path) -> int:
+    """Return how far every rule has read; nothing while one has not begun."""
+    with suppress(sqlite3.OperationalError), closing(reading(facts)) as connection:
+        count, least = connection.execute(_LEAST).fetchone()
+        return int(least) if count == len(RULES) else 0
+    return 0
 
 
 def _last_firing(path: Path) -> int:

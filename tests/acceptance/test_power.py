@@ -154,7 +154,7 @@ def states(life: Recorded, most: int) -> Iterator[tuple[Told, dict[str, bytes]]]
     chance = random.Random(SEED)
     seen: set[int] = set()
     cuts = [(cut, fate) for cut in range(len(life.disk.steps) + 1) for fate in FATES]
-    for cut, fate in cuts if LONG else chance.sample(cuts, len(cuts)):
+    for cut, fate in chance.sample(cuts, len(cuts)):
         left = life.disk.after(cut, fate, chance)
         if len(seen) == most:
             return
