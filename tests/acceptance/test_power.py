@@ -32,10 +32,11 @@ from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.sqlite import Pragmas
 from tests.builders import at, rule, triple
+from tests.disk import Acknowledged, Disk, Fate
 from tests.fakes import FakeClock, FakeDeltaLog
-from tests.killing import EDIT, FIRST, LATER, MEANWHILE, State
+from tests.lives import EDIT, FIRST, LATER, MEANWHILE, State
 from tests.plants import Plant, facts_first, unhardened, unsynced, watermark_first
-from tests.power import Acknowledged, Disk, Fate, remember
+from tests.power import remember
 
 pytestmark = pytest.mark.slow
 
