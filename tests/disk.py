@@ -82,6 +82,13 @@ class Disk:
             self.steps.append(Entry(name, self._files))
         return self._names[name]
 
+    def hold(self, files: Mapping[str, bytes]) -> None:
+        """Begin with files that are there."""
+        for name, content in files.items():
+            file = self.open(name)
+            self.steps += [Write(file, 0, content), Sync(file)]
+        self.sync_entries()
+
     def delete(self, name: str) -> None:
         """Take a name away."""
         del self._names[name]
