@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from slumberd.core.episode import Episode
@@ -29,6 +30,8 @@ from tests.lives import (
 )
 from tests.plants import Plant
 from tests.site import jsonl
+
+PATIENCE_SECONDS = 60.0
 
 SETTINGS = {
     "logging": {"format": "json", "file": "slumberd.log"},
@@ -167,18 +170,22 @@ class Killing:
         shutil.copytree(self._base, self._home.state)
 
     def _run(self, fatal: str, passed: Path | None = None) -> int | None:
-        words = self._home.words(self._words)
-        child = FORKS.Process(target=begin, args=(words, fatal, passed, self._plant))
+        given = (self._home.words(self._words), fatal, passed, self._plant)
+        child = FORKS.Process(target=begin, args=given, daemon=True)
         child.start()
         if self._scenario.serves:
             self._stop_when_done(child, writing=not passed)
-        child.join(60)
-        return child.exitcode
+        child.join(PATIENCE_SECONDS)
+        code = child.exitcode
+        child.kill()  # if it hangs: nothing of it may be left
+        return code
 
     def _stop_when_done(self, child: ForkServerProcess, *, writing: bool) -> None:
         """Tell a daemon to stop once its rules have met all there is, and all that is to come."""
         last = newest_in(self._base / "memory.db") + len(self._scenario.meanwhile) * writing
+        ends_at = monotonic() + PATIENCE_SECONDS
         while child.is_alive() and met_in(self._facts, len(RULES)) < last:
+            assert monotonic() < ends_at, "waited in vain"
             child.join(0.02)
         child.terminate()
 
