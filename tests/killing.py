@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sqlite3
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from time import monotonic
 from typing import Any
-
-import orjson
 
 from slumberd.core.episode import Episode
 from slumberd.stores.memory import SQLiteMemoryStore
-from tests.builders import at, triple
 from tests.daemons import FORKS, Home
 from tests.failing import KILLED, begin
+from tests.lives import (
+    EDIT,
+    FIRST,
+    LATER,
+    MEANWHILE,
+    State,
+    last_firing_in,
+    met_in,
+    newest_in,
+    unlogged,
+)
 from tests.plants import Plant
 from tests.site import jsonl
+
+PATIENCE_SECONDS = 60.0
 
 SETTINGS = {
     "logging": {"format": "json", "file": "slumberd.log"},
@@ -30,53 +40,10 @@ SETTINGS = {
 }
 
 
-def says(intent: str, replaces: Any = None) -> dict[str, Any]:
-    """Return the metadata of an episode that asks for something."""
-    return {"intent": intent, "replaces": replaces}
-
-
-FIRST = [
-    triple("e1", "alice", "lives_in", "Porto", timestamp=at(1)),
-    triple("e2", "alice", "lives_in", "Braga", timestamp=at(2)),
-    triple("e3", "alice", "likes", "tea", timestamp=at(3)),
-    triple("e4", "alice", "likes", "cake", timestamp=at(4)),
-    triple("e5", "alice", "owns", "a pan", timestamp=at(5)),
-    triple("e6", "alice", "owns", "a cat", timestamp=at(6), metadata=says("remember")),
-    triple("e7", "bob", "lives_in", "Faro", timestamp=at(7), user="bob"),
-    triple("e8", "bob", "likes", "figs", timestamp=at(8), user="bob"),
-    triple("e9", "bob", "owns", "a boat", timestamp=at(9), user="bob"),
-    triple("e10", "alice", "reads", "Pessoa", timestamp=at(10)),
-    triple("e11", "alice", "reads", "Lispector", timestamp=at(11), metadata=says("noop")),
-]
-"""Adds, updates, one that says nothing, and one for the quarantine."""
-
-LATER = [
-    triple("f1", "alice", "lives_in", "Lisbon", timestamp=at(21)),
-    triple("f2", "alice", "owns", "a pot", timestamp=at(22), metadata=says("update", "e5")),
-    triple("f3", "alice", "likes", None, timestamp=at(23), metadata=says("delete")),
-    triple(
-        "f4", "alice", "reads", "Saramago", timestamp=at(24), metadata=says("delete", ["e10", "?"])
-    ),
-    triple("f5", "alice", "lives_in", "Evora", timestamp=at(0)),
-    triple("e6", "alice", "owns", "a cat", timestamp=at(6)),
-    triple("e9", "bob", "owns", "a ship", timestamp=at(9), user="bob"),
-    triple("f6", "alice", "is", "x", timestamp=at(26), metadata=says("update", 7)),
-    triple("f7", "bob", "likes", "dates", timestamp=at(27), user="bob"),
-    triple("f8", "bob", "likes", "plums", timestamp=at(8.5), user="bob"),
-    triple("f9", "bob", "reads", "Camoes", timestamp=at(29), user="bob"),
-]
-"""Updates, deletes, late ones, edits (one mends what is in quarantine), more for the quarantine."""
-
-MEANWHILE = [
-    triple("g1", "carol", "lives_in", "Tavira", timestamp=at(31), user="carol"),
-    triple("g2", "alice", "reads", "Peixoto", timestamp=at(3.5)),
-    triple("g3", "carol", "likes", "olives", timestamp=at(33), user="carol"),
-    triple("g4", "alice", "owns", "nothing", timestamp=at(34), metadata=says("delete")),
-]
-"""What a writer puts while the command runs and dies."""
-
-EDIT = triple("e1", "alice", "lives_in", "Sintra", timestamp=at(1))
-"""What it puts then of what was met before."""
+RULES: dict[str, dict[str, Any]] = {
+    "all": {},
+    "likes": {"when_filter": "predicate = 'likes'", "then_emits": ["notes"]},
+}
 
 
 @dataclass(frozen=True)
@@ -88,6 +55,7 @@ class Scenario:
         fired: Episodes that are put, and that the rules have met.
         put: Episodes that are put then.
         then: A further command, before the one that is killed.
+        serves: Whether it goes on until it is told to stop.
         alone: Whether nobody writes meanwhile, but afterwards; for what is to be met in order.
         repeats: Whether the command is given again even where it had done its work.
         recounts: Whether it then counts again what it had read.
@@ -98,6 +66,7 @@ class Scenario:
     fired: Sequence[Episode] = ()
     put: Sequence[Episode] = ()
     then: tuple[str, ...] = ()
+    serves: bool = False
     alone: bool = False
     repeats: bool = True
     recounts: bool = False
@@ -117,6 +86,8 @@ SAID = ("--id", "p1", "--subject", "alice", "--predicate", "owns", "--object", "
 SCENARIOS = {
     "the first firing": Scenario(FIRE, put=FIRST),
     "a later firing": Scenario(FIRE, FIRST, LATER),
+    "a daemon that begins": Scenario(("run",), put=FIRST, serves=True),
+    "a daemon that goes on": Scenario(("run",), FIRST, LATER, serves=True),
     "the first import": Scenario(("import", "episodes.jsonl"), alone=True),
     "a later import": Scenario(("import", "episodes.jsonl"), LATER, alone=True),
     "an undoing": Scenario(("undo", "all@1"), FIRST, LATER, repeats=False),
@@ -127,60 +98,6 @@ SCENARIOS = {
     ),
     "a forgetting": Scenario(FORGET, [*FIRST, *LATER], erased=b"Faro"),
 }
-
-
-@dataclass(frozen=True)
-class State:
-    """What a state directory came to, without the instants at which it did.
-
-    Attributes:
-        facts: Every column of each, by id.
-        ledger: How many rows say the same of the same version, for a rule.
-        marks: How far each rule has read.
-        accounts: Of each rule, the sums of what its firings counted.
-    """
-
-    facts: dict[str, Any]
-    ledger: Counter[tuple[Any, ...]]
-    marks: dict[str, tuple[int, str]]
-    accounts: dict[str, int]
-
-    @classmethod
-    def of(cls, path: Path) -> State:
-        """Read the state of a store of facts."""
-        with closing(sqlite3.connect(path)) as connection:
-            return cls(
-                {row[0]: _timeless(row) for row in connection.execute(_FACTS)},
-                Counter(connection.execute(_LEDGER)),
-                {rule: (seq, eid) for rule, seq, eid in connection.execute(_MARKS)},
-                _accounts(connection),
-            )
-
-
-_FACTS = "SELECT fact_id, user, agent, payload, lineage, confidence, metadata FROM facts"
-_LEDGER = """
-SELECT f.rule, l.what, l.fact_id, l.version FROM slumberd_ledger AS l
-JOIN slumberd_firings AS f ON f.n = l.firing WHERE l.what <> 0
-"""
-_MARKS = "SELECT rule, seq, eid FROM slumberd_watermark"
-_OF_A_MOMENT = ("promotion_ts", "pid", "by")
-
-
-def _timeless(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    _, user, agent, payload, lineage, confidence, metadata = row
-    entries = [
-        {name: value for name, value in entry.items() if name not in _OF_A_MOMENT}
-        for entry in orjson.loads(lineage)
-    ]
-    return user, agent, orjson.loads(payload), entries, confidence, orjson.loads(metadata)
-
-
-def _accounts(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return how many versions each rule has read, in all channels."""
-    found: Counter[str] = Counter()
-    for rule, counts in connection.execute("SELECT rule, counts FROM slumberd_firings"):
-        found[rule] += sum(one["read"] for one in orjson.loads(counts).values())
-    return dict(found)
 
 
 class Killing:
@@ -200,11 +117,10 @@ class Killing:
         self._scenario, self._plant = scenario, plant
         self._base = folder / "base"
         self._home = Home(folder / "home", SETTINGS)
-        self._home.rule("all", cadence={"every": 1})
-        self._home.rule(
-            "likes", cadence={"every": 1}, when_filter="predicate = 'likes'", then_emits=["notes"]
-        )
+        for id, fields in RULES.items():
+            self._home.rule(id, cadence={"every": 1}, **fields)
         self._words = [self._file(word) for word in scenario.words]
+        self._again = FIRE if scenario.serves else self._words
         self._prepare()
         self.points = self._passed(folder / "passed")
         self.wanted = self._unkilled()
@@ -243,7 +159,7 @@ class Killing:
 
     def _unkilled(self) -> State:
         self._restore()
-        self._home.call(*self._words)
+        self._home.call(*self._again)
         if not self._scenario.alone:
             asyncio.run(_put(self._memory, self._scenario.meanwhile))
         self._complete()
@@ -254,11 +170,24 @@ class Killing:
         shutil.copytree(self._base, self._home.state)
 
     def _run(self, fatal: str, passed: Path | None = None) -> int | None:
-        words = self._home.words(self._words)
-        child = FORKS.Process(target=begin, args=(words, fatal, passed, self._plant))
+        given = (self._home.words(self._words), fatal, passed, self._plant)
+        child = FORKS.Process(target=begin, args=given, daemon=True)
         child.start()
-        child.join(60)
-        return child.exitcode
+        if self._scenario.serves:
+            self._stop_when_done(child, writing=not passed)
+        child.join(PATIENCE_SECONDS)
+        code = child.exitcode
+        child.kill()  # if it hangs: nothing of it may be left
+        return code
+
+    def _stop_when_done(self, child: ForkServerProcess, *, writing: bool) -> None:
+        """Tell a daemon to stop once its rules have met all there is, and all that is to come."""
+        last = newest_in(self._base / "memory.db") + len(self._scenario.meanwhile) * writing
+        ends_at = monotonic() + PATIENCE_SECONDS
+        while child.is_alive() and met_in(self._facts, len(RULES)) < last:
+            assert monotonic() < ends_at, "waited in vain"
+            child.join(0.02)
+        child.terminate()
 
     def kill_at(self, point: str) -> list[str]:
         """Kill the command there while another writes; return what is wrong in the end."""
@@ -270,7 +199,7 @@ class Killing:
 
     def _finish(self) -> None:
         if self._scenario.repeats or self._is_undone():
-            self._home.call(*self._words)
+            self._home.call(*self._again)
         self._complete()
 
     def _complete(self) -> None:
@@ -280,7 +209,7 @@ class Killing:
         self._home.call(*FIRE)
 
     def _is_undone(self) -> bool:
-        return _last_firing(self._facts) == _last_firing(self._base / "facts.db")
+        return last_firing_in(self._facts) == last_firing_in(self._base / "facts.db")
 
     def _problems(self) -> Iterator[str]:
         state = State.of(self._facts)
@@ -295,22 +224,6 @@ class Killing:
         if erased := self._scenario.erased:
             files = self._home.state.glob("*.db*")
             yield from (f"{file.name} holds it" for file in files if erased in file.read_bytes())
-
-
-def unlogged(facts: Path, log: Path) -> list[str]:
-    """Return the rows of a ledger that have no line in the log; a line may be there twice."""
-    with closing(sqlite3.connect(facts)) as connection:
-        rows = {seq for (seq,) in connection.execute("SELECT seq FROM slumberd_ledger WHERE kind")}
-    for line in log.read_bytes().splitlines():
-        if b'"delta.applied"' in line and line.endswith(b"}"):
-            rows.discard(orjson.loads(line)["seq"])
-    return [f"row {seq} is not in the log" for seq in sorted(rows)]
-
-
-def _last_firing(path: Path) -> int:
-    with closing(sqlite3.connect(path)) as connection:
-        found: int = connection.execute("SELECT max(n) FROM slumberd_firings").fetchone()[0]
-        return found
 
 
 async def _put(path: Path, episodes: Sequence[Episode]) -> None:

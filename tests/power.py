@@ -1,212 +1,28 @@
-"""A disk that remembers what was done to it, so that the power can be cut after each step.
+"""SQLite on a disk that remembers: a VFS of apsw, which brings a SQLite of its own.
 
-Databases are opened through a VFS of apsw, which brings a SQLite of its own, in the process of the
-tests only. What the disk holds after a cut follows from what was synced by then: whatever was not,
-it may have or not, sector by sector, and a sector may be torn. So with names: a file whose
-directory was not synced may be missing, and one that was deleted may be back.
+It is in the process of the tests only. The real stores run on it, through what they use of a
+connection.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import apsw
 import pytest
 
 from slumberd.stores import sqlite
 from slumberd.stores.sqlite import Access, Pragmas
+from tests.disk import Disk, Truncate, Write
 
-SECTOR = 512
+BUSY_MILLISECONDS = 50
 _VFS = "remembering"
 _MAKES_ENTRIES = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_WAL
-
-Fate = Literal["none", "all", "some"]
-"""How much reached the disk of what was not synced."""
-
-
-@dataclass(frozen=True)
-class Write:
-    """Bytes for a file."""
-
-    file: int
-    offset: int
-    data: bytes
-
-
-@dataclass(frozen=True)
-class Truncate:
-    """Another size for a file."""
-
-    file: int
-    size: int
-
-
-@dataclass(frozen=True)
-class Sync:
-    """That what was done to a file before is on the disk."""
-
-    file: int
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Another file under a name; none when it is deleted."""
-
-    name: str
-    file: int | None
-
-
-@dataclass(frozen=True)
-class SyncEntries:
-    """That the names given and taken before are on the disk."""
-
-
-@dataclass(frozen=True)
-class Acknowledged:
-    """That somebody was told of something, and may count on it."""
-
-    what: Any
-
-
-Step = Write | Truncate | Sync | Entry | SyncEntries | Acknowledged
-
-
-@dataclass
-class Disk:
-    """What was done to the files of a directory, oldest first."""
-
-    steps: list[Step] = field(default_factory=list)
-    _names: dict[str, int] = field(default_factory=dict)
-    _files: int = 0
-
-    def open(self, name: str) -> int:
-        """Return the number of the file of that name, made if there is none."""
-        if name not in self._names:
-            self._files += 1
-            self._names[name] = self._files
-            self.steps.append(Entry(name, self._files))
-        return self._names[name]
-
-    def delete(self, name: str) -> None:
-        """Take a name away."""
-        del self._names[name]
-        self.steps.append(Entry(name, None))
-
-    def sync(self, file: int) -> None:
-        """Sync a file."""
-        self.steps.append(Sync(file))
-
-    def sync_entries(self) -> None:
-        """Sync the directory."""
-        self.steps.append(SyncEntries())
-
-    def lying(self) -> Disk:
-        """Return a disk that never synced what it said that it did."""
-        return Disk([one for one in self.steps if not isinstance(one, Sync | SyncEntries)])
-
-    def tell(self, what: Any) -> None:
-        """Remember that somebody may count on something from here on."""
-        self.steps.append(Acknowledged(what))
-
-    def told(self, cut: int) -> list[Any]:
-        """Return what was told before a cut."""
-        return [step.what for step in self.steps[:cut] if isinstance(step, Acknowledged)]
-
-    def after(self, cut: int, fate: Fate, chance: random.Random) -> dict[str, bytes]:
-        """Return the files that are there once the power is back.
-
-        Args:
-            cut: How many steps were done.
-            fate: How much is there of what was not synced.
-            chance: Decides of each sector when that is some of it.
-        """
-        steps = self.steps[:cut]
-        survive = survival(fate, chance)
-        contents = _contents(steps, survive)
-        return {
-            name: bytes(contents[file])
-            for name, file in _entries(steps, fate, chance).items()
-            if file is not None
-        }
-
-
-Survive = Callable[[Write | Truncate], Iterable[Write | Truncate]]
-"""Returns what is left of a step that was not synced."""
-
-
-def survival(fate: Fate, chance: random.Random) -> Survive:
-    """Return what decides of steps that were not synced."""
-
-    def survive(step: Write | Truncate) -> Iterable[Write | Truncate]:
-        match fate:
-            case "none":
-                return ()
-            case "all":
-                return (step,)
-            case "some" if isinstance(step, Truncate):
-                return (step,) if chance.random() < 0.5 else ()
-            case _:
-                return _torn(step, chance)
-
-    return survive
-
-
-def _torn(step: Write | Truncate, chance: random.Random) -> Iterator[Write]:
-    """Yield some sectors of a write, some of them in part."""
-    assert isinstance(step, Write)
-    kept = chance.choice((0.1, 0.5, 0.9))
-    place, end = step.offset, step.offset + len(step.data)
-    while place < end:
-        after = min(end, (place // SECTOR + 1) * SECTOR)
-        data = step.data[place - step.offset : after - step.offset]
-        if chance.random() < kept:
-            whole = chance.random() < 0.9
-            yield Write(step.file, place, data if whole else data[: chance.randrange(len(data))])
-        place = after
-
-
-def _contents(steps: Sequence[Step], survive: Survive) -> dict[int, bytearray]:
-    synced = {step.file: number for number, step in enumerate(steps) if isinstance(step, Sync)}
-    contents: dict[int, bytearray] = defaultdict(bytearray)
-    for number, step in enumerate(steps):
-        if isinstance(step, Write | Truncate):
-            safe = number < synced.get(step.file, 0)
-            for done in (step,) if safe else survive(step):
-                _do(done, contents[done.file])
-    return contents
-
-
-def _do(step: Write | Truncate, content: bytearray) -> None:
-    if isinstance(step, Truncate):
-        content[step.size :] = bytes(max(0, step.size - len(content)))
-        return
-    content.extend(bytes(max(0, step.offset - len(content))))
-    content[step.offset : step.offset + len(step.data)] = step.data
-
-
-def _entries(steps: Sequence[Step], fate: Fate, chance: random.Random) -> Mapping[str, int | None]:
-    """Return the names that are there; what was done to one after another was done in order."""
-    synced = max((n for n, step in enumerate(steps) if isinstance(step, SyncEntries)), default=0)
-    entries: dict[str, int | None] = {}
-    loose: dict[str, list[int | None]] = defaultdict(list)
-    for number, step in enumerate(steps):
-        if isinstance(step, Entry) and number < synced:
-            entries[step.name] = step.file
-        elif isinstance(step, Entry):
-            loose[step.name].append(step.file)
-    for name, changes in loose.items():
-        most = {"none": 0, "all": len(changes)}.get(fate, chance.randint(0, len(changes)))
-        if most:
-            entries[name] = changes[most - 1]
-    return entries
 
 
 class _File(apsw.VFSFile):
@@ -255,8 +71,9 @@ class _Vfs(apsw.VFS):
 class _Answer:
     """The rows of a statement, as sqlite3's cursor gives them."""
 
-    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+    def __init__(self, rows: list[tuple[Any, ...]], rowcount: int) -> None:
         self._rows = iter(rows)
+        self.rowcount = rowcount
 
     def fetchone(self) -> tuple[Any, ...] | None:
         return next(self._rows, None)
@@ -275,7 +92,7 @@ class _Connection:
         write = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         flags = write if access == "write" else apsw.SQLITE_OPEN_READONLY
         self._connection = apsw.Connection(str(path), flags=flags, vfs=_VFS)
-        self._connection.set_busy_timeout(5_000)
+        self._connection.set_busy_timeout(BUSY_MILLISECONDS)
         self.key = key
         self.text_factory: Any = str
         self.set_progress_handler = self._connection.set_progress_handler
@@ -290,10 +107,12 @@ class _Connection:
         return self._connection.total_changes()
 
     def execute(self, sql: str, values: Any = ()) -> _Answer:
-        return _Answer(list(self._connection.execute(sql, values)))
+        rows = list(self._connection.execute(sql, values))
+        return _Answer(rows, self._connection.changes())
 
     def executemany(self, sql: str, rows: Iterable[Any]) -> _Answer:
-        return _Answer(list(self._connection.executemany(sql, rows)))
+        found = list(self._connection.executemany(sql, rows))
+        return _Answer(found, self._connection.changes())
 
 
 def _fsync(disk: Disk, descriptor: int) -> None:

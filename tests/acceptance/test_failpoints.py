@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +19,12 @@ from typing import Any
 import pytest
 
 from slumberd.core.episode import microseconds
+from tests.daemons import Home
 from tests.killing import SCENARIOS, Killing, Scenario
+from tests.lives import FIRST
 from tests.oracle import stands, told
 from tests.plants import Plant, facts_first, watermark_first
+from tests.site import jsonl
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +77,29 @@ def lawful(scenario: Scenario) -> dict[str, Any]:
     acts += [told(one, "notes", ("likes",)) for one in likes]
     standing = stands([act for act in acts if act], set())
     return {fact_id: act.object for fact_id, act in standing.items()}
+
+
+def test_failpoint_of_the_environment_ends_the_process(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    point = "facts.db ledger.set_watermark#1"
+    home.call("import", str(episodes_file(tmp_path)))
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.failing", *home.words(["fire", "--all"])],
+        env={**os.environ, "SLUMBERD_FAILPOINT": point},
+        cwd=Path(__file__).parents[2],
+        timeout=60,
+    )
+
+    assert ended.returncode == 137
+    assert home.facts() == []
+
+
+def episodes_file(folder: Path) -> Path:
+    path = folder / "episodes.jsonl"
+    path.write_bytes(jsonl(*FIRST))
+    return path
 
 
 @pytest.mark.parametrize("plant", [facts_first, watermark_first])

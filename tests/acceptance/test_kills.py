@@ -17,7 +17,7 @@ import pytest
 
 from tests.corpora import differences, gold, lines, needs_corpora, slots_of
 from tests.daemons import Home
-from tests.killing import unlogged
+from tests.lives import unlogged
 
 KILLS = 300 if os.environ.get("TEST_LONG") else 30
 SET = "eol"

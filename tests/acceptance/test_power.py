@@ -10,231 +10,43 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
-import sqlite3
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
-from slumberd.consolidator import Consolidator
+from slumberd.core.episode import microseconds
 from slumberd.core.fact import FactPattern
-from slumberd.core.record import Record
-from slumberd.errors import SlumberdError
-from slumberd.stores import facts as facts_module
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.core.scope import Reach
+from slumberd.stores import sqlite
 from slumberd.stores.memory import SQLiteMemoryStore
-from tests.builders import at, rule, triple
-from tests.fakes import FakeClock, FakeDeltaLog
-from tests.killing import EDIT, FIRST, LATER, MEANWHILE, State
+from slumberd.stores.sqlite import Pragmas
+from tests.builders import at, triple
+from tests.disk import Acknowledged, Disk, Fate
+from tests.lives import FIRST
+from tests.outages import (
+    EVERY,
+    SEED,
+    Synchronous,
+    faults,
+    lay_out,
+    opened,
+    recorded,
+    remembered,
+    states,
+)
 from tests.plants import Plant, facts_first, unhardened, unsynced, watermark_first
-from tests.power import Acknowledged, Disk, Fate, remember
 
 pytestmark = pytest.mark.slow
 
-Synchronous = Literal["normal", "full"]
-
 LONG = bool(os.environ.get("TEST_LONG"))
-SEED = 20_261_123
 STATES = 405
 """Of each setting; a state that was seen before is not counted."""
 
-EVERY = 10**6
-
-PAGES = 12
-"""In the write-ahead log when SQLite checkpoints: often."""
-
-PUTS = [FIRST[:4], FIRST[4:], LATER, [*MEANWHILE, EDIT]]
-RULES = [rule("all"), rule("notes", then_emits=["notes"])]
-FATES: list[Fate] = ["none", "all", "some", "some", "some"]
-
-
-@dataclass
-class Told:
-    """What somebody may count on: rows of the ledger, or of the episode log."""
-
-    ledger: int = 0
-    episodes: int = 0
-
-
-class TellingLog(FakeDeltaLog):
-    """A log on which somebody counts."""
-
-    def __init__(self, disk: Disk | None) -> None:
-        super().__init__()
-        self._disk = disk
-
-    def applied(self, records: Sequence[Record]) -> None:
-        super().applied(records)
-        if self._disk is not None:
-            self._disk.tell(Told(ledger=records[-1].seq))
-
-
-@dataclass
-class Place:
-    """The stores of a directory, and what fires there."""
-
-    memory: SQLiteMemoryStore
-    facts: SQLiteFactStore
-    consolidator: Consolidator
-
-    async def fire(self) -> None:
-        for one in RULES:
-            await self.consolidator.fire(one, "manual", at(100))
-
-    async def go_on(self, disk: Disk | None = None) -> None:
-        """Put what is not put yet, and fire after each put."""
-        await self.fire()
-        total = 0
-        for episodes in PUTS:
-            total += len(episodes)
-            if (await self.memory.newest()).seq < total:
-                await self.memory.put_many(episodes)
-                if disk is not None:
-                    disk.tell(Told(episodes=total))
-                await self.fire()
-
-
-@asynccontextmanager
-async def opened(
-    folder: Path, synchronous: Synchronous, disk: Disk | None = None
-) -> AsyncIterator[Place]:
-    async with (
-        SQLiteMemoryStore(folder / "memory.db", synchronous=synchronous) as memory,
-        SQLiteFactStore(folder / "facts.db") as facts,
-    ):
-        await memory.bootstrap()
-        await facts.bootstrap()
-        yield Place(
-            memory, facts, Consolidator(memory, facts, TellingLog(disk), FakeClock(), batch=9)
-        )
-
-
-@dataclass
-class Recorded:
-    """A life without a cut: what was done on the disk, and what it came to."""
-
-    disk: Disk
-    end: State
-    synchronous: Synchronous
-
-
-def recorded(folder: Path, synchronous: Synchronous, plant: Plant | None = None) -> Recorded:
-    """Live to the end, and remember what is done on the disk."""
-
-    async def live(disk: Disk) -> None:
-        async with opened(folder, synchronous, disk) as place:
-            await place.go_on(disk)
-
-    with remembered(folder, plant) as disk:
-        asyncio.run(live(disk))
-    return Recorded(disk, State.of(folder / "facts.db"), synchronous)
-
-
-@contextmanager
-def remembered(folder: Path, plant: Plant | None = None, *, pages: int = PAGES) -> Iterator[Disk]:
-    """Make a directory, and remember what the block does on the disk."""
-    folder.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(facts_module, "_EVERYDAY_PAGES", pages)
-        if plant is not None:
-            plant(patch)
-        yield remember(patch, pages=pages)
-
-
-def states(life: Recorded, most: int) -> Iterator[tuple[Told, dict[str, bytes]]]:
-    """Yield what a cut may leave, each once, with what was told before it."""
-    chance = random.Random(SEED)
-    seen: set[int] = set()
-    cuts = [(cut, fate) for cut in range(len(life.disk.steps) + 1) for fate in FATES]
-    for cut, fate in cuts if LONG else chance.sample(cuts, len(cuts)):
-        left = life.disk.after(cut, fate, chance)
-        if len(seen) == most:
-            return
-        if (told := hash(frozenset(left.items()))) not in seen:
-            seen.add(told)
-            yield counted(life.disk.told(cut)), left
-
-
-def counted(told: Sequence[Told]) -> Told:
-    return Told(
-        max((one.ledger for one in told), default=0),
-        max((one.episodes for one in told), default=0),
-    )
-
-
-def problems(folder: Path, life: Recorded, told: Told) -> list[str]:
-    """Return what is wrong with what a cut left, and with what comes of it."""
-    try:
-        return asyncio.run(looked_over(folder, life, told))
-    except (sqlite3.Error, SlumberdError) as error:
-        return [repr(error)]
-
-
-async def looked_over(folder: Path, life: Recorded, told: Told) -> list[str]:
-    wrong = [f"{path.name}: {said}" for path in folder.glob("*.db") for said in damage(path)]
-    async with opened(folder, life.synchronous) as place:
-        wrong += [problem async for problem in out_of_step(place, folder, told, life.synchronous)]
-        await place.go_on()
-        _, _, broken = await place.facts.verify()
-    if broken:
-        wrong.append(f"at the end: {broken}")
-    if State.of(folder / "facts.db") != life.end:
-        wrong.append("it comes to something else")
-    return wrong
-
-
-def damage(path: Path) -> list[str]:
-    with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute("PRAGMA integrity_check").fetchall()
-    return [said for (said,) in found if said != "ok"]
-
-
-async def out_of_step(
-    place: Place, folder: Path, told: Told, synchronous: Synchronous
-) -> AsyncIterator[str]:
-    rows, _, broken = await place.facts.verify()
-    if broken:
-        yield f"{broken}"
-    if rows < told.ledger:
-        yield f"{told.ledger} rows of the ledger were told, and {rows} are there"
-    newest = (await place.memory.newest()).seq
-    if synchronous == "full" and newest < told.episodes:
-        yield f"{told.episodes} episodes were told, and {newest} are there"
-    for mark, last in marks(folder / "facts.db"):
-        if mark != last:
-            yield f"a watermark is at {mark}, its last firing at {last}"
-        if mark[0] and await place.memory.episode_at(mark[0]) != mark[1]:
-            yield f"a watermark is at {mark}, which memory.db does not have"
-
-
-def marks(path: Path) -> list[tuple[tuple[int, str], tuple[int, str]]]:
-    """Return the watermark of each rule with the end of its last firing."""
-    with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute(
-            "SELECT m.seq, m.eid, ifnull(f.upto_seq, 0), ifnull(f.upto_eid, '') "
-            "FROM slumberd_watermark AS m LEFT JOIN slumberd_firings AS f "
-            "ON f.n = (SELECT max(n) FROM slumberd_firings WHERE rule = m.rule)"
-        ).fetchall()
-    return [((seq, eid), (upto, last)) for seq, eid, upto, last in found]
-
-
-def faults(folder: Path, life: Recorded, most: int) -> Iterator[list[str]]:
-    """Yield what is wrong in each state; mostly nothing."""
-    for number, (told, left) in enumerate(states(life, most)):
-        place = folder / str(number)
-        lay_out(place, left)
-        yield problems(place, life, told)
-        shutil.rmtree(place)
-
-
-def lay_out(folder: Path, files: Mapping[str, bytes]) -> None:
-    folder.mkdir()
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+STATES_AGAIN = 20
+"""After a second cut."""
 
 
 @pytest.mark.parametrize("synchronous", ["full", "normal"])
@@ -246,6 +58,19 @@ def test_nothing_acknowledged_is_lost_by_a_power_cut(
     found = list(faults(tmp_path, life, EVERY if LONG else STATES))
 
     assert len(found) >= STATES
+    assert [problem for problem in found if problem] == []
+
+
+@pytest.mark.parametrize("which", range(100 if LONG else 4))
+def test_power_may_go_again_while_slumberd_gets_over_it(tmp_path: Path, which: int) -> None:
+    synchronous: Synchronous = "normal" if which % 2 else "full"
+    first = recorded(tmp_path / "first", synchronous)
+    left = next(islice(states(first, EVERY), 7 * which, None))
+    again = recorded(tmp_path / "again", synchronous, before=left)
+
+    found = list(faults(tmp_path, again, STATES_AGAIN))
+
+    assert again.end == first.end
     assert [problem for problem in found if problem] == []
 
 
@@ -286,10 +111,41 @@ def test_episode_that_went_with_the_power_and_is_put_again_otherwise_is_met(
             await place.fire()
             return [fact.payload["object"] for fact in await place.facts.query(FactPattern())]
 
-    with remembered(tmp_path / "life", pages=1_000) as disk:
+    (tmp_path / "life").mkdir()
+    with remembered(pages=1_000) as disk:
         asyncio.run(live(tmp_path / "life", "tea", disk))
     cut = max(n for n, step in enumerate(disk.steps) if isinstance(step, Acknowledged))
     lay_out(tmp_path / "left", disk.after(cut, "none", random.Random(SEED)))
     found = asyncio.run(live(tmp_path / "left", "wine"))
 
     assert found == ["wine", "wine"]
+
+
+@pytest.mark.parametrize("fate", ["none", "all"])
+def test_what_was_forgotten_is_not_back_with_the_power(tmp_path: Path, fate: Fate) -> None:
+    reach = Reach.of("bob", None, None)
+
+    async def live(disk: Disk) -> None:
+        async with opened(tmp_path / "life", "normal") as place:
+            await place.memory.put_many(FIRST)
+            # All is in the database; who reads it keeps SQLite from going on, and from syncing.
+            with closing(
+                sqlite.connect(tmp_path / "life" / "memory.db", Pragmas(), access="read")
+            ) as held:
+                held.execute("BEGIN")
+                held.execute("SELECT count(*) FROM episodes")
+                await place.memory.forget(reach, (), moment=microseconds(at(100)))
+                await place.memory.scrub()
+                disk.tell("it is forgotten")
+
+    async def left() -> int:
+        async with SQLiteMemoryStore(tmp_path / "left" / "memory.db") as memory:
+            return len((await memory.episodes_in(reach))[0])
+
+    (tmp_path / "life").mkdir()
+    with remembered(pages=1) as disk:
+        asyncio.run(live(disk))
+    cut = max(n for n, step in enumerate(disk.steps) if isinstance(step, Acknowledged))
+    lay_out(tmp_path / "left", disk.after(cut, fate, random.Random(SEED)))
+
+    assert asyncio.run(left()) == 0

@@ -27,6 +27,7 @@ from slumberd.stores.puts import GroupCommit, PutCounts, write
 from slumberd.stores.recall import recall
 from slumberd.stores.sqlite import (
     Database,
+    Place,
     Pragmas,
     Synchronous,
     data_version,
@@ -84,6 +85,7 @@ class SQLiteMemoryStore:
         self._stop = Event()
         self._installed_at: int | None = None
         self._seen: int | None = None
+        self._hardened: Place | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,7 +95,7 @@ class SQLiteMemoryStore:
 
     async def close(self) -> None:
         """Close the file; the next call opens it again, whatever lies there then."""
-        self._installed_at = self._seen = None
+        self._installed_at = self._seen = self._hardened = None
         await self._database.close()
 
     def stop(self) -> None:
@@ -262,7 +264,7 @@ class SQLiteMemoryStore:
     async def harden(self) -> None:
         """Let all that was read so far survive a power cut, whoever wrote it."""
         with translated(self._path, self._database.pragmas):
-            await asyncio.to_thread(harden, self._path)
+            self._hardened = await asyncio.to_thread(harden, self._path, self._hardened)
 
     async def changed(self) -> bool:
         """Say whether any connection committed since the last call; True at the first."""
@@ -296,7 +298,9 @@ class SQLiteMemoryStore:
             How many rows went, by table.
         """
         erase = partial(erase_episodes, reach=reach, eids=eids, moment=moment)
-        return await self._database.write(erase)
+        erased = await self._database.write(erase)
+        await self.harden()  # a certificate tells of it; a power cut must not bring it back
+        return erased
 
     async def scrub(self) -> bool:
         """Write the file anew without what was erased; say whether its log could be emptied."""

@@ -307,23 +307,38 @@ def escaped(text: bytes) -> str:
     return text.decode("utf-8", "surrogateescape")
 
 
-def harden(path: Path) -> None:
+def harden(path: Path, before: Place | None) -> Place | None:
     """Let whatever was committed to a database survive a power cut.
 
     With ``normal`` a commit is in the write-ahead log, which the disk need not have. No lock of
     ours goes when it is closed here again: SQLite locks other files.
+
+    Args:
+        path: The database.
+        before: What this returned last; its name is in the directory for good.
+
+    Returns:
+        Which file the log is; None when all of it is in the database.
     """
-    for part in (path.with_name(f"{path.name}-wal"), path.parent):
-        with suppress(FileNotFoundError):  # all of the log is in the database
-            _sync(part)
+    log = None
+    with suppress(FileNotFoundError):
+        log = _sync(path.with_name(f"{path.name}-wal"))
+    if log is None or log != before:
+        _sync(path.parent)
+    return log
 
 
-def _sync(path: Path) -> None:
+def _sync(path: Path) -> Place:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+        return _which(os.fstat(descriptor))
     finally:
         os.close(descriptor)
+
+
+def _which(status: os.stat_result) -> Place:
+    return status.st_dev, status.st_ino
 
 
 def data_version(connection: sqlite3.Connection) -> int:
@@ -335,10 +350,9 @@ def data_version(connection: sqlite3.Connection) -> int:
 def _place_of(path: Path) -> Place | None:
     """Return which file lies under a path; None when there is none."""
     try:
-        status = path.stat()
+        return _which(path.stat())
     except FileNotFoundError:
         return None
-    return status.st_dev, status.st_ino
 
 
 def _check_place(path: Path, place: Place | None) -> None:
