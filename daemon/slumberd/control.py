@@ -175,12 +175,12 @@ class _Responder:
             async with asyncio.timeout(REQUEST_SECONDS):
                 line = await _line(reader)
             peer = Peer.of(writer.get_extra_info("socket"))
-            writer.write(orjson.dumps(await self._answer(line, peer)) + b"\n")
+            writer.write(await self._answer(line, peer) + b"\n")
             async with asyncio.timeout(REQUEST_SECONDS):
                 await writer.drain()
         writer.close()
 
-    async def _answer(self, line: bytes, peer: Peer) -> Answer:
+    async def _answer(self, line: bytes, peer: Peer) -> bytes:
         try:
             request = orjson.loads(line)
         except orjson.JSONDecodeError:
@@ -191,7 +191,7 @@ class _Responder:
         if operation is None:
             return _refusal(f"unknown operation {request.get('operation')!r}", 64)
         try:
-            return {"ok": True, **await operation(request, peer)}
+            return orjson.dumps({"ok": True, **await operation(request, peer)})
         except SlumberdError as error:
             return _refusal(str(error), error.exit_code)
         except Exception as error:  # noqa: BLE001 - a bug of one operation; the daemon goes on
@@ -206,8 +206,10 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-def _refusal(message: str, exit_code: int) -> Answer:
-    return {"ok": False, "error": message, "exit_code": exit_code}
+def _refusal(message: str, exit_code: int) -> bytes:
+    # A path in it may be no valid Unicode, which JSON cannot hold.
+    said = message.encode(errors="backslashreplace").decode()
+    return orjson.dumps({"ok": False, "error": said, "exit_code": exit_code})
 
 
 def ask(directory: Path, operation: str, **fields: Any) -> Answer:

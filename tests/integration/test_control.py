@@ -26,7 +26,18 @@ async def stumble(_: dict[str, Any], __: Peer) -> Answer:
     raise RuntimeError("a bug")
 
 
-OPERATIONS: dict[str, Operation] = {"greet": greet, "refuse": refuse, "stumble": stumble}
+async def babble(_: dict[str, Any], __: Peer) -> Answer:
+    return {"number": 2**70}
+
+
+async def mumble(_: dict[str, Any], __: Peer) -> Answer:
+    raise UsageError("no caf\udce9")
+
+
+OPERATIONS: dict[str, Operation] = {
+    "greet": greet, "refuse": refuse, "stumble": stumble, "babble": babble,
+    "mumble": mumble,
+}  # fmt: skip
 
 
 async def asked(directory: Path, operation: str, **fields: Any) -> Answer:
@@ -113,6 +124,8 @@ async def test_no_daemon_is_said_to_be_none(tmp_path: Path) -> None:
     [
         pytest.param("refuse", "not like this", 64, id="an error of ours"),
         pytest.param("stumble", "a bug", 70, id="a bug"),
+        pytest.param("mumble", r"no caf\\udce9", 64, id="words that are no Unicode"),
+        pytest.param("babble", "a bug", 70, id="an answer that is no JSON"),
         pytest.param("dance", "unknown operation 'dance'", 64, id="unknown"),
     ],
 )
