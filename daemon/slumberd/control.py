@@ -21,7 +21,13 @@ from typing import Any, NamedTuple
 import orjson
 import structlog
 
-from slumberd.errors import NotRunningError, PermissionDeniedError, SlumberdError, StoreError
+from slumberd.errors import (
+    NotRunningError,
+    PermissionDeniedError,
+    SlumberdError,
+    StoreError,
+    UsageError,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -217,12 +223,16 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
 
     Raises:
         NotRunningError: None does.
+        UsageError: What is asked is no JSON, as a text that is no valid Unicode.
         RefusedError: It answers that it cannot.
         PermissionDeniedError: Its socket is for others.
         StoreError: It hung up.
     """
-    request = orjson.dumps({"version": VERSION, "operation": operation, **fields}) + b"\n"
-    answer: Answer = orjson.loads(_exchange(directory, request))
+    try:
+        request = orjson.dumps({"version": VERSION, "operation": operation, **fields})
+    except TypeError as error:
+        raise UsageError(f"what is asked cannot be said in JSON: {error}") from error
+    answer: Answer = orjson.loads(_exchange(directory, request + b"\n"))
     if not answer.pop("ok"):
         raise RefusedError(answer["error"], answer["exit_code"])
     return answer

@@ -120,6 +120,16 @@ async def test_no_daemon_is_said_to_be_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "value", [pytest.param("caf\udce9", id="no unicode"), pytest.param(2**70, id="too large")]
+)
+async def test_what_json_cannot_say_is_wrong_use_and_not_asked(
+    tmp_path: Path, value: object
+) -> None:
+    with pytest.raises(UsageError, match="cannot be said in JSON"):
+        await asked(tmp_path, "greet", name=value)
+
+
+@pytest.mark.parametrize(
     ("operation", "message", "code"),
     [
         pytest.param("refuse", "not like this", 64, id="an error of ours"),
