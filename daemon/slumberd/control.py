@@ -21,7 +21,13 @@ from typing import Any, NamedTuple
 import orjson
 import structlog
 
-from slumberd.errors import NotRunningError, PermissionDeniedError, SlumberdError, StoreError
+from slumberd.errors import (
+    NotRunningError,
+    PermissionDeniedError,
+    SlumberdError,
+    StoreError,
+    UsageError,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -175,12 +181,12 @@ class _Responder:
             async with asyncio.timeout(REQUEST_SECONDS):
                 line = await _line(reader)
             peer = Peer.of(writer.get_extra_info("socket"))
-            writer.write(orjson.dumps(await self._answer(line, peer)) + b"\n")
+            writer.write(await self._answer(line, peer) + b"\n")
             async with asyncio.timeout(REQUEST_SECONDS):
                 await writer.drain()
         writer.close()
 
-    async def _answer(self, line: bytes, peer: Peer) -> Answer:
+    async def _answer(self, line: bytes, peer: Peer) -> bytes:
         try:
             request = orjson.loads(line)
         except orjson.JSONDecodeError:
@@ -191,7 +197,7 @@ class _Responder:
         if operation is None:
             return _refusal(f"unknown operation {request.get('operation')!r}", 64)
         try:
-            return {"ok": True, **await operation(request, peer)}
+            return orjson.dumps({"ok": True, **await operation(request, peer)})
         except SlumberdError as error:
             return _refusal(str(error), error.exit_code)
         except Exception as error:  # noqa: BLE001 - a bug of one operation; the daemon goes on
@@ -206,8 +212,10 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-def _refusal(message: str, exit_code: int) -> Answer:
-    return {"ok": False, "error": message, "exit_code": exit_code}
+def _refusal(message: str, exit_code: int) -> bytes:
+    # A path in it may be no valid Unicode, which JSON cannot hold.
+    said = message.encode(errors="backslashreplace").decode()
+    return orjson.dumps({"ok": False, "error": said, "exit_code": exit_code})
 
 
 def ask(directory: Path, operation: str, **fields: Any) -> Answer:
@@ -215,12 +223,16 @@ def ask(directory: Path, operation: str, **fields: Any) -> Answer:
 
     Raises:
         NotRunningError: None does.
+        UsageError: What is asked is no JSON, as a text that is no valid Unicode.
         RefusedError: It answers that it cannot.
         PermissionDeniedError: Its socket is for others.
         StoreError: It hung up.
     """
-    request = orjson.dumps({"version": VERSION, "operation": operation, **fields}) + b"\n"
-    answer: Answer = orjson.loads(_exchange(directory, request))
+    try:
+        request = orjson.dumps({"version": VERSION, "operation": operation, **fields})
+    except TypeError as error:
+        raise UsageError(f"what is asked cannot be said in JSON: {error}") from error
+    answer: Answer = orjson.loads(_exchange(directory, request + b"\n"))
     if not answer.pop("ok"):
         raise RefusedError(answer["error"], answer["exit_code"])
     return answer

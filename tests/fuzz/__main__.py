@@ -16,10 +16,18 @@ from tempfile import TemporaryDirectory
 import atheris
 
 with atheris.instrument_imports(include=["slumberd"]):
+    from tests.fuzz.control import ControlTarget
     from tests.fuzz.filter import FilterTarget
+    from tests.fuzz.rows import RowTarget
+    from tests.fuzz.rules import RuleTarget
     from tests.fuzz.targets import Target, corpus
 
-TARGETS: dict[str, Callable[[], Target]] = {"filter": FilterTarget}
+TARGETS: dict[str, Callable[[], Target]] = {
+    "control": ControlTarget,
+    "filter": FilterTarget,
+    "rows": RowTarget,
+    "rules": RuleTarget,
+}
 _LONGEST = 8_300
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
 import socket
 import sqlite3
@@ -161,6 +162,16 @@ def test_check_says_what_is_valid(site: Site) -> None:
     assert done.returncode == 0
     assert done.stdout == "valid: 2 rules in 1 files: profile, quiet\n"
     assert site.lines("check") == [{"ok": True, "mistakes": [], "rules": ["profile", "quiet"]}]
+
+
+def test_check_in_json_tells_of_a_file_whose_name_is_no_unicode(site: Site) -> None:
+    odd = os.fsencode(site.rules.parent) + b"/caf\xe9.yaml"
+    Path(os.fsdecode(odd)).write_text("rules: [{id: x}]")
+
+    done = site.look("check", "--json")
+
+    assert done.returncode == 78
+    assert {one["file"][-11:] for one in json.loads(done.stdout)["mistakes"]} == {r"\udce9.yaml"}
 
 
 def test_check_in_json_tells_file_line_column_path_and_problem(site: Site) -> None:

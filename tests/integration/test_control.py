@@ -26,7 +26,18 @@ async def stumble(_: dict[str, Any], __: Peer) -> Answer:
     raise RuntimeError("a bug")
 
 
-OPERATIONS: dict[str, Operation] = {"greet": greet, "refuse": refuse, "stumble": stumble}
+async def babble(_: dict[str, Any], __: Peer) -> Answer:
+    return {"number": 2**70}
+
+
+async def mumble(_: dict[str, Any], __: Peer) -> Answer:
+    raise UsageError("no caf\udce9")
+
+
+OPERATIONS: dict[str, Operation] = {
+    "greet": greet, "refuse": refuse, "stumble": stumble, "babble": babble,
+    "mumble": mumble,
+}  # fmt: skip
 
 
 async def asked(directory: Path, operation: str, **fields: Any) -> Answer:
@@ -109,10 +120,22 @@ async def test_no_daemon_is_said_to_be_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "value", [pytest.param("caf\udce9", id="no unicode"), pytest.param(2**70, id="too large")]
+)
+async def test_what_json_cannot_say_is_wrong_use_and_not_asked(
+    tmp_path: Path, value: object
+) -> None:
+    with pytest.raises(UsageError, match="cannot be said in JSON"):
+        await asked(tmp_path, "greet", name=value)
+
+
+@pytest.mark.parametrize(
     ("operation", "message", "code"),
     [
         pytest.param("refuse", "not like this", 64, id="an error of ours"),
         pytest.param("stumble", "a bug", 70, id="a bug"),
+        pytest.param("mumble", r"no caf\\udce9", 64, id="words that are no Unicode"),
+        pytest.param("babble", "a bug", 70, id="an answer that is no JSON"),
         pytest.param("dance", "unknown operation 'dance'", 64, id="unknown"),
     ],
 )

@@ -16,7 +16,24 @@ from slumberd.lines import printable
 
 def print_json(document: object) -> None:
     """Print one document on one line."""
-    print(orjson.dumps(document, option=orjson.OPT_UTC_Z).decode())
+    try:
+        encoded = orjson.dumps(document, option=orjson.OPT_UTC_Z)
+    except TypeError:
+        encoded = orjson.dumps(_in_unicode(document), option=orjson.OPT_UTC_Z)
+    print(encoded.decode())
+
+
+def _in_unicode(value: object) -> object:
+    """Return a value with whatever is no valid Unicode escaped, as in the name of a file."""
+    match value:
+        case str():
+            return value.encode(errors="backslashreplace").decode()
+        case list() | tuple():
+            return [_in_unicode(one) for one in value]
+        case dict():
+            return {key: _in_unicode(one) for key, one in value.items()}
+        case _:
+            return value
 
 
 def print_json_lines(documents: Iterable[object]) -> None:

@@ -1,0 +1,36 @@
+"""Soak a daemon: ``python -m tests.soak SECONDS [--seed N] [--keep DIR]``.
+
+Writers, rules, reloads, hands, kills and clock steps together for as long as it is told; every few
+seconds the promises are looked at, and at the end the facts are held against the oracle. Exits with
+another code than 0 when one is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.soak.life import Soak, libfaketime
+
+
+def main() -> None:
+    """Soak as the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("--seed", type=int, default=1, help="of all chance")
+    parser.add_argument("--keep", type=Path, help="a directory for all of its files")
+    asked = parser.parse_args()
+    if libfaketime() is None:
+        print("skipped: clock steps; the package faketime is not installed")
+    with TemporaryDirectory(prefix="slumberd-soak-") as spare:
+        folder = asked.keep or Path(spare)
+        folder.mkdir(parents=True, exist_ok=True)
+        figures = Soak(folder, seed=asked.seed).run(asked.seconds)
+    for name, value in asdict(figures).items():
+        print(f"{name.replace('_', ' '):>20}: {round(value, 1)}")
+
+
+if __name__ == "__main__":
+    main()

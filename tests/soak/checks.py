@@ -1,0 +1,202 @@
+"""What must hold of a soak: while it runs, and of what is left at its end."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from tests.daemons import Home
+from tests.oracle import Told, stands, told
+from tests.soak.writers import Said
+
+MOST_MEBIBYTES = 400.0
+MOST_WAL_MEBIBYTES = 64.0
+MOST_FILES = 100
+
+TAGS = {"every tag": ("", {0, 1, 2}), "some tags": ("source_node <> 'tag 0'", {1, 2})}
+"""Filters of the rule that is edited, and the tags that they select."""
+
+
+class Unsound(Exception):  # noqa: N818 # a proof of one, not an error of ours
+    """A promise is broken."""
+
+
+@dataclass
+class Figures:
+    """What a soak came to."""
+
+    episodes: int = 0
+    firings: int = 0
+    rows: int = 0
+    facts: int = 0
+    kills: int = 0
+    reloads: int = 0
+    steps: int = 0
+    hands: int = 0
+    checks: int = 0
+    most_mebibytes: float = 0.0
+    most_wal_mebibytes: float = 0.0
+    most_files: int = 0
+
+
+@dataclass
+class Expected:
+    """What is known of the end, beside the journals.
+
+    Attributes:
+        pinned: What hands said and did not take back, by fact id.
+        unsure: Ids of hands that a kill left in doubt.
+        forgotten: Users.
+        filter: The filter of the rule that is edited, by its name.
+        multi: Predicates that hold several objects, with their channel.
+    """
+
+    pinned: dict[str, str] = field(default_factory=dict)
+    unsure: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)
+    filter: str = "every tag"
+    multi: set[tuple[str, str]] = field(default_factory=set)
+
+
+def check_process(pid: int, figures: Figures) -> None:
+    """See that a daemon does not grow.
+
+    Raises:
+        Unsound: It does.
+    """
+    process = Path("/proc") / str(pid)
+    try:
+        status = (process / "status").read_text()
+        files = len(list((process / "fd").iterdir()))
+    except OSError:  # it was killed meanwhile
+        return
+    resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    figures.most_mebibytes = max(figures.most_mebibytes, int(resident.split()[1]) / 1024)
+    figures.most_files = max(figures.most_files, files)
+    if figures.most_mebibytes > MOST_MEBIBYTES:
+        raise Unsound(f"the daemon takes {figures.most_mebibytes:.0f} MiB")
+    if figures.most_files > MOST_FILES:
+        raise Unsound(f"the daemon has {figures.most_files} files open")
+
+
+def check_files(home: Home, figures: Figures) -> None:
+    """See that write-ahead logs do not grow."""
+    sizes = [file.stat().st_size for file in home.state.glob("*-wal")]
+    figures.most_wal_mebibytes = max(figures.most_wal_mebibytes, max(sizes, default=0) / 1024**2)
+    if figures.most_wal_mebibytes > MOST_WAL_MEBIBYTES:
+        raise Unsound(f"a write-ahead log has {figures.most_wal_mebibytes:.0f} MiB")
+
+
+def check_ledger(home: Home) -> None:
+    """See that the ledger verifies, and that nothing was decided twice."""
+    verified = home.call("audit", "verify", check=False)
+    if verified.returncode:
+        raise Unsound(f"the ledger does not verify: {verified.stderr or verified.stdout}")
+    check_once_each(home.state / "facts.db")
+
+
+def check_once_each(path: Path) -> None:
+    """See that what is due met no version of an episode twice."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60)) as connection:
+        twice = connection.execute(
+            "SELECT rule, fact_id, version, count(*) FROM slumberd_ledger"
+            " JOIN slumberd_firings ON firing = n"
+            " WHERE what <> 0 AND fact_id IS NOT NULL AND cause IN ('every', 'cron', 'catchup')"
+            " GROUP BY rule, fact_id, version HAVING count(*) > 1 LIMIT 3"
+        ).fetchall()
+    if twice:
+        raise Unsound(f"decided twice: {twice}")
+
+
+def check_met(home: Home, eids: Iterable[str]) -> None:
+    """See that the rule that takes all met the newest version of each of some episodes.
+
+    Raises:
+        Unsound: It passed over one.
+    """
+    with closing(sqlite3.connect(f"file:{home.state / 'memory.db'}?mode=ro", uri=True)) as memory:
+        newest = dict(memory.execute("SELECT eid, max(seq) FROM slumberd_episode_log GROUP BY eid"))
+    with closing(sqlite3.connect(f"file:{home.state / 'facts.db'}?mode=ro", uri=True)) as facts:
+        met = set(facts.execute(
+            "SELECT fact_id, version FROM slumberd_ledger JOIN slumberd_firings ON firing = n"
+            " WHERE rule = 'all' AND fact_id IS NOT NULL"
+        ))  # fmt: skip
+    missed = [eid for eid in eids if (eid, newest[eid]) not in met]
+    if missed:
+        raise Unsound(f"{len(missed)} episodes were never met: {sorted(missed)[:5]}")
+
+
+def count_firings(path: Path) -> int:
+    """Return how many firings there were, hands included."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return int(connection.execute("SELECT count(*) FROM slumberd_firings").fetchone()[0])
+
+
+def journals(folder: Path) -> dict[str, Said]:
+    """Return the newest version that was committed of each episode."""
+    said = {}
+    for file in sorted(folder.glob("*.journal")):
+        for line in file.read_bytes().splitlines():
+            one = orjson.loads(line)
+            said[one["id"]] = one
+    return said
+
+
+def check_rows(home: Home, said: Mapping[str, Said], forgotten: set[str]) -> None:
+    """See that what was committed is there, but for what was forgotten."""
+    with closing(sqlite3.connect(home.state / "memory.db", timeout=60)) as connection:
+        rows = {id: orjson.loads(text) for id, text in connection.execute(
+            "SELECT id, metadata FROM episodes"
+        )}  # fmt: skip
+    for eid, one in said.items():
+        if one["user"] not in forgotten and rows.get(eid) != one["metadata"]:
+            raise Unsound(f"episode {eid!r} was committed and is lost: {rows.get(eid)}")
+
+
+def check_facts(home: Home, said: Mapping[str, Said], expected: Expected) -> int:
+    """See that the facts are those of the oracle; return how many there are."""
+    found = {}
+    for fact in home.facts():
+        rules = [own["rule_id"] for own in fact["lineage"] if "rule_id" in own]
+        if not fact["id"].startswith("@guests/") and fact["id"] not in expected.unsure:
+            found[fact["id"]] = (fact["user"], fact["payload"].get("object"), rules)
+    wanted = {
+        act.fact_id: (act.user, act.object, list(act.rules)) for act in standing(said, expected)
+    }
+    for fact_id, value in expected.pinned.items():
+        wanted[fact_id] = ("hands", value, ["@hand"])
+    if found != wanted:
+        differing = [
+            (fact_id, found.get(fact_id), wanted.get(fact_id))
+            for fact_id in sorted(found.keys() | wanted)
+            if found.get(fact_id) != wanted.get(fact_id)
+        ]
+        raise Unsound(f"{len(differing)} facts differ: {differing[:5]}")
+    return len(found)
+
+
+def standing(said: Mapping[str, Said], expected: Expected) -> Iterator[Told]:
+    """Yield what stands by the law; each user and channel alone, for none reaches another."""
+    parts: dict[tuple[str, str], list[Told]] = defaultdict(list)
+    for one in said.values():
+        if one["user"] not in expected.forgotten:
+            for act in acts(one, expected):
+                parts[act.user, act.channel].append(act)
+    for some in parts.values():
+        yield from stands(some, expected.multi).values()
+
+
+def acts(one: Said, expected: Expected) -> Iterable[Told]:
+    """Yield what an episode says in each channel: one rule takes all, the other what it selects."""
+    _, tags = TAGS[expected.filter]
+    selected = ("tagged",) if one["tag"] in tags else ()
+    for channel, rules in (("facts", ("all", *selected)), ("notes", selected)):
+        act = told(one, channel, rules) if rules else None
+        if act is not None:
+            yield act

@@ -1,0 +1,138 @@
+"""A writer of the soak, a process of its own: ``python -m tests.soak.writers NAME FOLDER HOW``.
+
+Whatever is committed, it then notes in its journal; it ends when a file ``stop`` appears.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from slumberd.core.episode import Episode, instant, microseconds
+from slumberd.core.scope import Scope
+from slumberd.errors import ForgottenError
+from slumberd.stores.codec import encode
+from slumberd.stores.memory import SQLiteMemoryStore
+from tests.builders import START
+
+DAY = 86_400_000_000
+OF_A_USER = 50
+"""Episodes that one writer says of one user, who then says no more: oracles are slow."""
+
+_PAUSE_SECONDS = 0.03
+_TRIPLES = [("tea", "is"), ("tea", "likes"), ("milk", "is"), ("milk", "likes")]
+_INTENTS = [None] * 6 + ["update", "delete", "noop", "?"]
+
+Said = dict[str, Any]
+
+
+class Pen(Protocol):
+    """How a writer writes."""
+
+    async def write(self, told: Episode) -> None:
+        """Return when an episode is committed."""
+        ...
+
+
+def sayings(name: str, chance: random.Random) -> Iterator[Said]:
+    """Yield what a writer says: one time in five it says an earlier thing anew."""
+    count = 0
+    while True:
+        number = count
+        if count and chance.random() < 0.2:
+            number = chance.randrange(max(0, count - 40), count)
+        else:
+            count += 1
+        yield _saying(name, number, chance)
+
+
+def _saying(name: str, number: int, chance: random.Random) -> Said:
+    subject, predicate = chance.choice(_TRIPLES)
+    metadata: dict[str, Any] = {"subject": subject, "predicate": predicate}
+    if chance.random() < 0.9:
+        metadata["object"] = chance.choice(["a", "b", 3])
+    if intent := chance.choice(_INTENTS):
+        metadata["intent"] = intent
+        if chance.random() < 0.5:
+            metadata["replaces"] = [f"{name}-{max(0, number - chance.randrange(9))}"]
+    user = f"u{number // OF_A_USER}"
+    if number % 25 == 0:
+        user = f"gone{number // 400}"
+    return {
+        "id": f"{name}-{number}",
+        "user": user,
+        "agent": "rag",
+        "at": microseconds(START) + chance.randrange(DAY),
+        "tag": chance.randrange(3),
+        "metadata": metadata,
+    }
+
+
+def episode_of(said: Said) -> Episode:
+    """Return what is said as an episode."""
+    return Episode(
+        id=said["id"], content="text", timestamp=instant(said["at"]), agent=said["agent"],
+        source_node=f"tag {said['tag']}", user=said["user"], session="s", metadata=said["metadata"],
+    )  # fmt: skip
+
+
+class PublicPen:
+    """Writes by the library."""
+
+    def __init__(self, memory: SQLiteMemoryStore) -> None:
+        self._memory = memory
+
+    async def write(self, told: Episode) -> None:
+        await self._memory.put(told, user=told.user, session=told.session, agent=told.agent)
+
+
+class ForeignPen:
+    """Writes rows, as a program that knows nothing of slumberd."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    async def write(self, told: Episode) -> None:
+        row = encode(told, Scope(told.user, told.session, told.agent), operation="put")
+        with self._connection:
+            self._connection.execute("INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)", row)
+
+
+@asynccontextmanager
+async def pen(path: Path, how: str) -> AsyncIterator[Pen]:
+    if how == "put":
+        async with SQLiteMemoryStore(path) as memory:
+            yield PublicPen(memory)
+    else:
+        with closing(sqlite3.connect(path, timeout=60)) as connection:
+            yield ForeignPen(connection)
+
+
+async def write(name: str, folder: Path, how: str) -> None:
+    """Write until told to stop."""
+    chance = random.Random(name)
+    async with pen(folder / "state" / "memory.db", how) as writer:
+        with (folder / f"{name}.journal").open("ab") as journal:
+            for said in sayings(name, chance):
+                if (folder / "stop").exists():
+                    return
+                try:
+                    await writer.write(episode_of(said))
+                    journal.write(orjson.dumps(said) + b"\n")
+                    journal.flush()
+                except ForgottenError:
+                    pass
+                time.sleep(chance.uniform(0, 2 * _PAUSE_SECONDS))  # noqa: ASYNC251 # alone here
+
+
+if __name__ == "__main__":
+    asyncio.run(write(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
