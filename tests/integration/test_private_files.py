@@ -87,7 +87,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
         path = Path(str(database).removeprefix("file://").split("?")[0])
         if path.is_absolute() and "mode=ro" not in str(database):
             found.setdefault(path.name, stat.S_IMODE(path.stat().st_mode))
-        return connect(database, *rest, **options)
+        connection: sqlite3.Connection = connect(database, *rest, **options)
+        return connection
 
     monkeypatch.setattr(sqlite3, "connect", noting)
     before = os.umask(0)
