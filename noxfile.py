@@ -8,6 +8,11 @@ import nox
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.sessions = ["lint", "tests", "wheel"]
 
+LOCKS = {"run": [], "test": ["test", "lint"], "release": ["release"]}
+"""The files of ``requirements/``, and the extras of ``pyproject.toml`` that each pins."""
+
+RUN = ("--require-hashes", "-r", "requirements/run.txt")
+
 
 @nox.session
 def lint(session: nox.Session) -> None:
@@ -37,3 +42,47 @@ def wheel(session: nox.Session) -> None:
         with session.chdir(dist):  # away from the source
             session.run("slumberd", "version")
             session.run("slumberd", "check", str(installed / "share/slumberd/rules"))
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Pin ``requirements/``, with hashes, for every Python; ``-- --upgrade`` takes newer ones."""
+    session.install("uv")
+    for name, extras in LOCKS.items():
+        chosen = [f"--extra={extra}" for extra in extras]
+        constraint = [] if name == "run" else ["--constraint=requirements/run.txt"]
+        session.run(
+            *("uv", "pip", "compile", "pyproject.toml", f"--output-file=requirements/{name}.txt"),
+            *("--quiet", "--universal", "--python-version=3.11", "--generate-hashes"),
+            *("--no-annotate", "--no-emit-index-url", "--custom-compile-command=nox -s lock"),
+            *(*chosen, *constraint, *session.posargs),
+        )
+
+
+@nox.session
+def sbom(session: nox.Session) -> None:
+    """Write what a release consists of to ``dist/slumberd.cdx.json``, as CycloneDX."""
+    session.install(*RUN)
+    session.install("--no-deps", ".")
+    installed = Path(session.virtualenv.location, "bin", "python").absolute()
+    Path("dist").mkdir(exist_ok=True)
+    with TemporaryDirectory() as tools:
+        session.run("python", "-m", "venv", tools, external=True)
+        own = Path(tools, "bin")
+        session.run(
+            *(str(own / "pip"), "install", "-q", "--require-hashes"),
+            *("-r", "requirements/release.txt"),
+            external=True,
+        )
+        session.run(
+            *(str(own / "cyclonedx-py"), "environment", "--output-reproducible"),
+            *("--pyproject", "pyproject.toml", "-o", "dist/slumberd.cdx.json", str(installed)),
+            external=True,
+        )
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Hold what is pinned to run against the database of known vulnerabilities."""
+    session.install("--require-hashes", "-r", "requirements/release.txt")
+    session.run("python", "-m", "tests.supply", "audit", "pip-audit")

@@ -106,7 +106,7 @@ async def _listening(
         server = await asyncio.start_unix_server(
             _Responder(operations).respond, path=path, limit=MOST_BYTES
         )
-        await asyncio.to_thread(Path(path).chmod, _MODE)
+        await asyncio.to_thread(_narrow, Path(path))
         try:
             yield server
         finally:
@@ -126,6 +126,11 @@ async def _linked(
                 yield server
             finally:
                 await asyncio.to_thread(_remove, path)
+
+
+def _narrow(path: Path) -> None:
+    # Who may connect is who may write: the group, where the umask lets it.
+    path.chmod(path.stat().st_mode & _MODE)
 
 
 def _clear(path: str, directory: Path) -> None:

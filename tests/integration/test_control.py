@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +59,29 @@ async def test_a_directory_may_lie_deeper_than_a_socket_path_may_be_long(tmp_pat
         assert await asked(deep, "greet", name="you") == {"hello": "you"}
 
 
+@pytest.fixture
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.parametrize(
+    ("umask", "mode"), [(0o007, 0o660), (0o077, 0o600), (0, 0o660)], indirect=["umask"]
+)
+@pytest.mark.usefixtures("umask")
+async def test_the_socket_is_for_the_group_where_the_umask_lets_it_write(
+    tmp_path: Path, mode: int
+) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        assert (tmp_path / SOCKET).stat().st_mode & 0o777 == mode
+
+
 async def test_what_a_dead_daemon_left_is_replaced_and_nothing_is_left(tmp_path: Path) -> None:
     (tmp_path / SOCKET).touch()
 
     async with listen(tmp_path, OPERATIONS):
         assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
-        assert (tmp_path / SOCKET).stat().st_mode & 0o777 == 0o660
 
     assert not (tmp_path / SOCKET).exists()
 
@@ -96,7 +115,6 @@ async def test_the_socket_lies_in_the_runtime_directory_and_is_found_from_the_st
 
     async with listen(state, OPERATIONS, runtime=runtime):
         assert (runtime / SOCKET).is_socket()
-        assert (runtime / SOCKET).stat().st_mode & 0o777 == 0o660
         assert (state / SOCKET).readlink() == runtime / SOCKET
         assert await asked(state, "greet", name="you") == {"hello": "you"}
 

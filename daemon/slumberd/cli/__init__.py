@@ -16,6 +16,8 @@ from slumberd.cli.commands import NAME, program
 
 _COMPLETION = "_SLUMBERD_COMPLETE"
 
+_OWNER_ALONE, _OWNER_AND_GROUP, _GROUP = 0o077, 0o007, 0o070
+
 _COLLECT_EVERY = (100_000, 50, 100)
 """Thresholds of the collector: with Python's own it walks the many live objects of a start or of a
 batch again and again, a fifth of the time of the one and a tenth of the other."""
@@ -28,7 +30,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         arguments: What follows the name of the program; None takes the process's own.
     """
     gc.set_threshold(*_COLLECT_EVERY)
+    os.umask(_narrowed(os.umask(_OWNER_ALONE)))
     sys.exit(call(sys.argv[1:] if arguments is None else arguments))
+
+
+def _narrowed(mask: int) -> int:
+    """Return a umask under which files are for the owner, or for a group that may write them too.
+
+    Whoever may only read a database of SQLite cannot even do that while it is written.
+    """
+    return _OWNER_ALONE if mask & _GROUP else _OWNER_AND_GROUP
 
 
 def call(arguments: Sequence[str]) -> int:

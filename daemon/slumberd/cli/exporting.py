@@ -69,7 +69,6 @@ def _written(name: str) -> Iterator[Write]:
         with io.FileIO(os.open(beside, flags, MODE), "wb") as raw:
             with _packed(raw, path) as stream:
                 yield stream.writelines
-            os.fchmod(raw.fileno(), MODE)
             os.fsync(raw.fileno())
         beside.rename(path)
     finally:

@@ -1,0 +1,114 @@
+"""A host that uses the real Stargraph: does what lines of JSON ask for, with an answer a line.
+
+Runs in an environment of its own, by `tests.stargraph`; of ours it knows nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from stargraph.stores.fact import Fact, FactPattern
+from stargraph.stores.memory import Episode, UpdateDelta
+from stargraph.stores.sqlite_fact import SQLiteFactStore
+from stargraph.stores.sqlite_memory import SQLiteMemoryStore
+
+
+class Host:
+    """What can be asked for; paths come as text, and values as JSON of the models."""
+
+    async def bootstrap(self, state: str) -> None:
+        await _memory(state).bootstrap()
+        await _facts(state).bootstrap()
+
+    async def put(self, state: str, episodes: list[dict[str, Any]]) -> None:
+        for told in episodes:
+            episode = Episode(**told)
+            scope = {"user": episode.user, "session": episode.session, "agent": episode.agent}
+            await _memory(state).put(episode, **scope)
+
+    async def recent(self, state: str, user: str) -> list[dict[str, Any]]:
+        found = await _memory(state).recent(user, limit=1_000)
+        return [episode.model_dump(mode="json") for episode in found]
+
+    async def query(self, state: str, **pattern: str) -> list[dict[str, Any]]:
+        found = await _facts(state).query(FactPattern(**pattern))
+        return sorted((fact.model_dump(mode="json") for fact in found), key=lambda one: one["id"])
+
+    async def pin(self, state: str, fact: dict[str, Any]) -> None:
+        await _facts(state).pin(Fact(**fact))
+
+    async def unpin(self, state: str, id: str) -> None:
+        await _facts(state).unpin(id)
+
+    async def put_and_read(self, state: str, episodes: list[dict[str, Any]]) -> dict[str, Any]:
+        """Put episodes one by one, and read all the while."""
+        return await self._read_during(state, self.put(state, episodes))
+
+    async def apply_and_read(self, state: str, episodes: list[dict[str, Any]]) -> dict[str, Any]:
+        """Apply each of some episodes of one key as Stargraph does, and read all the while."""
+        return await self._read_during(state, self._apply(state, episodes))
+
+    async def _apply(self, state: str, episodes: list[dict[str, Any]]) -> None:
+        before = "none"
+        for told in episodes:
+            body = {name: told[name] for name in ("id", "user", "agent")} | told["metadata"]
+            delta = UpdateDelta(
+                kind="update",
+                fact_payload=body,
+                replaces=[before],
+                source_episode_ids=[told["id"]],
+                promotion_ts=told["timestamp"],
+                rule_id="all",
+                confidence=1.0,
+            )
+            await _facts(state).apply_delta(delta)
+            before = told["id"]
+
+    async def _read_during(self, state: str, work: Coroutine[Any, Any, None]) -> dict[str, Any]:
+        """Tell how often all facts were read, and what was torn: a key twice, or gone again."""
+        reads: int = 0
+        torn: list[list[Any]] = []
+        before: set[Any] = set()
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(work)
+            while not working.done():
+                keys = [_key(fact) for fact in await self.query(state)]
+                if len(set(keys)) < len(keys) or not before <= set(keys):
+                    torn.append(keys)
+                before = set(keys)
+                reads += 1
+        return {"reads": reads, "torn": torn}
+
+
+def _key(fact: dict[str, Any]) -> tuple[str, str, str]:
+    return fact["user"], fact["payload"]["subject"], fact["payload"]["predicate"]
+
+
+def _memory(state: str) -> SQLiteMemoryStore:
+    return SQLiteMemoryStore(Path(state, "memory.db"))
+
+
+def _facts(state: str) -> SQLiteFactStore:
+    return SQLiteFactStore(Path(state, "facts.db"))
+
+
+async def main() -> None:
+    """Answer every line of standard input, until it ends."""
+    host = Host()
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        what, arguments = json.loads(line)
+        try:
+            answer = {"answer": await getattr(host, what)(**arguments)}
+        except Exception as error:  # noqa: BLE001 # whoever asked is told
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
