@@ -72,11 +72,16 @@ def _first(local: datetime, zone: ZoneInfo) -> datetime:
     return next(at for at in quarters if at.astimezone(zone).replace(tzinfo=None) >= local)
 
 
-async def begin(home: Home) -> None:
-    """Put some episodes, and let every rule be served up to the year's first instant."""
+async def put(home: Home, count: int) -> None:
+    """Put some episodes."""
     async with SQLiteMemoryStore(home.state / "memory.db") as memory:
         await memory.bootstrap()
-        await memory.put_many([triple(f"e{n}", "alice", f"knows {n}", n) for n in range(EPISODES)])
+        await memory.put_many([triple(f"e{n}", "alice", f"knows {n}", n) for n in range(count)])
+
+
+async def begin(home: Home) -> None:
+    """Put some episodes, and let every rule be served up to the year's first instant."""
+    await put(home, EPISODES)
     async with SQLiteFactStore(home.state / "facts.db") as facts:
         await facts.bootstrap()
         for rule_id in RULES:
@@ -124,5 +129,23 @@ def test_a_year_of_instants_is_served_each_of_them_once(tmp_path: Path) -> None:
         found = accounted_for(served[rule_id], expected)
         assert found == expected[: len(found)], rule_id
         assert expected[len(found)] >= END, rule_id
+    assert len(home.facts()) == EPISODES
+    home.call("audit", "verify")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("now", ["1969-12-31 23:59:58", "2100-02-28 23:59:58"])
+def test_a_daemon_whose_clock_is_far_off_consolidates(tmp_path: Path, now: str) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    home.rule("hourly", cadence={"cron": "0 * * * *", "timezone": "Europe/Berlin"})
+    asyncio.run(put(home, EPISODES))
+
+    with home.daemon(LD_PRELOAD=libfaketime(), FAKETIME=f"@{now}", TZ="UTC") as daemon:
+        daemon.wait_until_read(EPISODES)
+        daemon.wait_for("firing.completed", lambda event: event["rule_id"] == "hourly")
+
+    own = {entry["rule_id"] for fact in home.facts() for entry in fact["lineage"]}
+    assert own == {"all", "hourly"}
     assert len(home.facts()) == EPISODES
     home.call("audit", "verify")
