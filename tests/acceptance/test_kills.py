@@ -13,6 +13,7 @@ import pytest
 
 from tests.corpora import differences, gold, lines, needs_corpora, slots_of
 from tests.daemons import Home
+from tests.faults import check_every_row_was_logged
 
 KILLS = 100
 SET = "eol"
@@ -75,14 +76,3 @@ def check_once_each(path: Path, episodes: int) -> None:
         ).fetchall()
     assert len(met) == episodes
     assert not [place for place, times in Counter(met).items() if times > 1]
-
-
-def check_every_row_was_logged(path: Path, log: Path) -> None:
-    """Log lines may be repeated after a crash, but none is missing."""
-    with sqlite3.connect(path) as connection:
-        rows = {seq for (seq,) in connection.execute("SELECT seq FROM slumberd_ledger WHERE kind")}
-    logged = set()
-    for line in log.read_bytes().splitlines():
-        if b'"delta.applied"' in line and line.endswith(b"}"):
-            logged.add(orjson.loads(line)["seq"])
-    assert rows - logged == set()
