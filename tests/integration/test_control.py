@@ -26,7 +26,16 @@ async def stumble(_: dict[str, Any], __: Peer) -> Answer:
     raise RuntimeError("a bug")
 
 
-OPERATIONS: dict[str, Operation] = {"greet": greet, "refuse": refuse, "stumble": stumble}
+async def overflow(_: dict[str, Any], __: Peer) -> Answer:
+    raise OSError(28, "No space left on device")
+
+
+OPERATIONS: dict[str, Operation] = {
+    "greet": greet,
+    "refuse": refuse,
+    "stumble": stumble,
+    "overflow": overflow,
+}
 
 
 async def asked(directory: Path, operation: str, **fields: Any) -> Answer:
@@ -113,6 +122,7 @@ async def test_no_daemon_is_said_to_be_none(tmp_path: Path) -> None:
     [
         pytest.param("refuse", "not like this", 64, id="an error of ours"),
         pytest.param("stumble", "a bug", 70, id="a bug"),
+        pytest.param("overflow", "cannot write: .*No space", 74, id="a full disk"),
         pytest.param("dance", "unknown operation 'dance'", 64, id="unknown"),
     ],
 )
