@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -39,6 +40,31 @@ due.LASTING_SECONDS = 0.5
 Pragmas.__init__.__defaults__ = ("normal", 0.2, 8)
 """
 """Nothing is broken by this: pauses are short, so that a test need not wait for minutes."""
+
+
+SMALL_LOGS = """
+from slumberd.stores import facts, sqlite
+
+facts._EVERYDAY_PAGES = 10
+sqlite._LARGEST_LOG = 50_000
+configure = sqlite._configure
+
+def configured(connection, pragmas, access):
+    configure(connection, pragmas, access)
+    connection.execute("PRAGMA wal_autocheckpoint = 10")
+
+sqlite._configure = configured
+"""
+
+
+UNCHECKED = """
+from slumberd.stores.sqlite import Database
+
+async def check(self, work):
+    pass
+
+Database.check = check
+"""
 
 
 def home_of(folder: Path, fault: str = IMPATIENT, **settings: Any) -> Variant:
@@ -301,12 +327,10 @@ def test_a_page_that_breaks_under_a_daemon_is_told_and_healed_by_a_backup(
         daemon.wait_until_read(3)
         file = older(home, name)
         with stopped(daemon):
-            put(home, episodes(3, 3)) if name == "facts.db" else None
+            put(home, episodes(3, 3))
             break_tree(home.state / name, table)
-        told = daemon.wait_for(
-            "firing.failed" if name == "facts.db" else "look.failed",
-            lambda one: "damaged" in one["message"],
-        )
+        event = "look.failed" if table == "slumberd_episode_log" else "firing.failed"
+        told = daemon.wait_for(event, lambda one: "damaged" in one["message"])
         found = home.call("doctor", check=False).stdout
         file.rename(home.state / name)
         run_until_it_ends(daemon, "StoreReplacedError")
@@ -334,3 +358,154 @@ def test_a_page_that_is_broken_before_the_start_is_told_with_74(
 
     assert ended.returncode == 74
     assert "is damaged; restore it from a backup" in ended.stderr
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock to write a database, as another program may for as long as it likes."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
+
+
+def test_a_lock_that_another_program_holds_is_waited_for(tmp_path: Path) -> None:
+    home = home_of(tmp_path)
+    put(home, episodes(0, 1))
+
+    with home.daemon() as daemon:
+        daemon.wait_until_read(1)
+        with locked(home.state / "facts.db"):
+            put(home, episodes(1, 3))
+            failed_with(daemon, "locked by another process", times=5)
+            refused = home.slumberd("forget", "--user", "nobody", "--yes", check=False)
+        daemon.wait_until_read(4)
+
+    assert refused.returncode == 75
+    check_consolidated_once(home, ids(4))
+
+
+@pytest.mark.parametrize("name", ["facts.db", "memory.db"])
+def test_a_lock_that_another_program_holds_at_the_start_is_told_with_75(
+    tmp_path: Path, name: str
+) -> None:
+    home = home_of(tmp_path)
+    put(home, episodes(0, 1))
+    home.call("fire", "--all")
+
+    with locked(home.state / name):
+        put_refused = home.slumberd("import", home.folder / "put.jsonl", check=False)
+        refused = home.slumberd("run", check=False) if name == "facts.db" else put_refused
+
+    assert refused.returncode == 75
+    assert "locked by another process" in refused.stderr
+
+
+def test_a_log_that_a_reader_keeps_from_being_emptied_shrinks_once_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slumberd.checkup.LARGE_LOG_BYTES", 200_000)
+    home = home_of(tmp_path, f"{IMPATIENT}{SMALL_LOGS}")
+    log = home.state / "facts.db-wal"
+
+    with home.daemon() as daemon:
+        with closing(sqlite3.connect(home.state / "facts.db", isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM facts").fetchone()
+            for n in range(4):
+                put(home, episodes(30 * n, 30))
+                daemon.wait_until_read(30 * n + 30)
+            grown, found = log.stat().st_size, home.call("doctor", check=False).stdout
+        for n in range(4, 7):
+            put(home, episodes(30 * n, 30))
+            daemon.wait_until_read(30 * n + 30)
+        shrunk, healed = log.stat().st_size, home.call("doctor", check=False).stdout
+
+    assert grown > 200_000 > shrunk
+    assert (f"store.log  {log}" in found, str(log) in healed) == (True, False)
+    check_consolidated_once(home, ids(210))
+
+
+@needs_disks
+@pytest.mark.parametrize("name", ["memory", "facts"])
+def test_a_database_on_a_network_file_system_is_refused_wherever_it_is(
+    tmp_path: Path, name: str
+) -> None:
+    share, mounts = tmp_path / "share", tmp_path / "mountinfo"
+    mounts.write_text(f"1 0 0:1 / / rw - ext4 disk rw\n2 1 0:2 / {share} rw - nfs4 server:/ rw\n")
+    settings: dict[str, Any] = {name: {"path": str(share / f"{name}.db")}}
+    home = home_of(tmp_path, **settings)
+    as_told = f"mount --bind '{mounts}' /proc/$$/mountinfo && exec \"$@\""
+    home.within = ["unshare", "--mount", "--propagation", "private", "sh", "-c", as_told, "sh"]
+
+    refused = home.slumberd("run", check=False)
+
+    assert refused.returncode == 74
+    assert f"{str(share)!r} is on nfs4" in refused.stderr
+    assert not (share / f"{name}.db").exists()
+
+
+def left_by_a_crash(folder: Path, before: int, count: int) -> Home:
+    """Return a home whose daemon was killed while its databases had write-ahead logs.
+
+    Args:
+        folder: Of the home.
+        before: Episodes that its databases have without the logs.
+        count: All episodes.
+    """
+    home = home_of(folder)
+    put(home, episodes(0, before))
+    home.call("fire", "--all")
+    with home.started() as daemon:
+        put(home, episodes(before, count - before))
+        daemon.wait_until_read(count)
+        daemon.kill()
+    return home
+
+
+@pytest.mark.parametrize("before", [0, 250], ids=["all of it", "a part of it"])
+@pytest.mark.parametrize("name", ["facts.db", "memory.db"])
+def test_a_log_of_another_database_is_refused_and_ruins_nothing(
+    tmp_path: Path, name: str, before: int
+) -> None:
+    home, other = home_of(tmp_path / "home"), left_by_a_crash(tmp_path / "other", before, 300)
+    put(home, episodes(0, 40))
+    home.call("fire", "--all")
+    foreign = home.state / f"{name}-wal"
+    assert not foreign.exists()
+    shutil.copy(other.state / "facts.db-wal", foreign)
+
+    refused = home.slumberd("fire", "--all", check=False)
+    found = home.call("doctor", check=False).stdout
+    foreign.unlink()
+    (home.state / f"{name}-shm").unlink(missing_ok=True)
+    put(home, episodes(40, 2))
+    home.call("fire", "--all")
+
+    assert refused.returncode == 74
+    assert f"take away {name}-wal" in refused.stderr
+    assert "store.damaged" in found
+    check_consolidated_once(home, ids(42))
+
+
+def test_a_log_of_another_database_that_nobody_looks_at_takes_its_place(tmp_path: Path) -> None:
+    """The test above can fail: what is found then are the facts of somebody else."""
+    home, other = home_of(tmp_path / "home"), left_by_a_crash(tmp_path / "other", 0, 300)
+    put(home, episodes(0, 40))
+    home.call("fire", "--all")
+    shutil.copy(other.state / "facts.db-wal", home.state / "facts.db-wal")
+    home = home_of(tmp_path / "home", UNCHECKED)
+
+    home.slumberd("fire", "--all")
+
+    assert len(home.facts()) == 300
+
+
+def test_a_log_of_a_crash_belongs_to_its_database(tmp_path: Path) -> None:
+    home = left_by_a_crash(tmp_path, 250, 300)
+    assert (home.state / "facts.db-wal").stat().st_size
+
+    with home.daemon():
+        pass
+
+    check_consolidated_once(home, ids(300))

@@ -43,6 +43,7 @@ from slumberd.stores.finding import find, find_then
 from slumberd.stores.forgetting import overwriting, scrub
 from slumberd.stores.hands import HandAtWork
 from slumberd.stores.ledger import GENESIS, firing_id_of, record_from
+from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
 from slumberd.stores.sqlite import (
@@ -112,9 +113,10 @@ class SQLiteFactStore:
         """Create the specified table and our own beside it; changes nothing where all is there.
 
         Raises:
-            SchemaError: The file is no database, or a newer slumberd wrote it.
+            SchemaError: The file is no database, is damaged, or a newer slumberd wrote it.
             LedgerKeyError: The store has not the key that the ledger was begun with.
         """
+        await self._database.check(check_after_a_crash)
         await self._database.write(schema.create)
 
     async def health(self) -> StoreHealth:

@@ -357,6 +357,27 @@ class Database:
         """Return what `work` makes of the reading connection, in that connection's thread."""
         return await self._run("read", work)
 
+    @property
+    def has_log(self) -> bool:
+        """Whether something is in the write-ahead log: of somebody who is there, or who crashed."""
+        log = self.path.with_name(self.path.name + "-wal")
+        return log.exists() and log.stat().st_size > 0
+
+    async def check(self, work: Callable[[sqlite3.Connection, Path], None]) -> None:
+        """Let something be made sure of before this writes, if a log was left beside the file.
+
+        Raises:
+            SchemaError: It is not so, or the file cannot be read with its log.
+        """
+        if not self.has_log or self._open:
+            return
+        try:
+            await self.read(lambda connection: work(connection, self.path))
+        except SchemaError as error:
+            log = f"{self.path.name}-wal"
+            remedy = f"take away {log} if it may be another file's, else restore it from a backup"
+            raise SchemaError(self.path, f"is damaged; {remedy}") from error
+
     async def pulse(self) -> int:
         """Wait until each open connection's thread has read a little.
 
