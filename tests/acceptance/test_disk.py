@@ -179,6 +179,7 @@ def test_a_full_disk_of_the_log_loses_neither_fact_nor_line(tmp_path: Path) -> N
             assert rows_without_line(home.state / "facts.db", log)
             disk.make_room()
             wait_until(lambda: not rows_without_line(home.state / "facts.db", log))
+            wait_until(lambda: b'"logs.dropped"' in log.read_bytes())
             daemon.send_signal(signal.SIGTERM)
             assert daemon.wait(60) == 0
         check_every_row_was_logged(home.state / "facts.db", log)
