@@ -394,7 +394,6 @@ class Database:
 
     async def _connection(self, access: Access) -> Connection:
         if access not in self._open:
-            before = self._place if self._open else _place_of(self.path)
             opened = await Connection(
                 partial(connect, self.path, self.pragmas, access=access, key=self._key)
             )
@@ -402,15 +401,15 @@ class Database:
             if access in self._open:
                 await opened.close()
             else:
+                self._place = self._place if self._open else _place_of(self.path)
                 self._open[access] = opened  # type: ignore[assignment] # __await__ is untyped
-                self._place = before or _place_of(self.path)
                 _check_place(self.path, self._place)
         return self._open[access]
 
     async def close(self) -> None:
         """Close both connections; the next use opens them again."""
-        if "write" in self._open and _place_of(self.path) != self._place:
-            with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error, OSError):
+            if "write" in self._open and _place_of(self.path) != self._place:
                 await self._open["write"].run(_leave)
         # The last to close empties the write-ahead log, which one that only reads cannot.
         for connection in [self._open.pop(access) for access in sorted(self._open)]:
