@@ -181,8 +181,8 @@ def _database(path: Path, patient: Patient, unfinished: list[str], own: Look) ->
         damage = look(path, partial(looking.damage_in, seconds=patient.seconds))
         if damage is None and not patient.hurried:
             unfinished.append(f"quick_check of {str(path)!r}")
-        elif damage:
-            yield _damaged(path, damage)
+        elif damage or look(path, partial(looking.is_of_another, path=path)):
+            yield _damaged(path, damage or "begins otherwise with its write-ahead log than without")
             return
         yield from _journal(path)
         yield from look(path, own)
@@ -199,7 +199,10 @@ def _unreadable(path: Path, error: StoreError) -> Finding:
 
 
 def _damaged(path: Path, damage: str) -> Finding:
-    remedy = "stop the daemon; restore it from a backup, facts also by `slumberd audit replay`"
+    remedy = (
+        f"stop the daemon; take away {path.name}-wal if it may be another file's; else restore it "
+        "from a backup, facts also by `slumberd audit replay`"
+    )
     return Finding("store.damaged", str(path), " ".join(damage.split()), remedy)
 
 

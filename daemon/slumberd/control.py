@@ -205,6 +205,8 @@ class _Responder:
             return orjson.dumps({"ok": True, **await operation(request, peer)})
         except SlumberdError as error:
             return _refusal(str(error), error.exit_code)
+        except OSError as error:  # a full disk of the log, most likely: its lines come later
+            return _refusal(f"the daemon cannot write: {error}; what is in the ledger is done", 74)
         except Exception as error:  # noqa: BLE001 - a bug of one operation; the daemon goes on
             _log.error("control.failed", operation=request["operation"], error=repr(error)[:500])
             return _refusal(f"the daemon failed, which is a bug; see its log: {error!r}", 70)

@@ -27,12 +27,14 @@ class Letter:
     Attributes:
         do: Does it; raises OSError.
         size: How many bytes wait with it.
+        lines: How many lines nobody repeats if it fails.
         done: Whether it was done, or failed.
         error: Why it failed.
     """
 
     do: Callable[[], None]
     size: int = 0
+    lines: int = 0
     done: bool = False
     error: Exception | None = None
 
@@ -63,6 +65,7 @@ class Outbox:
         self._bytes = 0
         self._untold = 0
         self._stalled = False
+        self._failing = False
         self._closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
@@ -79,10 +82,15 @@ class Outbox:
     def _take(self, lines: bytes, most: int) -> None:
         with self._changed:
             if self._bytes + len(lines) <= most:
-                self._post(self._lines(lines))
+                letter = self._lines(lines)
+                letter.lines = 1
+                self._post(letter)
             else:
-                self.dropped += 1
-                self._untold += 1
+                self._drop(1)
+
+    def _drop(self, lines: int) -> None:
+        self.dropped += lines
+        self._untold += lines
 
     def deliver(self, lines: bytes) -> Letter:
         """Take lines, and wait a moment for them to be written; the letter tells whether."""
@@ -120,6 +128,8 @@ class Outbox:
             except (OSError, ValueError) as error:  # a full disk, a reader that went away
                 letter.error = error
             with self._changed:
+                self._failing = letter.error is not None
+                self._drop(letter.lines if self._failing else 0)
                 self._bytes -= letter.size
                 self._stalled = False
                 letter.done = True
@@ -127,8 +137,17 @@ class Outbox:
 
     def _next(self) -> Letter | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._letters or self._untold or self._closed)
-            if self._untold and self._bytes <= MOST_BYTES // 2:
-                told, self._untold = self._untold, 0
-                return Letter(lambda: self._write(self._dropped_line(told)))
+            self._changed.wait_for(lambda: self._letters or self._may_tell() or self._closed)
+            if self._may_tell():
+                return Letter(self._tell_dropped)
             return self._letters.popleft() if self._letters else None
+
+    def _may_tell(self) -> bool:
+        # Not where the last write failed: the next that succeeds shows that there is room again.
+        return self._untold > 0 and not self._failing and self._bytes <= MOST_BYTES // 2
+
+    def _tell_dropped(self) -> None:
+        told = self._untold
+        self._write(self._dropped_line(told))
+        with self._changed:
+            self._untold -= told

@@ -7,10 +7,7 @@ There the epoch alone keeps the first from writing.
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +15,48 @@ import pytest
 
 from slumberd.lock import holder_of
 from tests.daemons import Daemon, Home
-from tests.faults import Variant, backup, check_consolidated_once, content_of, episodes, put
+from tests.faults import (
+    Variant,
+    backup,
+    check_consolidated_once,
+    content_of,
+    episodes,
+    put,
+    stopped,
+    wait_until_stopped,
+)
 
 pytestmark = pytest.mark.slow
 
-STOPS_BEFORE_ITS_COMMIT = """
-import os, signal
+STOPS = """
+import os, signal, threading
+
+goes_on = threading.Event()
+signal.signal(signal.SIGCONT, lambda *_: goes_on.set())
+
+def stop():
+    os.kill(os.getpid(), signal.SIGSTOP)
+    goes_on.wait()  # the signal may reach other threads first
+"""
+STOPS_BEFORE_ITS_COMMIT = f"""{STOPS}
 from slumberd.stores.facts import SQLiteFactStore
 
 commit = SQLiteFactStore.commit
 
 async def stopping(self, *given, **named):
-    os.kill(os.getpid(), signal.SIGSTOP)
+    stop()
     return await commit(self, *given, **named)
 
 SQLiteFactStore.commit = stopping
 """
-STOPS_IN_ITS_COMMIT = """
-import os, signal
+STOPS_IN_ITS_COMMIT = f"""{STOPS}
 from slumberd.stores.batch import Batch
 
 write = Batch.write
 
 def stopping(self, *given, **named):
     done = write(self, *given, **named)
-    os.kill(os.getpid(), signal.SIGSTOP)
+    stop()
     return done
 
 Batch.write = stopping
@@ -82,20 +96,6 @@ def pair(folder: Path, fault: str = "") -> tuple[Home, Home]:
         name: {"path": str(first.state / f"{name}.db")} for name in ("memory", "facts")
     }
     return first, home_of(folder / "second", **files)
-
-
-def wait_until_stopped(daemon: Daemon) -> None:
-    _, status = os.waitpid(daemon.process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), f"it ended: {daemon.seen[-5:]}"
-
-
-@contextmanager
-def stopped(daemon: Daemon) -> Iterator[None]:
-    """Let a daemon stand still while the block runs."""
-    daemon.process.send_signal(signal.SIGSTOP)
-    wait_until_stopped(daemon)
-    yield
-    daemon.process.send_signal(signal.SIGCONT)
 
 
 def check_ended(daemon: Daemon, code: int, error: str) -> None:

@@ -36,9 +36,13 @@ async def mumble(_: dict[str, Any], __: Peer) -> Answer:
     raise UsageError("no caf\udce9")
 
 
+async def overflow(_: dict[str, Any], __: Peer) -> Answer:
+    raise OSError(28, "No space left on device")
+
+
 OPERATIONS: dict[str, Operation] = {
     "greet": greet, "refuse": refuse, "stumble": stumble, "babble": babble,
-    "mumble": mumble,
+    "mumble": mumble, "overflow": overflow,
 }  # fmt: skip
 
 
@@ -154,6 +158,7 @@ async def test_what_json_cannot_say_is_wrong_use_and_not_asked(
         pytest.param("stumble", "a bug", 70, id="a bug"),
         pytest.param("mumble", r"no caf\\udce9", 64, id="words that are no Unicode"),
         pytest.param("babble", "a bug", 70, id="an answer that is no JSON"),
+        pytest.param("overflow", "cannot write: .*No space", 74, id="a full disk"),
         pytest.param("dance", "unknown operation 'dance'", 64, id="unknown"),
     ],
 )

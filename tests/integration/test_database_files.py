@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from slumberd.core.episode import Episode
-from slumberd.errors import StaleWriterError, StoreError, StoreReplacedError
+from slumberd.errors import PermissionDeniedError, StaleWriterError, StoreError, StoreReplacedError
 from slumberd.stores import sqlite
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import episode
-from tests.faults import content_of
+from tests.faults import content_of, ordinary_user
 from tests.house import house, stream
 
 LOOKS_IN = """
@@ -231,3 +231,20 @@ async def test_a_writer_without_a_fence_at_its_end_leaves_a_trace(
             monkeypatch.setattr(stale.facts, "_fence", lambda _: None)
 
         assert content_of(path) != before
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o000], ids=["read", "nothing"])
+async def test_a_file_that_may_only_be_read_is_refused_by_who_writes(
+    tmp_path: Path, mode: int
+) -> None:
+    path = tmp_path / "memory.db"
+    async with SQLiteMemoryStore(path) as memory:
+        await put(memory, episode("e1"))
+    path.chmod(mode)
+
+    with ordinary_user():
+        async with SQLiteMemoryStore(path) as memory:
+            with pytest.raises(PermissionDeniedError) as refused:
+                await put(memory, episode("e2"))
+
+    assert refused.value.exit_code == 77

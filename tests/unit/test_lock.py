@@ -15,6 +15,7 @@ import pytest
 from slumberd import lock
 from slumberd.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
 from slumberd.lock import PID_FILE, StateLock, file_system_of
+from tests.faults import ordinary_user
 
 HOLD = """
 import sys
@@ -114,18 +115,6 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match="cannot be used"), StateLock(path):
         pass
-
-
-@contextmanager
-def ordinary_user() -> Iterator[None]:
-    """Be one for a while: nothing is forbidden to root."""
-    before = os.geteuid()
-    if before == 0:
-        os.seteuid(65_534)
-    try:
-        yield
-    finally:
-        os.seteuid(before)
 
 
 def test_directory_that_may_not_be_written_is_refused(tmp_path: Path) -> None:

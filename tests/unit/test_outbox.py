@@ -94,6 +94,27 @@ def test_lines_without_room_are_counted_and_told_of(reader: Reader) -> None:
     assert reader.lines == [b"first", big.strip(), b"4 lost"]
 
 
+def test_lines_that_a_full_disk_does_not_take_are_counted_and_told_of_later() -> None:
+    taken, disk = [], {"full": True}
+
+    def write(lines: bytes) -> None:
+        if disk["full"]:
+            raise OSError(28, "full")
+        taken.append(lines)
+
+    outbox = _outbox(write, patience=SECONDS)
+    outbox.tell(b"first\n")
+    outbox.keep(b"second\n")
+    assert outbox.deliver(b"delta\n").error is not None
+    disk["full"] = False
+
+    outbox.deliver(b"delta\n")
+    outbox.close()
+
+    assert taken == [b"delta\n", b"2 lost\n"]
+    assert outbox.dropped == 2
+
+
 def test_lines_of_firings_are_kept_when_there_is_no_room_for_others(reader: Reader) -> None:
     outbox = _stalled(reader)
     outbox.tell(b"x" * (MOST_BYTES - 100) + b"\n")

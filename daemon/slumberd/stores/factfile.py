@@ -18,6 +18,7 @@ from slumberd.stores import inspection, migrations, schema
 from slumberd.stores.batch import number
 from slumberd.stores.external import notice
 from slumberd.stores.ledger import GENESIS
+from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import Database, Pragmas, Synchronous, transaction
 from slumberd.stores.traceless import TracelessDatabase
@@ -67,9 +68,10 @@ class FactFile:
         """Create the specified table and our own beside it; changes nothing where all is there.
 
         Raises:
-            SchemaError: The file is no database, or a newer slumberd wrote it.
+            SchemaError: The file is no database, is damaged, or a newer slumberd wrote it.
             LedgerKeyError: The store has not the key that the ledger was begun with.
         """
+        await self._database.check(check_after_a_crash)
         await self._database.write(schema.create)
 
     async def health(self) -> StoreHealth:

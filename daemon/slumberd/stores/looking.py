@@ -14,13 +14,14 @@ from typing import TypeVar
 import orjson
 
 from slumberd.core.firing import Counts
+from slumberd.errors import SchemaError, StoreError
 from slumberd.stores import episode_log
 from slumberd.stores.inspection import has_table
 from slumberd.stores.ledger import firing_id_of
 from slumberd.stores.queries import statements
 from slumberd.stores.schema import SUCCESSES
 from slumberd.stores.sqlite import Pragmas, snapshot, translated
-from slumberd.stores.traceless import traceless
+from slumberd.stores.traceless import UNCHANGING, traceless
 
 T = TypeVar("T")
 Open = sqlite3.Connection
@@ -29,6 +30,9 @@ Open = sqlite3.Connection
 _FORMATS = slice(18, 20)
 _WAL = b"\2\2"
 """The versions in the header of a file that is written and read with a write-ahead log."""
+
+LEFT_LOG_SECONDS = 1.0
+"""How long a start may take to look for damage, when the last end was no orderly one."""
 
 _PRAGMAS = Pragmas()
 _STEPS = 10_000
@@ -126,6 +130,41 @@ def damage_in(connection: sqlite3.Connection, seconds: float | None) -> str | No
         None when it took too long.
     """
     return _within(connection, seconds, _quick_check)
+
+
+def check_after_a_crash(connection: sqlite3.Connection, path: Path) -> None:
+    """Make sure that a database and the write-ahead log that was left beside it belong together.
+
+    SQLite applies whatever log it finds; another file's leaves pages of both. What is found here
+    can still be taken back, because a connection that only reads keeps the log out of the file.
+
+    Raises:
+        SchemaError: They do not, or the database is damaged.
+    """
+    if damage_in(connection, LEFT_LOG_SECONDS) or is_of_another(connection, path):
+        raise SchemaError(path, "is damaged")
+
+
+def is_of_another(connection: sqlite3.Connection, path: Path) -> bool:
+    """Say whether a database begins otherwise with its write-ahead log than without."""
+    try:
+        own = _looked(path, _origin, UNCHANGING)
+    except StoreError:  # somebody writes it at this moment
+        return False
+    seen = _origin(connection)
+    if seen is None and has_table(connection, "episodes"):  # our log was dropped
+        return False
+    forgotten = b"" in (own, seen)
+    return own is not None and own != seen and not forgotten
+
+
+def _origin(connection: sqlite3.Connection) -> bytes | None:
+    """Return what no other database has: the first link of its ledger, or its first episode."""
+    for table in ("slumberd_ledger", "slumberd_episode_log"):
+        if has_table(connection, table):
+            row = connection.execute(_SQL[f"origin_of_{table}"]).fetchone()
+            return row[0] if row else None
+    return None
 
 
 def unreached_in(connection: sqlite3.Connection, seconds: float | None) -> list[str] | None:

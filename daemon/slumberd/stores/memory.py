@@ -23,6 +23,7 @@ from slumberd.stores import episode_log, filters, inspection, migrations
 from slumberd.stores.codec import encode
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.episode_erasure import erase_episodes, find_scope, scrub_memory
+from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.puts import GroupCommit, PutCounts, write
 from slumberd.stores.recall import recall
 from slumberd.stores.sqlite import (
@@ -106,8 +107,9 @@ class SQLiteMemoryStore:
         """Create the table, its indexes and the episode log where they are missing.
 
         Raises:
-            SchemaError: The file is no database, or its ``episodes`` is of another form.
+            SchemaError: The file is no database or damaged, or its ``episodes`` of another form.
         """
+        await self._database.check(check_after_a_crash)
         await self._database.write(self._ensure)
 
     async def health(self) -> StoreHealth:

@@ -396,6 +396,27 @@ class Database:
         """Return what `work` makes of the reading connection, in that connection's thread."""
         return await self._run("read", work)
 
+    @property
+    def has_log(self) -> bool:
+        """Whether something is in the write-ahead log: of somebody who is there, or who crashed."""
+        log = self.path.with_name(self.path.name + "-wal")
+        return log.exists() and log.stat().st_size > 0
+
+    async def check(self, work: Callable[[sqlite3.Connection, Path], None]) -> None:
+        """Let something be made sure of before this writes, if a log was left beside the file.
+
+        Raises:
+            SchemaError: It is not so, or the file cannot be read with its log.
+        """
+        if not self.has_log or self._open:
+            return
+        try:
+            await self.read(lambda connection: work(connection, self.path))
+        except SchemaError as error:
+            log = f"{self.path.name}-wal"
+            remedy = f"take away {log} if it may be another file's, else restore it from a backup"
+            raise SchemaError(self.path, f"is damaged; {remedy}") from error
+
     async def pulse(self) -> int:
         """Wait until each open connection's thread has read a little.
 
@@ -412,7 +433,6 @@ class Database:
 
     async def _connection(self, access: Access) -> Connection:
         if access not in self._open:
-            before = self._place if self._open else _place_of(self.path)
             opened = await Connection(
                 partial(connect, self.path, self.pragmas, access=access, key=self.key)
             )
@@ -420,15 +440,15 @@ class Database:
             if access in self._open:
                 await opened.close()
             else:
+                self._place = self._place if self._open else _place_of(self.path)
                 self._open[access] = opened  # type: ignore[assignment] # __await__ is untyped
-                self._place = before or _place_of(self.path)
                 _check_place(self.path, self._place)
         return self._open[access]
 
     async def close(self) -> None:
         """Close both connections; the next use opens them again."""
-        if "write" in self._open and _place_of(self.path) != self._place:
-            with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error, OSError):
+            if "write" in self._open and _place_of(self.path) != self._place:
                 await self._open["write"].run(_leave)
         # The last to close empties the write-ahead log, which one that only reads cannot.
         for connection in [self._open.pop(access) for access in sorted(self._open)]:

@@ -47,3 +47,14 @@ CROSS JOIN episodes ON episodes.rowid = log.rid AND episodes.id IS log.eid
 WHERE log.seq > :after
 ORDER BY log.seq
 LIMIT 1
+
+-- name: origin_of_slumberd_ledger
+SELECT chain
+FROM slumberd_ledger
+WHERE seq = 1
+
+-- name: origin_of_slumberd_episode_log
+SELECT CAST(eid AS BLOB)
+FROM slumberd_episode_log
+ORDER BY seq
+LIMIT 1
