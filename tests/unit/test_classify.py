@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.core.classify import AnyDelta, classify
+from slumberd.core.classify import AnyDelta, classify, names_of
 from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta, checked_delta
 from slumberd.core.episode import EpisodeVersion
 from slumberd.errors import ConsolidationRuleError
@@ -182,6 +182,33 @@ def test_every_episode_has_one_delta_and_no_delta_crosses_users(
     for delta in deltas:
         for replaced in getattr(delta, "replaces", []):
             assert users[replaced] == users[delta.source_episode_ids[0]]
+
+
+@pytest.mark.parametrize("other", [{"user": "bob"}, {"agent": "planner"}])
+@pytest.mark.parametrize(
+    ("intent", "replaces", "expected"),
+    [
+        pytest.param("delete", "e0", ("noop", []), id="delete of theirs"),
+        pytest.param("delete", ["e0", "e9"], ("delete", ["e9"]), id="delete of theirs and another"),
+        pytest.param("update", "e0", ("add", []), id="update of theirs"),
+        pytest.param("update", ["e9", "e0"], ("update", ["e9"]), id="update of theirs and another"),
+    ],
+)
+def test_what_is_known_to_be_anothers_is_not_named(
+    other: dict[str, Any], intent: str, replaces: object, expected: tuple[str, list[str]]
+) -> None:
+    naming = said("e1", metadata={"intent": intent, "replaces": replaces})
+    theirs = version("e0", **other)
+
+    [delta] = classify([naming], rule("r1"), at=START, others=[theirs])
+
+    assert (delta.kind, getattr(delta, "replaces", [])) == expected
+
+
+def test_names_are_those_that_an_episode_gives_well_formed_or_not() -> None:
+    given: list[object] = ["a", ["b", 5, "c"], {"d": 1}, None]
+
+    assert names_of(said("e1", metadata={"replaces": one}) for one in given) == {"a", "b", "c"}
 
 
 def test_the_promotion_instant_is_the_one_given() -> None:

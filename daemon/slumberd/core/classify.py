@@ -6,7 +6,7 @@ is in the batch, there what stands does not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,18 +21,45 @@ Key = tuple[str, str, str, str]
 
 
 def classify(
-    episodes: Sequence[EpisodeVersion], rule: ConsolidationRule, *, at: datetime
+    episodes: Sequence[EpisodeVersion],
+    rule: ConsolidationRule,
+    *,
+    at: datetime,
+    others: Sequence[EpisodeVersion] = (),
 ) -> list[AnyDelta]:
     """Return one delta for each episode, by instant, then by id.
 
     An episode without intent whose user, agent, subject and predicate an earlier one had is an
-    update of that one, unless something in between has replaced or deleted it.
+    update of that one, unless something in between has replaced or deleted it. An episode that is
+    known to be another user's, or with another agent, is replaced by nobody who names it: without
+    a name that is left, an update is as without intent, and a delete is a noop.
+
+    Args:
+        episodes: What the rule selects.
+        rule: Whose deltas they are.
+        at: The promotion instant.
+        others: More episodes that are known; there are those that `names_of` some may be.
 
     Raises:
         ConsolidationRuleError: An intent or ``replaces`` is malformed; the episode is named.
     """
-    table = _Table(rule.id, at)
+    owners = {one.id: (one.user, one.agent) for one in (*others, *episodes)}
+    table = _Table(rule.id, at, owners)
     return [table.delta(episode) for episode in sorted(episodes, key=_moment)]
+
+
+def names_of(episodes: Iterable[EpisodeVersion]) -> set[str]:
+    """Return the ids that episodes name as replaced, well-formed or not."""
+    found: set[str] = set()
+    for episode in episodes:
+        match episode.metadata.get("replaces"):
+            case str() as id:
+                found.add(id)
+            case list() as ids:
+                found |= {id for id in ids if isinstance(id, str)}
+            case _:
+                pass
+    return found
 
 
 def _moment(episode: EpisodeVersion) -> tuple[int, str]:
@@ -42,9 +69,10 @@ def _moment(episode: EpisodeVersion) -> tuple[int, str]:
 class _Table:
     """The specification's table, with the ids that hold each key so far."""
 
-    def __init__(self, rule_id: str, at: datetime) -> None:
+    def __init__(self, rule_id: str, at: datetime, owners: Mapping[str, tuple[str, str]]) -> None:
         self._rule_id = rule_id
         self._at = at
+        self._owners = owners
         self._holders: dict[Key, str] = {}
         self._held: dict[str, Key] = {}
 
@@ -55,11 +83,13 @@ class _Table:
             case None | "add":
                 return self._default(episode)
             case "update":
-                return self._update(episode, self._named(episode, "UpdateDelta"))
+                names = self._own(episode, self._named(episode, "UpdateDelta"))
+                return self._update(episode, names) if names else self._default(episode)
             case "delete":
-                return self._delete(episode, self._named(episode, "DeleteDelta"))
+                names = self._own(episode, self._named(episode, "DeleteDelta"))
+                return self._delete(episode, names) if names else self._noop(episode)
             case "noop":
-                return NoopDelta(kind="noop", **self._provenance(episode))
+                return self._noop(episode)
             case _:
                 problem = f"intent is {intent!r}; write one of {', '.join(INTENTS)}"
                 raise self._malformed(episode, "", problem)
@@ -84,6 +114,13 @@ class _Table:
     def _delete(self, episode: EpisodeVersion, replaces: list[str]) -> DeleteDelta:
         self._release(episode, replaces)
         return DeleteDelta(kind="delete", replaces=replaces, **self._provenance(episode))
+
+    def _noop(self, episode: EpisodeVersion) -> NoopDelta:
+        return NoopDelta(kind="noop", **self._provenance(episode))
+
+    def _own(self, episode: EpisodeVersion, names: Sequence[str]) -> list[str]:
+        own = (episode.user, episode.agent)
+        return [name for name in names if self._owners.get(name, own) == own]
 
     def _hold(self, episode: EpisodeVersion) -> None:
         if key := _key(episode):

@@ -11,7 +11,7 @@ from threading import Event
 from typing import Self, TypeVar
 
 from slumberd.clock import SystemClock
-from slumberd.core.classify import classify
+from slumberd.core.classify import classify, names_of
 from slumberd.core.episode import Episode, EpisodeVersion
 from slumberd.core.firing import Position, Window
 from slumberd.core.health import MigrationPlan, StoreHealth
@@ -44,6 +44,7 @@ from slumberd.stores.windows import Matching, Reader
 T = TypeVar("T")
 
 _STORE = "sqlite_memory"
+_NEWEST = 2**63 - 1
 
 
 class _NotInstalledError(Exception):
@@ -201,12 +202,13 @@ class SQLiteMemoryStore:
         at = self._clock.now()
 
         def deltas(connection: sqlite3.Connection) -> list[AnyDelta]:
-            versions = (
+            versions = [
                 version
                 for version in reader.everything(connection)
                 if version.matched and not version.fault
-            )
-            return classify(list(versions), rule, at=at)
+            ]
+            named = reader.named(connection, sorted(names_of(versions)), _NEWEST)
+            return classify(versions, rule, at=at, others=named)
 
         return await self._read(deltas, prepare=reader.prepare)
 
