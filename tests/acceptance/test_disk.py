@@ -56,6 +56,23 @@ sqlite._configure = configured
 """
 
 
+FEW_PAGES = 6 * 4_120
+MOVES_THE_WATERMARK_FIRST = """
+from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.sqlite import transaction
+
+commit = SQLiteFactStore.commit
+
+async def carelessly(self, firing, met, **named):
+    def move(connection):
+        with transaction(connection):
+            self._move_watermark(connection, firing)
+
+    await self._database.write(move)
+    return await commit(self, firing, met, **named)
+
+SQLiteFactStore.commit = carelessly
+"""
 UNCHECKED = """
 from slumberd.stores.sqlite import Database
 
@@ -112,19 +129,36 @@ def failed_with(daemon: Daemon, words: str, times: int = 1) -> None:
     assert event["retry_seconds"] is not None, "it is tried until it is well"
 
 
-def test_a_file_that_may_not_grow_fails_firings_until_it_may(tmp_path: Path) -> None:
-    home = home_of(tmp_path)
+def grow_no_more_for_a_while(home: Home, failures: int) -> None:
+    """Let a firing find no room for its many pages, but for a few, and then all that it needs."""
     put(home, episodes(0, 1))
-
     with home.daemon() as daemon:
         daemon.wait_until_read(1)
-        limit_files(daemon, (home.state / "facts.db-wal").stat().st_size)
-        put(home, episodes(1, 30))
-        failed_with(daemon, "disk I/O error", times=5)
+        limit_files(daemon, (home.state / "facts.db-wal").stat().st_size + FEW_PAGES)
+        put(home, episodes(1, 200))
+        failed_with(daemon, "disk I/O error", times=failures)
         limit_files(daemon, resource.RLIM_INFINITY)
-        daemon.wait_until_read(31)
+        put(home, episodes(201, 1))
+        daemon.wait_until_read(202)
 
-    check_consolidated_once(home, ids(31))
+
+def test_a_file_that_may_not_grow_fails_firings_until_it_may(tmp_path: Path) -> None:
+    home = home_of(tmp_path)
+
+    grow_no_more_for_a_while(home, failures=5)
+
+    check_consolidated_once(home, ids(202))
+
+
+def test_a_watermark_that_moves_before_the_facts_loses_them(tmp_path: Path) -> None:
+    """The test above can fail: a firing that is not one transaction is seen."""
+    home = home_of(tmp_path, IMPATIENT + MOVES_THE_WATERMARK_FIRST)
+
+    grow_no_more_for_a_while(home, failures=1)
+
+    assert "e201" in {fact["id"] for fact in home.facts()}
+    with pytest.raises(AssertionError):
+        check_consolidated_once(home, ids(202))
 
 
 needs_disks = pytest.mark.skipif(bool(no_disks()), reason=no_disks() or "-")
@@ -221,7 +255,6 @@ def older(home: Home, name: str) -> Path:
     ("names", "how"),
     [
         pytest.param(["memory.db"], "moved", id="memory"),
-        pytest.param(["facts.db"], "moved", id="facts"),
         pytest.param(["memory.db", "facts.db"], "moved", id="both"),
         pytest.param(["facts.db"], "restored", id="facts in place"),
     ],
@@ -241,8 +274,7 @@ def test_a_database_that_is_replaced_under_a_daemon_is_taken_as_it_is(
             replace(file, home.state / name, how)
         run_until_it_ends(daemon, "StoreReplacedError")
     put(home, episodes(10, 3))
-    with home.daemon() as daemon:
-        daemon.wait_for("firing.completed")
+    home.call("fire", "--all")
 
     # Both older: what was put in between is known to nobody any more.
     lost = set(ids(10)) - set(ids(5)) if len(names) == 2 else set()
@@ -256,10 +288,7 @@ def replace(file: Path, target: Path, how: str) -> None:
         backup(file, target)
 
 
-@pytest.mark.parametrize("newer", [2, 5, 9])
-def test_a_memory_that_is_restored_in_place_is_read_from_where_both_agree(
-    tmp_path: Path, newer: int
-) -> None:
+def test_a_memory_that_is_restored_in_place_is_read_from_where_both_agree(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put(home, episodes(0, 5))
 
@@ -270,10 +299,10 @@ def test_a_memory_that_is_restored_in_place_is_read_from_where_both_agree(
         daemon.wait_until_read(10)
         with stopped(daemon):
             backup(memory, home.state / "memory.db")
-            put(home, episodes(10, newer))
-        daemon.wait_for("firing.completed", lambda one: one["window"]["upto"] == 5 + newer)
+            put(home, episodes(10, 5))  # to the very place where the rule has read
+        daemon.wait_for("firing.completed", lambda one: one["window"]["after"] == 5)
 
-    check_consolidated_once(home, ids(10 + newer))
+    check_consolidated_once(home, ids(15))
 
 
 def test_a_daemon_waits_for_a_database_that_is_gone(tmp_path: Path) -> None:
@@ -316,7 +345,7 @@ TREES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "table"), TREES)
+@pytest.mark.parametrize(("name", "table"), [TREES[0], TREES[-1]])
 def test_a_page_that_breaks_under_a_daemon_is_told_and_healed_by_a_backup(
     tmp_path: Path, name: str, table: str
 ) -> None:
@@ -335,8 +364,7 @@ def test_a_page_that_breaks_under_a_daemon_is_told_and_healed_by_a_backup(
         file.rename(home.state / name)
         run_until_it_ends(daemon, "StoreReplacedError")
     put(home, episodes(3, 3))
-    with home.daemon() as daemon:
-        daemon.wait_until_read(6)
+    home.call("fire", "--all")
 
     assert told["error"] == "SchemaError"
     assert "restore it from a backup" in told["message"]
@@ -354,7 +382,7 @@ def test_a_page_that_is_broken_before_the_start_is_told_with_74(
     put(home, episodes(3, 3))
     break_tree(home.state / name, table)
 
-    ended = home.slumberd("fire", "--all", check=False)
+    ended = home.call("fire", "--all", check=False)
 
     assert ended.returncode == 74
     assert "is damaged; restore it from a backup" in ended.stderr
@@ -463,19 +491,28 @@ def left_by_a_crash(folder: Path, before: int, count: int) -> Home:
     return home
 
 
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
+    """Return homes that a crash left with a log of all their facts, and of the last only."""
+    return {
+        before: left_by_a_crash(tmp_path_factory.mktemp("crashed"), before, 300)
+        for before in (0, 250)
+    }
+
+
 @pytest.mark.parametrize("before", [0, 250], ids=["all of it", "a part of it"])
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
 def test_a_log_of_another_database_is_refused_and_ruins_nothing(
-    tmp_path: Path, name: str, before: int
+    tmp_path: Path, crashed: dict[int, Home], name: str, before: int
 ) -> None:
-    home, other = home_of(tmp_path / "home"), left_by_a_crash(tmp_path / "other", before, 300)
+    home, other = home_of(tmp_path), crashed[before]
     put(home, episodes(0, 40))
     home.call("fire", "--all")
     foreign = home.state / f"{name}-wal"
     assert not foreign.exists()
     shutil.copy(other.state / "facts.db-wal", foreign)
 
-    refused = home.slumberd("fire", "--all", check=False)
+    refused = home.call("fire", "--all", check=False)
     found = home.call("doctor", check=False).stdout
     foreign.unlink()
     (home.state / f"{name}-shm").unlink(missing_ok=True)
@@ -488,13 +525,14 @@ def test_a_log_of_another_database_is_refused_and_ruins_nothing(
     check_consolidated_once(home, ids(42))
 
 
-def test_a_log_of_another_database_that_nobody_looks_at_takes_its_place(tmp_path: Path) -> None:
+def test_a_log_of_another_database_that_nobody_looks_at_takes_its_place(
+    tmp_path: Path, crashed: dict[int, Home]
+) -> None:
     """The test above can fail: what is found then are the facts of somebody else."""
-    home, other = home_of(tmp_path / "home"), left_by_a_crash(tmp_path / "other", 0, 300)
+    home = home_of(tmp_path, UNCHECKED)
     put(home, episodes(0, 40))
     home.call("fire", "--all")
-    shutil.copy(other.state / "facts.db-wal", home.state / "facts.db-wal")
-    home = home_of(tmp_path / "home", UNCHECKED)
+    shutil.copy(crashed[0].state / "facts.db-wal", home.state / "facts.db-wal")
 
     home.slumberd("fire", "--all")
 
@@ -505,7 +543,6 @@ def test_a_log_of_a_crash_belongs_to_its_database(tmp_path: Path) -> None:
     home = left_by_a_crash(tmp_path, 250, 300)
     assert (home.state / "facts.db-wal").stat().st_size
 
-    with home.daemon():
-        pass
+    home.call("fire", "--all")
 
     check_consolidated_once(home, ids(300))

@@ -111,6 +111,23 @@ def test_a_store_refuses_to_write_into_a_file_that_another_has_replaced(tmp_path
     assert is_whole(gone) and is_whole(path)
 
 
+async def test_a_store_that_does_not_look_where_it_writes_loses_an_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test above can fail: the file that is open takes all that is put, and nobody sees it."""
+    monkeypatch.setattr(sqlite, "_check_place", lambda *_: None)
+    path, away = tmp_path / "memory.db", tmp_path / "away.db"
+    async with SQLiteMemoryStore(path) as memory, SQLiteMemoryStore(tmp_path / "b.db") as other:
+        await put(memory, episode("a1"))
+        await put(other, episode("b1"))
+        path.rename(away)
+        (tmp_path / "b.db").rename(path)
+
+        await put(memory, episode("a2"))
+
+    assert "a2" not in seen_by_another(path)
+
+
 def replaced_with_its_log_left(folder: Path) -> bool:
     """Let a file take the place of one that is open; return whether it is whole after."""
     path = folder / "memory.db"

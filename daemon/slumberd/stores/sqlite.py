@@ -408,7 +408,9 @@ class Database:
         Raises:
             SchemaError: It is not so, or the file cannot be read with its log.
         """
-        if not self.has_log or self._open:
+        with translated(self.path, self.pragmas):
+            needed = self.has_log and not self._open
+        if not needed:
             return
         try:
             await self.read(lambda connection: work(connection, self.path))
