@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -25,7 +26,7 @@ from slumberd.core.episode import Episode, EpisodeVersion, instant, microseconds
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach, Scope
 from slumberd.errors import ForgottenError
-from slumberd.stores import sqlite
+from slumberd.stores import database, sqlite
 from slumberd.stores.codec import encode
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
@@ -138,10 +139,10 @@ class Machine(RuleBasedStateMachine):
         self._temporary = tempfile.TemporaryDirectory()
         self._runner = asyncio.Runner()
         self._crashes = Crashes()
-        self._connect = sqlite.connect
+        self._patch = pytest.MonkeyPatch()
         self._copies = 0
         self.world = Lived(None, filters=dict.fromkeys(law.RULES, "every tag"))  # type: ignore[arg-type]
-        sqlite.connect = self._connected
+        self._patch.setattr(database, "connect", self._connected)
         self._open(Path(self._temporary.name) / "0")
 
     def teardown(self) -> None:
@@ -153,13 +154,13 @@ class Machine(RuleBasedStateMachine):
             again = self._run(self.world.store.replay(self.world.folder / "again.db"))
             assert again.differing == 0, again
         finally:
-            sqlite.connect = self._connect
+            self._patch.undo()
             self._run(self._close())
             self._runner.close()
             self._temporary.cleanup()
 
     def _connected(self, *arguments: Any, **more: Any) -> sqlite3.Connection:
-        connection = self._connect(*arguments, **more)
+        connection = sqlite.connect(*arguments, **more)
         connection.set_trace_callback(self._crashes.tick)
         return connection
 

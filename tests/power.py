@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import pytest
 
-from slumberd.stores import sqlite
+from slumberd.stores import database, sqlite
 from slumberd.stores.sqlite import Access, Pragmas
 from tests.disk import Disk, Truncate, Write
 
@@ -144,7 +144,7 @@ def remember(patch: pytest.MonkeyPatch, *, pages: int) -> Disk:
             connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
         return connection  # type: ignore[no-any-return] # it is enough of one
 
-    patch.setattr(sqlite, "connect", connect)
+    patch.setattr(database, "connect", connect)
     patch.setattr(os, "fsync", partial(_fsync, disk))
     patch.setattr(disk, "vfs", vfs, raising=False)  # it lives as long as it may be asked
     return disk

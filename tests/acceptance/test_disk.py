@@ -74,7 +74,7 @@ async def carelessly(self, firing, met, **named):
 SQLiteFactStore.commit = carelessly
 """
 UNCHECKED = """
-from slumberd.stores.sqlite import Database
+from slumberd.stores.database import Database
 
 async def check(self, work):
     pass

@@ -14,7 +14,7 @@ import pytest
 
 from slumberd.core.episode import Episode
 from slumberd.errors import PermissionDeniedError, StaleWriterError, StoreError, StoreReplacedError
-from slumberd.stores import sqlite
+from slumberd.stores import database, sqlite
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import episode
 from tests.faults import content_of, ordinary_user
@@ -115,7 +115,7 @@ async def test_a_store_that_does_not_look_where_it_writes_loses_an_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above can fail: the file that is open takes all that is put, and nobody sees it."""
-    monkeypatch.setattr(sqlite, "_check_place", lambda *_: None)
+    monkeypatch.setattr(database, "_check_place", lambda *_: None)
     path, away = tmp_path / "memory.db", tmp_path / "away.db"
     async with SQLiteMemoryStore(path) as memory, SQLiteMemoryStore(tmp_path / "b.db") as other:
         await put(memory, episode("a1"))
@@ -153,7 +153,7 @@ def test_a_log_that_is_left_beside_another_file_ruins_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above can fail: SQLite takes whatever log it finds for the file's own."""
-    monkeypatch.setattr(sqlite, "_leave", lambda _: None)
+    monkeypatch.setattr(database, "_leave", lambda _: None)
 
     assert not replaced_with_its_log_left(tmp_path)
 

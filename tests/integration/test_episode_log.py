@@ -21,8 +21,9 @@ from slumberd.core.scope import Scope
 from slumberd.errors import SchemaError, StoppedError, StoreBusyError, StoreError
 from slumberd.stores import episode_log
 from slumberd.stores.codec import encode
+from slumberd.stores.database import Database
 from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.stores.sqlite import Database, Pragmas
+from slumberd.stores.sqlite import Pragmas
 from tests.builders import at, episode, rule
 
 STARGRAPH_TABLE = """

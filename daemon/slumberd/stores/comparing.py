@@ -10,9 +10,10 @@ from typing import Any, Literal, NamedTuple, Self
 
 import orjson
 
+from slumberd.stores.database import Database
 from slumberd.stores.decode import lenient_text
 from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import Database, Pragmas, transaction
+from slumberd.stores.sqlite import Pragmas, transaction
 
 Sign = Literal["+", "-", "~", "="]
 """A fact that appears, one that disappears, one in the place of another, or other rules for it."""

@@ -16,11 +16,12 @@ from slumberd.errors import StaleWriterError, StoreReplacedError
 from slumberd.ports import Clock
 from slumberd.stores import inspection, migrations, schema
 from slumberd.stores.batch import number
+from slumberd.stores.database import Database
 from slumberd.stores.external import notice
 from slumberd.stores.ledger import GENESIS
 from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import Database, Pragmas, Synchronous, transaction
+from slumberd.stores.sqlite import Pragmas, Synchronous, transaction
 from slumberd.stores.traceless import TracelessDatabase
 
 _SQL = statements("ledger")

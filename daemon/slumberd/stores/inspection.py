@@ -12,8 +12,9 @@ from typing import Literal
 
 from slumberd.core.health import StoreHealth
 from slumberd.errors import StoreError
+from slumberd.stores.database import Database
 from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import Database, connect, translated
+from slumberd.stores.sqlite import connect, translated
 
 Warn = Callable[[sqlite3.Connection], list[str]]
 

@@ -21,18 +21,16 @@ from slumberd.errors import MemoryScopeError, SchemaError
 from slumberd.ports import AnyDelta, Clock
 from slumberd.stores import episode_log, filters, inspection, migrations
 from slumberd.stores.codec import encode
+from slumberd.stores.database import Database, Place, harden
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.episode_erasure import erase_episodes, find_scope, scrub_memory
 from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.puts import GroupCommit, PutCounts, write
 from slumberd.stores.recall import recall
 from slumberd.stores.sqlite import (
-    Database,
-    Place,
     Pragmas,
     Synchronous,
     data_version,
-    harden,
     snapshot,
     transaction,
     translated,

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from slumberd.errors import SchemaError
-from slumberd.stores.sqlite import Database, Pragmas, connect, translated
+from slumberd.stores.database import Database
+from slumberd.stores.sqlite import Pragmas, connect, translated
 
 T = TypeVar("T")
 Signature = tuple[int, int, int]

@@ -1,0 +1,180 @@
+"""One SQLite file with its two connections, and which file it is that lies under its name."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Self, TypeVar
+
+from slumberd.errors import SchemaError, StoreError, StoreReplacedError
+from slumberd.stores.sqlite import (
+    Access,
+    Connection,
+    Pragmas,
+    connect,
+    data_version,
+    translated,
+)
+
+T = TypeVar("T")
+
+Place = tuple[int, int]
+"""Which file it is: the numbers of its file system and its inode."""
+
+
+class Database:
+    """One SQLite file: a connection that writes, and one that reads beside it.
+
+    Both are opened at first use and kept. `close` is optional for hosts that end anyway. Nothing
+    is read or written once another file, or none, lies in the place of the one that is open.
+    """
+
+    def __init__(self, path: Path, pragmas: Pragmas, *, key: bytes | None = None) -> None:
+        self.path = path
+        self.pragmas = pragmas
+        self.key = key
+        self._open: dict[Access, Connection] = {}
+        self._place: Place | None = None
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what `work` makes of the writing connection, in that connection's thread."""
+        return await self._run("write", work)
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Return what `work` makes of the reading connection, in that connection's thread."""
+        return await self._run("read", work)
+
+    @property
+    def has_log(self) -> bool:
+        """Whether something is in the write-ahead log: of somebody who is there, or who crashed."""
+        log = self.path.with_name(self.path.name + "-wal")
+        return log.exists() and log.stat().st_size > 0
+
+    async def check(self, work: Callable[[sqlite3.Connection, Path], None]) -> None:
+        """Let something be made sure of before this writes, if a log was left beside the file.
+
+        Raises:
+            SchemaError: It is not so, or the file cannot be read with its log.
+        """
+        with translated(self.path, self.pragmas):
+            needed = self.has_log and not self._open
+        if not needed:
+            return
+        try:
+            await self.read(lambda connection: work(connection, self.path))
+        except SchemaError as error:
+            log = f"{self.path.name}-wal"
+            remedy = f"take away {log} if it may be another file's, else restore it from a backup"
+            raise SchemaError(self.path, f"is damaged; {remedy}") from error
+
+    async def pulse(self) -> int:
+        """Wait until each open connection's thread has read a little.
+
+        Returns:
+            How many rows were written, ever; what was rolled back counts too.
+        """
+        return sum([await self._run(access, _pulse) for access in tuple(self._open)])
+
+    async def _run(self, access: Access, work: Callable[[sqlite3.Connection], T]) -> T:
+        with translated(self.path, self.pragmas):
+            if self._open:
+                _check_place(self.path, self._place)
+            return await (await self._connection(access)).run(work)
+
+    async def _connection(self, access: Access) -> Connection:
+        if access not in self._open:
+            opened = await Connection(
+                partial(connect, self.path, self.pragmas, access=access, key=self.key)
+            )
+            # Two callers may have come here at once; the first to finish is kept.
+            if access in self._open:
+                await opened.close()
+            else:
+                self._place = self._place if self._open else _place_of(self.path)
+                self._open[access] = opened  # type: ignore[assignment] # __await__ is untyped
+                _check_place(self.path, self._place)
+        return self._open[access]
+
+    async def close(self) -> None:
+        """Close both connections; the next use opens them again."""
+        with suppress(sqlite3.Error, OSError):
+            if "write" in self._open and _place_of(self.path) != self._place:
+                await self._open["write"].run(_leave)
+        # The last to close empties the write-ahead log, which one that only reads cannot.
+        for connection in [self._open.pop(access) for access in sorted(self._open)]:
+            await connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        for connection in self._open.values():
+            connection.release()
+
+
+def harden(path: Path, before: Place | None) -> Place | None:
+    """Let whatever was committed to a database survive a power cut.
+
+    With ``normal`` a commit is in the write-ahead log, which the disk need not have. No lock of
+    ours goes when it is closed here again: SQLite locks other files.
+
+    Args:
+        path: The database.
+        before: What this returned last; its name is in the directory for good.
+
+    Returns:
+        Which file the log is; None when all of it is in the database.
+    """
+    log = None
+    with suppress(FileNotFoundError):
+        log = _sync(path.with_name(f"{path.name}-wal"))
+    if log is None or log != before:
+        _sync(path.parent)
+    return log
+
+
+def _sync(path: Path) -> Place:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+        return _which(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _which(status: os.stat_result) -> Place:
+    return status.st_dev, status.st_ino
+
+
+def _place_of(path: Path) -> Place | None:
+    """Return which file lies under a path; None when there is none."""
+    try:
+        return _which(path.stat())
+    except FileNotFoundError:
+        return None
+
+
+def _check_place(path: Path, place: Place | None) -> None:
+    found = _place_of(path)
+    if found is None:
+        raise StoreError(f"{str(path)!r} is there no more: put it back, or start slumberd again")
+    if found != place:
+        raise StoreReplacedError(path, "is another file than the one that was opened")
+
+
+def _leave(connection: sqlite3.Connection) -> None:
+    # The file has gone elsewhere without its log, which has stayed behind: all of the log belongs
+    # into the one, and none of it may be found beside whatever takes its place.
+    connection.execute("PRAGMA wal_checkpoint = TRUNCATE")
+
+
+def _pulse(connection: sqlite3.Connection) -> int:
+    data_version(connection)
+    return connection.total_changes
