@@ -22,6 +22,7 @@ from slumberd.errors import (
     InputError,
     MigrationNotSupported,
     SchemaError,
+    UsageError,
 )
 from slumberd.ports import FactStore
 from slumberd.stores.facts import SQLiteFactStore
@@ -365,6 +366,11 @@ async def test_a_pattern_finds_what_equals_it(
     await store.pin(fact("f3", user="bob", payload={"subject": "s"}))
 
     assert await ids(store, **pattern) == expected
+
+
+async def test_a_pattern_that_is_no_unicode_is_wrong_use(store: SQLiteFactStore) -> None:
+    with pytest.raises(UsageError, match=r"no caf\\udce9.* is no valid Unicode"):
+        await ids(store, subject="no caf\udce9")
 
 
 async def test_two_clocks_tell_what_was_true_from_what_was_held(store: SQLiteFactStore) -> None:

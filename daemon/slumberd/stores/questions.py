@@ -50,6 +50,9 @@ class Questions(FactFile):
             pattern: What every fact must equal.
             valid_at: What was true then: only what had been said by that instant counts.
             believed_at: What was held then: only what had been recorded by that instant counts.
+
+        Raises:
+            UsageError: The pattern holds what is no valid Unicode.
         """
         if valid_at is None and believed_at is None:
             return await self._database.read(lambda connection: find(connection, pattern))

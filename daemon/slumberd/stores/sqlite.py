@@ -27,6 +27,7 @@ from slumberd.errors import (
     StoppedError,
     StoreBusyError,
     StoreError,
+    UsageError,
 )
 
 T = TypeVar("T")
@@ -210,6 +211,8 @@ def translated(path: Path, pragmas: Pragmas) -> Iterator[None]:
         raise PermissionDeniedError(path, "open") from error
     except OSError as error:
         raise StoreError(f"{str(path)!r} cannot be opened: {error.strerror}") from error
+    except UnicodeEncodeError as error:  # half of a surrogate pair, which is in no database
+        raise UsageError(f"{error.object!r} is no valid Unicode") from error
 
 
 def _operational(error: sqlite3.OperationalError, path: Path, pragmas: Pragmas) -> StoreError:
