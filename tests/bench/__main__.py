@@ -1,145 +1,71 @@
-"""Measure what an operator would feel: ``python -m tests.bench [EPISODES]``.
+"""Measure what is promised: ``python -m tests.bench [SECTION ...] [--json FILE] [--keep DIR]``.
 
-Every figure is of the real command as a whole process, on a fresh state directory. Prints one
-table; judges nothing. Nothing else should run on the machine meanwhile.
+Prints one table: each figure with its spread, processor time beside wall time, and the target that
+it must keep. What is compared is measured in turns, in this one run; nothing else should run on the
+machine meanwhile. Exits with 1 when a target is missed.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import random
+import platform
 import sqlite3
 import sys
-import tempfile
-import time
-import uuid
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import orjson
 
-from tests.builders import START
-from tests.daemons import Home, processor_seconds, resident_mebibytes
+from tests.bench import consolidating
+from tests.bench.measuring import Table
+from tests.bench.worlds import Workshop
 
-EPISODES = 100_000
-USERS = 1_000
-REPEATED = 0.25
-IDLE_SECONDS = 20.0
-PUTS = 200
-
-
-class Cost(NamedTuple):
-    """What a process took."""
-
-    wall_seconds: float
-    processor_seconds: float
-    resident_mebibytes: float
+SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
+    consolidating.SECTION: consolidating.measure,
+}
 
 
-def episodes(count: int) -> Iterator[bytes]:
-    """Yield episodes as JSON lines: ids at random, a quarter of the keys said before."""
-    chance = random.Random(1)
-    for number in range(count):
-        again = chance.random() < REPEATED
-        subject = f"thing {chance.randrange(number) if again and number else number}"
-        yield orjson.dumps(
-            {
-                "id": uuid.UUID(int=chance.getrandbits(128)).hex,
-                "content": f"Something was said about {subject}, and it was worth a sentence.",
-                "timestamp": (START + timedelta(milliseconds=number)).isoformat(),
-                "source_node": "chat",
-                "agent": "agent",
-                "user": f"user-{int(subject.split()[1]) % USERS}",
-                "session": f"session-{number // 100}",
-                "metadata": {"subject": subject, "predicate": "is", "object": f"value {number}"},
-            }
-        )
+def main(words: list[str]) -> int:
+    """Measure as the command line says; return the exit code."""
+    asked = _asked(words)
+    sizes = {"small": 100, "middle": 500, "large": 1_000} if asked.tiny else {}
+    table = Table()
+    with TemporaryDirectory(prefix="slumberd-bench-") as spare:
+        folder = asked.keep or Path(spare)
+        folder.mkdir(parents=True, exist_ok=True)
+        shop = Workshop(folder, times=asked.times, **sizes)
+        for name in asked.sections or SECTIONS:
+            SECTIONS[name](table, shop)
+    if asked.json:
+        document = {"machine": _machine(), "lines": [line.document() for line in table.lines]}
+        asked.json.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    return int(not asked.tiny and not all(line.kept for line in table.lines))
 
 
-def run(words: list[str]) -> Cost:
-    """Run a command to its end, and say what it took."""
-    began = time.monotonic()
-    with Path(os.devnull).open("wb") as nowhere:
-        pid = os.posix_spawn(
-            words[0],
-            words,
-            os.environ,
-            file_actions=[(os.POSIX_SPAWN_DUP2, nowhere.fileno(), 1)],
-        )
-    _, status, used = os.wait4(pid, 0)
-    if status:
-        raise SystemExit(f"{' '.join(words)} ended with {os.waitstatus_to_exitcode(status)}")
-    return Cost(time.monotonic() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+def _asked(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
+    parser.add_argument("--times", type=int, default=5, help="how often each thing is measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all figures")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="use, and leave, databases here")
+    parser.add_argument("--tiny", action="store_true", help="on a few episodes, to try it out")
+    asked = parser.parse_args(words)
+    for name in asked.sections:
+        if name not in SECTIONS:
+            parser.error(f"there is no section {name!r}; they are {', '.join(SECTIONS)}")
+    return asked
 
 
-def percentile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
-
-
-def idle_share(home: Home) -> float:
-    """Return the part of a core that a daemon uses that has nothing to do."""
-    with home.daemon() as daemon:
-        before = processor_seconds(daemon.process.pid)
-        time.sleep(IDLE_SECONDS)
-        return (processor_seconds(daemon.process.pid) - before) / IDLE_SECONDS
-
-
-def put_to_fact(home: Home) -> tuple[list[float], float]:
-    """Return how long single inserts took to become facts, and the daemon's peak memory."""
-    with home.daemon() as daemon, sqlite3.connect(home.state / "facts.db") as facts:
-        with sqlite3.connect(home.state / "memory.db") as memory:
-            waits = [_one_put(memory, facts, f"probe-{number}") for number in range(PUTS)]
-        return waits, resident_mebibytes(daemon.process.pid)
-
-
-def _one_put(memory: sqlite3.Connection, facts: sqlite3.Connection, id: str) -> float:
-    content = {"content": "", "source_node": "", "agent": "a", "user": "probe", "session": "s"}
-    row = (
-        id,
-        "/user/probe/session/s/agent/a/",
-        orjson.dumps(content),
-        START.isoformat(),
-        orjson.dumps({"subject": id, "predicate": "is", "object": "here"}),
-    )
-    memory.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", row)
-    memory.commit()
-    began = time.monotonic()
-    while not facts.execute("SELECT 1 FROM facts WHERE fact_id = ?", [id]).fetchone():
-        time.sleep(0.001)
-    return time.monotonic() - began
-
-
-def main(count: int) -> None:
-    """Measure, and print the table."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Home(Path(folder), {"logging": {"format": "json", "file": "deltas.log"}})
-        home.rule("all", cadence={"every": 1})
-        source = home.folder / "episodes.jsonl"
-        # Line by line: what we hold in memory would count as the peak of what we start.
-        with source.open("wb") as file:
-            file.writelines(line + b"\n" for line in episodes(count))
-        imported = run(home.command("import", source))
-        fired = run(home.command("fire", "all"))
-        lines = (home.state / "deltas.log").read_bytes().count(b'"delta.applied"')
-        home = Home(Path(folder))  # from here on the log goes to us
-        share = idle_share(home)
-        waits, resident = put_to_fact(home)
-    for what, figure in (
-        ("episodes", f"{count:,}"),
-        ("import, episodes a second", f"{count / imported.wall_seconds:,.0f}"),
-        ("fire, episodes a second", f"{count / fired.wall_seconds:,.0f}"),
-        ("fire, processor microseconds each", f"{fired.processor_seconds / count * 1e6:.1f}"),
-        ("fire, delta lines logged", f"{lines:,}"),
-        ("fire, peak memory in MiB", f"{fired.resident_mebibytes:.0f}"),
-        ("idle daemon, share of a core", f"{share:.2%}"),
-        ("put to fact, p50 in ms", f"{percentile(waits, 0.5) * 1e3:.0f}"),
-        ("put to fact, p99 in ms", f"{percentile(waits, 0.99) * 1e3:.0f}"),
-        ("daemon, peak memory in MiB", f"{resident:.0f}"),
-    ):
-        print(f"{what:40} {figure:>12}")
+def _machine() -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "processors": os.cpu_count(),
+    }
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else EPISODES)
+    sys.exit(main(sys.argv[1:]))

@@ -13,7 +13,8 @@ import time
 import venv
 from pathlib import Path
 
-from tests.bench.__main__ import episodes, run
+from tests.bench.measuring import run
+from tests.bench.worlds import write_episodes
 from tests.daemons import Home
 
 STARTS = 8
@@ -28,8 +29,7 @@ def main(count: int, rules: int) -> None:
             condition = f"predicate = 'p{number}' AND confidence >= 0.5"
             home.rule(f"rule-{number}", cadence={"every": 100}, when_filter=condition, start="now")
         source = home.folder / "episodes.jsonl"
-        with source.open("wb") as file:
-            file.writelines(line + b"\n" for line in episodes(count))
+        write_episodes(source, count)
         run(home.command("import", source))
         for number in range(STARTS):
             began = time.monotonic()

@@ -1,0 +1,38 @@
+"""Bench: from pending episodes to committed facts, against the floor."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+from tests.bench.measuring import Cost, Line, Table, at_most, run
+from tests.bench.worlds import Workshop
+
+SECTION = "consolidate"
+
+
+def measure(table: Table, shop: Workshop) -> None:
+    """Fire on what is pending, every delta a line in a file, in turns with the floor."""
+    for count in (shop.middle, shop.large):
+        pairs = [_pair(shop, count) for _ in range(shop.times)]
+        ours, floor = [one for one, _ in pairs], [other for _, other in pairs]
+        what = f"{count:,} episodes"
+        table.seconds(SECTION, f"{what}, the command `fire`", ours)
+        table.seconds(SECTION, f"{what}, floor", floor)
+        walls = [one.wall for one in ours], [one.wall for one in floor]
+        table.ratio(SECTION, f"{what}, of the floor", walls, at_most(2.5))
+        resident = [one.resident for one in ours]
+        table.add(Line(SECTION, f"{what}, memory", "MiB", resident, bound=at_most(300 / 1.048576)))
+
+
+def _pair(shop: Workshop, count: int) -> tuple[Cost, Cost]:
+    home = shop.home(shop.pending(count))
+    ours = run(home.command("fire", "all"))
+    told = home.folder / "floor.json"
+    facts = home.state / "facts.db"
+    run([sys.executable, "-m", "tests.bench.floor", facts, home.folder / "floor.db"], to=told)
+    shutil.rmtree(home.state)
+    floor = Cost(**json.loads(told.read_bytes()))
+    shutil.rmtree(home.folder)
+    return ours, floor

@@ -1,0 +1,165 @@
+"""What a bench measures: costs, the lines of its one table, and the bounds that they must keep."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class Cost(NamedTuple):
+    """What a piece of work took.
+
+    Attributes:
+        wall: Seconds that went by.
+        processor: Seconds of processor time, of all threads.
+        resident: Peak memory in MiB; 0 where nobody asked.
+    """
+
+    wall: float
+    processor: float
+    resident: float = 0.0
+
+
+class Bound(NamedTuple):
+    """What a figure must keep, said in the project's own targets."""
+
+    side: Literal["at most", "at least"]
+    number: float
+
+    def keeps(self, value: float) -> bool:
+        return value <= self.number if self.side == "at most" else value >= self.number
+
+
+def at_most(number: float) -> Bound:
+    return Bound("at most", number)
+
+
+def at_least(number: float) -> Bound:
+    return Bound("at least", number)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the table.
+
+    Attributes:
+        section: Which part of the bench it is of.
+        name: What was measured.
+        unit: Of the values.
+        values: One for each time that it was measured.
+        processor: Seconds of processor time, beside values that are wall time.
+        bound: What the median must keep; None where nobody promised anything.
+    """
+
+    section: str
+    name: str
+    unit: str
+    values: Sequence[float]
+    processor: Sequence[float] = ()
+    bound: Bound | None = None
+
+    @property
+    def value(self) -> float:
+        return median(self.values)
+
+    @property
+    def kept(self) -> bool:
+        return self.bound is None or self.bound.keeps(self.value)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it, every single value included."""
+        return {
+            "section": self.section,
+            "name": self.name,
+            "unit": self.unit,
+            "median": self.value,
+            "values": list(self.values),
+            "processor_seconds": list(self.processor),
+            "bound": self.bound and f"{self.bound.side} {self.bound.number:g}",
+            "kept": self.kept,
+        }
+
+
+@dataclass(slots=True)
+class Table:
+    """The lines of one run, printed as they come."""
+
+    lines: list[Line] = field(default_factory=list)
+
+    def add(self, line: Line) -> None:
+        if not self.lines:
+            print(f"{'':58} {'median':>12} {'lowest..highest':>22} {'CPU':>8}  target")
+        self.lines.append(line)
+        print(_row(line), flush=True)
+
+    def seconds(
+        self, section: str, name: str, costs: Sequence[Cost], bound: Bound | None = None
+    ) -> None:
+        """Add the wall time of some work, with its processor time beside it."""
+        walls, processors = [one.wall for one in costs], [one.processor for one in costs]
+        self.add(Line(section, name, "s", walls, processors, bound))
+
+    def ratio(
+        self,
+        section: str,
+        name: str,
+        pairs: tuple[Sequence[float], Sequence[float]],
+        bound: Bound | None = None,
+    ) -> None:
+        """Add how many times the first is of the second, pair by pair."""
+        ratios = [one / other for one, other in zip(*pairs, strict=True)]
+        self.add(Line(section, name, "x", ratios, bound=bound))
+
+
+def _row(line: Line) -> str:
+    spread = f"{_shown(min(line.values))}..{_shown(max(line.values))}"
+    processor = f"{median(line.processor):.2f} s" if line.processor else ""
+    target = ""
+    if line.bound is not None:
+        verdict = "kept" if line.kept else "MISSED"
+        target = f"{line.bound.side} {line.bound.number:g}: {verdict}"
+    name = f"{line.section}: {line.name}"
+    value = f"{_shown(line.value)} {line.unit}"
+    return f"{name:58} {value:>12} {spread:>22} {processor:>8}  {target}".rstrip()
+
+
+def _shown(value: float) -> str:
+    if value >= 1_000:  # more digits tell nothing
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def timed(work: Callable[[], T]) -> tuple[T, Cost]:
+    """Do something in this process; return what it returns, and what it took."""
+    wall, processor = time.perf_counter(), time.process_time()
+    result = work()
+    return result, Cost(time.perf_counter() - wall, time.process_time() - processor)
+
+
+def run(words: Sequence[str | Path], *, to: Path = Path(os.devnull)) -> Cost:
+    """Run a command to its end, its output in a file, and return what it took."""
+    began = time.monotonic()
+    with to.open("wb") as out:
+        pid = os.posix_spawn(
+            words[0],
+            list(map(str, words)),
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, out.fileno(), 1)],
+        )
+    _, status, used = os.wait4(pid, 0)
+    if status:
+        code = os.waitstatus_to_exitcode(status)
+        raise SystemExit(f"{' '.join(map(str, words))} ended with {code}")
+    return Cost(time.monotonic() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value below which a share, 0 to 1, of the values lie."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]

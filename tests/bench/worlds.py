@@ -1,0 +1,102 @@
+"""What a bench measures on: episodes, and databases of them that are built once and copied."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tests.bench.measuring import run
+from tests.builders import START
+from tests.daemons import Home
+
+USERS = 1_000
+REPEATED = 0.25
+
+
+def episodes(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
+    """Yield episodes: ids at random, a quarter of the keys said before, of 1,000 users."""
+    chance = random.Random(seed)
+    for number in range(count):
+        again = chance.random() < REPEATED
+        thing = chance.randrange(number) if again and number else number
+        yield {
+            "id": uuid.UUID(int=chance.getrandbits(128)).hex,
+            "content": f"Something was said about thing {thing}, and it was worth a sentence.",
+            "timestamp": (START + timedelta(milliseconds=number)).isoformat(),
+            "source_node": "chat",
+            "agent": "agent",
+            "user": f"user-{thing % USERS}",
+            "session": f"session-{number // 100}",
+            "metadata": {"subject": f"thing {thing}", "predicate": "is", "object": f"v {number}"},
+        }
+
+
+def write_episodes(path: Path, count: int) -> None:
+    """Write them as JSON lines, one by one: what we hold would count as a child's memory."""
+    with path.open("wb") as file:
+        file.writelines(orjson.dumps(one) + b"\n" for one in episodes(count))
+
+
+@dataclass(slots=True)
+class Workshop:
+    """Where a bench works, and what it has built there.
+
+    Attributes:
+        folder: Holds everything; what is in it from an earlier run is used again.
+        small: How many episodes are few.
+        middle: How many are many.
+        large: How many are very many.
+        times: How often each thing is measured.
+    """
+
+    folder: Path
+    small: int = 10_000
+    middle: int = 100_000
+    large: int = 1_000_000
+    times: int = 5
+    _homes: int = field(default=0, init=False)
+
+    def pending(self, count: int) -> Path:
+        """Return a state directory with so many episodes and no facts; only to be copied."""
+        folder = self.folder / f"pending-{count}"
+        if not folder.exists():
+            building = self._home("building", logged=False)
+            source = building.folder / "episodes.jsonl"
+            write_episodes(source, count)
+            run(building.command("import", source))
+            building.state.rename(folder)
+            shutil.rmtree(building.folder)
+        return folder
+
+    def consolidated(self, count: int) -> Path:
+        """Return a state directory with so many episodes, and their facts; only to be copied."""
+        folder = self.folder / f"consolidated-{count}"
+        if not folder.exists():
+            building = self.home(self.pending(count), logged=False)
+            run(building.command("fire", "all"))
+            building.state.rename(folder)
+            shutil.rmtree(building.folder)
+        return folder
+
+    def home(self, state: Path | None = None, *, logged: bool = True, **rule: Any) -> Home:
+        """Return a new home with a copy of a state, and one rule ``all`` that promotes it."""
+        self._homes += 1
+        home = self._home(f"home-{self._homes}", logged=logged)
+        home.rule("all", **{"cadence": {"every": 1}, **rule})
+        if state is not None:
+            shutil.rmtree(home.state, ignore_errors=True)
+            shutil.copytree(state, home.state)
+        return home
+
+    def _home(self, name: str, *, logged: bool) -> Home:
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+        logging = {"format": "json", **({"file": "deltas.log"} if logged else {})}
+        return Home(self.folder / name, {"logging": logging})
