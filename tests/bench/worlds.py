@@ -98,5 +98,5 @@ class Workshop:
 
     def _home(self, name: str, *, logged: bool) -> Home:
         shutil.rmtree(self.folder / name, ignore_errors=True)
-        logging = {"format": "json", **({"file": "deltas.log"} if logged else {})}
-        return Home(self.folder / name, {"logging": logging})
+        logging = {"file": "deltas.log"} if logged else {"level": "error"}
+        return Home(self.folder / name, {"logging": {"format": "json", **logging}})
