@@ -127,6 +127,8 @@ def canonical(value: object) -> str:
 def confidence_of(metadata: Mapping[str, Any]) -> float:
     """Return ``metadata.confidence`` when it is a finite number in 0..1, else 1.0."""
     value = metadata.get("confidence")
+    if value is None:
+        return 1.0
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 1.0
     return float(value) if math.isfinite(value) and 0 <= value <= 1 else 1.0
@@ -167,6 +169,7 @@ def _names(replaces: object) -> tuple[str, ...] | Fault:
 def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Act:
     fact_id = fact_id_of(channel, version.id)
     owner = owner_of(version.user, version.agent, channel)
+    metadata = version.metadata
     payload = {
         "id": fact_id,
         "user": version.user,
@@ -174,17 +177,17 @@ def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) ->
         "content": version.content,
         "source_node": version.source_node,
     }
-    _add_triple(payload, version.metadata)
+    _add_triple(payload, metadata)
     return Act(
         fact_id,
         owner,
         key_of(owner, payload, fact_id),
         Stamp(version.at, NAMER if names else EPISODE, version.id),
         True,
-        canonical(version.metadata.get("object")),
+        canonical(metadata.get("object")),
         names,
         False,
-        confidence_of(version.metadata),
+        confidence_of(metadata),
         payload,
     )
 

@@ -194,18 +194,13 @@ def counting(meetings: Sequence[Meeting]) -> tuple[Counted, ...]:
             all rules the newest version counts.
     """
     if len(meetings) == 1:
-        return _alone(meetings[0])
+        _, rule_id, _, act, promoted_at, _ = meetings[0]
+        return () if act is None else (Counted(act, ((rule_id, promoted_at),)),)
     said = {meeting.rule_id: meeting for meeting in meetings}
     hand = said.pop(HANDS, None)
     episode = _newest_version(list(said.values()))
     by_hand = () if hand is None or hand.act is None else (_by_hand(hand, hand.act),)
     return _holders_of_one_id(*episode, *by_hand)
-
-
-def _alone(meeting: Meeting) -> tuple[Counted, ...]:
-    if meeting.act is None:
-        return ()
-    return (Counted(meeting.act, ((meeting.rule_id, meeting.promoted_at),)),)
 
 
 def _newest_version(meetings: list[Meeting]) -> tuple[Counted, ...]:

@@ -90,12 +90,11 @@ def _takes_a_whole_key(act: Act, ground: Ground) -> bool:
 
 
 def _needs_all(act: Act, ground: Ground) -> bool:
-    if _takes_a_whole_key(act, ground):
-        return True
-    head = ground.heads.get(act.key, {}).get(ground.multi.slot(act.key, act.object))
-    return (
-        act.asserts and head is not None and head.top is not None and (act.stamp < head.top.stamp)
-    )
+    if not act.asserts:
+        return _takes_a_whole_key(act, ground)
+    slots = ground.heads.get(act.key)
+    head = slots.get(ground.multi.slot(act.key, act.object)) if slots else None
+    return head is not None and head.top is not None and act.stamp < head.top.stamp
 
 
 class Settlement:
@@ -132,7 +131,9 @@ class Settlement:
     def meet(self, met: Incoming) -> None:
         """Settle what one rule, or hand, meets."""
         prior = self._ground.meetings.get(met.fact_id)
-        if met.reason == FORGOTTEN:
+        if prior is None and met.act is not None and not met.contested:
+            self._begin(met, met.act)
+        elif met.reason == FORGOTTEN:
             self._enter_nothing()
         elif met.contested or (prior and self._is_taken(met)):
             self._quarantine_contested(met)
@@ -141,10 +142,7 @@ class Settlement:
         elif prior and (known := _met_before(met, prior)):
             self._enter_known(met, known.seq)
         else:
-            self._change(
-                met,
-                Meeting(self._next, met.rule_id, met.version, met.act, self._at, self._firing),
-            )
+            self._change(met, self._meeting(met))
 
     def undo(self, met: Incoming, remaining: list[Meeting]) -> None:
         """Let a fact id be again what `remaining` of its meetings say."""
@@ -196,11 +194,12 @@ class Settlement:
     def standing(self) -> dict[str, Standing]:
         """Return the facts that stand now in every slot that was touched, by fact id."""
         found = {}
+        ground = self._ground
         for key, slot in self.dirty:
-            head = self._ground.heads[key].get(slot)
+            head = ground.heads[key].get(slot)
             top = head.standing if head else None
             if top is not None:
-                trail = tuple(self._ground.trail(key, slot))
+                trail = tuple(ground.trail(key, slot))
                 found[top.fact_id] = Standing(top.fact_id, self._counted(top), trail)
         return found
 
@@ -244,12 +243,17 @@ class Settlement:
         stands = sum(fact_id == other for fact_id, other in place.items())
         return Toll(lost, len(before) - stands)
 
+    def _begin(self, met: Incoming, act: Act) -> None:
+        """Take what is said under a fact id for the first time."""
+        meeting = self._meeting(met)
+        self._ground.meetings[met.fact_id] = [meeting]
+        self._append(met, act)
+
+    def _meeting(self, met: Incoming) -> Meeting:
+        return Meeting(self._next, met.rule_id, met.version, met.act, self._at, self._firing)
+
     def _change(self, met: Incoming, meeting: Meeting) -> None:
         ground = self._ground
-        if met.act is not None and met.fact_id not in ground.meetings:
-            ground.meetings[met.fact_id] = [meeting]
-            self._append(met, met.act)
-            return
         before = ground.counted(met.fact_id)
         ground.meetings.setdefault(met.fact_id, []).append(meeting)
         after = ground.counted(met.fact_id)
@@ -294,12 +298,15 @@ class Settlement:
 
     def _assert(self, met: Incoming, act: Act) -> None:
         """Fold an assertion that names nothing, and that nothing names, into its one slot."""
-        place = self._place(act)
-        head = self._ground.head(*place)
+        ground = self._ground
+        key, what = act.key, act.object
+        place = key, ground.multi.slot(key, what)
+        head = ground.head(*place)
         stood = head.standing
-        self._learn(act)
-        said = Assertion(act.stamp, act.fact_id, act.object)
-        head.asserted(said, self._ground.depth)
+        if ground.full:
+            self._learn(act)
+        said = Assertion(act.stamp, act.fact_id, what)
+        head.asserted(said, ground.depth)
         self.dirty[place] = None
         if head.standing is not said:
             self._enter_difference(met, {place: stood}, stood=False)

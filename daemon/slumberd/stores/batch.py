@@ -21,7 +21,7 @@ from slumberd.core.episode import instant, microseconds
 from slumberd.core.firing import Counts, Firing
 from slumberd.core.forgotten import FORGOTTEN, Forgotten
 from slumberd.core.ground import Incoming, Standing
-from slumberd.core.law import HANDS, MultiValued
+from slumberd.core.law import HANDS, Counted, MultiValued
 from slumberd.core.record import Outcome, Record
 from slumberd.core.scope import unescape
 from slumberd.core.settle import Entry, Settlement, order_of
@@ -43,6 +43,9 @@ from slumberd.stores.queries import statements
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
+
+_ASKED_EVERY = 50
+"""Meetings between two questions whether it is late: each takes microseconds, or folds a key."""
 
 GENERATION_BITS = 40
 """Log numbers take the low bits of a version: a restored log starts a new generation above."""
@@ -134,8 +137,9 @@ class Batch:
     def _settle(self, settlement: Settlement, ones: Sequence[Incoming]) -> Counts:
         before, filtered = len(settlement.entries), settlement.filtered
         known = settlement.known
-        for one in sorted(ones, key=order_of):
-            self._go_on()
+        for number, one in enumerate(sorted(ones, key=order_of)):
+            if number % _ASKED_EVERY == 0:
+                self._go_on()
             settlement.meet(one)
         entered = settlement.entries[before:]
         counts = counts_of(len(ones), settlement.filtered - filtered, entered)
@@ -317,18 +321,20 @@ def _counts_json(counts: Mapping[str, Counts]) -> bytes:
 
 def fact_row(standing: Standing) -> tuple[object, ...]:
     """Return a fact that stands as a row of the specified table."""
-    act, promoters = standing.counted
-    own = list(act.lineage) if promoters[0][0] == HANDS else _own_entries(standing)
+    counted = standing.counted
+    act, promoters = counted
+    metadata = act.metadata
+    own = list(act.lineage) if promoters[0][0] == HANDS else _own_entries(counted)
     # A pinned fact comes back as it was given; what a delta or an episode says is chained.
-    trail = () if act.metadata is not None else standing.trail
+    trail = () if metadata is not None else standing.trail
     return (
         act.fact_id,
         *_user_and_agent(act.owner),
         orjson.dumps(act.payload),
-        orjson.dumps([*own, *trail]),
+        orjson.dumps([*own, *trail] if trail else own),
         act.confidence,
-        orjson.dumps(act.metadata) if act.metadata else b"{}",
-        _iso(standing.counted.pinned_at),
+        orjson.dumps(metadata) if metadata else b"{}",
+        _iso(counted.pinned_at),
     )
 
 
@@ -342,12 +348,9 @@ def _user_and_agent(owner: str) -> tuple[str, str]:
     return (unescape(user), unescape(agent)) if "%" in owner else (user, agent)
 
 
-def _own_entries(standing: Standing) -> list[dict[str, object]]:
+def _own_entries(counted: Counted) -> list[dict[str, object]]:
+    sources = [counted.act.stamp.id]
     return [
-        {
-            "rule_id": rule_id,
-            "source_episode_ids": [standing.counted.act.stamp.id],
-            "promotion_ts": _iso(at),
-        }
-        for rule_id, at in standing.counted.promoters
+        {"rule_id": rule_id, "source_episode_ids": sources, "promotion_ts": _iso(at)}
+        for rule_id, at in counted.promoters
     ]

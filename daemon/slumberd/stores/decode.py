@@ -37,6 +37,8 @@ ScopeMismatch = Literal["quarantine", "trust_scope", "trust_episode"]
 """What counts when a row's scope key and its content name different owners."""
 
 _NOWHERE = Scope("", "", "")
+_SLASHES = 7
+"""Of a scope key; more are in one that has a slash within a part."""
 _EARLIEST = microseconds(datetime.min.replace(tzinfo=UTC))
 _LATEST = microseconds(datetime.max.replace(tzinfo=UTC))
 
@@ -80,8 +82,8 @@ def decode(
     key = None if type(written_key) is Mangled else written_key
     owner = _NOWHERE
     try:
-        said = _content(content)
-        owner = _owner(key, _told(said), mismatch)
+        said = _object(content, CONTENT_UNREADABLE)
+        owner = _owner(key, said, mismatch)
         return EpisodeVersion(
             seq,
             _usable(id),
@@ -89,7 +91,7 @@ def decode(
             _instant(timestamp),
             _text(said, "content"),
             _text(said, "source_node"),
-            _metadata(metadata),
+            _object(metadata, METADATA_UNREADABLE),
             matched,
         )
     except _UnreadableError as error:
@@ -128,14 +130,6 @@ def _kind(value: object) -> str:
             return "a text that holds NUL"
         case _:
             return f"of type {type(value).__name__}"
-
-
-def _content(encoded: object) -> dict[str, Any]:
-    return _object(encoded, CONTENT_UNREADABLE)
-
-
-def _metadata(encoded: object) -> dict[str, Any]:
-    return _object(encoded, METADATA_UNREADABLE)
 
 
 def _object(encoded: object, reason: str) -> dict[str, Any]:
@@ -182,8 +176,27 @@ def instant_or_zero(text: object) -> int:
         return 0
 
 
+def _owner(key: object, said: dict[str, Any], mismatch: ScopeMismatch) -> Scope:
+    told = _told(said)
+    if told is not None and _is_plain(key, told):
+        return told
+    return _owner_in_doubt(key, told, mismatch)
+
+
+def _is_plain(key: object, told: Scope) -> bool:
+    """Say whether a scope's own key is this, and needs no escapes; quick, and sure if so."""
+    user, session, agent = told
+    return (
+        key == f"/user/{user}/session/{session}/agent/{agent}/"
+        and key.isprintable()
+        and key.count("/") == _SLASHES
+        and "//" not in key
+        and "%" not in key
+    )
+
+
 @lru_cache(maxsize=4_096)
-def _owner(key: object, told: Scope | None, mismatch: ScopeMismatch) -> Scope:
+def _owner_in_doubt(key: object, told: Scope | None, mismatch: ScopeMismatch) -> Scope:
     if told is not None and told.key == key:
         return _checked(told)
     if mismatch == "trust_episode":

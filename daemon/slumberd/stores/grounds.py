@@ -82,31 +82,34 @@ class LoadedGround:
         for key in keys:
             self.ground.fold(key)
 
-    def _known_acts(self, fact_ids: Iterable[str]) -> list[Act]:
+    def _known_acts(self, fact_ids: set[str]) -> list[Act]:
         known = self.ground.meetings
         return [
             meeting.act
-            for fact_id in fact_ids
-            for meeting in known.get(fact_id, ())
+            for fact_id in known.keys() & fact_ids
+            for meeting in known[fact_id]
             if meeting.act is not None
         ]
 
     def _slots(self, acts: Sequence[Act]) -> set[tuple[str, str]]:
         ground = self.ground
-        wanted: set[tuple[str, str]] = set()
-        for act in acts:
-            for one in (act, *ground.targets(act)) if act.names else (act,):
-                wanted.add((one.key, ALL))
-                if one.key in ground.multi:
-                    wanted.add((one.key, one.object))
+        spoken_of = [
+            *acts,
+            *(target for act in acts if act.names for target in ground.targets(act)),
+        ]
+        wanted = {(one.key, ALL) for one in spoken_of}
+        if ground.multi.channels:
+            wanted |= {(one.key, one.object) for one in spoken_of if one.key in ground.multi}
         return wanted
 
     def _ask(self, query: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
+        asked = list(values)
+        if not asked:
+            return []
         sql = _SQL[query]
         # Each query takes one JSON array; its parameter is the only one.
         parameter = sql[sql.index("json_each(:") + 11 : sql.index(")", sql.index("json_each(:"))]
-        asked = orjson.dumps(list(values)).decode()
-        return self._connection.execute(sql, {parameter: asked}).fetchall()
+        return self._connection.execute(sql, {parameter: orjson.dumps(asked).decode()}).fetchall()
 
     def _load_meetings(self, fact_ids: Iterable[str]) -> None:
         missing = [fact_id for fact_id in fact_ids if fact_id not in self.ground.meetings]
@@ -121,11 +124,15 @@ class LoadedGround:
 
     def _load_heads(self, slots: Iterable[tuple[str, str]]) -> None:
         wanted = [place for place in slots if place not in self._stored]
-        by_row = {(key, slot_name(slot)): slot for key, slot in wanted}
-        whole = [key for key, slot in wanted if slot == ALL and key not in self.ground.multi]
-        parts = [place for place in by_row if place[0] in self.ground.multi]
-        for row in [*self._ask("heads", whole), *self._ask("heads_of_slots", parts)]:
-            self._take(row, by_row.get((row[0], row[1])))
+        multi = self.ground.multi
+        parts = {(key, slot_name(slot)): slot for key, slot in wanted if key in multi}
+        whole = (
+            [key for key, _ in wanted if key not in multi] if parts else [key for key, _ in wanted]
+        )
+        for row in self._ask("heads", whole):
+            self._take(row, ALL if row[1] == ALL else None)
+        for row in self._ask("heads_of_slots", parts):
+            self._take(row, parts[row[0], row[1]])
 
     def _take(self, row: _HeadRow, slot: str | None) -> None:
         key = row[0]

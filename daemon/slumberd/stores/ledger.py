@@ -42,6 +42,7 @@ WHATS = ("firing", "act", "withdrawal", "quarantine", "known", "restored", "undo
 _KIND: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
 _WHAT = {what: number for number, what in enumerate(WHATS)}
 SALT_BYTES, HASH_BYTES = 16, 32
+_SALTS_DRAWN = 64
 
 _ERASABLE = struct.Struct(">Bqqiii")
 _PUBLIC = struct.Struct(">qqqqBB")
@@ -91,12 +92,13 @@ def seal(
     drafts: Iterable[Draft], previous: bytes, key: bytes | None
 ) -> Iterator[tuple[object, ...]]:
     """Yield the columns of each row with salt, commitment and chain, in order after `previous`."""
+    salts = _salts()
     for draft in drafts:
         (
             seq, delta, firing, what, kind, reason, version,
             key_id, at, fact_id, replaces, payload,
         ) = draft  # fmt: skip
-        salt = os.urandom(SALT_BYTES)
+        salt = next(salts)
         commitment = commitment_of(
             salt,
             key_id,
@@ -105,29 +107,38 @@ def seal(
             None if replaces is None else replaces.encode(),
             payload,
         )
-        fixed = _PUBLIC.pack(seq, delta, firing, version, _WHAT[what], _KIND[kind])
+        what_number, kind_number = _WHAT[what], _KIND[kind]
+        fixed = _PUBLIC.pack(seq, delta, firing, version, what_number, kind_number)
         previous = chain_of(key, previous, commitment, fixed, reason.encode())
         yield (
-            seq, delta, firing, _WHAT[what], _KIND[kind], reason, version,
+            seq, delta, firing, what_number, kind_number, reason, version,
             key_id, at, fact_id, replaces, salt, payload, commitment, previous,
         )  # fmt: skip
 
 
+def _salts() -> Iterator[bytes]:
+    # One by one, asking the system costs as much as the hashing.
+    while True:
+        drawn = os.urandom(SALT_BYTES * _SALTS_DRAWN)
+        for first in range(0, len(drawn), SALT_BYTES):
+            yield drawn[first : first + SALT_BYTES]
+
+
 def draft_of(entry: Entry, *, firing: int, key_id: int | None) -> Draft:
     """Return an entry as a row to seal."""
-    met = entry.met
-    replaces = orjson.dumps(entry.replaces).decode() if entry.replaces else None
+    seq, what, delta, met, fact_id, _, went, reason, first = entry
+    replaces = orjson.dumps(went).decode() if went else None
     return (
-        entry.seq, entry.first, firing, entry.what, entry.delta, entry.reason,
-        met.version if met else 0, key_id, met.at if met else None, entry.fact_id or None,
+        seq, first, firing, what, delta, reason,
+        met.version if met else 0, key_id, met.at if met else None, fact_id or None,
         replaces, _payload_of(entry),
     )  # fmt: skip
 
 
 def _payload_of(entry: Entry) -> bytes | None:
-    if entry.met is None or entry.what == "known":
-        return None
     met = entry.met
+    if met is None or entry.what == "known":
+        return None
     if met.undoes:
         return orjson.dumps({"undoes": met.undoes})
     document: dict[str, Any]

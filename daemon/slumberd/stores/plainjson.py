@@ -11,7 +11,8 @@ import orjson
 MOST_DEPTH = 100
 """Levels of lists and objects; what is stored holds a few more, and is written again whole."""
 
-_FLAT = frozenset({str, int, float, bool, type(None)})
+_SIMPLE = frozenset({str, int, bool, type(None)})
+_FLAT = _SIMPLE | {float}
 _NAMES = frozenset({
     "content", "source_node", "user", "session", "agent",
     "intent", "replaces", "subject", "predicate", "object", "confidence",
@@ -39,12 +40,24 @@ def read_object(encoded: object) -> dict[str, Any]:
     if type(value) is not dict:
         raise ValueError(f"a JSON object is needed, not {_kind(value)}")
     text = encoded.encode() if isinstance(encoded, str) else encoded
+    if _is_plain(value, text):
+        return value
     keys = _keys_of(value, text)
     if not _says_each_key_once(text, keys):
         json.loads(text, object_pairs_hook=_once)
     if b"\\" in text and b"\\u" in text:
         _check_spelling(text)
     return value
+
+
+def _is_plain(value: dict[str, Any], text: bytes) -> bool:
+    """Say whether nothing of this is in question; quick, since almost every text is plain."""
+    # With as many colons as keys, none is given twice, and nothing within has keys of its own.
+    return (
+        text.count(b":") == len(value)
+        and b"\\u" not in text
+        and _SIMPLE.issuperset(map(type, value.values()))
+    )
 
 
 def too_deep(value: dict[str, Any] | list[Any]) -> bool:
