@@ -191,7 +191,7 @@ class FakeLedger:
         firing: Firing,
         met: Mapping[str, Sequence[Incoming]],
         *,
-        settled: Callable[[], None] | None = None,
+        decided: Callable[[], None] | None = None,
         late: Callable[[], bool] | None = None,
     ) -> Outcome:
         self._asked("commit")

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Self
 
 from slumberd.checkpoints import Checkpoints
+from slumberd.collecting import uncollected
 from slumberd.core.brake import NO_LIMITS, Held, Limits
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.firing import START, UNTIMED, Counts, Firing, Position, Timing, Trigger
@@ -217,7 +218,10 @@ class Consolidator:
             return done
         if held is not None:
             after = await self._go_on(call, after, Position(*held.upto), done)
-        await self._catch_up(call, (after, last if upto is None else min(last, upto)), done, stop)
+        with uncollected():
+            await self._catch_up(
+                call, (after, last if upto is None else min(last, upto)), done, stop
+            )
         if len(done.firing_ids) > 1:
             await self._ledger.rest()
         return done
@@ -385,14 +389,14 @@ class Consolidator:
         self,
         firing: Firing,
         met: Met,
-        settled: Callable[[], None] | None = None,
+        decided: Callable[[], None] | None = None,
         late: Callable[[], bool] | None = None,
     ) -> Outcome:
         began = self._clock.monotonic()
         # What the facts come from must be there after a power cut too: the log would give its
         # numbers again, to episodes that the watermark has passed.
         await self._episodes.harden()
-        outcome = await self._ledger.commit(firing, met, settled=settled, late=late)
+        outcome = await self._ledger.commit(firing, met, decided=decided, late=late)
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
         await self._tell(outcome)
         return outcome
@@ -441,9 +445,9 @@ def _said_between(
 
 
 class _ReadingAhead:
-    """Reads a rule's next window while the disk takes the last one.
+    """Reads a rule's next window while SQLite writes what the last one came to.
 
-    Deciding needs the interpreter, and so does reading; a commit does not.
+    Deciding needs the interpreter, and so does reading; writing hardly does.
     """
 
     def __init__(

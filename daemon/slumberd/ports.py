@@ -190,7 +190,7 @@ class Ledger(Protocol):
         firing: Firing,
         met: Mapping[str, Sequence[Incoming]],
         *,
-        settled: Callable[[], None] | None = None,
+        decided: Callable[[], None] | None = None,
         late: Callable[[], bool] | None = None,
     ) -> Outcome:
         """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
@@ -198,7 +198,7 @@ class Ledger(Protocol):
         Args:
             firing: Its ``upto`` becomes the rule's watermark.
             met: By channel, in any order.
-            settled: Called, in any thread, when only the disk is left to wait for.
+            decided: Called, in any thread, when all is decided and only SQLite has work left.
             late: Asked often, in any thread, whether to give up; None never does.
 
         Raises:

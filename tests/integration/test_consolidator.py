@@ -135,7 +135,7 @@ async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path
 async def test_a_commit_that_fails_leaves_nothing_running(tmp_path: Path) -> None:
     async with house(tmp_path, batch=2) as home:
         await home.put(*stream(6))
-        home.facts.commit = _settle_and_die  # type: ignore[assignment,method-assign]
+        home.facts.commit = _decide_and_die  # type: ignore[assignment,method-assign]
 
         with pytest.raises(OSError, match="no space"):
             await home.fire()
@@ -143,8 +143,8 @@ async def test_a_commit_that_fails_leaves_nothing_running(tmp_path: Path) -> Non
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def _settle_and_die(*_: object, settled: Callable[[], None], late: object) -> None:
-    settled()
+async def _decide_and_die(*_: object, decided: Callable[[], None], late: object) -> None:
+    decided()
     await asyncio.sleep(0)
     _die(None)
 
@@ -282,7 +282,7 @@ async def test_a_firing_that_takes_too_long_is_stopped_and_keeps_whole_batches(
         assert report.channels["facts"].added == 2
 
 
-@pytest.mark.parametrize("asked", [5, 60, 1_500, 3_005], ids=lambda n: f"question {n}")
+@pytest.mark.parametrize("asked", [5, 40, 100, 160, 205], ids=lambda n: f"question {n}")
 async def test_a_batch_that_is_late_is_taken_back_wherever_it_was(
     tmp_path: Path, asked: int
 ) -> None:

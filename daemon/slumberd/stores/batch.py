@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -26,6 +26,7 @@ from slumberd.core.record import Outcome, Record
 from slumberd.core.scope import unescape
 from slumberd.core.settle import Entry, Settlement, order_of
 from slumberd.errors import StoppedError
+from slumberd.stores.bulk import Row, insert
 from slumberd.stores.forgetting import forgotten
 from slumberd.stores.grounds import LoadedGround
 from slumberd.stores.keying import adopt_key, checked_key
@@ -41,11 +42,13 @@ from slumberd.stores.ledger import (
 from slumberd.stores.ours import by_us
 from slumberd.stores.queries import statements
 
+T = TypeVar("T")
+
 _SQL = statements("ledger")
 _FACTS = statements("facts")
 
 _ASKED_EVERY = 50
-"""Meetings between two questions whether it is late: each takes microseconds, or folds a key."""
+"""Rows between two questions whether it is late: each takes microseconds, or folds a key."""
 
 GENERATION_BITS = 40
 """Log numbers take the low bits of a version: a restored log starts a new generation above."""
@@ -74,8 +77,10 @@ class Batch:
         multi: MultiValued,
         depth: int,
         late: Callable[[], bool] | None = None,
+        decided: Callable[[], None] | None = None,
     ) -> None:
         self._late = late
+        self._decided = decided
         self._connection = connection
         self._firing = firing
         last = connection.execute(_SQL["last_row"]).fetchone()
@@ -107,6 +112,12 @@ class Batch:
         if self._late is not None and self._late():
             raise StoppedError("it was too late to go on")
 
+    def _while_in_time(self, ones: Iterable[T]) -> Iterator[T]:
+        for number, one in enumerate(ones):
+            if number % _ASKED_EVERY == 0:
+                self._go_on()
+            yield one
+
     def _brake(self, settlement: Settlement) -> None:
         if self._firing.limits == NO_LIMITS:
             return
@@ -137,9 +148,7 @@ class Batch:
     def _settle(self, settlement: Settlement, ones: Sequence[Incoming]) -> Counts:
         before, filtered = len(settlement.entries), settlement.filtered
         known = settlement.known
-        for number, one in enumerate(sorted(ones, key=order_of)):
-            if number % _ASKED_EVERY == 0:
-                self._go_on()
+        for one in self._while_in_time(sorted(ones, key=order_of)):
             settlement.meet(one)
         entered = settlement.entries[before:]
         counts = counts_of(len(ones), settlement.filtered - filtered, entered)
@@ -149,39 +158,49 @@ class Batch:
         """Write what a settlement came to."""
         entries = settlement.entries
         self._go_on()
-        self._write_ledger(entries, counts)
+        outcome = self._outcome(entries, counts)
+        ledger = [*seal(self._drafts(entries, counts), self.head, self._key)]
+        standing = settlement.standing().values()
+        facts = [fact_row(one) for one in self._while_in_time(standing)]
+        heads = [*self.loaded.changed()]
+        self._go_on()
+        if self._decided is not None:
+            self._decided()
+        self._write_ledger(ledger, self._firing_row(entries, counts))
         self._write_names(entries)
         self._write_quarantine(entries)
-        self._write_facts(settlement)
-        self.loaded.save()
+        self._write_facts(facts, settlement.gone)
+        self.loaded.save(heads)
+        self._go_on()
+        return outcome
+
+    def _outcome(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Outcome:
         firing = replace(self._firing, at=instant(self.at))
         firing_id = firing_id_of(firing.rule_id, self.number)
-        now = firing.at
-        records = [self._own_record(firing_id, now)]
-        records += [self._record(entry, firing_id, now) for entry in entries]
-        self._go_on()
+        records = [self._own_record(firing_id, firing.at)]
+        records += [self._record(entry, firing_id, firing.at) for entry in entries]
         return Outcome(firing, firing_id, counts, records, 0.0)
 
-    def _write_ledger(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> None:
-        last_seq = entries[-1].seq if entries else self.number
-        self._connection.execute(_SQL["add_firing"], self._firing_row(last_seq, counts))
-        rows = seal(self._drafts(entries, counts, last_seq), self.head, self._key)
-        self._connection.executemany(_SQL["add_row"], rows)
+    def _write_ledger(self, rows: Sequence[Row], firing: Row) -> None:
+        self._connection.execute(_SQL["add_firing"], firing)
+        insert(self._connection, _SQL["add_row"], rows)
 
-    def _drafts(
-        self, entries: Sequence[Entry], counts: dict[str, Counts], last_seq: int
-    ) -> Iterator[Draft]:
+    def _last_seq(self, entries: Sequence[Entry]) -> int:
+        return entries[-1].seq if entries else self.number
+
+    def _drafts(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Iterator[Draft]:
         key_ids = self.loaded.key_ids
-        yield self._own_draft(counts, last_seq)
-        for entry in entries:
+        yield self._own_draft(counts, self._last_seq(entries))
+        for entry in self._while_in_time(entries):
             key_id = key_ids.setdefault(entry.key, entry.seq) if entry.key else None
             yield draft_of(entry, firing=self.number, key_id=key_id)
 
-    def _firing_row(self, last_seq: int, counts: dict[str, Counts]) -> tuple[object, ...]:
+    def _firing_row(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Row:
         firing = self._firing
         return (
-            self.number, firing.rule_id, firing.rule_hash, firing.trigger, self.at, last_seq,
-            self._generation, firing.upto.seq, firing.upto.eid, _counts_json(counts),
+            self.number, firing.rule_id, firing.rule_hash, firing.trigger, self.at,
+            self._last_seq(entries), self._generation, firing.upto.seq, firing.upto.eid,
+            _counts_json(counts),
         )  # fmt: skip
 
     def _own_draft(self, counts: dict[str, Counts], last_seq: int) -> Draft:
@@ -227,16 +246,16 @@ class Batch:
             [_quarantined(one) for one in entries if one.what == "quarantine"],
         )
 
-    def _write_facts(self, settlement: Settlement) -> None:
-        standing = settlement.standing()
-        gone = [
+    def _write_facts(self, standing: Sequence[Row], gone: Iterable[str]) -> None:
+        stand = {row[0] for row in standing}
+        dropped = [
             (fact_id,)
-            for fact_id in settlement.gone
-            if fact_id not in standing and (self.overwrites or not self._is_new(fact_id))
+            for fact_id in gone
+            if fact_id not in stand and (self.overwrites or not self._is_new(fact_id))
         ]
-        with by_us(self._connection, rows=len(gone) + len(standing)):
-            self._connection.executemany(_FACTS["drop_fact"], gone)
-            self._connection.executemany(_FACTS["put_fact"], map(fact_row, standing.values()))
+        with by_us(self._connection, rows=len(dropped) + len(standing)):
+            self._connection.executemany(_FACTS["drop_fact"], dropped)
+            insert(self._connection, _FACTS["put_fact"], standing)
 
     def _is_new(self, fact_id: str) -> bool:
         meetings = self.loaded.ground.meetings.get(fact_id)
@@ -319,7 +338,7 @@ def _counts_json(counts: Mapping[str, Counts]) -> bytes:
     return orjson.dumps({channel: one._asdict() for channel, one in counts.items()})
 
 
-def fact_row(standing: Standing) -> tuple[object, ...]:
+def fact_row(standing: Standing) -> Row:
     """Return a fact that stands as a row of the specified table."""
     counted = standing.counted
     act, promoters = counted

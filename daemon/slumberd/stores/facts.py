@@ -133,7 +133,7 @@ class SQLiteFactStore(Marks):
         firing: Firing,
         met: Mapping[str, Sequence[Incoming]],
         *,
-        settled: Callable[[], None] | None = None,
+        decided: Callable[[], None] | None = None,
         late: Callable[[], bool] | None = None,
     ) -> Outcome:
         """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
@@ -149,10 +149,8 @@ class SQLiteFactStore(Marks):
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
             try:
                 with self._committing(connection) as noticed, giving_up(connection, late):
-                    done = self._settle(connection, firing, met, late)
+                    done = self._settle(connection, firing, met, late, decided)
                     outcome = replace(done, noticed=noticed)
-                    if settled is not None:
-                        settled()
             except OverLimitError as over:
                 with transaction(connection):
                     return self._hold(connection, firing, str(over))
@@ -218,8 +216,9 @@ class SQLiteFactStore(Marks):
         firing: Firing,
         met: Mapping[str, Sequence[Incoming]],
         late: Callable[[], bool] | None = None,
+        decided: Callable[[], None] | None = None,
     ) -> Outcome:
-        batch = Batch(connection, firing, channels_at(connection), self._depth, late)
+        batch = Batch(connection, firing, channels_at(connection), self._depth, late, decided)
         outcome = batch.commit(met)
         # The watermark moves with the facts: a crash repeats a batch or finishes it, never half.
         self._move_watermark(connection, firing)

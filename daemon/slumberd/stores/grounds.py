@@ -13,6 +13,7 @@ from slumberd.core.act import ALL, Act, Stamp
 from slumberd.core.ground import Ground, Incoming
 from slumberd.core.law import Assertion, Head, History, Meeting, MultiValued
 from slumberd.core.settle import keys_to_load
+from slumberd.stores.bulk import insert
 from slumberd.stores.ledger import histories_from, meetings_from
 from slumberd.stores.queries import statements
 
@@ -141,26 +142,22 @@ class LoadedGround:
             self._stored[(key, slot)] = row
             self.ground.heads.setdefault(key, {})[slot] = _head_from(row)
 
-    def save(self) -> None:
-        """Write every head that has changed, and forget slots that are no more."""
-        folded = self.ground.full
-        if folded:
-            self._connection.executemany(_SQL["drop_heads"], [(key,) for key in folded])
-            self._stored = {
-                (key, slot): row
-                for (key, slot), row in self._stored.items()
-                if slot == ALL or key not in folded
-            }
-        self._connection.executemany(_SQL["put_head"], self._changed())
+    def save(self, changed: Sequence[_HeadRow]) -> None:
+        """Write the heads that have changed, and forget slots that are no more."""
+        self._connection.executemany(_SQL["drop_heads"], [(key,) for key in self.ground.full])
+        insert(self._connection, _SQL["put_head"], changed)
 
-    def _changed(self) -> Iterator[_HeadRow]:
+    def changed(self) -> Iterator[_HeadRow]:
+        """Yield the row of every head that has changed, or will be lost by forgetting slots."""
+        folded = self.ground.full
         for key, key_id in self.key_ids.items():
             slots = self.ground.heads.setdefault(key, {})
             if ALL not in slots:
                 slots[ALL] = Head()
             for slot, head in slots.items():
                 row = _row_of(key, slot, key_id, head, self.ground)
-                if self._stored.get((key, slot)) != row:
+                lost = slot != ALL and key in folded
+                if lost or self._stored.get((key, slot)) != row:
                     yield row
 
 

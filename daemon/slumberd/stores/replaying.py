@@ -168,4 +168,4 @@ def _write(connection: sqlite3.Connection, again: Resettling) -> None:
     standing = sorted(standing_on(again.loaded.ground), key=lambda one: one.fact_id)
     with by_us(connection, rows=len(standing)):
         connection.executemany(_FACTS["put_fact"], map(fact_row, standing))
-    again.loaded.save()
+    again.loaded.save([*again.loaded.changed()])
