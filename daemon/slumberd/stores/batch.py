@@ -40,6 +40,7 @@ from slumberd.stores.ledger import (
     sources_of,
 )
 from slumberd.stores.ours import by_us
+from slumberd.stores.plainjson import written
 from slumberd.stores.queries import statements
 
 T = TypeVar("T")
@@ -349,10 +350,10 @@ def fact_row(standing: Standing) -> Row:
     return (
         act.fact_id,
         *_user_and_agent(act.owner),
-        orjson.dumps(act.payload),
-        orjson.dumps([*own, *trail] if trail else own),
+        written(act.payload),
+        written([*own, *trail] if trail else own),
         act.confidence,
-        orjson.dumps(metadata) if metadata else b"{}",
+        written(metadata) if metadata else b"{}",
         _iso(counted.pinned_at),
     )
 

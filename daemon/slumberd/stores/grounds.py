@@ -15,6 +15,7 @@ from slumberd.core.law import Assertion, Head, History, Meeting, MultiValued
 from slumberd.core.settle import keys_to_load
 from slumberd.stores.bulk import insert
 from slumberd.stores.ledger import histories_from, meetings_from
+from slumberd.stores.plainjson import written
 from slumberd.stores.queries import statements
 
 _SQL = statements("ledger")
@@ -175,7 +176,7 @@ def _head_from(row: _HeadRow) -> Head:
 
 
 def _reach_json(head: Head) -> bytes:
-    return orjson.dumps({what: tuple(stamp) for what, stamp in head.reach.items()})
+    return written({what: tuple(stamp) for what, stamp in head.reach.items()})
 
 
 def _reach_from(reach: bytes | None) -> dict[str, Stamp]:
@@ -189,7 +190,7 @@ def _row_of(key: str, slot: str, key_id: int, head: Head, ground: Ground) -> _He
     if head.top is None:
         return (key, slot_name(slot), key_id, None, None, None, None, None, reach, None)
     links = head.trail if head.trail is not None else ground.trail(key, slot)
-    trail = orjson.dumps(links) if links else None
+    trail = written(links) if links else None
     stamp = head.top.stamp
     return (
         key, slot_name(slot), key_id, stamp.at, stamp.rank, stamp.id, head.top.fact_id,

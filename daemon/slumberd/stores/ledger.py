@@ -33,6 +33,7 @@ from slumberd.core.episode import instant
 from slumberd.core.law import History, Meeting, Undone, said_by
 from slumberd.core.record import Kind, Record
 from slumberd.core.settle import Entry
+from slumberd.stores.plainjson import written
 
 GENESIS = bytes(32)
 """The chain before the first row."""
@@ -148,7 +149,7 @@ def _payload_of(entry: Entry) -> bytes | None:
         document = document_of(met.act)
     if met.session:
         document["session"] = met.session
-    return orjson.dumps(document)
+    return written(document)
 
 
 def document_of(act: Act) -> dict[str, Any]:
