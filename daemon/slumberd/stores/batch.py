@@ -250,12 +250,13 @@ class Batch:
     def _write_facts(self, standing: Sequence[Row], gone: Iterable[str]) -> None:
         stand = {row[0] for row in standing}
         dropped = [
-            (fact_id,)
+            fact_id
             for fact_id in gone
             if fact_id not in stand and (self.overwrites or not self._is_new(fact_id))
         ]
         with by_us(self._connection, rows=len(dropped) + len(standing)):
-            self._connection.executemany(_FACTS["drop_fact"], dropped)
+            asked = {"ids": orjson.dumps(dropped).decode()}
+            self._connection.execute(_FACTS["drop_facts"], asked)
             insert(self._connection, _FACTS["put_fact"], standing)
 
     def _is_new(self, fact_id: str) -> bool:

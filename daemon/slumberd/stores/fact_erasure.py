@@ -28,7 +28,7 @@ from slumberd.stores.queries import statements
 FORGET = "@forget"
 """The rule id of what erases a scope."""
 
-_SQL = statements("erasure")
+_SQL = {**statements("facts"), **statements("erasure")}
 
 
 @dataclass(slots=True)

@@ -34,10 +34,6 @@ DELETE FROM facts
 WHERE user = :user
   AND (:agent IS NULL OR agent = :agent)
 
--- name: drop_facts
-DELETE FROM facts
-WHERE fact_id IN (SELECT value FROM json_each(:ids))
-
 -- name: drop_names
 DELETE FROM slumberd_names
 WHERE name IN (SELECT value FROM json_each(:ids))

@@ -51,9 +51,9 @@ ON CONFLICT (fact_id) DO UPDATE SET
   metadata = excluded.metadata,
   pinned_at = excluded.pinned_at
 
--- name: drop_fact
+-- name: drop_facts
 DELETE FROM facts
-WHERE fact_id = ?
+WHERE fact_id IN (SELECT value FROM json_each(:ids))
 
 -- name: has_fact
 SELECT 1
