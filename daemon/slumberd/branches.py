@@ -123,7 +123,7 @@ class Branches:
             trigger: What made it due.
             at: The instant.
             by: Who asked for it.
-            stop: When set, no further batch begins.
+            stop: When set, the batch under way is given up whole.
             upto: The last log row that is read, by store; None reads all.
             timing: How it stands to the instants that it serves.
 
@@ -131,16 +131,16 @@ class Branches:
             SlumberdError: The first that one of the stores failed with; the others were tried.
         """
         reports, errors = [], []
-        for branch in self.of_rule(rule):
-            last = None if upto is None else upto[branch.name]
-            fire = branch.consolidator.fire(
-                rule, trigger, at, by=by, stop=stop, upto=last, timing=timing
-            )
-            try:
-                with _uncollected():
+        with _uncollected():
+            for branch in self.of_rule(rule):
+                last = None if upto is None else upto[branch.name]
+                fire = branch.consolidator.fire(
+                    rule, trigger, at, by=by, stop=stop, upto=last, timing=timing
+                )
+                try:
                     reports.append(await fire)
-            except SlumberdError as error:
-                errors.append(error)
+                except SlumberdError as error:
+                    errors.append(error)
         if errors:
             raise errors[0]
         return reports
@@ -264,4 +264,5 @@ def _uncollected() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            gc.enable()
+            # Whoever woke us with an error holds the batch that it was in, until we wait again.
+            asyncio.get_running_loop().call_soon(gc.enable)

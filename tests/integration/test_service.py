@@ -150,6 +150,7 @@ async def test_the_collector_rests_while_a_rule_fires_and_no_longer(tmp_path: Pa
 
         with pytest.raises(OSError, match="full"):
             await branches.fire(NIGHTLY, "manual", at(0))
+        await asyncio.sleep(0)
         collecting.append(gc.isenabled())
 
     assert collecting == [True, False, True]
