@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,10 +10,13 @@ from threading import Event
 
 import pytest
 
+from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.queries import statement
 from slumberd.stores.watch import Watch
+from tests.builders import triple
 
 PATIENCE_SECONDS = 30
+NEVER = 3600
 
 
 @pytest.fixture
@@ -51,6 +55,33 @@ def test_a_file_that_cannot_be_read_counts_as_changed(tmp_path: Path) -> None:
 
     with Watch(tmp_path / "missing.db", told.set, poll_seconds=0.001):
         assert told.wait(PATIENCE_SECONDS)
+
+
+async def test_a_put_in_this_process_is_told_without_a_look(tmp_path: Path) -> None:
+    one = triple("e1", "alice", "likes", "tea")
+    async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
+        await memory.put_many([one])
+        with Watch(tmp_path / "memory.db", lambda: None, poll_seconds=NEVER) as watch:
+            while not watch.told:  # the first look
+                await asyncio.sleep(0)
+
+            await memory.put_many([one])
+            await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+
+        assert watch.told == 3
+        await memory.put_many([one])
+        assert watch.told == 3, "nobody watches any more"
+
+
+async def test_a_put_into_another_file_is_not_told(tmp_path: Path, path: Path) -> None:
+    async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
+        with Watch(path, lambda: None, poll_seconds=NEVER) as watch:
+            while not watch.told:
+                await asyncio.sleep(0)
+
+            await memory.put_many([triple("e1", "alice", "likes", "tea")])
+
+            assert watch.told == 1
 
 
 def test_the_newest_log_row_of_an_episode_is_found_by_its_index(tmp_path: Path) -> None:

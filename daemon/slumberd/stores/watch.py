@@ -14,16 +14,17 @@ from slumberd.stores.sqlite import Pragmas, connect, data_version
 
 
 class Watch:
-    """Calls back, from a thread of its own, at first and soon after any connection has committed.
+    """Calls back, from any thread, at first and soon after any connection has committed.
 
     The number that SQLite keeps for this is asked for each time anew: a hint of the file
     system would come before the commit can be seen. A file that cannot be read for a while is
-    tried again at the next turn, and then counts as changed.
+    tried again at the next turn, and then counts as changed. A store of this process that has
+    committed says so by `tell_here`, and nobody has to look.
 
     Args:
         path: The file; must exist.
-        tell: Called from the watching thread.
-        poll_seconds: How long a commit may go unnoticed.
+        tell: Called from the watching thread, or the one that has committed.
+        poll_seconds: How long a commit of others may go unnoticed.
 
     Attributes:
         told: How many times it has called back.
@@ -41,11 +42,13 @@ class Watch:
     def __enter__(self) -> Self:
         """Begin to watch."""
         self._watching.acquire()
+        _HERE.append(self)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Watch no more; nobody is told anything from here on."""
+        _HERE.remove(self)
         self._watching.release()
         self._thread.join()
 
@@ -63,6 +66,12 @@ class Watch:
             return False
         return True
 
+    def hear(self, path: Path) -> None:
+        """Call back when it is this file that was committed to."""
+        if path.absolute() == self._path.absolute():
+            with suppress(RuntimeError):  # a loop that has just ended: nobody watches any more
+                self._tell()
+
     def _tell(self) -> None:
         self.told += 1
         self._tell_them()
@@ -77,3 +86,13 @@ class Watch:
                 if now != seen:
                     seen = now
                     self._tell()
+
+
+_HERE: list[Watch] = []
+"""The watches of this process: a host's store and the daemon's, on one file, share nothing else."""
+
+
+def tell_here(path: Path) -> None:
+    """Let whoever watches a file in this process know at once that it was committed to."""
+    for watch in tuple(_HERE):
+        watch.hear(path)
