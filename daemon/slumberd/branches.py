@@ -60,6 +60,7 @@ class Branches:
     def __init__(self, branches: Sequence[Branch], rules: Callable[[], RuleSet]) -> None:
         self._branches = tuple(branches)
         self._rules = rules
+        self._collecting: asyncio.Handle | None = None
 
     def __iter__(self) -> Iterator[Branch]:
         return iter(self._branches)
@@ -131,7 +132,7 @@ class Branches:
             SlumberdError: The first that one of the stores failed with; the others were tried.
         """
         reports, errors = [], []
-        with _uncollected():
+        with self._uncollected():
             for branch in self.of_rule(rule):
                 last = None if upto is None else upto[branch.name]
                 fire = branch.consolidator.fire(
@@ -144,6 +145,28 @@ class Branches:
         if errors:
             raise errors[0]
         return reports
+
+    @contextmanager
+    def _uncollected(self) -> Iterator[None]:
+        """Keep Python's collector from walking a batch: it stops every thread for 50 to 100 ms.
+
+        A pass makes no cycles of objects, so there is nothing for it to find.
+        """
+        enabled = gc.isenabled() or self._collecting is not None
+        if self._collecting is not None:
+            self._collecting.cancel()
+            self._collecting = None
+        gc.disable()
+        try:
+            yield
+        finally:
+            if enabled:
+                # Whoever woke us with an error holds its batch, until we wait for something again.
+                self._collecting = asyncio.get_running_loop().call_soon(self._collect)
+
+    def _collect(self) -> None:
+        self._collecting = None
+        gc.enable()
 
     @property
     def behind(self) -> bool:
@@ -250,19 +273,3 @@ class Branches:
 
 def _least(marks: Sequence[Mark]) -> Mark:
     return min(position for position, _ in marks), min(served for _, served in marks)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Keep Python's collector from walking a batch: it stops every thread for a tenth of a second.
-
-    A pass makes no cycles of objects, so there is nothing for it to find.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            # Whoever woke us with an error holds the batch that it was in, until we wait again.
-            asyncio.get_running_loop().call_soon(gc.enable)
