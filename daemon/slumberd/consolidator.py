@@ -422,7 +422,11 @@ class Consolidator:
         await self._episodes.harden()
         outcome = await self._ledger.commit(firing, met, settled=settled, late=late)
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
-        await self._tell(outcome)
+        if late is not None and late():
+            self.behind = True  # the lines come later, or at the next start: now it is to end
+            self._log.completed(outcome)
+        else:
+            await self._tell(outcome)
         return outcome
 
     async def _tell(self, outcome: Outcome) -> None:
