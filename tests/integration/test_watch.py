@@ -61,9 +61,9 @@ async def test_a_put_in_this_process_is_told_without_a_look(tmp_path: Path) -> N
     one = triple("e1", "alice", "likes", "tea")
     async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
         await memory.put_many([one])
-        with Watch(tmp_path / "memory.db", lambda: None, poll_seconds=NEVER) as watch:
-            while not watch.told:  # the first look
-                await asyncio.sleep(0)
+        first = Event()
+        with Watch(tmp_path / "memory.db", first.set, poll_seconds=NEVER) as watch:
+            assert await asyncio.to_thread(first.wait, PATIENCE_SECONDS)
 
             await memory.put_many([one])
             await memory.put(one, user=one.user, session=one.session, agent=one.agent)
@@ -75,9 +75,9 @@ async def test_a_put_in_this_process_is_told_without_a_look(tmp_path: Path) -> N
 
 async def test_a_put_into_another_file_is_not_told(tmp_path: Path, path: Path) -> None:
     async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
-        with Watch(path, lambda: None, poll_seconds=NEVER) as watch:
-            while not watch.told:
-                await asyncio.sleep(0)
+        first = Event()
+        with Watch(path, first.set, poll_seconds=NEVER) as watch:
+            assert await asyncio.to_thread(first.wait, PATIENCE_SECONDS)
 
             await memory.put_many([triple("e1", "alice", "likes", "tea")])
 
