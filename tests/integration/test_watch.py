@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from threading import Event
 
 import pytest
 
+from slumberd.stores import watch as watching
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.queries import statement
 from slumberd.stores.watch import Watch
@@ -82,6 +85,46 @@ async def test_a_put_into_another_file_is_not_told(tmp_path: Path, path: Path) -
             await memory.put_many([triple("e1", "alice", "likes", "tea")])
 
             assert watch.told == 1
+
+
+class Turns:
+    """A lock that remembers for how long it was waited for, and is free after so many turns.
+
+    Attributes:
+        rests: The seconds.
+        fourth: Called in the fourth turn.
+    """
+
+    def __init__(self, turns: int, fourth: Callable[[], object]) -> None:
+        self.rests: list[float] = []
+        self._turns = turns
+        self._fourth = fourth
+
+    def acquire(self, timeout: float = 0) -> bool:
+        if timeout:
+            self.rests.append(timeout)
+        if len(self.rests) == 4:
+            self._fourth()
+        return not self.locked()
+
+    def release(self) -> None: ...
+
+    def locked(self) -> bool:
+        return len(self.rests) < self._turns
+
+
+def test_looks_are_rarer_after_many_that_found_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(path, check_same_thread=False, isolation_level=None)) as writer:
+        turns = Turns(7, partial(writer.execute, "INSERT INTO told VALUES (1)"))
+        monkeypatch.setattr(watching, "Lock", lambda: turns)
+        monkeypatch.setattr(watching, "_QUIET_LOOKS", 2)
+
+        with Watch(path, lambda: None, poll_seconds=1):
+            pass
+
+    assert turns.rests[:7] == [1, 1, 1.6, 1.6, 1, 1, 1.6]
 
 
 def test_the_newest_log_row_of_an_episode_is_found_by_its_index(tmp_path: Path) -> None:

@@ -12,6 +12,12 @@ from typing import Self
 from slumberd.errors import StoreError
 from slumberd.stores.sqlite import Pragmas, connect, data_version
 
+_QUIET_LOOKS = 200
+"""After so many looks that found nothing, each rests for longer."""
+
+_LONGER = 1.6
+"""By how much: what comes then waits for 40 ms in the middle and for 80 at most, by default."""
+
 
 class Watch:
     """Calls back, from any thread, at first and soon after any connection has committed.
@@ -24,7 +30,7 @@ class Watch:
     Args:
         path: The file; must exist.
         tell: Called from the watching thread, or the one that has committed.
-        poll_seconds: How long a commit of others may go unnoticed.
+        poll_seconds: How long a commit of others may go unnoticed, while some come.
 
     Attributes:
         told: How many times it has called back.
@@ -35,6 +41,7 @@ class Watch:
         self._tell_them = tell
         self.told = 0
         self._poll_seconds = poll_seconds
+        self._looks = 0
         # Held as long as it watches: to wait for a lock costs half of what it does for an event.
         self._watching = Lock()
         self._thread = Thread(target=self._run, name="slumberd-watch", daemon=True)
@@ -61,7 +68,9 @@ class Watch:
 
     def _rested(self) -> bool:
         """Rest between two looks; say whether there is to be another."""
-        if self._watching.acquire(timeout=self._poll_seconds):
+        self._looks += 1
+        longer = _LONGER if self._looks > _QUIET_LOOKS else 1
+        if self._watching.acquire(timeout=self._poll_seconds * longer):
             self._watching.release()
             return False
         return True
@@ -74,6 +83,7 @@ class Watch:
 
     def _tell(self) -> None:
         self.told += 1
+        self._looks = 0
         self._tell_them()
 
     def _watch(self) -> None:
