@@ -226,6 +226,9 @@ class FakeLedger:
     async def rest(self) -> None:
         self._asked("rest")
 
+    def leave(self) -> None:
+        self._asked("leave")
+
     async def head(self) -> Checkpoint:
         self._asked("head")
         return Checkpoint(len(self.records), b"head")

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Self
 
 from slumberd.checkpoints import Checkpoints
-from slumberd.collecting import uncollected
 from slumberd.core.brake import NO_LIMITS, Held, Limits
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.firing import START, UNTIMED, Counts, Firing, Position, Timing, Trigger
@@ -27,6 +26,9 @@ Met = dict[str, list[Incoming]]
 
 REHEARSED = 100_000
 """Log rows that a rehearsal settles at most; it holds them in memory and the write lock."""
+
+_MET = 500
+"""Versions that are met between two questions whether it is late."""
 
 _REPEATED = 1_000
 """Ledger rows whose lines are written again at a time, after a crash."""
@@ -81,6 +83,7 @@ class Call:
         limits: What one batch may take out at most.
         timing: How it stands to the instants that it serves.
         ends_at: When it must be over, on the monotonic clock.
+        stop: When set, it ends as soon as it can.
     """
 
     rule: ConsolidationRule
@@ -90,6 +93,12 @@ class Call:
     limits: Limits = NO_LIMITS
     timing: Timing = UNTIMED
     ends_at: float = math.inf
+    stop: asyncio.Event | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was told to stop."""
+        return self.stop is not None and self.stop.is_set()
 
     def over(self, after: Position, upto: Position) -> Firing:
         """Return the firing of one batch."""
@@ -177,7 +186,7 @@ class Consolidator:
             trigger: What made it due.
             at: The firing's instant.
             by: Who asked for it; nobody did when it was due.
-            stop: When set, no further batch begins; what is committed stays.
+            stop: When set, the batch under way is given up whole; what is committed stays.
             upto: The last log row that is read; None reads all.
             timing: How it stands to the instants that it serves.
 
@@ -188,17 +197,27 @@ class Consolidator:
         """
         timeout = math.inf if rule.timeout is None else rule.timeout
         ends_at = self._clock.monotonic() + timeout
-        call = Call(rule, trigger, at, by, rule.limits.over(self.limits), timing, ends_at)
+        limits = rule.limits.over(self.limits)
+        call = Call(rule, trigger, at, by, limits, timing, ends_at, stop)
+        done = self._report(rule)
         try:
-            return await self._fire(call, stop, upto)
+            await self._fire(call, upto, done)
         except (StoppedError, TimeoutError) as error:
-            if not self._is_late(call):
+            if call.stopped:
+                done.cut_short = True
+            elif self._is_late(call):
+                raise FiringTimeoutError(rule.id, timeout) from error
+            else:
                 raise
-            raise FiringTimeoutError(rule.id, timeout) from error
+        if done.cut_short:
+            self._ledger.leave()
+        return done
 
     def _late(self, call: Call) -> Callable[[], bool] | None:
-        """Return what says, in any thread, whether a call's time is up; None when it has no end."""
-        return None if call.ends_at == math.inf else partial(self._is_late, call)
+        """Return what says, in any thread, that a call must end; None when nothing ends it."""
+        if call.ends_at == math.inf:
+            return None if call.stop is None else call.stop.is_set
+        return lambda: call.stopped or self._is_late(call)
 
     def _is_late(self, call: Call) -> bool:
         return self._clock.monotonic() >= call.ends_at
@@ -207,24 +226,19 @@ class Consolidator:
         left = call.ends_at - self._clock.monotonic()
         return asyncio.timeout(None if left == math.inf else left)
 
-    async def _fire(self, call: Call, stop: asyncio.Event | None, upto: int | None) -> Report:
-        done = self._report(call.rule)
+    async def _fire(self, call: Call, upto: int | None, done: Report) -> None:
         async with self._in_time(call):
             after = await self.resume(call.rule, call.at)
             held = (await self._ledger.held()).get(call.rule.id)
             last = (await self._episodes.newest()).seq
         if held is not None and not held.approved:
             done.held = held
-            return done
+            return
         if held is not None:
             after = await self._go_on(call, after, Position(*held.upto), done)
-        with uncollected():
-            await self._catch_up(
-                call, (after, last if upto is None else min(last, upto)), done, stop
-            )
-        if len(done.firing_ids) > 1:
+        await self._catch_up(call, (after, last if upto is None else min(last, upto)), done)
+        if len(done.firing_ids) > 1 and not done.cut_short:
             await self._ledger.rest()
-        return done
 
     async def _go_on(self, call: Call, after: Position, upto: Position, done: Report) -> Position:
         """Settle the batch that was held and approved, without limits."""
@@ -234,13 +248,11 @@ class Consolidator:
         done.add(await self._settle(freely.over(after, upto), met, late=self._late(call)))
         return upto
 
-    async def _catch_up(
-        self, call: Call, span: tuple[Position, int], done: Report, stop: asyncio.Event | None
-    ) -> None:
+    async def _catch_up(self, call: Call, span: tuple[Position, int], done: Report) -> None:
         after, last = span
         async with _ReadingAhead(partial(self._read, call, upto=last)) as windows:
             while after.seq < last:
-                if stop and stop.is_set():
+                if call.stopped:
                     done.cut_short = True
                     return
                 async with self._in_time(call):
@@ -374,11 +386,23 @@ class Consolidator:
         window = await self._episodes.select(
             call.rule, after=after, limit=limit or self._batch, upto=upto
         )
-        met = await asyncio.to_thread(self._meet, window.versions, call.rule)
+        met = await asyncio.to_thread(self._meet, window.versions, call.rule, self._late(call))
         return call.over(after, window.upto), met
 
-    def _meet(self, versions: Sequence[EpisodeVersion], rule: ConsolidationRule) -> Met:
-        return {name: met for name, met in meet(versions, rule).items() if self._part.takes(name)}
+    def _meet(
+        self,
+        versions: Sequence[EpisodeVersion],
+        rule: ConsolidationRule,
+        late: Callable[[], bool] | None = None,
+    ) -> Met:
+        found: Met = {name: [] for name in rule.then_emits if self._part.takes(name)}
+        for first in range(0, len(versions), _MET):
+            if late is not None and late():
+                raise StoppedError("it was too late to go on")
+            for name, met in meet(versions[first : first + _MET], rule).items():
+                if name in found:
+                    found[name] += met
+        return found
 
     def _report(self, rule: ConsolidationRule, *, rehearsed: bool = False) -> Report:
         """Return the report on a rule that has done nothing yet."""
@@ -398,7 +422,11 @@ class Consolidator:
         await self._episodes.harden()
         outcome = await self._ledger.commit(firing, met, decided=decided, late=late)
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
-        await self._tell(outcome)
+        if late is not None and late():
+            self.behind = True  # the lines come later, or at the next start: now it is to end
+            self._log.completed(outcome)
+        else:
+            await self._tell(outcome)
         return outcome
 
     async def _tell(self, outcome: Outcome) -> None:

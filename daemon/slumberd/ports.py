@@ -224,6 +224,10 @@ class Ledger(Protocol):
         """Bring the file into its everyday order after a backlog."""
         ...
 
+    def leave(self) -> None:
+        """Let the file be closed as it is, in the middle of a backlog; its next start tidies up."""
+        ...
+
     async def unlogged(self, *, limit: int) -> list[Record]:
         """Return ledger rows whose log lines may not have been written, oldest first."""
         ...

@@ -42,7 +42,7 @@ class InForce:
     Attributes:
         settings: As of its start, but for what a reload changes.
         rules: One immutable set; a reload puts another in its place.
-        pause: Set while a firing must end with the batch under way.
+        pause: Set while a firing must end, and take back the batch under way.
         wanted: Set by whoever wants a reload and no answer.
         ends: Whether the daemon does.
     """

@@ -101,7 +101,7 @@ class Daemon:
         self._in_force.wanted.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Consolidate whatever becomes due, until `stop` is set and the last batch is done.
+        """Consolidate whatever becomes due, until `stop` is set.
 
         Raises:
             StateDirectoryLockedError: Another daemon runs on the state directory.
@@ -144,7 +144,7 @@ class Daemon:
         async with listen(self._settings.state_dir, answers, runtime=runtime):
             with self._watching(organs.memory, organs.scheduler):
                 self._say_ready()
-                await self._until_stopped(self._work(organs))
+                await self._until_stopped(self._work(organs), organs.memory.stop)
 
     def _answers(self, organs: _Organs) -> dict[str, Operation]:
         """Return what can be asked for through the control socket, by name."""
@@ -231,14 +231,19 @@ class Daemon:
             rules_hash=self._rules.content_hash,
         )
 
-    async def _until_stopped(self, work: Iterable[Coroutine[None, None, None]]) -> None:
+    async def _until_stopped(
+        self, work: Iterable[Coroutine[None, None, None]], give_up: Callable[[], None]
+    ) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
-            group.create_task(self._stop_in_time(tasks))
+            group.create_task(self._stop_in_time(tasks, give_up))
 
-    async def _stop_in_time(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+    async def _stop_in_time(
+        self, tasks: Sequence[asyncio.Task[None]], give_up: Callable[[], None]
+    ) -> None:
         await self._stop.wait()
         self._in_force.end()
+        give_up()
         self._notifier.stopping()
         _log.info("daemon.stopping", deadline_seconds=self._settings.stop_seconds)
         _, late = await asyncio.wait(tasks, timeout=self._settings.stop_seconds)

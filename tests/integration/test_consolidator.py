@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 from time import monotonic
 
 import pytest
@@ -17,12 +18,18 @@ from slumberd.consolidator import Consolidator
 from slumberd.core.fact import FactPattern
 from slumberd.core.firing import START as LOG_START
 from slumberd.core.firing import Position, Window
+from slumberd.core.record import Checkpoint
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import FiringTimeoutError, StaleWriterError
+from slumberd.stores import factfile, facts
+from slumberd.stores.database import Database
+from slumberd.stores.factfile import head_of
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
 from tests.house import house, stream
+
+PATIENCE_SECONDS = 30
 
 
 async def test_a_firing_takes_everything_pending_batch_by_batch(tmp_path: Path) -> None:
@@ -111,6 +118,74 @@ async def test_a_stopped_firing_keeps_what_it_has_committed(tmp_path: Path) -> N
 
         assert report.firing_ids == []
         assert await home.objects() == {}
+
+
+class Soon(asyncio.Event):
+    """Is set when it is asked for the last time of so many."""
+
+    def __init__(self, asked: int) -> None:
+        super().__init__()
+        self._left = asked
+
+    def is_set(self) -> bool:
+        self._left -= 1
+        return self._left <= 0
+
+
+@pytest.mark.parametrize("asked", [2, 8, 40, 70], ids=lambda n: f"question {n}")
+async def test_a_batch_under_way_is_given_up_whole_when_it_is_told_to_stop(
+    tmp_path: Path, asked: int
+) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(1_000))
+
+        report = await home.consolidator.fire(rule("all"), "manual", START, stop=Soon(asked))
+
+        assert report.cut_short
+        assert await home.facts.watermark("all") == LOG_START
+        assert await home.facts.records() == []
+        assert await home.objects() == {}
+        assert (await home.fire()).channels["facts"].added == 1_000
+
+
+async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
+    tmp_path: Path,
+) -> None:
+    log, stop = tmp_path / "facts.db-wal", asyncio.Event()
+    async with house(tmp_path, batch=10) as home:
+        await home.put(*stream(40))
+        home.log.completed = lambda _: stop.set()  # type: ignore[assignment,method-assign]
+        assert (await home.consolidator.fire(rule("all"), "manual", START, stop=stop)).cut_short
+    assert log.stat().st_size > 0
+
+    async with house(tmp_path) as home:
+        assert len(await home.objects()) == 10
+        assert (await home.fire()).channels["facts"].added == 30
+
+    assert not log.exists(), "whoever ends in good order empties it"
+
+
+async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halted, stop = Event(), asyncio.Event()
+    monkeypatch.setattr(facts, "_BACKLOG_ROWS", 1)
+    monkeypatch.setattr(facts, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(Database, "halt", lambda _: halted.set())
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(4))
+
+        def while_it_commits(connection: sqlite3.Connection) -> Checkpoint:
+            if connection.in_transaction and head_of(connection).rows:
+                stop.set()
+                assert halted.wait(PATIENCE_SECONDS)
+            return head_of(connection)
+
+        monkeypatch.setattr(factfile, "head_of", while_it_commits)
+
+        report = await home.consolidator.fire(rule("all"), "manual", START, stop=stop)
+
+    assert (len(report.firing_ids), report.cut_short) == (1, True)
 
 
 async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path) -> None:

@@ -8,14 +8,24 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 
 from slumberd.core.episode import Episode
-from slumberd.errors import PermissionDeniedError, StaleWriterError, StoreError, StoreReplacedError
+from slumberd.errors import (
+    PermissionDeniedError,
+    StaleWriterError,
+    StoppedError,
+    StoreError,
+    StoreReplacedError,
+)
 from slumberd.stores import database, sqlite
+from slumberd.stores.database import Database
 from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.sqlite import Pragmas
 from tests.builders import episode
 from tests.faults import content_of, ordinary_user
 from tests.house import house, stream
@@ -265,3 +275,39 @@ async def test_a_file_that_may_only_be_read_is_refused_by_who_writes(
                 await put(memory, episode("e2"))
 
     assert refused.value.exit_code == 77
+
+
+class Batch:
+    """Something that a thread must not keep."""
+
+
+def _answer_with_another(_: Batch, __: sqlite3.Connection) -> Batch:
+    return Batch()
+
+
+async def test_a_connection_keeps_nothing_of_what_it_was_asked(tmp_path: Path) -> None:
+    async with Database(tmp_path / "some.db", Pragmas()) as file:
+        asked, found = Batch(), WeakSet[Batch]()
+        found.add(asked)
+        found.add(await file.write(partial(_answer_with_another, asked)))
+
+        del asked
+        await asyncio.sleep(0)
+
+        assert not list(found)
+
+
+async def test_a_connection_keeps_nothing_of_what_failed(tmp_path: Path) -> None:
+    found = WeakSet[Batch]()
+
+    def work(_: sqlite3.Connection) -> None:
+        batch = Batch()
+        found.add(batch)
+        raise StoppedError("it was too late to go on")
+
+    async with Database(tmp_path / "some.db", Pragmas()) as file:
+        with pytest.raises(StoppedError):
+            await file.write(work)
+        await asyncio.sleep(0)
+
+        assert not list(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -134,6 +135,26 @@ async def test_lines_that_nobody_read_are_written_though_nothing_fires(
 
     assert [one.fact_id for one in life.log.lines if one.kind == "add"] == ["e1"]
     assert [line["rows"] for line in logged if line["event"] == "logs.repeated"] == [2]
+
+
+async def test_the_collector_rests_while_a_rule_fires_and_no_longer(tmp_path: Path) -> None:
+    class Failing(FakeDeltaLog):
+        def applied(self, records: Sequence[Record]) -> None:
+            collecting.append(gc.isenabled())
+            raise OSError("the disk is full")
+
+    life, logs, collecting = Life(tmp_path), FakeLogs(), [gc.isenabled()]
+    logs.stores["facts.db"] = Failing()
+    async with life.stores(logs) as (stores, branches):
+        await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
+
+        for one in (NIGHTLY, rule("other")):  # without a rest between them
+            with pytest.raises(OSError, match="full"):
+                await branches.fire(one, "manual", at(0))
+        await asyncio.sleep(0)
+        collecting.append(gc.isenabled())
+
+    assert collecting == [True, False, False, True]
 
 
 async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ _log = structlog.get_logger("slumberd")
 def run(config: Config = None, state_dir: StateDir = None) -> None:
     """Consolidate whatever becomes due, in the foreground, until SIGTERM or SIGINT.
 
-    The signal lets the batch under way end; a second one ends the process at once, which loses
+    The signal takes back the batch under way; a second one ends the process at once, which loses
     nothing either. One daemon works on a state directory; another ends with exit code 75.
 
     `slumberd reload` puts the rules into force that there are now; so does SIGHUP, but it cannot

@@ -99,13 +99,24 @@ class Database:
                 _check_place(self.path, self._place)
         return self._open[access]
 
-    async def close(self) -> None:
-        """Close both connections; the next use opens them again."""
+    def halt(self) -> None:
+        """End the statement that writes, or the checkpoint after it; from any thread."""
+        if "write" in self._open:
+            self._open["write"].halt()
+
+    async def close(self, *, at_once: bool = False) -> None:
+        """Close both connections; the next use opens them again.
+
+        Args:
+            at_once: Leave what is in the write-ahead log there, however long it is.
+        """
         with suppress(sqlite3.Error, OSError):
             if "write" in self._open and _place_of(self.path) != self._place:
                 await self._open["write"].run(_leave)
         # The last to close empties the write-ahead log, which one that only reads cannot.
         for connection in [self._open.pop(access) for access in sorted(self._open)]:
+            if at_once:
+                await connection.run(sqlite3.Connection.interrupt)  # ends its checkpoint, too
             await connection.close()
 
     async def __aenter__(self) -> Self:

@@ -64,6 +64,7 @@ class FactFile:
         self._clock = clock or SystemClock()
         self._epoch: int | None = None
         self._head: Checkpoint | None = None
+        self._left = False
 
     async def bootstrap(self) -> None:
         """Create the specified table and our own beside it; changes nothing where all is there.
@@ -111,7 +112,7 @@ class FactFile:
 
     async def close(self) -> None:
         """Close the file; the next use opens it."""
-        await self._database.close()
+        await self._database.close(at_once=self._left)
 
     async def __aenter__(self) -> Self:
         return self

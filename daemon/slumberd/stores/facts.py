@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from threading import Event
 
 import orjson
 
@@ -39,6 +42,9 @@ _BACKLOG_ROWS = 2_000
 
 _BACKLOG_PAGES, _EVERYDAY_PAGES = 50_000, 1_000
 """Pages of 4 KiB in the write-ahead log at which SQLite checkpoints."""
+
+_LOOK_SECONDS = 0.02
+"""Between two looks whether a commit takes too long."""
 
 _REDRAWN = 2_000
 """Keys whose facts are written again at a time."""
@@ -143,20 +149,48 @@ class SQLiteFactStore(Marks):
                 written.
             StoppedError: It was `late`; nothing is written.
         """
+        self._left = False
+        backlog = sum(map(len, met.values())) >= _BACKLOG_ROWS
+        written = Event()
 
         def work(connection: sqlite3.Connection) -> Outcome:
-            if sum(map(len, met.values())) >= _BACKLOG_ROWS:
+            if backlog:
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
             try:
                 with self._committing(connection) as noticed, giving_up(connection, late):
                     done = self._settle(connection, firing, met, late, decided)
                     outcome = replace(done, noticed=noticed)
+                    written.set()
             except OverLimitError as over:
                 with transaction(connection):
                     return self._hold(connection, firing, str(over))
             return outcome
 
-        return await self._database.write(work)
+        if not backlog or late is None:
+            return await self._database.write(work)
+        with self._halted(lambda: written.is_set() and late()):
+            return await self._database.write(work)
+
+    @contextmanager
+    def _halted(self, late: Callable[[], bool]) -> Iterator[None]:
+        """End what asks nobody whether it is late: the checkpoint after a commit of a backlog."""
+        loop = asyncio.get_running_loop()
+        looks: list[asyncio.TimerHandle] = []
+
+        def look() -> None:
+            if late():
+                self._database.halt()
+            looks[:] = [loop.call_later(_LOOK_SECONDS, look)]
+
+        looks.append(loop.call_later(_LOOK_SECONDS, look))
+        try:
+            yield
+        finally:
+            looks.pop().cancel()
+
+    def leave(self) -> None:
+        """Let the file be closed as it is, in the middle of a backlog; its next start tidies up."""
+        self._left = True
 
     def _hold(self, connection: sqlite3.Connection, firing: Firing, problem: str) -> Outcome:
         """Leave a batch undone, its watermark where it was, until a person decides."""

@@ -36,7 +36,7 @@ from slumberd.stores.sqlite import (
     translated,
 )
 from slumberd.stores.traceless import TracelessDatabase
-from slumberd.stores.watch import Watch
+from slumberd.stores.watch import Watch, tell_here
 from slumberd.stores.windows import Matching, Reader
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class SQLiteMemoryStore:
         self._mismatch = scope_mismatch
         self._filter_seconds = filter_seconds
         self._clock = clock or SystemClock()
-        self._puts = GroupCommit(self._ensure)
+        self._puts = GroupCommit(self._ensure, partial(tell_here, self._path))
         self._stop = Event()
         self._installed_at: int | None = None
         self._seen: int | None = None
@@ -167,7 +167,9 @@ class SQLiteMemoryStore:
         ]
         self._ensure(connection)
         with transaction(connection):
-            return write(connection, rows)
+            counts = write(connection, rows)
+        tell_here(self._path)
+        return counts
 
     async def recent(
         self, user: str, session: str | None = None, agent: str | None = None, *, limit: int

@@ -148,10 +148,14 @@ class GroupCommit:
 
     Args:
         prepare: Called with the connection before anything is written.
+        tell: Called once it is.
     """
 
-    def __init__(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
+    def __init__(
+        self, prepare: Callable[[sqlite3.Connection], None], tell: Callable[[], None]
+    ) -> None:
         self._prepare = prepare
+        self._tell = tell
         self._queue: deque[Waiting] = deque()
         self._asked = Lock()
 
@@ -198,6 +202,7 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001 # it belongs to every put, not to one caller
             for put in puts:
                 put.change, put.error = None, error
+        self._tell()
         _wake(puts)
 
     def _withdraw(self, waiting: Waiting) -> None:

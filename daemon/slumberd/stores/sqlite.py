@@ -85,8 +85,15 @@ class Connection(aiosqlite.Connection):
             raise ValueError("the connection is closed")
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[T] = loop.create_future()
-        self._tx.put_nowait((None, partial(_answer, loop, reply, work, self._conn)))
-        return await reply
+        self._tx.put_nowait((None, partial(_answer, loop, [(reply, work, self._conn)])))
+        try:
+            return await reply
+        finally:
+            del reply  # an error in it holds this frame, and all that is beneath
+
+    def halt(self) -> None:
+        """End the statement under way, or the checkpoint after a commit; from any thread."""
+        self._conn.interrupt()
 
     def stop(self) -> None:
         """Close without waiting; aiosqlite's own would answer a loop that may have ended."""
@@ -104,20 +111,24 @@ class Connection(aiosqlite.Connection):
         self.stop()
 
 
-def _answer(
-    loop: asyncio.AbstractEventLoop,
-    reply: asyncio.Future[T],
-    work: Callable[[sqlite3.Connection], T],
-    connection: sqlite3.Connection,
-) -> None:
+def _answer(loop: asyncio.AbstractEventLoop, errand: list[Any]) -> None:
+    # The thread holds the errand until there is another. What was to be done, and what came of it,
+    # is taken out of it: it can be a whole batch, which must go once the loop is done with it.
+    reply, work, connection = errand.pop()
     try:
-        settle = partial(_succeed, reply, work(connection))
+        errand.append((_succeed, reply, work(connection)))
     except BaseException as error:  # noqa: BLE001 # it is the caller's
-        settle = partial(_fail, reply, error)
+        errand.append((_fail, reply, error))
+    del reply, work
     # The loop of a caller that was cancelled may have ended. aiosqlite's own reply would then
     # raise in the thread, end it, and leave every later call of the connection without answer.
     with suppress(RuntimeError):
-        loop.call_soon_threadsafe(settle)
+        loop.call_soon_threadsafe(_settle, errand)
+
+
+def _settle(errand: list[Any]) -> None:
+    settle, reply, result = errand.pop()
+    settle(reply, result)
 
 
 def _succeed(reply: asyncio.Future[T], result: T) -> None:
@@ -222,6 +233,8 @@ def _operational(error: sqlite3.OperationalError, path: Path, pragmas: Pragmas) 
             return StoreBusyError(path, pragmas.busy_seconds)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return PermissionDeniedError(path, "write")
+        case sqlite3.SQLITE_INTERRUPT:
+            return StoppedError(f"{str(path)!r}: it was too late to go on")
         case sqlite3.SQLITE_CANTOPEN if not path.exists():
             return StoreError(f"{str(path)!r} does not exist")
         case sqlite3.SQLITE_CANTOPEN if not os.access(path, os.R_OK):

@@ -25,6 +25,7 @@ from slumberd.stores.decode import (
 )
 from slumberd.stores.filters import Filter, Verdict
 from slumberd.stores.queries import statements
+from slumberd.stores.sqlite import giving_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ Found = tuple[int, int, Sequence[Any]]
 _LOG = statements("episode_log")
 _EPISODES = statements("episodes")
 _PAGE = 5_000
+_DECODED = 500
 _SAID = frozenset({"intent", "subject", "predicate", "object"})
 _TEXTS = _SAID | {"content", "source_node", "metadata"}
 
@@ -100,7 +102,8 @@ class Reader:
         upto: int | None = None,
     ) -> Window:
         """Return what at most `limit` log rows above a place, none above `upto`, speak of."""
-        rows = _fetch(connection, _LOG["window"], {"after": after.seq, "limit": limit})
+        with giving_up(connection, self._stop.is_set):
+            rows = _fetch(connection, _LOG["window"], {"after": after.seq, "limit": limit})
         if upto is not None:
             rows = [row for row in rows if row[0] <= upto]
         if not rows:
@@ -121,8 +124,7 @@ class Reader:
         """Yield every episode, readable or not, matched or not."""
         after = -(2**63)
         while rows := _fetch(connection, _EPISODES["page"], {"after": after, "limit": _PAGE}):
-            if self._stop.is_set():
-                raise StoppedError("the store was told to stop")
+            self._go_on()
             after = rows[-1][0]
             yield from self._versions(connection, [(0, row[0], row[1:]) for row in rows])
 
@@ -130,8 +132,7 @@ class Reader:
         """Count what the filter selects of every episode; nothing of them is decoded."""
         after, found = -(2**63), Matching()
         while rows := connection.execute(_EPISODES["rowids"], (after, _PAGE)).fetchall():
-            if self._stop.is_set():
-                raise StoppedError("the store was told to stop")
+            self._go_on()
             page = [rid for (rid,) in rows]
             after = page[-1]
             found = found.plus(page, self._judge(connection, page))
@@ -141,9 +142,19 @@ class Reader:
         self, connection: sqlite3.Connection, found: Sequence[Found]
     ) -> list[EpisodeVersion]:
         verdict = self._judge(connection, [rid for _, rid, _ in found])
-        if verdict is None:
-            return [decode(seq, row, mismatch=self._mismatch) for seq, _, row in found]
-        return [self._judged(verdict, *one) for one in found]
+        versions: list[EpisodeVersion] = []
+        for first in range(0, len(found), _DECODED):
+            self._go_on()
+            some = found[first : first + _DECODED]
+            if verdict is None:
+                versions += [decode(seq, row, mismatch=self._mismatch) for seq, _, row in some]
+            else:
+                versions += [self._judged(verdict, *one) for one in some]
+        return versions
+
+    def _go_on(self) -> None:
+        if self._stop.is_set():
+            raise StoppedError("the store was told to stop")
 
     def _judge(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict | None:
         return None if self._filter is None else self._filter.judge(connection, rids)

@@ -1,0 +1,125 @@
+"""Hosts of slumberd: each runs it in its own process, and prints what it saw as JSON.
+
+``python -m tests.bench.hosting SIGHT CONFIG [NUMBER ...]`` with one of these sights: ``gaps``, of
+the event loop of `slumberd run` until SIGTERM; ``puts COUNT``, each to its fact, within `slumberd
+run`; ``overdue COUNT SECONDS``, passes of so many seconds at most, beyond their timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sqlite3
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from slumberd.assembly import branches_of, writing
+from slumberd.cli import main, run
+from slumberd.cli.configuration import loaded, logs
+from slumberd.clock import SystemClock
+from slumberd.errors import FiringTimeoutError
+from slumberd.service import SWITCH_SECONDS, Daemon
+from slumberd.stores.memory import SQLiteMemoryStore
+from tests.builders import triple
+
+Sight = Callable[[asyncio.Event], Awaitable[Any]]
+
+POLL_SECONDS = 0.05
+"""The default; puts come at any moment between two looks."""
+
+_WAKE_SECONDS = 0.001
+_LOOK_SECONDS = 0.000_5
+_FACT = "SELECT 1 FROM facts WHERE fact_id = ?"
+
+
+async def gaps(stop: asyncio.Event) -> dict[str, float]:
+    """Wake each millisecond; return the longest gap, and that without waits for a processor."""
+    schedule = os.open("/proc/self/schedstat", os.O_RDONLY)  # of the main thread
+    longest = own = 0.0
+    last, waited = time.monotonic(), _waited(schedule)
+    while not stop.is_set():
+        await asyncio.sleep(_WAKE_SECONDS)
+        now, delayed = time.monotonic(), _waited(schedule)
+        gap = now - last - _WAKE_SECONDS
+        longest, own = max(longest, gap), max(own, gap - (delayed - waited))
+        last, waited = now, delayed
+    return {"longest": longest, "own": own}
+
+
+def _waited(schedule: int) -> float:
+    """Return for how many seconds a thread could have run, and no processor was free."""
+    return int(os.pread(schedule, 100, 0).split()[1]) / 1e9
+
+
+async def puts(config: Path, count: int, stop: asyncio.Event) -> list[float]:
+    """Put through a store of the host's own; return how long each took to be a fact."""
+    settings, _ = loaded(config, None)
+    facts = settings.facts_paths["facts.db"]
+    async with SQLiteMemoryStore(settings.memory_path) as memory:
+        with closing(sqlite3.connect(facts, isolation_level=None)) as connection:
+            found = [await _put(memory, connection, f"put-{n}") for n in range(count)]
+    stop.set()
+    return found
+
+
+async def _put(memory: SQLiteMemoryStore, facts: sqlite3.Connection, id: str) -> float:
+    one = triple(id, id, "is", "put")
+    await asyncio.sleep(random.uniform(0, POLL_SECONDS))
+    began = time.monotonic()
+    await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+    while facts.execute(_FACT, (id,)).fetchone() is None:  # noqa: ASYNC110
+        await asyncio.sleep(_LOOK_SECONDS)
+    return time.monotonic() - began
+
+
+async def overdue(config: Path, count: int, about: float) -> list[float]:
+    """Let a rule run into its timeout; return by how much each firing was over."""
+    settings, rules = loaded(config, None)
+    clock, found = SystemClock(), []
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with logs(settings, clock) as lines:
+        async with writing(settings, clock) as stores:
+            branches = branches_of(settings, stores, lines, clock, lambda: rules)
+            for _ in range(count):
+                timeout = random.uniform(about / 2, about)
+                hurried = rules.rules[0].model_copy(update={"timeout": timeout})
+                began = time.monotonic()
+                with suppress(FiringTimeoutError):
+                    await branches.fire(hurried, "manual", clock.now())
+                found.append(max(0.0, time.monotonic() - began - timeout))
+    return found
+
+
+def host(sight: Sight, config: str) -> None:
+    """Run the daemon as the command does, and look on."""
+
+    class Hosted(Daemon):
+        async def run(self, stop: asyncio.Event) -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(super().run(stop))
+                print(orjson.dumps(await sight(stop)).decode())
+
+    run.Daemon = Hosted  # type: ignore[attr-defined]
+    main(["run", "--config", config])
+
+
+if __name__ == "__main__":
+    name, config, *rest = sys.argv[1:]
+    match name:
+        case "gaps":
+            host(gaps, config)
+        case "puts":
+            host(partial(puts, Path(config), int(rest[0])), config)
+        case "overdue":
+            found = asyncio.run(overdue(Path(config), int(rest[0]), float(rest[1])))
+            print(orjson.dumps(found).decode())
+        case _:
+            raise SystemExit(__doc__)
