@@ -19,12 +19,14 @@ from typing import Any
 
 import orjson
 
-from tests.bench import consolidating
+from tests.bench import consolidating, putting, reference
 from tests.bench.measuring import Table
 from tests.bench.worlds import Workshop
 
 SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
     consolidating.SECTION: consolidating.measure,
+    putting.SECTION: putting.measure,
+    reference.SECTION: reference.measure,
 }
 
 
