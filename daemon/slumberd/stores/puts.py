@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from threading import Lock
 from typing import Literal, NamedTuple
-
-import orjson
 
 from slumberd.core.episode import microseconds
 from slumberd.core.forgotten import Forgotten
@@ -29,8 +27,7 @@ Write = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
 Change = Literal["new", "changed", "unchanged"]
 
 _SQL = statements("episodes")
-_LOOKED_UP = 1_000
-"""Rows that are compared with the table at a time."""
+_BY_ID, _INSERT = _SQL["by_id"], _SQL["insert"]
 
 
 class PutCounts(NamedTuple):
@@ -47,78 +44,52 @@ class PutCounts(NamedTuple):
     unchanged: int = 0
 
 
-def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> PutCounts:
+def write(connection: sqlite3.Connection, rows: Iterable[Row]) -> PutCounts:
     """Write rows within the caller's transaction.
 
     Raises:
         MemoryScopeError: An id belongs to another scope.
     """
-    counts = PutCounts()
-    past = forgotten(connection)
-    for first in range(0, len(rows), _LOOKED_UP):
-        some = rows[first : first + _LOOKED_UP]
-        stored = _stored(connection, some)
-        changes = [_refusal(row, past) or _change(row, stored) for row in some]
-        for change in changes:
-            if isinstance(change, MemoryScopeError):
-                raise change
-        _execute(connection, some, changes)
-        counts = PutCounts(*map(sum, zip(counts, _counted(changes), strict=True)))
-    return counts
+    cursor, past = connection.cursor(), forgotten(connection)
+    changes = Counter(_write_row(cursor, row, past) for row in rows)
+    return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
 
 
-def _counted(changes: Sequence[Change | MemoryScopeError]) -> PutCounts:
-    return PutCounts(*(changes.count(kind) for kind in ("new", "changed", "unchanged")))
-
-
-def _stored(connection: sqlite3.Connection, rows: Sequence[Row]) -> dict[str, Row]:
-    ids = orjson.dumps([row.id for row in rows]).decode()
-    found = connection.execute(_SQL["by_ids"], {"ids": ids}).fetchall()
-    return {row[0]: Row(*row) for row in found}
-
-
-def _change(row: Row, stored: dict[str, Row]) -> Change | MemoryScopeError:
-    """Decide about one row, and let the next of the same id know."""
-    before = stored.get(row.id)
-    if before is not None and before.scope_key != row.scope_key:
-        conflict = _conflict(row, before)
-        if conflict is not None:
-            return conflict
-    if before is not None and same(row, before):
+def _write_row(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> Change:
+    if past is not None:
+        _check_memory(row, past)
+    # Not by ON CONFLICT: other programs' triggers would run for what is there already.
+    found = cursor.execute(_BY_ID, (row.id,)).fetchone()
+    if found is None:
+        cursor.execute(_INSERT, row)
+        return "new"
+    before = Row(*found)
+    _check_owner(row, before)
+    if same(row, before):
         return "unchanged"
-    stored[row.id] = row
-    return "new" if before is None else "changed"
+    cursor.execute(_SQL["update"], row)
+    return "changed"
 
 
-def _refusal(row: Row, past: Forgotten | None) -> MemoryScopeError | None:
-    """Say why a row must not be written at all."""
+def _check_memory(row: Row, past: Forgotten) -> None:
+    """Refuse a row that must not be written at all."""
     scope = scope_of(row.scope_key)
-    if past is None or scope is None:
-        return None
+    if scope is None:
+        return
     at = microseconds(datetime.fromisoformat(row.timestamp))
-    return ForgottenError(tuple(scope), row.id) if past.covers(*scope, at) else None
+    if past.covers(*scope, at):
+        raise ForgottenError(tuple(scope), row.id)
 
 
-def _conflict(row: Row, before: Row) -> MemoryScopeError | None:
+def _check_owner(row: Row, before: Row) -> None:
+    if row.scope_key == before.scope_key:
+        return
     ours, theirs = scope_of(row.scope_key), scope_of(str(before.scope_key))
-    if ours == theirs:
-        return None
-    # Nothing of the other scope is told: it may be another tenant's.
-    return MemoryScopeError(
-        tuple(ours or ()), "put", f"episode {row.id!r} belongs to another scope"
-    )
-
-
-def _execute(
-    connection: sqlite3.Connection,
-    rows: Sequence[Row],
-    changes: Sequence[Change | MemoryScopeError],
-) -> None:
-    # All inserts go first: an update in the same batch may be of a row that one of them makes.
-    for kind, name in (("new", "insert"), ("changed", "update")):
-        chosen = [row for row, change in zip(rows, changes, strict=True) if change == kind]
-        if chosen:
-            connection.executemany(_SQL[name], chosen)
+    if ours != theirs:
+        # Nothing of the other scope is told: it may be another tenant's.
+        raise MemoryScopeError(
+            tuple(ours or ()), "put", f"episode {row.id!r} belongs to another scope"
+        )
 
 
 class Waiting:
@@ -248,13 +219,10 @@ def _write_alone(connection: sqlite3.Connection, put: Waiting) -> None:
 
 
 def _write_each(connection: sqlite3.Connection, puts: Sequence[Waiting]) -> None:
-    rows = [put.row for put in puts]
-    stored = _stored(connection, rows)
-    past = forgotten(connection)
-    changes = [_refusal(row, past) or _change(row, stored) for row in rows]
-    _execute(connection, rows, changes)
-    for put, change in zip(puts, changes, strict=True):
-        if isinstance(change, MemoryScopeError):
-            put.error = change
-        else:
-            put.change = change
+    cursor, past = connection.cursor(), forgotten(connection)
+    for put in puts:
+        put.change = put.error = None
+        try:
+            put.change = _write_row(cursor, put.row, past)
+        except MemoryScopeError as error:
+            put.error = error
