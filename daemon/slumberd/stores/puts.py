@@ -152,13 +152,13 @@ class GroupCommit:
             return
         begun = Lock()
         try:
-            await write(partial(self._flush, begun))
+            await write(partial(self._flush, begun, waiting))
         finally:
             if begun.acquire(blocking=False):
                 self._asked.release()
                 _wake(self._queue.copy())
 
-    def _flush(self, begun: Lock, connection: sqlite3.Connection) -> None:
+    def _flush(self, begun: Lock, asker: Waiting, connection: sqlite3.Connection) -> None:
         if not begun.acquire(blocking=False):
             return
         self._asked.release()
@@ -169,7 +169,8 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001 # it belongs to every put, not to one caller
             for put in puts:
                 put.change, put.error = None, error
-        _wake(puts)
+        # The asker itself waits for the end of this function.
+        _wake(put for put in puts if put is not asker)
 
     def _withdraw(self, waiting: Waiting) -> None:
         # A flush that runs now takes it first; then there is nothing to remove.
