@@ -81,7 +81,7 @@ class SQLiteMemoryStore:
         self._mismatch = scope_mismatch
         self._filter_seconds = filter_seconds
         self._clock = clock or SystemClock()
-        self._puts = GroupCommit(self._ensure)
+        self._puts = GroupCommit(self._prepare)
         self._stop = Event()
         self._installed_at: int | None = None
         self._seen: int | None = None
@@ -165,8 +165,8 @@ class SQLiteMemoryStore:
             encode(episode, Scope(episode.user, episode.session, episode.agent), operation="put")
             for episode in episodes
         ]
-        self._ensure(connection)
         with transaction(connection):
+            self._prepare(connection)
             return write(connection, rows)
 
     async def recent(
@@ -345,18 +345,21 @@ class SQLiteMemoryStore:
 
     def _ensure(self, connection: sqlite3.Connection) -> None:
         if not self._is_installed(connection):
-            self._install(connection)
+            with transaction(connection):
+                self._prepare(connection)
 
-    def _install(self, connection: sqlite3.Connection) -> None:
-        with transaction(connection):
-            try:
-                episode_log.install(connection)
-            except sqlite3.OperationalError as error:
-                if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
-                    raise
-                raise SchemaError(
-                    self._path, f"'episodes' is not the table we know: {error}"
-                ) from error
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Install what is missing, within the caller's transaction."""
+        if self._is_installed(connection):
+            return
+        try:
+            episode_log.install(connection)
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
+                raise
+            raise SchemaError(
+                self._path, f"'episodes' is not the table we know: {error}"
+            ) from error
 
 
 def _missing(connection: sqlite3.Connection) -> list[str]:

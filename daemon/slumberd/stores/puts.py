@@ -71,6 +71,15 @@ def _write_row(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> Chan
     return "changed"
 
 
+def _refusal(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> MemoryScopeError | None:
+    """Write a row, unless it must not be."""
+    try:
+        _write_row(cursor, row, past)
+    except MemoryScopeError as error:
+        return error
+    return None
+
+
 def _check_memory(row: Row, past: Forgotten) -> None:
     """Refuse a row that must not be written at all."""
     scope = scope_of(row.scope_key)
@@ -93,21 +102,21 @@ def _check_owner(row: Row, before: Row) -> None:
 
 
 class Waiting:
-    """One put on its way: committed when `change` is set, refused when `error` is."""
+    """One put on its way: once it is settled it is committed, or refused with `error`."""
 
-    __slots__ = ("change", "error", "loop", "row", "woken")
+    __slots__ = ("error", "loop", "row", "settled", "woken")
 
     def __init__(self, row: Row) -> None:
         self.row = row
-        self.change: Change | None = None
+        self.settled = False
         self.error: Exception | None = None
         self.loop = asyncio.get_running_loop()
         self.woken = self.loop.create_future()
 
-    @property
-    def settled(self) -> bool:
-        """Whether it needs no flush any more."""
-        return self.change is not None or self.error is not None
+    def settle(self, error: Exception | None) -> None:
+        """Let it need no flush any more; it may be looked at from another thread meanwhile."""
+        self.error = error
+        self.settled = True
 
 
 class GroupCommit:
@@ -118,7 +127,7 @@ class GroupCommit:
     its caller, wakes the others, and one of them asks for the next.
 
     Args:
-        prepare: Called with the connection before anything is written.
+        prepare: Called with the connection, in the transaction, before anything is written.
     """
 
     def __init__(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
@@ -164,13 +173,28 @@ class GroupCommit:
         self._asked.release()
         puts = self._take()
         try:
-            self._prepare(connection)
-            _write_together(connection, puts)
+            outcomes = self._written(connection, puts)
         except Exception as error:  # noqa: BLE001 # it belongs to every put, not to one caller
-            for put in puts:
-                put.change, put.error = None, error
+            outcomes = [error] * len(puts)
+        for put, outcome in zip(puts, outcomes, strict=True):
+            put.settle(outcome)
         # The asker itself waits for the end of this function.
         _wake(put for put in puts if put is not asker)
+
+    def _written(
+        self, connection: sqlite3.Connection, puts: Sequence[Waiting]
+    ) -> list[Exception | None]:
+        """Commit the puts; return why each was refused, None where it was not."""
+        try:
+            with transaction(connection):
+                self._prepare(connection)
+                cursor, past = connection.cursor(), forgotten(connection)
+                return [_refusal(cursor, put.row, past) for put in puts]
+        except sqlite3.IntegrityError as error:
+            if len(puts) == 1:
+                return [error]
+            # A constraint or trigger that is not ours refused one of them; find out which.
+            return [outcome for put in puts for outcome in self._written(connection, [put])]
 
     def _withdraw(self, waiting: Waiting) -> None:
         # A flush that runs now takes it first; then there is nothing to remove.
@@ -199,31 +223,3 @@ def _resume(puts: Sequence[Waiting]) -> None:
     for put in puts:
         if not put.woken.done():
             put.woken.set_result(None)
-
-
-def _write_together(connection: sqlite3.Connection, puts: Sequence[Waiting]) -> None:
-    try:
-        with transaction(connection):
-            _write_each(connection, puts)
-    except sqlite3.IntegrityError:
-        # A constraint or trigger that is not ours refused one of them; find out which.
-        for put in puts:
-            _write_alone(connection, put)
-
-
-def _write_alone(connection: sqlite3.Connection, put: Waiting) -> None:
-    try:
-        with transaction(connection):
-            _write_each(connection, [put])
-    except sqlite3.IntegrityError as error:
-        put.change, put.error = None, error
-
-
-def _write_each(connection: sqlite3.Connection, puts: Sequence[Waiting]) -> None:
-    cursor, past = connection.cursor(), forgotten(connection)
-    for put in puts:
-        put.change = put.error = None
-        try:
-            put.change = _write_row(cursor, put.row, past)
-        except MemoryScopeError as error:
-            put.error = error
