@@ -11,7 +11,8 @@ import orjson
 MOST_DEPTH = 100
 """Levels of lists and objects; what is stored holds a few more, and is written again whole."""
 
-_FLAT = frozenset({str, int, float, bool, type(None)})
+_SIMPLE = frozenset({str, int, bool, type(None)})
+_FLAT = _SIMPLE | {float}
 _NAMES = frozenset({
     "content", "source_node", "user", "session", "agent",
     "intent", "replaces", "subject", "predicate", "object", "confidence",
@@ -102,6 +103,8 @@ class _Survey:
             raise ValueError(f"nested deeper than {MOST_DEPTH} levels")
         self.keys += len(value) if isinstance(value, dict) else 0
         for item in value.values() if isinstance(value, dict) else value:
+            if type(item) in _SIMPLE:
+                continue
             if isinstance(item, float):
                 self.rounded = self.rounded or abs(item) >= _LEAST_ROUNDED
             elif isinstance(item, dict | list | tuple):
