@@ -25,6 +25,12 @@ SELECT id, scope_key, content, timestamp, metadata
 FROM episodes
 WHERE id = ?1
 
+-- name: any_of_ids
+SELECT 1
+FROM episodes
+WHERE id IN (SELECT value FROM json_each(:ids))
+LIMIT 1
+
 -- name: insert
 INSERT INTO episodes (id, scope_key, content, timestamp, metadata)
 VALUES (?1, ?2, ?3, ?4, ?5)
