@@ -53,20 +53,23 @@ def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> PutCounts:
         MemoryScopeError: An id belongs to another scope.
     """
     past = forgotten(connection)
-    if past is None and _are_new(connection, rows):
-        connection.executemany(_INSERT, rows)
+    if _write_new(connection, rows, past):
         return PutCounts(new=len(rows))
     cursor = connection.cursor()
     changes = Counter(_write_row(cursor, row, past) for row in rows)
     return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
 
 
-def _are_new(connection: sqlite3.Connection, rows: Sequence[Row]) -> bool:
-    """Say whether each row is of an id that nobody has, as most often."""
+def _write_new(connection: sqlite3.Connection, rows: Sequence[Row], past: Forgotten | None) -> bool:
+    """Write rows at once when all are of ids that nobody has, as most often; else write none."""
     ids = {row.id for row in rows}
+    if past is not None or len(ids) != len(rows) or len(rows) == 1:
+        return False
     told = orjson.dumps([*ids]).decode()
-    found = connection.execute(_SQL["any_of_ids"], {"ids": told}).fetchone()
-    return found is None and len(ids) == len(rows)
+    if connection.execute(_SQL["any_of_ids"], {"ids": told}).fetchone():
+        return False
+    connection.executemany(_INSERT, rows)
+    return True
 
 
 def _write_row(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> Change:
@@ -202,7 +205,10 @@ class GroupCommit:
         try:
             with transaction(connection):
                 self._prepare(connection)
-                cursor, past = connection.cursor(), forgotten(connection)
+                past = forgotten(connection)
+                if _write_new(connection, [put.row for put in puts], past):
+                    return [None] * len(puts)
+                cursor = connection.cursor()
                 return [_refusal(cursor, put.row, past) for put in puts]
         except sqlite3.IntegrityError as error:
             if len(puts) == 1:
