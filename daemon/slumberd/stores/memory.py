@@ -142,10 +142,10 @@ class SQLiteMemoryStore:
             InputError: A value of the episode would not come back equal.
         """
         scope = Scope(user, session, agent)
-        own = Scope(episode.user, episode.session, episode.agent)
+        own = (episode.user, episode.session, episode.agent)
         if scope != own:
             raise MemoryScopeError(
-                tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {tuple(own)}"
+                tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {own}"
             )
         row = encode(episode, scope, operation="put")
         with translated(self._path, self._database.pragmas):

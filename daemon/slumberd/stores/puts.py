@@ -174,7 +174,8 @@ class GroupCommit:
         if not self._asked.acquire(blocking=False):
             # Whoever holds it is still to take what waits, this put included.
             await waiting.woken
-            waiting.woken = waiting.loop.create_future()
+            if not waiting.settled:
+                waiting.woken = waiting.loop.create_future()
             return
         begun = Lock()
         try:
