@@ -41,16 +41,14 @@ _ROWS = "SELECT id, scope_key, content, timestamp, metadata FROM episodes ORDER 
 
 def measure(table: Table, shop: Workshop) -> None:
     """Put by one caller, by many at the same time, many at once, and from a file."""
-    with reference(SECTION) as stargraph:
+    with reference(SECTION) as host:
         for callers in _CALLERS:
-            _measure_callers(table, shop, callers, stargraph)
+            _measure_callers(table, shop, callers, host)
     for count in (shop.small, shop.middle):
         _measure_many(table, shop, count)
 
 
-def _measure_callers(
-    table: Table, shop: Workshop, callers: int, stargraph: Stargraph | None
-) -> None:
+def _measure_callers(table: Table, shop: Workshop, callers: int, host: Stargraph | None) -> None:
     how, bound = _CALLERS[callers]
     least = few(shop)
     ours: dict[int, list[Cost]] = {least: [], shop.middle: []}
@@ -58,8 +56,8 @@ def _measure_callers(
     for _ in range(shop.times):
         for count, costs in ours.items():
             costs.append(_put(shop, count, callers))
-        if stargraph is not None:
-            theirs.append(_put_by(stargraph, shop, least, callers))
+        if host is not None:
+            theirs.append(_put_by(host, shop, least, callers))
     for count, costs in ours.items():
         table.rate(SECTION, f"{how}, {count:,}", count, costs)
     if not theirs:
@@ -89,11 +87,11 @@ async def _put_all(memory: SQLiteMemoryStore, some: Sequence[Episode], callers: 
     await asyncio.gather(*(caller() for _ in range(callers)))
 
 
-def _put_by(stargraph: Stargraph, shop: Workshop, count: int, callers: int) -> Cost:
+def _put_by(host: Stargraph, shop: Workshop, count: int, callers: int) -> Cost:
     with _home(shop) as home:
-        stargraph.ask("bootstrap", home.state)
+        host.ask("bootstrap", home.state)
         told = list(episodes(count))
-        return Cost(**stargraph.ask("timed_put", home.state, episodes=told, callers=callers))
+        return Cost(**host.ask("timed_put", home.state, episodes=told, callers=callers))
 
 
 def _measure_many(table: Table, shop: Workshop, count: int) -> None:

@@ -44,10 +44,10 @@ def reference(section: str) -> Iterator[Stargraph | None]:
 def measure(table: Table, shop: Workshop) -> None:
     """Consolidate what is pending on both sides, with every delta applied and in a log."""
     count, many = few(shop), shop.middle
-    with reference(SECTION) as stargraph:
-        if stargraph is None:
+    with reference(SECTION) as host:
+        if host is None:
             return
-        pairs = [_pair(shop, count, stargraph) for _ in range(shop.times)]
+        pairs = [_pair(shop, count, host) for _ in range(shop.times)]
     ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
     commands = [_command(shop, many) for _ in range(shop.times)]
     table.rate(SECTION, f"{count:,} episodes by Stargraph", count, theirs)
@@ -59,13 +59,13 @@ def measure(table: Table, shop: Workshop) -> None:
         table.ratio(SECTION, f"{number:,}, of Stargraph's rate at {count:,}", pair, at_least(50))
 
 
-def _pair(shop: Workshop, count: int, stargraph: Stargraph) -> tuple[Cost, Cost]:
+def _pair(shop: Workshop, count: int, host: Stargraph) -> tuple[Cost, Cost]:
     """Consolidate the same episodes on either side, in processes that run already."""
     one, other = (shop.home(shop.pending(count)) for _ in range(2))
     _, ours = timed(lambda: one.call("fire", "all"))
-    stargraph.ask("bootstrap", other.state)
+    host.ask("bootstrap", other.state)
     log = str(other.folder / "deltas.log")
-    theirs = Cost(**stargraph.ask("timed_consolidate", other.state, log=log))
+    theirs = Cost(**host.ask("timed_consolidate", other.state, log=log))
     assert _facts(one) == _facts(other) > 0
     _remove(one, other)
     return ours, theirs
