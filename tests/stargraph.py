@@ -13,23 +13,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 VERSION = "0.8.0"
 PYTHON = "3.13"
 PATIENCE_SECONDS = 600
 HOST = Path(__file__).with_name("stargraph_host.py")
 
 
+class NoStargraphError(Exception):
+    """Stargraph does not run on this machine; says why."""
+
+
 def interpreter() -> str:
-    """Return a Python that Stargraph runs on; skip the test when there is none."""
+    """Return a Python that Stargraph runs on.
+
+    Raises:
+        NoStargraphError: There is none.
+    """
     home = Path.home()
     found = [shutil.which(f"python{PYTHON}"), *home.glob(f".pyenv/versions/{PYTHON}.*/bin/python")]
     found += [*home.glob(f".local/share/uv/python/cpython-{PYTHON}.*/bin/python{PYTHON}")]
     # A version manager's stand-in may be on PATH and yet not run, so each is asked.
     usable = [str(one) for one in found if one and _runs(str(one))]
     if not usable:
-        pytest.skip(f"Stargraph itself is not tested: no python{PYTHON} here")
+        raise NoStargraphError(f"no python{PYTHON} here")
     return usable[0]
 
 
@@ -40,9 +46,12 @@ def _runs(python: str) -> bool:
 
 
 def environment() -> Path:
-    """Return the Python of an environment with Stargraph; skip when it cannot be installed.
+    """Return the Python of an environment with Stargraph.
 
     It is kept beside other temporary files, and built by whoever comes first.
+
+    Raises:
+        NoStargraphError: It cannot be installed.
     """
     python = interpreter()
     folder = Path(tempfile.gettempdir(), f"slumberd-tests-stargraph-{VERSION}-{os.getuid()}")
@@ -64,7 +73,7 @@ def _build(python: str, folder: Path) -> None:
     )
     if done.returncode:
         why = (done.stderr.splitlines() or ["?"])[-1]
-        pytest.skip(f"Stargraph itself is not tested: it cannot be installed: {why}")
+        raise NoStargraphError(f"it cannot be installed: {why}")
     (folder / "built").touch()
 
 
@@ -94,7 +103,11 @@ class Stargraph:
 
 @contextmanager
 def stargraph() -> Iterator[Stargraph]:
-    """Run such a process for the block."""
+    """Run such a process for the block.
+
+    Raises:
+        NoStargraphError: Stargraph does not run here.
+    """
     with subprocess.Popen(
         [environment(), "-P", HOST], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

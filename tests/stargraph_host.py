@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Coroutine
+import time
+from collections.abc import Awaitable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 from stargraph.stores.fact import Fact, FactPattern
-from stargraph.stores.memory import Episode, UpdateDelta
+from stargraph.stores.memory import ConsolidationRule, Episode, UpdateDelta
 from stargraph.stores.sqlite_fact import SQLiteFactStore
 from stargraph.stores.sqlite_memory import SQLiteMemoryStore
 
@@ -26,10 +27,27 @@ class Host:
         await _facts(state).bootstrap()
 
     async def put(self, state: str, episodes: list[dict[str, Any]]) -> None:
-        for told in episodes:
-            episode = Episode(**told)
-            scope = {"user": episode.user, "session": episode.session, "agent": episode.agent}
-            await _memory(state).put(episode, **scope)
+        await _put_all(state, iter([Episode(**told) for told in episodes]))
+
+    async def timed_put(
+        self, state: str, episodes: list[dict[str, Any]], callers: int
+    ) -> dict[str, float]:
+        """Put episodes by so many callers at once, and tell what that took."""
+        ready = iter([Episode(**told) for told in episodes])
+        return await _timed(asyncio.gather(*(_put_all(state, ready) for _ in range(callers))))
+
+    async def timed_consolidate(self, state: str, log: str) -> dict[str, float]:
+        """Consolidate all, apply every delta with a line in a log, and tell what that took."""
+        return await _timed(self._consolidate(state, Path(log)))
+
+    async def _consolidate(self, state: str, log: Path) -> None:
+        rule = ConsolidationRule(
+            id="all", cadence={"every": 1}, when_filter="", then_emits=["facts"]
+        )
+        with log.open("w") as file:
+            for delta in await _memory(state).consolidate(rule):
+                await _facts(state).apply_delta(delta)
+                file.write(delta.model_dump_json() + "\n")
 
     async def recent(self, state: str, user: str) -> list[dict[str, Any]]:
         found = await _memory(state).recent(user, limit=1_000)
@@ -87,6 +105,18 @@ class Host:
 
 def _key(fact: dict[str, Any]) -> tuple[str, str, str]:
     return fact["user"], fact["payload"]["subject"], fact["payload"]["predicate"]
+
+
+async def _put_all(state: str, episodes: Iterator[Episode]) -> None:
+    for episode in episodes:
+        scope = {"user": episode.user, "session": episode.session, "agent": episode.agent}
+        await _memory(state).put(episode, **scope)
+
+
+async def _timed(work: Awaitable[object]) -> dict[str, float]:
+    wall, processor = time.perf_counter(), time.process_time()
+    await work
+    return {"wall": time.perf_counter() - wall, "processor": time.process_time() - processor}
 
 
 def _memory(state: str) -> SQLiteMemoryStore:

@@ -19,14 +19,16 @@ from typing import Any
 
 import orjson
 
-from tests.bench import consolidating, serving, start
+from tests.bench import consolidating, putting, reference, serving, start
 from tests.bench.measuring import Table
 from tests.bench.worlds import Workshop
 
 SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
     consolidating.SECTION: consolidating.measure,
+    putting.SECTION: putting.measure,
     serving.SECTION: serving.measure,
     start.SECTION: start.measure,
+    reference.SECTION: reference.measure,
 }
 
 

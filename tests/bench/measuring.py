@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -106,6 +106,11 @@ class Table:
         walls, processors = [one.wall for one in costs], [one.processor for one in costs]
         self.add(Line(section, name, "s", walls, processors, bound))
 
+    def rate(self, section: str, name: str, count: int, costs: Sequence[Cost]) -> None:
+        """Add how many a second some work has done, with its processor time beside it."""
+        processors = [one.processor for one in costs]
+        self.add(Line(section, name, "/s", rates(count, costs), processors))
+
     def ratio(
         self,
         section: str,
@@ -134,6 +139,17 @@ def _shown(value: float) -> str:
     if value >= 1_000:  # more digits tell nothing
         return f"{value:,.0f}"
     return f"{value:.3g}"
+
+
+def rates(count: int, costs: Sequence[Cost]) -> list[float]:
+    """Return how many a second each of some works has done, of so many each."""
+    return [count / one.wall for one in costs]
+
+
+def total(costs: Iterable[Cost]) -> Cost:
+    """Return what pieces of work took together."""
+    walls, processors, residents = zip(*costs, strict=True)
+    return Cost(sum(walls), sum(processors), max(residents))
 
 
 def timed(work: Callable[[], T]) -> tuple[T, Cost]:

@@ -230,6 +230,15 @@ async def test_many_episodes_are_written_all_or_none(
     assert await ids(memory, "alice") == ["e1"]
 
 
+async def test_of_an_id_that_comes_twice_among_new_ones_the_last_stays(
+    memory: SQLiteMemoryStore,
+) -> None:
+    counts = await memory.put_many([episode("e1"), episode("e2"), episode("e1", content="x")])
+
+    assert counts == PutCounts(new=2, changed=1)
+    assert await versions(memory) == [(2, "e2", "content of e2"), (3, "e1", "x")]
+
+
 async def test_none_is_many_too(memory: SQLiteMemoryStore) -> None:
     assert await memory.put_many([]) == PutCounts()
 

@@ -426,6 +426,19 @@ async def test_a_constraint_of_a_host_fails_only_the_put_that_breaks_it(
     assert [one.id for one in await memory.recent("alice", limit=9)] == ["b", "a"]
 
 
+async def test_another_programs_trigger_is_not_run_for_what_is_there_already(
+    memory: SQLiteMemoryStore, host: sqlite3.Connection
+) -> None:
+    await put(memory, episode())
+    host.execute(
+        "CREATE TRIGGER full BEFORE INSERT ON episodes BEGIN SELECT RAISE(ABORT, 'full'); END"
+    )
+
+    await put(memory, episode(), episode(content="corrected"))
+
+    assert await memory.recent("alice", limit=9) == [episode(content="corrected")]
+
+
 async def test_puts_that_wait_for_a_lock_too_long_all_fail_and_none_is_written_later(
     path: Path, host: sqlite3.Connection
 ) -> None:

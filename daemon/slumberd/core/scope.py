@@ -60,6 +60,8 @@ def checked_scope(scope: Scope, *, operation: str) -> Scope:
     Raises:
         MemoryScopeError: A part is empty, holds a control character, or is no valid Unicode.
     """
+    if all(scope) and "".join(scope).isprintable():
+        return scope
     for axis, part in zip(Scope._fields, scope, strict=True):
         checked(part, axis=axis, scope=scope, operation=operation)
     return scope

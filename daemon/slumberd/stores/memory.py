@@ -81,7 +81,7 @@ class SQLiteMemoryStore:
         self._mismatch = scope_mismatch
         self._filter_seconds = filter_seconds
         self._clock = clock or SystemClock()
-        self._puts = GroupCommit(self._ensure, partial(tell_here, self._path))
+        self._puts = GroupCommit(self._prepare, partial(tell_here, self._path))
         self._stop = Event()
         self._installed_at: int | None = None
         self._seen: int | None = None
@@ -142,10 +142,10 @@ class SQLiteMemoryStore:
             InputError: A value of the episode would not come back equal.
         """
         scope = Scope(user, session, agent)
-        own = Scope(episode.user, episode.session, episode.agent)
+        own = (episode.user, episode.session, episode.agent)
         if scope != own:
             raise MemoryScopeError(
-                tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {tuple(own)}"
+                tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {own}"
             )
         row = encode(episode, scope, operation="put")
         with translated(self._path, self._database.pragmas):
@@ -165,8 +165,8 @@ class SQLiteMemoryStore:
             encode(episode, Scope(episode.user, episode.session, episode.agent), operation="put")
             for episode in episodes
         ]
-        self._ensure(connection)
         with transaction(connection):
+            self._prepare(connection)
             counts = write(connection, rows)
         tell_here(self._path)
         return counts
@@ -347,18 +347,21 @@ class SQLiteMemoryStore:
 
     def _ensure(self, connection: sqlite3.Connection) -> None:
         if not self._is_installed(connection):
-            self._install(connection)
+            with transaction(connection):
+                self._prepare(connection)
 
-    def _install(self, connection: sqlite3.Connection) -> None:
-        with transaction(connection):
-            try:
-                episode_log.install(connection)
-            except sqlite3.OperationalError as error:
-                if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
-                    raise
-                raise SchemaError(
-                    self._path, f"'episodes' is not the table we know: {error}"
-                ) from error
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Install what is missing, within the caller's transaction."""
+        if self._is_installed(connection):
+            return
+        try:
+            episode_log.install(connection)
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
+                raise
+            raise SchemaError(
+                self._path, f"'episodes' is not the table we know: {error}"
+            ) from error
 
 
 def _missing(connection: sqlite3.Connection) -> list[str]:

@@ -124,6 +124,8 @@ class _Survey:
             raise ValueError(f"nested deeper than {MOST_DEPTH} levels")
         self.keys += len(value) if isinstance(value, dict) else 0
         for item in value.values() if isinstance(value, dict) else value:
+            if type(item) in _SIMPLE:
+                continue
             if isinstance(item, float):
                 self.rounded = self.rounded or abs(item) >= _LEAST_ROUNDED
             elif isinstance(item, dict | list | tuple):

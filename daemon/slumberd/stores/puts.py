@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -29,8 +29,7 @@ Write = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
 Change = Literal["new", "changed", "unchanged"]
 
 _SQL = statements("episodes")
-_LOOKED_UP = 1_000
-"""Rows that are compared with the table at a time."""
+_BY_ID, _INSERT = _SQL["by_id"], _SQL["insert"]
 
 
 class PutCounts(NamedTuple):
@@ -53,90 +52,88 @@ def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> PutCounts:
     Raises:
         MemoryScopeError: An id belongs to another scope.
     """
-    counts = PutCounts()
     past = forgotten(connection)
-    for first in range(0, len(rows), _LOOKED_UP):
-        some = rows[first : first + _LOOKED_UP]
-        stored = _stored(connection, some)
-        changes = [_refusal(row, past) or _change(row, stored) for row in some]
-        for change in changes:
-            if isinstance(change, MemoryScopeError):
-                raise change
-        _execute(connection, some, changes)
-        counts = PutCounts(*map(sum, zip(counts, _counted(changes), strict=True)))
-    return counts
+    if _write_new(connection, rows, past):
+        return PutCounts(new=len(rows))
+    cursor = connection.cursor()
+    changes = Counter(_write_row(cursor, row, past) for row in rows)
+    return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
 
 
-def _counted(changes: Sequence[Change | MemoryScopeError]) -> PutCounts:
-    return PutCounts(*(changes.count(kind) for kind in ("new", "changed", "unchanged")))
+def _write_new(connection: sqlite3.Connection, rows: Sequence[Row], past: Forgotten | None) -> bool:
+    """Write rows at once when all are of ids that nobody has, as most often; else write none."""
+    ids = {row.id for row in rows}
+    if past is not None or len(ids) != len(rows) or len(rows) == 1:
+        return False
+    told = orjson.dumps([*ids]).decode()
+    if connection.execute(_SQL["any_of_ids"], {"ids": told}).fetchone():
+        return False
+    connection.executemany(_INSERT, rows)
+    return True
 
 
-def _stored(connection: sqlite3.Connection, rows: Sequence[Row]) -> dict[str, Row]:
-    ids = orjson.dumps([row.id for row in rows]).decode()
-    found = connection.execute(_SQL["by_ids"], {"ids": ids}).fetchall()
-    return {row[0]: Row(*row) for row in found}
-
-
-def _change(row: Row, stored: dict[str, Row]) -> Change | MemoryScopeError:
-    """Decide about one row, and let the next of the same id know."""
-    before = stored.get(row.id)
-    if before is not None and before.scope_key != row.scope_key:
-        conflict = _conflict(row, before)
-        if conflict is not None:
-            return conflict
-    if before is not None and same(row, before):
+def _write_row(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> Change:
+    if past is not None:
+        _check_memory(row, past)
+    # Not by ON CONFLICT: other programs' triggers would run for what is there already.
+    found = cursor.execute(_BY_ID, (row.id,)).fetchone()
+    if found is None:
+        cursor.execute(_INSERT, row)
+        return "new"
+    before = Row(*found)
+    _check_owner(row, before)
+    if same(row, before):
         return "unchanged"
-    stored[row.id] = row
-    return "new" if before is None else "changed"
+    cursor.execute(_SQL["update"], row)
+    return "changed"
 
 
-def _refusal(row: Row, past: Forgotten | None) -> MemoryScopeError | None:
-    """Say why a row must not be written at all."""
+def _refusal(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> MemoryScopeError | None:
+    """Write a row, unless it must not be."""
+    try:
+        _write_row(cursor, row, past)
+    except MemoryScopeError as error:
+        return error
+    return None
+
+
+def _check_memory(row: Row, past: Forgotten) -> None:
+    """Refuse a row that must not be written at all."""
     scope = scope_of(row.scope_key)
-    if past is None or scope is None:
-        return None
+    if scope is None:
+        return
     at = microseconds(datetime.fromisoformat(row.timestamp))
-    return ForgottenError(tuple(scope), row.id) if past.covers(*scope, at) else None
+    if past.covers(*scope, at):
+        raise ForgottenError(tuple(scope), row.id)
 
 
-def _conflict(row: Row, before: Row) -> MemoryScopeError | None:
+def _check_owner(row: Row, before: Row) -> None:
+    if row.scope_key == before.scope_key:
+        return
     ours, theirs = scope_of(row.scope_key), scope_of(str(before.scope_key))
-    if ours == theirs:
-        return None
-    # Nothing of the other scope is told: it may be another tenant's.
-    return MemoryScopeError(
-        tuple(ours or ()), "put", f"episode {row.id!r} belongs to another scope"
-    )
-
-
-def _execute(
-    connection: sqlite3.Connection,
-    rows: Sequence[Row],
-    changes: Sequence[Change | MemoryScopeError],
-) -> None:
-    # All inserts go first: an update in the same batch may be of a row that one of them makes.
-    for kind, name in (("new", "insert"), ("changed", "update")):
-        chosen = [row for row, change in zip(rows, changes, strict=True) if change == kind]
-        if chosen:
-            connection.executemany(_SQL[name], chosen)
+    if ours != theirs:
+        # Nothing of the other scope is told: it may be another tenant's.
+        raise MemoryScopeError(
+            tuple(ours or ()), "put", f"episode {row.id!r} belongs to another scope"
+        )
 
 
 class Waiting:
-    """One put on its way: committed when `change` is set, refused when `error` is."""
+    """One put on its way: once it is settled it is committed, or refused with `error`."""
 
-    __slots__ = ("change", "error", "loop", "row", "woken")
+    __slots__ = ("error", "loop", "row", "settled", "woken")
 
     def __init__(self, row: Row) -> None:
         self.row = row
-        self.change: Change | None = None
+        self.settled = False
         self.error: Exception | None = None
         self.loop = asyncio.get_running_loop()
         self.woken = self.loop.create_future()
 
-    @property
-    def settled(self) -> bool:
-        """Whether it needs no flush any more."""
-        return self.change is not None or self.error is not None
+    def settle(self, error: Exception | None) -> None:
+        """Let it need no flush any more; it may be looked at from another thread meanwhile."""
+        self.error = error
+        self.settled = True
 
 
 class GroupCommit:
@@ -147,7 +144,7 @@ class GroupCommit:
     its caller, wakes the others, and one of them asks for the next.
 
     Args:
-        prepare: Called with the connection before anything is written.
+        prepare: Called with the connection, in the transaction, before anything is written.
         tell: Called once it is.
     """
 
@@ -181,29 +178,49 @@ class GroupCommit:
         if not self._asked.acquire(blocking=False):
             # Whoever holds it is still to take what waits, this put included.
             await waiting.woken
-            waiting.woken = waiting.loop.create_future()
+            if not waiting.settled:
+                waiting.woken = waiting.loop.create_future()
             return
         begun = Lock()
         try:
-            await write(partial(self._flush, begun))
+            await write(partial(self._flush, begun, waiting))
         finally:
             if begun.acquire(blocking=False):
                 self._asked.release()
                 _wake(self._queue.copy())
 
-    def _flush(self, begun: Lock, connection: sqlite3.Connection) -> None:
+    def _flush(self, begun: Lock, asker: Waiting, connection: sqlite3.Connection) -> None:
         if not begun.acquire(blocking=False):
             return
         self._asked.release()
         puts = self._take()
         try:
-            self._prepare(connection)
-            _write_together(connection, puts)
+            outcomes = self._written(connection, puts)
         except Exception as error:  # noqa: BLE001 # it belongs to every put, not to one caller
-            for put in puts:
-                put.change, put.error = None, error
+            outcomes = [error] * len(puts)
+        for put, outcome in zip(puts, outcomes, strict=True):
+            put.settle(outcome)
         self._tell()
-        _wake(puts)
+        # The asker itself waits for the end of this function.
+        _wake(put for put in puts if put is not asker)
+
+    def _written(
+        self, connection: sqlite3.Connection, puts: Sequence[Waiting]
+    ) -> list[Exception | None]:
+        """Commit the puts; return why each was refused, None where it was not."""
+        try:
+            with transaction(connection):
+                self._prepare(connection)
+                past = forgotten(connection)
+                if _write_new(connection, [put.row for put in puts], past):
+                    return [None] * len(puts)
+                cursor = connection.cursor()
+                return [_refusal(cursor, put.row, past) for put in puts]
+        except sqlite3.IntegrityError as error:
+            if len(puts) == 1:
+                return [error]
+            # A constraint or trigger that is not ours refused one of them; find out which.
+            return [outcome for put in puts for outcome in self._written(connection, [put])]
 
     def _withdraw(self, waiting: Waiting) -> None:
         # A flush that runs now takes it first; then there is nothing to remove.
@@ -232,34 +249,3 @@ def _resume(puts: Sequence[Waiting]) -> None:
     for put in puts:
         if not put.woken.done():
             put.woken.set_result(None)
-
-
-def _write_together(connection: sqlite3.Connection, puts: Sequence[Waiting]) -> None:
-    try:
-        with transaction(connection):
-            _write_each(connection, puts)
-    except sqlite3.IntegrityError:
-        # A constraint or trigger that is not ours refused one of them; find out which.
-        for put in puts:
-            _write_alone(connection, put)
-
-
-def _write_alone(connection: sqlite3.Connection, put: Waiting) -> None:
-    try:
-        with transaction(connection):
-            _write_each(connection, [put])
-    except sqlite3.IntegrityError as error:
-        put.change, put.error = None, error
-
-
-def _write_each(connection: sqlite3.Connection, puts: Sequence[Waiting]) -> None:
-    rows = [put.row for put in puts]
-    stored = _stored(connection, rows)
-    past = forgotten(connection)
-    changes = [_refusal(row, past) or _change(row, stored) for row in rows]
-    _execute(connection, rows, changes)
-    for put, change in zip(puts, changes, strict=True):
-        if isinstance(change, MemoryScopeError):
-            put.error = change
-        else:
-            put.change = change

@@ -20,10 +20,16 @@ ON episodes(scope_key, timestamp DESC)
 CREATE INDEX IF NOT EXISTS slumberd_episodes_user
 ON episodes(substr(scope_key, 1, 6 + instr(substr(scope_key, 7), '/')), timestamp DESC)
 
--- name: by_ids
+-- name: by_id
 SELECT id, scope_key, content, timestamp, metadata
 FROM episodes
+WHERE id = ?1
+
+-- name: any_of_ids
+SELECT 1
+FROM episodes
 WHERE id IN (SELECT value FROM json_each(:ids))
+LIMIT 1
 
 -- name: insert
 INSERT INTO episodes (id, scope_key, content, timestamp, metadata)

@@ -1,0 +1,174 @@
+"""Bench: puts, one by one and together, against Stargraph's, and many at once against bare SQLite.
+
+All under the pragmas of memory.db, which are Stargraph's, too: WAL and synchronous=NORMAL. The bare
+``executemany`` writes ready-made rows into the same table with the same triggers and indexes, as
+many in a transaction as ours; an import reads its rows from JSON lines, and its start counts. Why
+Stargraph is measured on few episodes, `reference` says. Closing a file counts on every side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from slumberd.core.episode import Episode
+from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.queries import statement
+from slumberd.stores.sqlite import Pragmas, connect, transaction
+from tests.bench.measuring import Cost, Table, at_least, rates, run, timed, total
+from tests.bench.reference import few, reference
+from tests.bench.worlds import Workshop, episodes, write_episodes
+from tests.daemons import Home
+from tests.stargraph import Stargraph
+
+SECTION = "put"
+
+TOGETHER = 64
+"""Callers that put at the same time."""
+
+BATCH = 1_000
+"""Rows in a transaction of `put_many`: as many as an import takes."""
+
+_CALLERS = {1: ("one by one", at_least(10)), TOGETHER: (f"{TOGETHER} at once", at_least(50))}
+_ROWS = "SELECT id, scope_key, content, timestamp, metadata FROM episodes ORDER BY rowid"
+
+
+def measure(table: Table, shop: Workshop) -> None:
+    """Put by one caller, by many at the same time, many at once, and from a file."""
+    with reference(SECTION) as host:
+        for callers in _CALLERS:
+            _measure_callers(table, shop, callers, host)
+    for count in (shop.small, shop.middle):
+        _measure_many(table, shop, count)
+
+
+def _measure_callers(table: Table, shop: Workshop, callers: int, host: Stargraph | None) -> None:
+    how, bound = _CALLERS[callers]
+    least = few(shop)
+    ours: dict[int, list[Cost]] = {least: [], shop.middle: []}
+    theirs: list[Cost] = []
+    for _ in range(shop.times):
+        for count, costs in ours.items():
+            costs.append(_put(shop, count, callers))
+        if host is not None:
+            theirs.append(_put_by(host, shop, least, callers))
+    for count, costs in ours.items():
+        table.rate(SECTION, f"{how}, {count:,}", count, costs)
+    if not theirs:
+        return
+    table.rate(SECTION, f"{how}, {least:,} by Stargraph", least, theirs)
+    for count, costs in ours.items():
+        pair = rates(count, costs), rates(least, theirs)
+        table.ratio(SECTION, f"{how}, {count:,}, of Stargraph's rate at {least:,}", pair, bound)
+
+
+def _put(shop: Workshop, count: int, callers: int) -> Cost:
+    """Put by callers of which each takes the next episode when its last is committed."""
+    with _home(shop) as home, asyncio.Runner() as runner:
+        memory = _memory(runner, home.state / "memory.db")
+        works = (_put_all(memory, some, callers) for some in _portions(count, few(shop)))
+        costs = [timed(partial(runner.run, work))[1] for work in works]
+        return total([*costs, timed(lambda: runner.run(memory.close()))[1]])
+
+
+async def _put_all(memory: SQLiteMemoryStore, some: Sequence[Episode], callers: int) -> None:
+    waiting = iter(some)
+
+    async def caller() -> None:
+        for one in waiting:
+            await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+
+    await asyncio.gather(*(caller() for _ in range(callers)))
+
+
+def _put_by(host: Stargraph, shop: Workshop, count: int, callers: int) -> Cost:
+    with _home(shop) as home:
+        host.ask("bootstrap", home.state)
+        told = list(episodes(count))
+        return Cost(**host.ask("timed_put", home.state, episodes=told, callers=callers))
+
+
+def _measure_many(table: Table, shop: Workshop, count: int) -> None:
+    pairs = [_many(shop, count) for _ in range(shop.times)]
+    ours, bare = [one for one, _ in pairs], [other for _, other in pairs]
+    table.rate(SECTION, f"put_many, {count:,}", count, ours)
+    table.rate(SECTION, f"bare executemany, {count:,}", count, bare)
+    pair = rates(count, ours), rates(count, bare)
+    table.ratio(SECTION, f"put_many, {count:,}, of the bare rate", pair, at_least(0.55))
+    if count < shop.middle:
+        return  # the start of the command would be most of it
+    imported = [_imported(shop, count) for _ in range(shop.times)]
+    table.rate(SECTION, f"the command `import`, {count:,}", count, imported)
+    pair = rates(count, imported), rates(count, ours)
+    table.ratio(SECTION, f"import, {count:,}, of put_many's rate", pair, at_least(0.6))
+
+
+def _many(shop: Workshop, count: int) -> tuple[Cost, Cost]:
+    """Write the same episodes by `put_many` and by bare SQLite."""
+    with _home(shop) as home:
+        path = home.state / "memory.db"
+        return _put_many(path, count), _bare(path, home.state / "bare.db")
+
+
+def _put_many(path: Path, count: int) -> Cost:
+    with asyncio.Runner() as runner:
+        memory = _memory(runner, path)
+        works = (memory.put_many(some) for some in _portions(count, BATCH))
+        costs = [timed(partial(runner.run, work))[1] for work in works]
+        return total([*costs, timed(lambda: runner.run(memory.close()))[1]])
+
+
+def _bare(source: Path, target: Path) -> Cost:
+    with asyncio.Runner() as runner:
+        runner.run(_memory(runner, target).close())
+    connection = connect(target, Pragmas(), access="write")
+    with closing(sqlite3.connect(source)) as ready:
+        found = ready.execute(_ROWS)
+        costs = [timed(partial(_write, connection, rows))[1] for rows in _fetched(found)]
+    return total([*costs, timed(connection.close)[1]])
+
+
+def _fetched(found: sqlite3.Cursor) -> Iterator[list[tuple[str | bytes, ...]]]:
+    while rows := found.fetchmany(BATCH):
+        yield rows
+
+
+def _write(connection: sqlite3.Connection, rows: Sequence[tuple[str | bytes, ...]]) -> None:
+    with transaction(connection):
+        connection.executemany(statement("episodes", "insert"), rows)
+
+
+def _imported(shop: Workshop, count: int) -> Cost:
+    with _home(shop) as home:
+        source = home.folder / "episodes.jsonl"
+        write_episodes(source, count)
+        return run(home.command("import", source))
+
+
+def _memory(runner: asyncio.Runner, path: Path) -> SQLiteMemoryStore:
+    memory = SQLiteMemoryStore(path)
+    runner.run(memory.bootstrap())
+    return memory
+
+
+def _portions(count: int, size: int) -> Iterator[list[Episode]]:
+    # What a measurement held would be looked through by the collector of cycles, again and again.
+    remaining = episodes(count)
+    while some := [Episode(**told) for told in islice(remaining, size)]:
+        yield some
+
+
+@contextmanager
+def _home(shop: Workshop) -> Iterator[Home]:
+    home = shop.home()
+    home.state.mkdir()
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home.folder)

@@ -1,0 +1,89 @@
+"""Bench: the real Stargraph 0.8.0 does the same work, in the same run, in turns.
+
+It works in a process of its own, on Python 3.13, and sends each delta to a log as ours does; no
+start of a process is counted on either side, except where a line says so. Each of its calls opens
+the file anew and sets WAL and synchronous=NORMAL: what ours has in memory.db, while in facts.db
+ours has FULL. What it does to a fact takes longer the more facts there are, so it is measured on
+few episodes, which favours it: rates are compared, and ours does not fall. A directory in memory
+favours it, too: at each of its calls a disk would have to take the whole write-ahead log.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+from tests.bench.measuring import Cost, Table, at_least, rates, run, timed
+from tests.bench.worlds import Workshop
+from tests.daemons import Home
+from tests.stargraph import VERSION, NoStargraphError, Stargraph, stargraph
+
+SECTION = "stargraph"
+
+
+def few(shop: Workshop) -> int:
+    """Return on how many episodes Stargraph is measured."""
+    return shop.small // 5
+
+
+@contextmanager
+def reference(section: str) -> Iterator[Stargraph | None]:
+    """Run Stargraph for the block; a line says so where that cannot be."""
+    with ExitStack() as stack:
+        try:
+            theirs = stack.enter_context(stargraph())
+        except NoStargraphError as error:
+            print(f"{section}: Stargraph {VERSION} was not measured: {error}", flush=True)
+            yield None
+            return
+        yield theirs
+
+
+def measure(table: Table, shop: Workshop) -> None:
+    """Consolidate what is pending on both sides, with every delta applied and in a log."""
+    count, many = few(shop), shop.middle
+    with reference(SECTION) as host:
+        if host is None:
+            return
+        pairs = [_pair(shop, count, host) for _ in range(shop.times)]
+    ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
+    commands = [_command(shop, many) for _ in range(shop.times)]
+    table.rate(SECTION, f"{count:,} episodes by Stargraph", count, theirs)
+    table.rate(SECTION, f"{count:,} episodes", count, ours)
+    table.rate(SECTION, f"{many:,} episodes, the command `fire`", many, commands)
+    theirs_rates = rates(count, theirs)
+    for number, costs in ((count, ours), (many, commands)):
+        pair = rates(number, costs), theirs_rates
+        table.ratio(SECTION, f"{number:,}, of Stargraph's rate at {count:,}", pair, at_least(50))
+
+
+def _pair(shop: Workshop, count: int, host: Stargraph) -> tuple[Cost, Cost]:
+    """Consolidate the same episodes on either side, in processes that run already."""
+    one, other = (shop.home(shop.pending(count)) for _ in range(2))
+    _, ours = timed(lambda: one.call("fire", "all"))
+    host.ask("bootstrap", other.state)
+    log = str(other.folder / "deltas.log")
+    theirs = Cost(**host.ask("timed_consolidate", other.state, log=log))
+    assert _facts(one) == _facts(other) > 0
+    _remove(one, other)
+    return ours, theirs
+
+
+def _command(shop: Workshop, count: int) -> Cost:
+    home = shop.home(shop.pending(count))
+    cost = run(home.command("fire", "all"))
+    _remove(home)
+    return cost
+
+
+def _facts(home: Home) -> int:
+    with closing(sqlite3.connect(home.state / "facts.db")) as connection:
+        count: int = connection.execute("SELECT COUNT(*) FROM facts").fetchone()[0]
+    return count
+
+
+def _remove(*homes: Home) -> None:
+    for home in homes:
+        shutil.rmtree(home.folder)
