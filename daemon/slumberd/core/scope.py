@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from slumberd.errors import MemoryScopeError
 
+_KEY = re.compile(r"/user/([^/]*)/session/([^/]*)/agent/([^/]*)/")
 # SQLite's JSON, through which keys are looked up in numbers, may end a text at a NUL.
 _ESCAPES = str.maketrans({"%": "%25", "/": "%2F", "\0": "%00"})
 
@@ -67,11 +69,13 @@ def checked_scope(scope: Scope, *, operation: str) -> Scope:
 
 def scope_of(key: str) -> Scope | None:
     """Return the scope that a key was made from; None when it is no scope key."""
-    parts = key.split("/")
-    if len(parts) != 8 or parts[0] or parts[7] or parts[1::2][:3] != ["user", "session", "agent"]:
+    found = _KEY.fullmatch(key)
+    if found is None:
         return None
-    user, session, agent = (unescape(part) for part in parts[2:7:2])
-    return Scope(user, session, agent)
+    user, session, agent = found.groups()
+    if "%" not in key:
+        return Scope(user, session, agent)
+    return Scope(unescape(user), unescape(session), unescape(agent))
 
 
 @dataclass(frozen=True, slots=True)
