@@ -24,13 +24,17 @@ class Scope(NamedTuple):
     @property
     def key(self) -> str:
         """``/user/{user}/session/{session}/agent/{agent}/``, ``%`` and ``/`` percent-encoded."""
-        user, session, agent = self
-        return f"/user/{escape(user)}/session/{escape(session)}/agent/{escape(agent)}/"
+        user, session, agent = self if _is_plain("".join(self)) else map(escape, self)
+        return f"/user/{user}/session/{session}/agent/{agent}/"
 
 
 def escape(part: str) -> str:
     """Return a part of a key in a form that holds no ``/`` or NUL; equal parts, equal forms."""
-    return part.translate(_ESCAPES) if "%" in part or "/" in part or "\0" in part else part
+    return part if _is_plain(part) else part.translate(_ESCAPES)
+
+
+def _is_plain(part: str) -> bool:
+    return not ("%" in part or "/" in part or "\0" in part)
 
 
 def unescape(part: str) -> str:
@@ -62,6 +66,8 @@ def checked_scope(scope: Scope, *, operation: str) -> Scope:
     Raises:
         MemoryScopeError: A part is empty, holds a control character, or is no valid Unicode.
     """
+    if all(scope) and "".join(scope).isprintable():
+        return scope
     for axis, part in zip(Scope._fields, scope, strict=True):
         checked(part, axis=axis, scope=scope, operation=operation)
     return scope
