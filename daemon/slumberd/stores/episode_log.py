@@ -22,7 +22,8 @@ _TRIGGERS = {
 
 _INDEXES = {
     "idx_episodes_scope_ts": "episodes",
-    "slumberd_episodes_user": "episodes",
+    "slumberd_episodes_utc": "episodes",
+    "slumberd_episodes_other": "episodes",
     "slumberd_episode_log_rid": "slumberd_episode_log",
 }
 
@@ -73,9 +74,9 @@ def install(connection: sqlite3.Connection) -> None:
 
 def _index(connection: sqlite3.Connection) -> None:
     # Dropped first: after a rename the old table may still hold their names.
-    for name in ("drop_index", "drop_user_index"):
+    for name in ("drop_index", "drop_user_index", "drop_utc_index", "drop_other_index"):
         connection.execute(_SQL[name])
-    for name in ("create_index", "create_user_index"):
+    for name in ("create_index", "create_utc_index", "create_other_index"):
         connection.execute(_EPISODES[name])
     connection.execute(_SQL["create_log_index"])
 
