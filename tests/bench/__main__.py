@@ -19,12 +19,14 @@ from typing import Any
 
 import orjson
 
-from tests.bench import consolidating
+from tests.bench import consolidating, firing, reading
 from tests.bench.measuring import Table
 from tests.bench.worlds import Workshop
 
 SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
     consolidating.SECTION: consolidating.measure,
+    firing.SECTION: firing.measure,
+    reading.SECTION: reading.measure,
 }
 
 
