@@ -258,9 +258,11 @@ WHERE rule = ?
   AND channel = ?
   AND eid = ?
 
--- name: count_quarantine
-SELECT count(*)
-FROM slumberd_quarantine
+-- name: any_quarantine
+SELECT EXISTS (
+  SELECT 1
+  FROM slumberd_quarantine
+)
 
 -- name: quarantined
 SELECT DISTINCT eid
@@ -279,9 +281,18 @@ FROM slumberd_quarantine
 ORDER BY rule, channel, eid
 
 -- name: last_firings
-SELECT rule, max(n), at
-FROM slumberd_firings
-GROUP BY rule
+WITH RECURSIVE rules(rule) AS (
+  SELECT min(rule)
+  FROM slumberd_firings
+  UNION ALL
+  SELECT (SELECT min(rule) FROM slumberd_firings WHERE rule > rules.rule)
+  FROM rules
+  WHERE rule IS NOT NULL
+)
+SELECT firings.rule, firings.n, firings.at
+FROM rules
+CROSS JOIN slumberd_firings AS firings
+  ON firings.n = (SELECT max(n) FROM slumberd_firings WHERE rule = rules.rule)
 
 -- name: records
 SELECT ledger.seq, firings.rule, ledger.firing, ledger.what, ledger.kind, ledger.fact_id,
