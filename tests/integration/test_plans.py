@@ -69,7 +69,7 @@ FIRST = {
     "episodes": "probe",  # LIMIT 0
     "episode_log": "newest pending",
     "external": "any_touched",
-    "ledger": "any_quarantine last_instant last_row",
+    "ledger": "any_quarantine last_instant last_row last_seq_by",
     "looking": "origin_of_slumberd_episode_log unlogged",
     "migrations": "migrated_to",
 }
@@ -104,7 +104,6 @@ WHOLE = {
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
     "ledger.keys": "once, when lineages are to be deeper",
     "ledger.last_mentioned": "verification reads all",
-    "ledger.last_seq_by": "one row for each firing, where what was believed is asked for",
     "ledger.list_quarantine": "the list is what is asked for",
     "ledger.quarantine_by_rule": "people look through what is quarantined, so it is not much",
     "ledger.sealed": "verification reads all",

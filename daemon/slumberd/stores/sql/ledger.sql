@@ -227,9 +227,11 @@ SELECT rule, at
 FROM slumberd_successes
 
 -- name: last_seq_by
-SELECT max(last_seq)
+SELECT last_seq
 FROM slumberd_firings
 WHERE at <= ?
+ORDER BY n DESC
+LIMIT 1
 
 -- name: channels
 SELECT multi_valued
