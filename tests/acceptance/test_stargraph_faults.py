@@ -51,7 +51,7 @@ SHOWN_BY = {
     "A05": "contract/test_memory_store.py::test_a_scope_that_contradicts_the_episode_is_refused",
     "A06": "contract/test_memory_store.py::"
     "test_an_id_of_another_scope_is_refused_and_nothing_is_written",
-    "A07": "integration/test_recent.py::test_every_read_searches_an_index",
+    "A07": "integration/test_growth.py::test_a_read_takes_as_many_steps_of_much_as_of_little",
     "C01": "unit/test_sandbox.py::test_a_hostile_filter_is_refused_before_sqlite_sees_it",
     "C02": "unit/test_sandbox.py::"
     "test_what_slips_past_the_lexer_touches_nothing_that_is_not_a_filters",
@@ -61,7 +61,7 @@ SHOWN_BY = {
     "D07": "contract/test_fact_store.py::test_an_id_that_another_scope_holds_is_refused",
     "D10": "contract/test_fact_store.py::test_a_noop_delta_is_recorded_and_changes_nothing",
     "D11": "contract/test_fact_store.py::test_a_payload_without_an_id_gets_the_same_one_each_time",
-    "D14": "integration/test_statements.py::test_a_look_up_scans_no_table",
+    "D14": "integration/test_growth.py::test_a_read_takes_as_many_steps_of_much_as_of_little",
     "E01": "integration/test_episode_log.py::"
     "test_health_of_a_missing_file_says_so_and_creates_nothing",
     "E02": "contract/test_fact_store.py::test_a_health_check_says_who_holds_the_lock",

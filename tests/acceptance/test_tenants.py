@@ -212,11 +212,10 @@ def read_by_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def search_by_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
-    sql = finding._FACTS["find_facts_of_user"]
-    monkeypatch.setitem(
-        finding._FACTS, "find_facts_of_user", sql.replace("user = :user", "user LIKE :user")
-    )
-    monkeypatch.setattr(finding, "_equals", lambda *_: True)
+    for name in ("find_facts_of_user", "find_facts_of_user_and_agent"):
+        sql = finding._FACTS[name].replace("user = :user", "user LIKE :user")
+        monkeypatch.setitem(finding._FACTS, name, sql)
+    monkeypatch.setattr(finding, "_equal_to", lambda _: lambda _: True)
 
 
 def normalise_owners(monkeypatch: pytest.MonkeyPatch) -> None:

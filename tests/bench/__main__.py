@@ -19,13 +19,15 @@ from typing import Any
 
 import orjson
 
-from tests.bench import consolidating, putting, reference, serving, start
+from tests.bench import consolidating, firing, putting, reading, reference, serving, start
 from tests.bench.measuring import Table
 from tests.bench.worlds import Workshop
 
 SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
     consolidating.SECTION: consolidating.measure,
+    firing.SECTION: firing.measure,
     putting.SECTION: putting.measure,
+    reading.SECTION: reading.measure,
     serving.SECTION: serving.measure,
     start.SECTION: start.measure,
     reference.SECTION: reference.measure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -157,6 +157,13 @@ def timed(work: Callable[[], T]) -> tuple[T, Cost]:
     wall, processor = time.perf_counter(), time.process_time()
     result = work()
     return result, Cost(time.perf_counter() - wall, time.process_time() - processor)
+
+
+async def timed_async(work: Awaitable[object]) -> Cost:
+    """Await something in this process; return what it took."""
+    wall, processor = time.perf_counter(), time.process_time()
+    await work
+    return Cost(time.perf_counter() - wall, time.process_time() - processor)
 
 
 def run(words: Sequence[str | Path], *, to: Path = Path(os.devnull)) -> Cost:

@@ -83,7 +83,8 @@ async def test_bootstrap_adds_only_what_is_documented(
     assert names == [
         ("index", "idx_episodes_scope_ts"),
         ("index", "slumberd_episode_log_rid"),
-        ("index", "slumberd_episodes_user"),
+        ("index", "slumberd_episodes_other"),
+        ("index", "slumberd_episodes_utc"),
         ("index", "sqlite_autoindex_episodes_1"),
         ("table", "episodes"),
         ("table", "slumberd_episode_log"),
@@ -99,6 +100,25 @@ async def test_bootstrap_adds_only_what_is_documented(
         ("timestamp", "TEXT", 1, 0),
         ("metadata", "BLOB", 1, 0),
     ]
+
+
+async def test_the_index_of_an_older_slumberd_makes_room_for_those_of_now(
+    path: Path, host: sqlite3.Connection
+) -> None:
+    async with SQLiteMemoryStore(path) as memory:
+        await put(memory, episode("e1"))
+    host.execute("CREATE INDEX slumberd_episodes_user ON episodes(scope_key, timestamp DESC)")
+    host.execute("DROP INDEX slumberd_episodes_utc")
+
+    async with SQLiteMemoryStore(path) as memory:
+        found = await memory.recent("alice", limit=1)
+        logged = await read(memory)
+
+    names = {name for (name,) in host.execute("SELECT name FROM sqlite_master")}
+    assert "slumberd_episodes_utc" in names
+    assert "slumberd_episodes_user" not in names
+    assert [one.id for one in found] == ["e1"]
+    assert logged == [(1, "e1")]
 
 
 async def test_what_was_there_before_us_is_logged_by_instant(

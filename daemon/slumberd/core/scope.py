@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from slumberd.errors import MemoryScopeError
 
+_KEY = re.compile(r"/user/([^/]*)/session/([^/]*)/agent/([^/]*)/")
 # SQLite's JSON, through which keys are looked up in numbers, may end a text at a NUL.
 _ESCAPES = str.maketrans({"%": "%25", "/": "%2F", "\0": "%00"})
 
@@ -22,13 +24,17 @@ class Scope(NamedTuple):
     @property
     def key(self) -> str:
         """``/user/{user}/session/{session}/agent/{agent}/``, ``%`` and ``/`` percent-encoded."""
-        user, session, agent = self
-        return f"/user/{escape(user)}/session/{escape(session)}/agent/{escape(agent)}/"
+        user, session, agent = self if _is_plain("".join(self)) else map(escape, self)
+        return f"/user/{user}/session/{session}/agent/{agent}/"
 
 
 def escape(part: str) -> str:
     """Return a part of a key in a form that holds no ``/`` or NUL; equal parts, equal forms."""
-    return part.translate(_ESCAPES) if "%" in part or "/" in part or "\0" in part else part
+    return part if _is_plain(part) else part.translate(_ESCAPES)
+
+
+def _is_plain(part: str) -> bool:
+    return not ("%" in part or "/" in part or "\0" in part)
 
 
 def unescape(part: str) -> str:
@@ -69,11 +75,13 @@ def checked_scope(scope: Scope, *, operation: str) -> Scope:
 
 def scope_of(key: str) -> Scope | None:
     """Return the scope that a key was made from; None when it is no scope key."""
-    parts = key.split("/")
-    if len(parts) != 8 or parts[0] or parts[7] or parts[1::2][:3] != ["user", "session", "agent"]:
+    found = _KEY.fullmatch(key)
+    if found is None:
         return None
-    user, session, agent = (unescape(part) for part in parts[2:7:2])
-    return Scope(user, session, agent)
+    user, session, agent = found.groups()
+    if "%" not in key:
+        return Scope(user, session, agent)
+    return Scope(unescape(user), unescape(session), unescape(agent))
 
 
 @dataclass(frozen=True, slots=True)

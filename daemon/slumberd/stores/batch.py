@@ -234,7 +234,7 @@ class Batch:
         self._connection.executemany(_SQL["add_name"], named)
 
     def _write_quarantine(self, entries: Sequence[Entry]) -> None:
-        held = self._connection.execute(_SQL["count_quarantine"]).fetchone()[0]
+        held = self._connection.execute(_SQL["any_quarantine"]).fetchone()[0]
         mended = [
             (entry.met.rule_id, _channel(entry), entry.met.eid)
             for entry in entries

@@ -28,8 +28,9 @@ def seq_at(connection: sqlite3.Connection, believed_at: int | None) -> int:
     """Return the last ledger row that was there at an instant in microseconds."""
     if believed_at is None:
         return _EVERYTHING
-    found = connection.execute(_SQL["last_seq_by"], (believed_at,)).fetchone()[0]
-    return found or 0
+    # Instants never decrease, so the last firing that was by then is found from the end.
+    found = connection.execute(_SQL["last_seq_by"], (believed_at,)).fetchone()
+    return found[0] if found else 0
 
 
 def facts_then(

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from slumberd.core.episode import Episode, EpisodeVersion, instant, microseconds
+from slumberd.core.model import made
 from slumberd.core.scope import Scope, checked_scope, scope_of
 from slumberd.errors import MemoryScopeError
 from slumberd.stores.plainjson import read_object
@@ -236,13 +237,16 @@ def _claimed(key: object) -> Scope:
 
 def episode_of(version: EpisodeVersion) -> Episode:
     """Return a readable version as the episode that it is one of."""
-    return Episode.model_construct(
-        id=version.id,
-        content=version.content,
-        timestamp=instant(version.at),
-        source_node=version.source_node,
-        agent=version.agent,
-        user=version.user,
-        session=version.session,
-        metadata=version.metadata,
+    return made(
+        Episode,
+        {
+            "id": version.id,
+            "content": version.content,
+            "timestamp": instant(version.at),
+            "source_node": version.source_node,
+            "agent": version.agent,
+            "user": version.user,
+            "session": version.session,
+            "metadata": version.metadata,
+        },
     )

@@ -20,9 +20,13 @@ _TRIGGERS = {
     "slumberd_episode_updated": _SQL["create_update_trigger"],
 }
 
+_OF_EPISODES = {
+    "idx_episodes_scope_ts": ("drop_index", "create_index"),
+    "slumberd_episodes_utc": ("drop_utc_index", "create_utc_index"),
+    "slumberd_episodes_other": ("drop_other_index", "create_other_index"),
+}
 _INDEXES = {
-    "idx_episodes_scope_ts": "episodes",
-    "slumberd_episodes_user": "episodes",
+    **dict.fromkeys(_OF_EPISODES, "episodes"),
     "slumberd_episode_log_rid": "slumberd_episode_log",
 }
 
@@ -66,17 +70,18 @@ def install(connection: sqlite3.Connection) -> None:
     if "slumberd_episode_log" not in found:
         connection.execute(_SQL["create_table"])
     if not _indexed(found):
-        _index(connection)
+        _index(connection, found)
     if not _triggered(found):
         _log_from_now(connection)
 
 
-def _index(connection: sqlite3.Connection) -> None:
-    # Dropped first: after a rename the old table may still hold their names.
-    for name in ("drop_index", "drop_user_index"):
-        connection.execute(_SQL[name])
-    for name in ("create_index", "create_user_index"):
-        connection.execute(_EPISODES[name])
+def _index(connection: sqlite3.Connection, found: Found) -> None:
+    connection.execute(_SQL["drop_user_index"])  # of an older slumberd
+    for name, (drop, create) in _OF_EPISODES.items():
+        if found.get(name, ("", ""))[0] != "episodes":
+            # Dropped first: after a rename the old table may still hold its name.
+            connection.execute(_SQL[drop])
+            connection.execute(_EPISODES[create])
     connection.execute(_SQL["create_log_index"])
 
 

@@ -2,27 +2,62 @@
 
 Among timestamps as we write them (UTC, ``isoformat``) text order is instant order, so an index
 gives the newest first. Other programs' rows may carry any offset. Their text lies within a day
-of their instant in UTC, so they are looked through from a little below what was found.
+of their instant in UTC, so they are looked through from a little below what was found; an index
+of them alone says whether a user has any.
+
+The indexes know whole scopes, and users with one agent. All agents of a user, and of a session,
+are stepped through, and read side by side from their newest on: this takes longer with each
+agent, and not with what the agents were told.
 """
 
 from __future__ import annotations
 
 import heapq
 import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from datetime import timedelta
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
 
 from slumberd.core.episode import Episode, EpisodeVersion, instant
 from slumberd.core.scope import Reach, Scope, escape, scope_of
 from slumberd.stores.decode import ScopeMismatch, decode, episode_of, lenient_text
 from slumberd.stores.queries import statements
+from slumberd.stores.sqlite import texts_as
 
 _SQL = statements("recent")
 # A day for the offset, and one for a blank in place of the T, which sorts before it.
 _SLACK = timedelta(days=2)
+_TIMESTAMP = itemgetter(3)
+
+Row = tuple[Any, ...]
+Axis = Literal["key", "agent"]
 
 
-def _ranges(reach: Reach) -> list[tuple[str, dict[str, str | None]]]:
-    """Return the kind of each index range to read, with its parameters."""
+class _Range(NamedTuple):
+    """What of an index is read.
+
+    Attributes:
+        axis: What the index knows: a whole key, or a user with an agent.
+        values: The parameters.
+    """
+
+    axis: Axis
+    values: dict[str, str | bytes]
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it has one value of the axis; else all of a user or session are in it."""
+        return self.axis in self.values
+
+    def at(self, value: bytes) -> _Range:
+        """Return the part that has one value of the axis."""
+        return _Range(self.axis, {**self.values, self.axis: value})
+
+
+def _ranges(reach: Reach) -> list[_Range]:
+    """Return what to read, one range for each spelling of the reach."""
     raw = Scope(reach.user, reach.session or "", reach.agent or "")
     escaped = Scope(*(escape(part) for part in raw))
     # Stargraph does not escape: a % of its rows stands in the key as it is.
@@ -30,14 +65,60 @@ def _ranges(reach: Reach) -> list[tuple[str, dict[str, str | None]]]:
     return [_range(reach, *spelling) for spelling in spellings]
 
 
-def _range(reach: Reach, user: str, session: str, agent: str) -> tuple[str, dict[str, str | None]]:
+def _range(reach: Reach, user: str, session: str, agent: str) -> _Range:
+    within = f"/user/{user}/"
     if reach.session is None:
-        tail = None if reach.agent is None else f"/agent/{agent}/"
-        return "user", {"key": f"/user/{user}/", "tail": tail}
-    within = f"/user/{user}/session/{session}/agent/"
+        one = {"last": ""} if reach.agent is None else {"agent": f"{agent}/"}
+        return _Range("agent", {"user": within, **one})
+    start = f"{within}session/{session}/agent/"
     if reach.agent is None:
-        return "session", {"key": within, "end": f"{within[:-1]}0"}
-    return "exact", {"key": f"{within}{agent}/"}
+        return _Range("key", {"user": within, "last": start, "end": f"{start[:-1]}0"})
+    return _Range("key", {"user": within, "key": f"{start}{agent}/"})
+
+
+class _Rows:
+    """Reads the rows of ranges whose timestamps are of one form, in falling order of their text."""
+
+    def __init__(self, connection: sqlite3.Connection, form: Literal["utc", "other"]) -> None:
+        self._connection = connection
+        self._form = form
+        self._open: list[sqlite3.Cursor] = []
+
+    def close(self) -> None:
+        """Read no further."""
+        for cursor in self._open:
+            cursor.close()
+
+    def of(self, wanted: _Range, floor: str) -> Iterable[Row]:
+        """Return the rows of a range, none of another form with a text below `floor`."""
+        if self._form == "other" and not self._any(wanted):
+            return ()
+        if wanted.is_one:
+            return self._of_one(wanted, floor)
+        return heapq.merge(*self._side_by_side(wanted, floor), key=_TIMESTAMP, reverse=True)
+
+    def _any(self, wanted: _Range) -> bool:
+        found: tuple[int] = self._connection.execute(_SQL["any_other"], wanted.values).fetchone()
+        return bool(found[0])
+
+    def _of_one(self, wanted: _Range, floor: str) -> sqlite3.Cursor:
+        sql = _SQL[f"{wanted.axis}_{self._form}"]
+        cursor = self._connection.execute(sql, {**wanted.values, "floor": floor})
+        self._open.append(cursor)
+        return cursor
+
+    def _side_by_side(self, wanted: _Range, floor: str) -> Iterator[Iterator[Row]]:
+        sql, last = _SQL[f"next_{wanted.axis}_{self._form}"], wanted.values["last"]
+        while found := self._connection.execute(sql, {**wanted.values, "last": last}).fetchone():
+            # As bytes: what is no UTF-8 does not come as it is stored, and would be found again.
+            *newest, last = found
+            yield self._from(tuple(newest), wanted.at(last), floor)
+
+    def _from(self, newest: Row, wanted: _Range, floor: str) -> Iterator[Row]:
+        yield newest
+        rows = self._of_one(wanted, floor)
+        next(rows, None)  # the newest again
+        yield from rows
 
 
 class _Newest:
@@ -50,10 +131,12 @@ class _Newest:
     def add(self, version: EpisodeVersion) -> None:
         """Keep a version if it is among the best."""
         entry = (version.at, version.id, version)
-        if len(self._heap) < self._most:
-            heapq.heappush(self._heap, entry)
-        else:
+        if len(self._heap) == self._most:
             heapq.heappushpop(self._heap, entry)
+            return
+        self._heap.append(entry)
+        if len(self._heap) == self._most:  # not before: what comes in falling order is slow to push
+            heapq.heapify(self._heap)
 
     def floor(self, slack: timedelta) -> str:
         """Return the text below which no timestamp can matter any more."""
@@ -73,33 +156,44 @@ def recall(
     connection: sqlite3.Connection, reach: Reach, limit: int, mismatch: ScopeMismatch
 ) -> list[Episode]:
     """Return the latest readable episodes within reach, newest first, then by id from the last."""
-    newest = _Newest(limit)
-    connection.text_factory = lenient_text
     try:
-        for suffix, slack in (("utc", timedelta(0)), ("other", _SLACK)):
-            for kind, parameters in _ranges(reach):
-                parameters["floor"] = newest.floor(slack)
-                rows = connection.execute(_SQL[f"{kind}_{suffix}"], parameters)
-                _take(rows, newest, reach=reach, mismatch=mismatch, slack=slack)
-    finally:
-        connection.text_factory = str
-    return [episode_of(version) for version in newest.ordered()]
+        found = _found(connection, reach, limit, mismatch)
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error):
+            raise
+        # Some text of another program is no UTF-8; a text factory of our own reads it, slowly.
+        with texts_as(connection, lenient_text):
+            found = _found(connection, reach, limit, mismatch)
+    return [episode_of(version) for version in found]
+
+
+def _found(
+    connection: sqlite3.Connection, reach: Reach, limit: int, mismatch: ScopeMismatch
+) -> list[EpisodeVersion]:
+    newest = _Newest(limit)
+    for wanted in _ranges(reach):
+        with closing(_Rows(connection, "utc")) as rows:
+            _take(rows.of(wanted, ""), newest, timedelta(0), reach, mismatch)
+    for wanted in _ranges(reach):
+        with closing(_Rows(connection, "other")) as rows:
+            _take(rows.of(wanted, newest.floor(_SLACK)), newest, _SLACK, reach, mismatch)
+    return newest.ordered()
 
 
 def _take(
-    rows: sqlite3.Cursor,
-    newest: _Newest,
-    *,
-    reach: Reach,
-    mismatch: ScopeMismatch,
-    slack: timedelta,
+    rows: Iterable[Row], newest: _Newest, slack: timedelta, reach: Reach, mismatch: ScopeMismatch
 ) -> None:
     """Add rows, which come in falling text order, until none that follows can matter."""
     for row in rows:
-        if isinstance(row[3], str) and row[3] < newest.floor(slack):
+        if row[3] < newest.floor(slack):
             break
         version = decode(0, row, mismatch=mismatch)
-        owner = Scope(version.user, version.session, version.agent)
-        if not version.fault and reach.holds(owner) and reach.holds(scope_of(row[1])):
+        if not version.fault and _is_within(reach, version, row[1], mismatch):
             newest.add(version)
-    rows.close()
+
+
+def _is_within(reach: Reach, version: EpisodeVersion, key: str, mismatch: ScopeMismatch) -> bool:
+    if not reach.holds(Scope(version.user, version.session, version.agent)):
+        return False
+    # Where both must say the same, what was read is of the owner that its key names.
+    return mismatch == "quarantine" or reach.holds(scope_of(key))

@@ -42,13 +42,20 @@ DROP INDEX IF EXISTS idx_episodes_scope_ts
 -- name: drop_user_index
 DROP INDEX IF EXISTS slumberd_episodes_user
 
+-- name: drop_utc_index
+DROP INDEX IF EXISTS slumberd_episodes_utc
+
+-- name: drop_other_index
+DROP INDEX IF EXISTS slumberd_episodes_other
+
 -- name: objects
 SELECT name, tbl_name, sql
 FROM sqlite_master
 WHERE name IN (
   'episodes',
   'idx_episodes_scope_ts',
-  'slumberd_episodes_user',
+  'slumberd_episodes_utc',
+  'slumberd_episodes_other',
   'slumberd_episode_log',
   'slumberd_episode_log_rid',
   'slumberd_episode_inserted',

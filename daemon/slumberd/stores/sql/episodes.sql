@@ -16,9 +16,35 @@ LIMIT 0
 CREATE INDEX IF NOT EXISTS idx_episodes_scope_ts
 ON episodes(scope_key, timestamp DESC)
 
--- name: create_user_index
-CREATE INDEX IF NOT EXISTS slumberd_episodes_user
-ON episodes(substr(scope_key, 1, 6 + instr(substr(scope_key, 7), '/')), timestamp DESC)
+-- name: create_utc_index
+CREATE INDEX IF NOT EXISTS slumberd_episodes_utc
+ON episodes(
+  substr(scope_key, 1, 6 + instr(substr(scope_key, 7), '/')),
+  substr(
+    substr(scope_key, 15 + instr(substr(scope_key, 7), '/')),
+    7 + instr(substr(scope_key, 15 + instr(substr(scope_key, 7), '/')), '/')
+  ),
+  timestamp DESC
+)
+WHERE (
+    timestamp GLOB '????-??-??T??:??:??+00:00'
+    OR (timestamp GLOB '*T??:??:??.??????+00:00' AND timestamp NOT GLOB '*.000000+00:00')
+  )
+
+-- name: create_other_index
+CREATE INDEX IF NOT EXISTS slumberd_episodes_other
+ON episodes(
+  substr(scope_key, 1, 6 + instr(substr(scope_key, 7), '/')),
+  substr(
+    substr(scope_key, 15 + instr(substr(scope_key, 7), '/')),
+    7 + instr(substr(scope_key, 15 + instr(substr(scope_key, 7), '/')), '/')
+  ),
+  timestamp DESC
+)
+WHERE NOT (
+    timestamp GLOB '????-??-??T??:??:??+00:00'
+    OR (timestamp GLOB '*T??:??:??.??????+00:00' AND timestamp NOT GLOB '*.000000+00:00')
+  )
 
 -- name: by_id
 SELECT id, scope_key, content, timestamp, metadata

@@ -14,25 +14,32 @@ CREATE TABLE IF NOT EXISTS facts (
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE user = :user
-  AND (:agent IS NULL OR agent = :agent)
-ORDER BY fact_id
+
+-- name: find_facts_of_user_and_agent
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE user = :user
+  AND agent = :agent
 
 -- name: find_facts_of_subject
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
     THEN json_extract(CAST(payload AS TEXT), '$.subject') END = :subject
-  AND (:predicate IS NULL OR
-    CASE WHEN json_valid(CAST(payload AS TEXT))
-      THEN json_extract(CAST(payload AS TEXT), '$.predicate') END = :predicate)
-ORDER BY fact_id
+
+-- name: find_facts_of_subject_and_predicate
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.subject') END = :subject
+  AND CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.predicate') END = :predicate
 
 -- name: find_facts_of_object
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
 FROM facts
 WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
     THEN json_extract(CAST(payload AS TEXT), '$.object') END = :object
-ORDER BY fact_id
 
 -- name: all_facts
 SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata

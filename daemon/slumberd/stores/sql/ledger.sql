@@ -227,9 +227,11 @@ SELECT rule, at
 FROM slumberd_successes
 
 -- name: last_seq_by
-SELECT max(last_seq)
+SELECT last_seq
 FROM slumberd_firings
 WHERE at <= ?
+ORDER BY n DESC
+LIMIT 1
 
 -- name: channels
 SELECT multi_valued
@@ -258,9 +260,11 @@ WHERE rule = ?
   AND channel = ?
   AND eid = ?
 
--- name: count_quarantine
-SELECT count(*)
-FROM slumberd_quarantine
+-- name: any_quarantine
+SELECT EXISTS (
+  SELECT 1
+  FROM slumberd_quarantine
+)
 
 -- name: quarantined
 SELECT DISTINCT eid
@@ -279,9 +283,18 @@ FROM slumberd_quarantine
 ORDER BY rule, channel, eid
 
 -- name: last_firings
-SELECT rule, max(n), at
-FROM slumberd_firings
-GROUP BY rule
+WITH RECURSIVE rules(rule) AS (
+  SELECT min(rule)
+  FROM slumberd_firings
+  UNION ALL
+  SELECT (SELECT min(rule) FROM slumberd_firings WHERE rule > rules.rule)
+  FROM rules
+  WHERE rule IS NOT NULL
+)
+SELECT firings.rule, firings.n, firings.at
+FROM rules
+CROSS JOIN slumberd_firings AS firings
+  ON firings.n = (SELECT max(n) FROM slumberd_firings WHERE rule = rules.rule)
 
 -- name: records
 SELECT ledger.seq, firings.rule, ledger.firing, ledger.what, ledger.kind, ledger.fact_id,

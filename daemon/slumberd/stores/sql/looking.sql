@@ -36,9 +36,18 @@ ORDER BY acts.seq
 LIMIT :limit
 
 -- name: last_firings
-SELECT rule, max(n), at, counts
-FROM slumberd_firings
-GROUP BY rule
+WITH RECURSIVE rules(rule) AS (
+  SELECT min(rule)
+  FROM slumberd_firings
+  UNION ALL
+  SELECT (SELECT min(rule) FROM slumberd_firings WHERE rule > rules.rule)
+  FROM rules
+  WHERE rule IS NOT NULL
+)
+SELECT firings.rule, firings.n, firings.at, firings.counts
+FROM rules
+CROSS JOIN slumberd_firings AS firings
+  ON firings.n = (SELECT max(n) FROM slumberd_firings WHERE rule = rules.rule)
 
 -- name: oldest
 SELECT CAST(episodes.timestamp AS TEXT)

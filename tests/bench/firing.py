@@ -1,0 +1,188 @@
+"""Bench: what a firing costs that meets 100 new episodes, whatever lies below or fires beside."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import count
+from pathlib import Path
+from random import Random
+
+from slumberd.assembly import branches_of, writing
+from slumberd.branches import Branches
+from slumberd.cli.configuration import logs, settings_of
+from slumberd.clock import SystemClock
+from slumberd.core.due import Due
+from slumberd.core.episode import Episode
+from slumberd.core.rule import ConsolidationRule
+from slumberd.rulebook import RuleSet
+from slumberd.scheduler import Scheduler
+from slumberd.stores.memory import SQLiteMemoryStore
+from tests.bench.measuring import Cost, Table, at_most, timed_async
+from tests.bench.worlds import USERS, Workshop
+from tests.builders import START, rule
+
+SECTION = "fire"
+NEW = 100
+"""Episodes that each firing meets."""
+
+FIRINGS = 5
+"""Firings that are measured as one."""
+
+EQUAL = 1.2
+"""How many times what it costs elsewhere a firing may cost."""
+
+SPREAD = 2.0
+"""The same of ids at random: over many others they lie on pages of their own, two each, and over
+few they share them. The pages are all that grows, and no further."""
+
+CLOCK = SystemClock()
+
+
+def measure(table: Table, shop: Workshop) -> None:
+    """Fire over little and much that was consolidated before, and alone and among other rules."""
+    asyncio.run(_over_what_lies_below(table, shop, _in_order, EQUAL))
+    asyncio.run(_over_what_lies_below(table, shop, _at_random, SPREAD))
+    asyncio.run(_among_rules(table, shop))
+
+
+@dataclass
+class Site:
+    """A state directory that is open, and the rules that fire there."""
+
+    memory: SQLiteMemoryStore
+    branches: Branches
+    rules: Sequence[ConsolidationRule]
+    ids: Iterator[str]
+    costs: list[Cost] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._new = _episodes(self.ids)
+        self._scheduler = Scheduler(
+            clock=CLOCK, episodes=self.memory, ledger=self.branches, fire=self._fire
+        )
+        self._scheduler.replace(self.rules, "UTC")
+
+    async def _fire(self, due: ConsolidationRule, _: Due, at: datetime) -> None:
+        await self.branches.fire(due, "every", at)
+
+    async def pass_over(self, times: int) -> Cost:
+        """Let every rule be due and fire, so many times; return what one rule's firing took."""
+        costs = []
+        for _ in range(times):
+            await self.memory.put_many([next(self._new) for _ in range(NEW)])
+            costs.append(await timed_async(self._scheduler.turn(asyncio.Event())))
+        firings = times * len(self.rules)
+        wall, processor = (sum(axis) / firings for axis in list(zip(*costs, strict=True))[:2])
+        return Cost(wall, processor)
+
+
+def _at_random() -> Iterator[str]:
+    chance = Random(3)
+    while True:
+        yield uuid.UUID(int=chance.getrandbits(128)).hex
+
+
+def _in_order() -> Iterator[str]:
+    return (f"fff-{number:012}" for number in count())
+
+
+def _episodes(ids: Iterator[str]) -> Iterator[Episode]:
+    """Yield what people say who come for ten words each."""
+    chance, user = Random(4), ""
+    for number, id in enumerate(ids):
+        if number % 10 == 0:
+            user = f"user-{chance.randrange(USERS)}"
+        yield Episode(
+            id=id,
+            content=f"Something new was said, the {number}th thing, and it was worth a sentence.",
+            timestamp=START + timedelta(days=1, milliseconds=number),
+            source_node="chat",
+            agent="agent",
+            user=user,
+            session=f"new-{number // 10}",
+            metadata={"subject": f"new {number}", "predicate": "is", "object": f"n {number}"},
+        )
+
+
+@asynccontextmanager
+async def _opened(
+    shop: Workshop,
+    state: Path,
+    rules: Sequence[ConsolidationRule],
+    ids: Callable[[], Iterator[str]] = _in_order,
+) -> AsyncIterator[Site]:
+    home = shop.home(state)
+    settings = settings_of(home.config, None)
+    with logs(settings, CLOCK) as log:
+        async with writing(settings, CLOCK) as stores:
+            in_force = RuleSet(tuple(rules), {}, {})
+            branches = branches_of(settings, stores, log, CLOCK, lambda: in_force)
+            yield Site(stores.memory, branches, rules, ids())
+    shutil.rmtree(home.folder)
+
+
+async def _over_what_lies_below(
+    table: Table, shop: Workshop, ids: Callable[[], Iterator[str]], bound: float
+) -> None:
+    sizes = (shop.small, shop.middle, shop.large)
+    states = [shop.consolidated(size) for size in sizes]
+    rules, how = [rule("all")], ids.__name__.strip("_").replace("_", " ")
+    async with (
+        _opened(shop, states[0], rules, ids) as small,
+        _opened(shop, states[1], rules, ids) as middle,
+        _opened(shop, states[2], rules, ids) as large,
+    ):
+        sites = (small, middle, large)
+        await _in_turns(sites, shop.times, [FIRINGS] * len(sites))
+        for size, site in zip(sizes, sites, strict=True):
+            table.seconds(SECTION, f"above {size:,}, ids {how}", site.costs)
+        for size, site in zip(sizes[1:], sites[1:], strict=True):
+            name = f"above {size:,} to {sizes[0]:,}, ids {how}"
+            _ratios(table, name, (site, small), bound)
+
+
+async def _among_rules(table: Table, shop: Workshop) -> None:
+    """Each rule reads what is new, selects nothing of it, and moves its watermark."""
+    counts = (1, max(10, shop.large // 10_000), max(20, shop.large // 1_000))
+    state = shop.consolidated(shop.small)
+    async with (
+        _opened(shop, state, _rules(counts[0])) as one,
+        _opened(shop, state, _rules(counts[1])) as some,
+        _opened(shop, state, _rules(counts[2])) as many,
+    ):
+        sites = (one, some, many)
+        passes = [max(1, counts[1] // number) for number in counts]
+        await _in_turns(sites, shop.times, passes)
+        for number, site in zip(counts, sites, strict=True):
+            table.seconds(SECTION, f"a rule of {number:,}", site.costs)
+        for number, site in zip(counts[1:], sites[1:], strict=True):
+            _ratios(table, f"a rule of {number:,} to one alone", (site, one), EQUAL)
+
+
+def _rules(number: int) -> list[ConsolidationRule]:
+    return [
+        rule(f"rule-{n}", cadence={"every": NEW}, when_filter=f"predicate = 'p{n}'", start="now")
+        for n in range(number)
+    ]
+
+
+async def _in_turns(sites: Sequence[Site], times: int, passes: Sequence[int]) -> None:
+    for site in sites:
+        await site.pass_over(1)  # the first one opens files and fills caches
+    for _ in range(times):
+        for site, number in zip(sites, passes, strict=True):
+            site.costs.append(await site.pass_over(number))
+
+
+def _ratios(table: Table, name: str, sites: tuple[Site, Site], bound: float) -> None:
+    """Say how many times the second's the first takes, in processor time and in wall time."""
+    first, second = ([cost._asdict() for cost in site.costs] for site in sites)
+    for axis in ("processor", "wall"):
+        pairs = [one[axis] for one in first], [one[axis] for one in second]
+        table.ratio(SECTION, f"{name}, {axis}", pairs, at_most(bound))

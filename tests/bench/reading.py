@@ -1,0 +1,228 @@
+"""Bench: what an open store takes to be read: the latest episodes, and facts by what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Sized
+from contextlib import asynccontextmanager, closing
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from slumberd.core.episode import Episode
+from slumberd.core.fact import FactPattern
+from slumberd.core.scope import Scope
+from slumberd.stores.codec import encode
+from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.queries import statement
+from tests.bench.measuring import Line, Table, at_most
+from tests.bench.worlds import USERS, Workshop
+from tests.builders import START
+
+SECTION = "read"
+LIMITS = (10, 100, 1_000)
+CALLS = 40
+"""Calls whose median is one value."""
+
+MILLISECONDS, MICROSECONDS_A_ROW = 0.2, 8.0
+"""What a call may take, and each row that it returns."""
+
+LEVEL = 1.5
+"""How many times what it takes of few a read of many may take, row by row: caches differ."""
+
+TALKER = "talker"
+"""Who has very many episodes, nearly all of them with one agent."""
+
+RARELY = 100
+"""One in so many of the talker's episodes is with another agent."""
+
+Read = Callable[[int], Awaitable[Sized]]
+"""Reads the something of a number, another one each time."""
+
+
+def measure(table: Table, shop: Workshop) -> None:
+    """Read of few, many and very many, in turns; and of one who has very many alone."""
+    asyncio.run(_measure(table, shop))
+
+
+class Took(NamedTuple):
+    """What calls took, each the median.
+
+    Attributes:
+        share: Of what they may take.
+        processor: Seconds.
+        rows: That they returned.
+    """
+
+    share: float
+    processor: float
+    rows: float
+
+
+class World(NamedTuple):
+    """Two stores that are open, and how many episodes they were filled from."""
+
+    memory: SQLiteMemoryStore
+    facts: SQLiteFactStore
+    size: int
+
+
+async def _measure(table: Table, shop: Workshop) -> None:
+    sizes = (shop.small, shop.middle, shop.large)
+    states = [shop.consolidated(size) for size in sizes]
+    async with (
+        _opened(shop, states[0], sizes[0]) as small,
+        _opened(shop, states[1], sizes[1]) as middle,
+        _opened(shop, states[2], sizes[2]) as large,
+    ):
+        reads = [_reads(world) for world in (small, middle, large)]
+        for name in reads[0]:
+            took = [[await _took(one[name]) for one in reads] for _ in range(shop.times)]
+            *fewer, many = zip(*took, strict=True)
+            _line(table, f"{name}, of {shop.large:,}", many)
+            _level(table, name, many, list(zip(sizes, fewer, strict=False)))
+    async with _opened(shop, states[0], sizes[0], spoken=shop.middle) as world:
+        for name, read in _reads_of_a_talker(world).items():
+            _line(
+                table, f"{name} of {shop.middle:,}", [await _took(read) for _ in range(shop.times)]
+            )
+
+
+def _line(table: Table, name: str, took: Sequence[Took]) -> None:
+    shares, processor, _ = zip(*took, strict=True)
+    table.add(Line(SECTION, name, "of it", shares, processor, at_most(1)))
+
+
+def _level(
+    table: Table, name: str, many: Sequence[Took], fewer: Sequence[tuple[int, Sequence[Took]]]
+) -> None:
+    """Hold a read of many against the same read of few, where that returns as many rows."""
+    for size, few in fewer:
+        if few[0].rows > 0.9 * many[0].rows:
+            pairs = [one.share for one in many], [one.share for one in few]
+            table.ratio(SECTION, f"{name}, to that of {size:,}", pairs, at_most(LEVEL))
+            return
+
+
+@asynccontextmanager
+async def _opened(
+    shop: Workshop, state: Path, size: int, *, spoken: int = 0
+) -> AsyncIterator[World]:
+    home = shop.home(state)
+    async with (
+        SQLiteMemoryStore(home.state / "memory.db") as memory,
+        SQLiteFactStore(home.state / "facts.db") as facts,
+    ):
+        await memory.bootstrap()
+        await facts.bootstrap()
+        if spoken:
+            _let_talk(home.state / "memory.db", spoken)
+        yield World(memory, facts, size)
+    shutil.rmtree(home.folder)
+
+
+def _let_talk(path: Path, spoken: int) -> None:
+    """Write what one user has said; by SQLite alone, which takes seconds."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executemany(statement("episodes", "insert"), map(_row, range(spoken)))
+
+
+def _row(number: int) -> tuple[object, ...]:
+    agent = "seldom" if number % RARELY == 0 else "agent"
+    scope = Scope(TALKER, f"talk-{number // 1_000}", agent)
+    told = Episode(
+        id=f"talk-{number}",
+        content=f"Something was said about thing {number}, and it was worth a sentence.",
+        timestamp=START + timedelta(seconds=number),
+        source_node="chat",
+        agent=agent,
+        user=TALKER,
+        session=scope.session,
+        metadata={"subject": f"talk {number}", "predicate": "is", "object": f"t {number}"},
+    )
+    return tuple(encode(told, scope, operation="put"))
+
+
+def _reads(world: World) -> dict[str, Read]:
+    return {**_recents(world), **_queries(world)}
+
+
+def _recents(world: World) -> dict[str, Read]:
+    recent = world.memory.recent
+    found: dict[str, Read] = {}
+    for limit in LIMITS:
+
+        def of_scope(n: int, limit: int = limit) -> Awaitable[Sized]:
+            # What was said as number `thing`: its session and user are those of `worlds.episodes`.
+            thing = n * 97 % world.size
+            session = f"session-{thing // 100}"
+            return recent(f"user-{thing % USERS}", session, "agent", limit=limit)
+
+        def of_user(n: int, limit: int = limit) -> Awaitable[Sized]:
+            return recent(f"user-{n * 7 % USERS}", limit=limit)
+
+        def of_agent(n: int, limit: int = limit) -> Awaitable[Sized]:
+            return recent(f"user-{n * 7 % USERS}", agent="agent", limit=limit)
+
+        reads = {"a scope": of_scope, "a user": of_user, "a user and agent": of_agent}
+        found |= {f"the last {limit:,} of {name}": read for name, read in reads.items()}
+    return found
+
+
+def _queries(world: World) -> dict[str, Read]:
+    query = world.facts.query
+    return {
+        "facts of a user": lambda n: query(FactPattern(user=f"user-{n * 7 % USERS}")),
+        "facts of a subject": lambda n: query(FactPattern(subject=_thing(n, world))),
+        "facts of a subject and predicate": lambda n: query(
+            FactPattern(subject=_thing(n, world), predicate="is")
+        ),
+        "facts of an object": lambda n: query(FactPattern(object=f"v {n * 97 % world.size}")),
+    }
+
+
+def _thing(n: int, world: World) -> str:
+    return f"thing {n * 97 % world.size}"
+
+
+def _reads_of_a_talker(world: World) -> dict[str, Read]:
+    found: dict[str, Read] = {}
+    for limit in LIMITS:
+        scopes = {
+            "a talker": (TALKER, None, None),
+            "a talker and agent": (TALKER, None, "agent"),
+            "a talker and rare agent": (TALKER, None, "seldom"),
+            "a talker's session": (TALKER, "talk-0", None),
+            "a talker's scope": (TALKER, "talk-0", "agent"),
+        }
+        for name, (user, session, agent) in scopes.items():
+
+            def read(
+                _: int,
+                limit: int = limit,
+                user: str = user,
+                session: str | None = session,
+                agent: str | None = agent,
+            ) -> Awaitable[Sized]:
+                return world.memory.recent(user, session, agent, limit=limit)
+
+            found[f"the last {limit:,} of {name}"] = read
+    return found
+
+
+async def _took(read: Read) -> Took:
+    """Return the median of some calls."""
+    return Took(*map(median, zip(*[await _call(read, n) for n in range(CALLS)], strict=True)))
+
+
+async def _call(read: Read, n: int) -> Took:
+    wall, processor = time.perf_counter(), time.process_time()
+    rows = len(await read(n))
+    wall, processor = time.perf_counter() - wall, time.process_time() - processor
+    may_take = (MILLISECONDS + rows * MICROSECONDS_A_ROW / 1_000) / 1_000
+    return Took(wall / may_take, processor, rows)

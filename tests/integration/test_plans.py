@@ -1,0 +1,263 @@
+"""How SQLite goes about every statement: what must not grow reads no table whole, and sorts none.
+
+A new statement fails here until it is in one of the lists. Those of ``comparing`` and ``replay`` go
+over whole copies of databases, and those of ``ledger_schema`` make one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.queries import statements
+
+FILES = {
+    "episodes": "memory.db",
+    "episode_log": "memory.db",
+    "filters": "memory.db",
+    "forgetting": "memory.db",
+    "recent": "memory.db",
+    "erasure": "facts.db",
+    "external": "facts.db",
+    "facts": "facts.db",
+    "ledger": "facts.db",
+    "looking": "facts.db",
+    "migrations": "facts.db",
+}
+"""Each file of statements, and a database that they run on."""
+
+OF_EPISODES = (
+    "looking.oldest",
+    "looking.origin_of_slumberd_episode_log",
+    "migrations.count_episodes",
+)
+"""Statements of files of both databases that run on episodes."""
+
+FLAT = {
+    "episodes": "any_of_ids by_id insert page rowids update",
+    "episode_log": "episode_at moved objects window",
+    "filters": "clear_batch fill_batch select_by_content select_by_scope",
+    "forgetting": "add_key add_moment drop_episodes exists key moments",
+    "recent": "agent_other agent_utc any_other key_other key_utc "
+    "next_agent_other next_agent_utc next_key_other next_key_utc",
+    "erasure": "blank_held blank_watermarks drop_facts_of_scope drop_keys drop_touched "
+    "erase_facts erase_rows hands_that_name rows_of_keys",
+    "external": "mended not_ours ours row unreadable",
+    "facts": "drop_facts find_facts_of_object find_facts_of_subject "
+    "find_facts_of_subject_and_predicate find_facts_of_user find_facts_of_user_and_agent "
+    "has_fact put_fact",
+    "ledger": "add_channels add_firing add_generation add_name add_row all_channels approve chain "
+    "chain_at channels drop_heads drop_quarantine facts_by_id firing first_watermark generations "
+    "heads heads_of_slots held hold last_counts last_firings last_generation lines_of_quarantine "
+    "marks namers number put_head put_quarantine records records_of_fact release serve served "
+    "set_number set_watermark succeed successes watermark watermarks whole_rows",
+    "looking": "last_firings oldest origin_of_slumberd_ledger triggers",
+    "migrations": "columns component_version file record_migration set_component_version "
+    "table_exists",
+}
+"""What takes as long however much is stored: each row that it reads is found by an index."""
+
+FIRST = {
+    "episodes": "probe",  # LIMIT 0
+    "episode_log": "newest pending",
+    "external": "any_touched",
+    "ledger": "any_quarantine last_instant last_row last_seq_by",
+    "looking": "origin_of_slumberd_episode_log unlogged",
+    "migrations": "migrated_to",
+}
+"""What reads a table in its own order, and ends with the first rows."""
+
+FOUND = {
+    "ledger": "fact_ids_between fact_ids_of_keys facts_of_keys lines_of_facts lines_that_replace "
+    "meetings met_in_firing quarantined",
+}
+"""What sorts only rows that it was asked for, and found by an index."""
+
+WHOLE = {
+    "episode_log.log_every_episode": "once, when the log is begun",
+    "erasure.blank_firings": "who is forgotten may be named anywhere",
+    "erasure.count_facts": "a certificate says how many there were",
+    "erasure.drop_names": "who is forgotten may be named anywhere",
+    "erasure.drop_quarantine_of_scope": "who is forgotten may be anywhere",
+    "erasure.rows_without_key": "who is forgotten may be anywhere",
+    "external.all_touched": "what other programs changed since the last batch, all of it",
+    "external.forget_touched": "the same",
+    "external.touched": "the same",
+    "facts.all_facts": "a search for nothing in particular",
+    "facts.count_facts": "the brake asks for a share, once a batch takes out more than a few",
+    "forgetting.blank_log": "who is forgotten may be anywhere",
+    "forgetting.episodes": "who is forgotten may be anywhere",
+    "forgetting.renumber_log": "once rows were numbered anew, which VACUUM does",
+    "ledger.acts_with_names": "verification reads all",
+    "ledger.all_meetings": "what was believed by everybody is asked for",
+    "ledger.all_names": "the same, and verification",
+    "ledger.any_erased": "verification reads all",
+    "ledger.booked": "verification reads all",
+    "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
+    "ledger.keys": "once, when lineages are to be deeper",
+    "ledger.last_mentioned": "verification reads all",
+    "ledger.list_quarantine": "the list is what is asked for",
+    "ledger.quarantine_by_rule": "people look through what is quarantined, so it is not much",
+    "ledger.sealed": "verification reads all",
+    "looking.quarantined": "people look through what is quarantined, so it is not much",
+    "looking.unreached": "the doctor reads all, for as long as he has",
+    "migrations.count_episodes": "health and status say how many there are",
+    "migrations.count_facts": "the same",
+}
+"""What reads a table whole, and why it may."""
+
+SMALL = {
+    "pragma_table_info", "slumberd_batch", "slumberd_channels", "slumberd_forgetting",
+    "slumberd_forgotten", "slumberd_generations", "slumberd_held", "slumberd_numbers",
+    "slumberd_successes", "slumberd_watermark", "sqlite_master",
+}  # fmt: skip
+"""Tables that do not grow with what is said: of rules, of channels, of restores, of the batch."""
+
+STEPS = {"rules", "CONSTANT ROW"}
+"""Names in plans that are no table's: of what a statement makes for itself."""
+
+
+def names(listed: dict[str, str]) -> list[str]:
+    return [f"{file}.{name}" for file, line in listed.items() for name in line.split()]
+
+
+def sql_of(name: str) -> str:
+    file, _, statement = name.partition(".")
+    sql = statements(file)[statement]
+    return f"{sql}1)" if statement.startswith("select_by_") else sql  # a filter ends them
+
+
+def is_definition(sql: str) -> bool:
+    return re.match(r"(--.*\n)*(CREATE|DROP) ", sql) is not None
+
+
+@pytest.fixture(scope="module")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, sqlite3.Connection]]:
+    folder = tmp_path_factory.mktemp("plans")
+    asyncio.run(make(folder))
+    with (
+        closing(sqlite3.connect(folder / "memory.db")) as memory,
+        closing(sqlite3.connect(folder / "facts.db")) as facts,
+    ):
+        found = {"memory.db": memory, "facts.db": facts}
+        for one in found.values():
+            for name in ("forgetting.create_keys", "forgetting.create_moments"):
+                one.execute(sql_of(name))
+        for name in ("create_batch", "create_view_by_scope", "create_view_by_content"):
+            memory.execute(sql_of(f"filters.{name}"))
+        facts.execute(sql_of("migrations.create_migrations"))
+        yield found
+
+
+async def make(folder: Path) -> None:
+    async with (
+        SQLiteMemoryStore(folder / "memory.db") as memory,
+        SQLiteFactStore(folder / "facts.db") as facts,
+    ):
+        await memory.bootstrap()
+        await facts.bootstrap()
+
+
+def plan(databases: dict[str, sqlite3.Connection], name: str) -> list[str]:
+    # What only looks, looks at either database.
+    database = "memory.db" if name in OF_EPISODES else FILES[name.partition(".")[0]]
+    return plan_of(databases[database], sql_of(name))
+
+
+def plan_of(connection: sqlite3.Connection, sql: str) -> list[str]:
+    by_name = dict.fromkeys(re.findall(r":(\w+)", sql))
+    values = by_name or [None] * most_of(sql)
+    return [step[3] for step in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+
+
+def most_of(sql: str) -> int:
+    numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
+    return max(numbered, default=sql.count("?"))
+
+
+def read_whole(plan: list[str]) -> list[str]:
+    """Return the steps that read a table whole; ``SEARCH`` without an index is that, too."""
+    scans = [step for step in plan if re.match(r"SCAN |SEARCH \S+( \(|$)", step)]
+    return [
+        step
+        for step in scans
+        if "VIRTUAL TABLE" not in step
+        and not {step.partition(" ")[2], step.split()[1]} & (SMALL | STEPS)
+    ]
+
+
+def sorts(plan: list[str]) -> list[str]:
+    return [step for step in plan if "TEMP B-TREE" in step]
+
+
+def test_every_statement_is_in_one_of_the_lists() -> None:
+    every = [
+        f"{file}.{name}"
+        for file in FILES
+        for name, sql in statements(file).items()
+        if not is_definition(sql)
+    ]
+
+    listed = [*names(FLAT), *names(FIRST), *names(FOUND), *WHOLE]
+
+    assert sorted(listed) == sorted(every)
+
+
+@pytest.mark.parametrize("name", names(FLAT))
+def test_a_statement_that_must_not_grow_reads_no_table_whole_and_sorts_none(
+    databases: dict[str, sqlite3.Connection], name: str
+) -> None:
+    steps = plan(databases, name)
+
+    assert read_whole(steps) == []
+    assert sorts(steps) == []
+
+
+@pytest.mark.parametrize("name", names(FIRST))
+def test_a_statement_that_needs_the_first_rows_alone_sorts_none(
+    databases: dict[str, sqlite3.Connection], name: str
+) -> None:
+    assert sorts(plan(databases, name)) == []
+    assert re.search(r"\bLIMIT\b|\bEXISTS\b|max\((seq|version)\)", sql_of(name), re.IGNORECASE)
+
+
+@pytest.mark.parametrize("name", names(FOUND))
+def test_a_statement_sorts_only_what_an_index_finds(
+    databases: dict[str, sqlite3.Connection], name: str
+) -> None:
+    assert read_whole(plan(databases, name)) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        pytest.param("SELECT 1 FROM facts WHERE agent = :agent", "SCAN facts", id="no index"),
+        pytest.param(
+            "SELECT 1 FROM facts AS f WHERE f.agent = :agent", "SCAN f", id="another name"
+        ),
+        pytest.param("SELECT count(*) FROM facts", "SCAN facts", id="a count"),
+        pytest.param("SELECT max(last_seq) FROM slumberd_firings", "SEARCH", id="a maximum"),
+        pytest.param(
+            "SELECT payload FROM facts WHERE user = :user ORDER BY pinned_at",
+            "USE TEMP B-TREE FOR ORDER BY",
+            id="an order",
+        ),
+        pytest.param(
+            "SELECT user, max(pinned_at) FROM facts GROUP BY user", "SCAN facts", id="a group"
+        ),
+    ],
+)
+def test_a_plan_that_grows_is_seen(
+    databases: dict[str, sqlite3.Connection], sql: str, expected: str
+) -> None:
+    steps = plan_of(databases["facts.db"], sql)
+
+    assert [step for step in read_whole(steps) + sorts(steps) if step.startswith(expected)]
