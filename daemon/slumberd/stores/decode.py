@@ -81,7 +81,7 @@ def decode(
     id, written_key, content, timestamp, metadata = row
     # As text, a key that is no UTF-8 looks like that of another user.
     key = None if type(written_key) is Mangled else written_key
-    owner = _NOWHERE
+    owner: tuple[str, str, str] = _NOWHERE
     try:
         said = _object(content, CONTENT_UNREADABLE)
         owner = _owner(key, said, mismatch)
@@ -99,7 +99,9 @@ def decode(
         return _faulty(seq, row, owner if any(owner) else _claimed(key), error)
 
 
-def _faulty(seq: int, row: Sequence[Any], owner: Scope, error: _UnreadableError) -> EpisodeVersion:
+def _faulty(
+    seq: int, row: Sequence[Any], owner: tuple[str, str, str], error: _UnreadableError
+) -> EpisodeVersion:
     return EpisodeVersion(
         seq, shown(row[0]), *owner, instant_or_zero(row[3]), "", "", {}, True,
         error.fault, error.contested,
@@ -177,16 +179,17 @@ def instant_or_zero(text: object) -> int:
         return 0
 
 
-def _owner(key: object, said: dict[str, Any], mismatch: ScopeMismatch) -> Scope:
-    told = _told(said)
-    if told is not None and _is_plain(key, told):
-        return told
-    return _owner_in_doubt(key, told, mismatch)
+def _owner(key: object, said: dict[str, Any], mismatch: ScopeMismatch) -> tuple[str, str, str]:
+    user, session, agent = said.get("user"), said.get("session"), said.get("agent")
+    if not (type(user) is str and type(session) is str and type(agent) is str):
+        return _owner_in_doubt(key, None, mismatch)
+    if _is_plain(key, user, session, agent):
+        return user, session, agent
+    return _owner_in_doubt(key, Scope(user, session, agent), mismatch)
 
 
-def _is_plain(key: object, told: Scope) -> bool:
+def _is_plain(key: object, user: str, session: str, agent: str) -> bool:
     """Say whether a scope's own key is this, and needs no escapes; quick, and sure if so."""
-    user, session, agent = told
     return (
         key == f"/user/{user}/session/{session}/agent/{agent}/"
         and key.isprintable()
@@ -213,13 +216,6 @@ def _difference(claimed: Scope, told: Scope | None) -> str:
         return "owner, or none"
     axes = zip(Scope._fields, claimed, told, strict=True)
     return ", ".join(axis for axis, one, other in axes if one != other)
-
-
-def _told(said: dict[str, Any]) -> Scope | None:
-    user, session, agent = said.get("user"), said.get("session"), said.get("agent")
-    if type(user) is str and type(session) is str and type(agent) is str:
-        return Scope(user, session, agent)
-    return None
 
 
 def _checked(scope: Scope | None) -> Scope:
