@@ -3,7 +3,8 @@
 All under the pragmas of memory.db, which are Stargraph's, too: WAL and synchronous=NORMAL. The bare
 ``executemany`` writes ready-made rows into the same table with the same triggers and indexes, as
 many in a transaction as ours; an import reads its rows from JSON lines, and its start counts. Why
-Stargraph is measured on few episodes, `reference` says. Closing a file counts on every side.
+Stargraph is measured on few episodes, `reference` says; of more, with ids at random, SQLite itself
+writes more pages for each. Closing a file counts on every side.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def _measure_callers(table: Table, shop: Workshop, callers: int, host: Stargraph
     table.rate(SECTION, f"{how}, {least:,} by Stargraph", least, theirs)
     for count, costs in ours.items():
         pair = rates(count, costs), rates(least, theirs)
-        table.ratio(SECTION, f"{how}, {count:,}, of Stargraph's rate at {least:,}", pair, bound)
+        name = f"{how}, {count:,}, of Stargraph's rate at {least:,}"
+        table.ratio(SECTION, name, pair, bound)
 
 
 def _put(shop: Workshop, count: int, callers: int) -> Cost:

@@ -4,8 +4,8 @@ It works in a process of its own, on Python 3.13, and sends each delta to a log 
 start of a process is counted on either side, except where a line says so. Each of its calls opens
 the file anew and sets WAL and synchronous=NORMAL: what ours has in memory.db, while in facts.db
 ours has FULL. What it does to a fact takes longer the more facts there are, so it is measured on
-few episodes, which favours it: rates are compared, and ours does not fall. A directory in memory
-favours it, too: at each of its calls a disk would have to take the whole write-ahead log.
+few episodes, which favours it: rates are compared. Where the files lie matters, too: each of its
+calls closes the file, which a disk must then have whole, and a directory in memory has at once.
 """
 
 from __future__ import annotations

@@ -148,8 +148,11 @@ class SQLiteMemoryStore:
                 tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {own}"
             )
         row = encode(episode, scope, operation="put")
-        with translated(self._path, self._database.pragmas):
+        try:
             await self._puts.put(row, self._database.write)
+        except Exception:
+            with translated(self._path, self._database.pragmas):
+                raise
 
     async def put_many(self, episodes: Sequence[Episode]) -> PutCounts:
         """Write many episodes, each in its own scope, in one transaction.
