@@ -41,25 +41,8 @@ _FACTS = statements("facts")
 _EXTERNAL = statements("external")
 _FIRING = WHATS.index("firing")
 
-
-class Row(NamedTuple):
-    """One row of the ledger, as the table has it; texts as the bytes that they are."""
-
-    seq: int
-    delta: int
-    firing: int
-    what: int
-    kind: int
-    reason: bytes
-    version: int
-    key_id: int | None
-    at: int | None
-    fact_id: bytes | None
-    replaces: bytes | None
-    salt: bytes | None
-    payload: bytes | None
-    commitment: bytes
-    chain: bytes
+_Row = tuple[Any, ...]
+"""A row of the ledger, as the table has it; texts as the bytes that they are."""
 
 
 class Booked(NamedTuple):
@@ -75,6 +58,9 @@ class Booked(NamedTuple):
     upto_seq: int
     counts: bytes
 
+
+_OTHER_CONTENT = "its content is not what was committed to"
+_OTHER_CHAIN = "its chain hash does not follow from the row before"
 
 NOT_BOOKED = Booked(0, b"", b"", b"", 0, 0, 0, 0, b"")
 
@@ -104,40 +90,43 @@ def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | Non
     with texts_as(connection, bytes):
         beside = _Beside(connection)
         previous, seq = GENESIS, 0
-        for found in connection.execute(_SQL["sealed"]):
-            row = Row(*found)
-            problem = _problem(row, previous, seq, key) or beside.problem(row)
+        for row in connection.execute(_SQL["sealed"]):
+            problem = _problem(row, previous, seq, key, beside)
             if problem:
-                return seq, previous, Break(row.seq, problem)
-            previous, seq = row.chain, row.seq
+                return seq, previous, Break(row[0], problem)
+            seq, previous = row[0], row[-1]
         return seq, previous, beside.cut_short(connection, seq)
 
 
-def _problem(row: Row, previous: bytes, before: int, key: bytes | None) -> str:
-    if row.seq != before + 1:
+def _problem(row: _Row, previous: bytes, before: int, key: bytes | None, beside: _Beside) -> str:
+    (
+        seq, delta, firing, what, kind, reason, version,
+        key_id, at, fact_id, replaces, salt, payload, commitment, chain,
+    ) = row  # fmt: skip
+    if seq != before + 1:
         return f"follows row {before}: a row is missing or out of order"
-    if not _is_as_committed(row):
-        return "its content is not what was committed to"
-    if row.chain != _chain(row, previous, key):
-        return "its chain hash does not follow from the row before"
-    return ""
-
-
-def _is_as_committed(row: Row) -> bool:
-    erasable = row.key_id, row.at, row.fact_id, row.replaces, row.payload
-    if row.salt is None:
-        # What is forgotten goes whole; a firing's own row holds nothing that could be.
-        forgotten = all(value is None for value in erasable) and row.what != _FIRING
-        return forgotten and len(row.commitment) == HASH_BYTES
-    return len(row.salt) == SALT_BYTES and row.commitment == commitment_of(row.salt, *erasable)
-
-
-def _chain(row: Row, previous: bytes, key: bytes | None) -> bytes:
+    if salt is None:
+        if not _is_as_forgotten(row):
+            return _OTHER_CONTENT
+    elif len(salt) != SALT_BYTES or commitment != commitment_of(
+        salt, key_id, at, fact_id, replaces, payload
+    ):
+        return _OTHER_CONTENT
     try:
-        fixed = fixed_part(row.seq, row.delta, row.firing, row.version, row.what, row.kind)
+        fixed = fixed_part(seq, delta, firing, version, what, kind)
     except struct.error:  # a number that we never write
-        return b""
-    return chain_of(key, previous, row.commitment, fixed, row.reason)
+        return _OTHER_CHAIN
+    if chain != chain_of(key, previous, commitment, fixed, reason):
+        return _OTHER_CHAIN
+    return beside.problem(seq, firing, what, payload)
+
+
+def _is_as_forgotten(row: _Row) -> bool:
+    """Say whether a row without a salt lost all that can be erased, and is one that may."""
+    _, _, _, what, _, _, _, key_id, at, fact_id, replaces, _, payload, commitment, _ = row
+    # A firing's own row holds nothing that could be forgotten.
+    erased = all(value is None for value in (key_id, at, fact_id, replaces, payload))
+    return erased and what != _FIRING and len(commitment) == HASH_BYTES
 
 
 class _Beside:
@@ -149,23 +138,23 @@ class _Beside:
         self._current = NOT_BOOKED
         self._next = next(self._firings, None)
 
-    def problem(self, row: Row) -> str:
+    def problem(self, seq: int, firing: int, what: int, payload: bytes | None) -> str:
         """Say what does not fit to the next row of the ledger; nothing when all does."""
-        if row.what == _FIRING:
-            return self._begin(row)
-        if self._next is not None and self._next.n <= row.seq:
+        if what == _FIRING:
+            return self._begin(seq, payload)
+        if self._next is not None and self._next.n <= seq:
             return f"slumberd_firings has a firing {self._next.n} that is not in the ledger"
-        if row.firing != self._current.n or row.seq > self._current.last_seq:
-            return f"is not a row of its firing {row.firing}"
+        if firing != self._current.n or seq > self._current.last_seq:
+            return f"is not a row of its firing {firing}"
         return ""
 
-    def _begin(self, row: Row) -> str:
-        if self._current.last_seq != row.seq - 1:
+    def _begin(self, seq: int, payload: bytes | None) -> str:
+        if self._current.last_seq != seq - 1:
             return f"comes before the last row of firing {self._current.n}"
-        if self._next is None or self._next.n != row.seq:
+        if self._next is None or self._next.n != seq:
             return "slumberd_firings does not have this firing"
         self._current, self._next = self._next, next(self._firings, None)
-        return self._differs(self._current, _told(row))
+        return self._differs(self._current, _told(payload))
 
     def _differs(self, booked: Booked, told: dict[str, Any]) -> str:
         for column, value in _columns(told).items():
@@ -192,10 +181,10 @@ class _Beside:
         return None
 
 
-def _told(row: Row) -> dict[str, Any]:
+def _told(payload: bytes | None) -> dict[str, Any]:
     """Return what a firing's own row tells of it; nothing when that cannot be read."""
     try:
-        told = orjson.loads(row.payload or b"")
+        told = orjson.loads(payload or b"")
     except orjson.JSONDecodeError:
         return {}
     return told if isinstance(told, dict) else {}
