@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
 
 from slumberd.core.episode import microseconds
-from slumberd.core.hand import Said
-from slumberd.core.law import EXTERNAL
 from slumberd.core.record import Break, Checkpoint
-from slumberd.stores.batch import fact_row
-from slumberd.stores.beliefs import facts_then
-from slumberd.stores.foreign import UNREADABLE, said_by, shown
 from slumberd.stores.keying import checked_key
 from slumberd.stores.ledger import (
     GENESIS,
@@ -33,13 +28,14 @@ from slumberd.stores.ledger import (
     commitment_of,
     fixed_part,
 )
+from slumberd.stores.matching import first_changed_fact
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import escaped, snapshot, texts_as
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
 _EXTERNAL = statements("external")
-_FIRING = WHATS.index("firing")
+_FIRING, _ACT = WHATS.index("firing"), WHATS.index("act")
 
 _Row = tuple[Any, ...]
 """A row of the ledger, as the table has it; texts as the bytes that they are."""
@@ -79,7 +75,7 @@ def verify(
             broken
             or _contradicted(connection, count, against)
             or _first_changed_name(connection)
-            or _first_changed_fact(connection, depth)
+            or first_changed_fact(connection, depth)
         )
     return count, head.hex(), broken
 
@@ -118,6 +114,8 @@ def _problem(row: _Row, previous: bytes, before: int, key: bytes | None, beside:
         return _OTHER_CHAIN
     if chain != chain_of(key, previous, commitment, fixed, reason):
         return _OTHER_CHAIN
+    if what == _ACT and key_id is None and salt is not None:
+        return "is an act that speaks of no key"
     return beside.problem(seq, firing, what, payload)
 
 
@@ -240,35 +238,3 @@ def _first_changed_name(connection: sqlite3.Connection) -> Break | None:
     for name, namer in sorted(stored - told if erased else stored ^ told):
         return Break(0, f"slumberd_names is not what the ledger says of {namer!r} and {name!r}")
     return None
-
-
-def _first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | None:
-    replayed = {
-        one.fact_id: fact_row(one) for one in facts_then(connection, user=None, depth=depth)
-    }
-    with texts_as(connection, escaped):
-        touched = {fact_id for (fact_id,) in connection.execute(_EXTERNAL["all_touched"])}
-        pending = ""
-        for fact_id, problem in _changed_facts(connection, replayed):
-            if (fact_id or "") not in touched:
-                return Break(0, f"fact {fact_id!r} {problem}")
-            pending = pending or f"fact {fact_id!r} was changed by another program"
-    return Break(0, f"{pending} and is not recorded yet") if pending else None
-
-
-def _changed_facts(
-    connection: sqlite3.Connection, replayed: dict[str, tuple[object, ...]]
-) -> Iterator[tuple[Any, str]]:
-    """Yield the ids of facts that are not what they should be, with what is wrong with them."""
-    asked = {"rule": EXTERNAL, "reason": UNREADABLE}
-    left_alone = {eid for (eid,) in connection.execute(_EXTERNAL["unreadable"], asked)}
-    for row in connection.execute(_FACTS["all_facts"]):
-        fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata = row
-        stored = (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
-        if replayed.pop(fact_id, None) == stored:
-            continue
-        # What cannot be read is in the ledger as that, and is left as another program wrote it.
-        if shown(fact_id) not in left_alone or isinstance(said_by(stored), Said):
-            yield fact_id, "is not what the ledger says"
-    for fact_id in sorted(replayed):
-        yield fact_id, "stands by the ledger and is missing"
