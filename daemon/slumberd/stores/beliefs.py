@@ -78,9 +78,4 @@ def standing_on(ground: Ground) -> Iterator[Standing]:
     """Yield what stands, of every key that a ground holds in full."""
     for key in ground.full:
         for slot, top in ground.standing(key).items():
-            counted = next(
-                one
-                for one in ground.counted(top.fact_id)
-                if one.act.asserts and one.act.stamp == top.stamp
-            )
-            yield Standing(top.fact_id, counted, tuple(ground.trail(key, slot)))
+            yield Standing(top.fact_id, ground.counted_as(top), tuple(ground.trail(key, slot)))
