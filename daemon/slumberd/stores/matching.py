@@ -72,16 +72,15 @@ class Pages:
     def _ground(self, rows: Sequence[_Row]) -> Ground:
         meetings = self._meetings(rows)
         ground = Ground(self._multi, self._depth, meetings=meetings)
-        numbers = {row[1]: row[-1] for row in rows}
+        acts = {met.seq: met.act for known in meetings.values() for met in known}
         keys: dict[int, str] = {}
-        for fact_id in dict.fromkeys(row[0] for row in rows):
-            for met in meetings.get(fact_id, ()):
-                number = numbers.get(met.seq)
-                if number is not None and met.act is not None:
-                    key = met.act.key
-                    if keys.setdefault(number, key) != key:
-                        raise MixedKeysError
-                    ground.full.setdefault(key, set()).add(fact_id)
+        for row in rows:
+            act, number = acts.get(row[1]), row[-1]
+            if act is None:
+                continue  # it was undone
+            if keys.setdefault(number, act.key) != act.key:
+                raise MixedKeysError
+            ground.full.setdefault(act.key, set()).add(act.fact_id)
         self._hashes.extend(map(hash, keys.values()))
         self._name(ground)
         for key in ground.full:
