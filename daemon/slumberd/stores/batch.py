@@ -267,7 +267,7 @@ def number(connection: sqlite3.Connection, name: str) -> int:
 
 def _unheard(met: Incoming, past: Forgotten) -> Incoming:
     """Return what is met, without a word of it when its scope was forgotten."""
-    user, agent = _user_and_agent(met.owner)
+    user, agent = user_and_agent(met.owner)
     if not met.version or not past.covers(user, met.session, agent, met.at):
         return met
     return Incoming("", "", met.rule_id, met.version, 0, "", None, FORGOTTEN, contested=True)
@@ -317,19 +317,24 @@ def _counts_json(counts: Mapping[str, Counts]) -> bytes:
 
 def fact_row(standing: Standing) -> tuple[object, ...]:
     """Return a fact that stands as a row of the specified table."""
-    act, promoters = standing.counted
-    own = list(act.lineage) if promoters[0][0] == HANDS else _own_entries(standing)
-    # A pinned fact comes back as it was given; what a delta or an episode says is chained.
-    trail = () if act.metadata is not None else standing.trail
+    act = standing.counted.act
     return (
         act.fact_id,
-        *_user_and_agent(act.owner),
+        *user_and_agent(act.owner),
         orjson.dumps(act.payload),
-        orjson.dumps([*own, *trail]),
+        orjson.dumps(lineage_of(standing)),
         act.confidence,
         orjson.dumps(act.metadata) if act.metadata else b"{}",
         _iso(standing.counted.pinned_at),
     )
+
+
+def lineage_of(standing: Standing) -> list[dict[str, Any]]:
+    """Return the lineage of a fact that stands."""
+    act, promoters = standing.counted
+    own = list(act.lineage) if promoters[0][0] == HANDS else _own_entries(standing)
+    # A pinned fact comes back as it was given; what a delta or an episode says is chained.
+    return own if act.metadata is not None else [*own, *standing.trail]
 
 
 @lru_cache(maxsize=1024)
@@ -337,7 +342,8 @@ def _iso(at: int) -> str:
     return instant(at).isoformat()
 
 
-def _user_and_agent(owner: str) -> tuple[str, str]:
+def user_and_agent(owner: str) -> tuple[str, str]:
+    """Return whose an owner says that it is."""
     user, agent, _ = owner.split("/", 2)
     return (unescape(user), unescape(agent)) if "%" in owner else (user, agent)
 
