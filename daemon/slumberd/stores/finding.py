@@ -9,9 +9,10 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.episode import microseconds
+from slumberd.core.episode import instant, microseconds
 from slumberd.core.fact import Fact, FactPattern
-from slumberd.stores.batch import fact_row
+from slumberd.core.ground import Standing
+from slumberd.stores.batch import lineage_of, user_and_agent
 from slumberd.stores.beliefs import facts_then
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import snapshot, texts_as
@@ -80,12 +81,23 @@ def find_then(
             valid_at=None if valid_at is None else microseconds(valid_at),
             believed_at=None if believed_at is None else microseconds(believed_at),
         )
-    stored = (fact_row(one) for one in standing)
-    facts = (
-        fact_from((fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata))
-        for fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at in stored
+    return [fact for fact in map(_fact_of, standing) if _equals(fact, pattern)]
+
+
+def _fact_of(standing: Standing) -> Fact:
+    """Return what stands as `fact_from` returns it of its row."""
+    act = standing.counted.act
+    user, agent = user_and_agent(act.owner)
+    return Fact.model_construct(
+        id=act.fact_id,
+        user=user,
+        agent=agent,
+        payload=act.payload,
+        lineage=lineage_of(standing),
+        confidence=act.confidence,
+        pinned_at=instant(standing.counted.pinned_at),
+        metadata=act.metadata or {},
     )
-    return [fact for fact in facts if _equals(fact, pattern)]
 
 
 def fact_from(row: Sequence[Any]) -> Fact:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hmac
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256 as _sha256
 from typing import Any
 
@@ -210,7 +210,7 @@ def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
     return found
 
 
-def meeting_from(row: tuple[Any, ...]) -> Meeting:
+def meeting_from(row: Sequence[Any]) -> Meeting:
     """Return a meeting from a row of the query ``meetings`` that is not an undoing."""
     fact_id, seq, rule_id, version, what, at, payload, promoted_at, firing = row
     act = act_from(fact_id, at, orjson.loads(payload)) if what == _ACT else None
