@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -55,6 +55,7 @@ class Booked(NamedTuple):
     counts: bytes
 
 
+_OUT_OF_ORDER = "follows row {}: a row is missing or out of order"
 _OTHER_CONTENT = "its content is not what was committed to"
 _OTHER_CHAIN = "its chain hash does not follow from the row before"
 
@@ -62,22 +63,46 @@ NOT_BOOKED = Booked(0, b"", b"", b"", 0, 0, 0, 0, b"")
 
 
 def verify(
-    connection: sqlite3.Connection, depth: int, against: Iterable[Checkpoint] = ()
+    connection: sqlite3.Connection,
+    depth: int,
+    against: Iterable[Checkpoint] = (),
+    *,
+    chain_only: bool = False,
 ) -> tuple[int, str, Break | None]:
     """Recompute the chain and replay it; return rows read, the head and the first break.
+
+    Args:
+        connection: Reads.
+        depth: Links of lineage.
+        against: What was told of the ledger before.
+        chain_only: Whether to leave out all that is not the chain: what the rows hold, against
+            their commitments, and what stands beside them, facts too.
 
     Raises:
         LedgerKeyError: The connection has not the key that the ledger was begun with.
     """
     with snapshot(connection):
-        count, head, broken = first_break(connection)
-        broken = (
-            broken
-            or _contradicted(connection, count, against)
-            or _first_changed_name(connection)
-            or first_changed_fact(connection, depth)
-        )
+        count, head, broken = (_first_broken_link if chain_only else first_break)(connection)
+        broken = broken or _contradicted(connection, count, against)
+        if not chain_only:
+            broken = (
+                broken or _first_changed_name(connection) or first_changed_fact(connection, depth)
+            )
     return count, head.hex(), broken
+
+
+def _first_broken_link(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
+    key = checked_key(connection)
+    previous, before = GENESIS, 0
+    with texts_as(connection, bytes):
+        for *numbers, reason, commitment, chain in connection.execute(_SQL["links"]):
+            seq = numbers[0]
+            if seq != before + 1:
+                return before, previous, Break(seq, _OUT_OF_ORDER.format(before))
+            if chain != _chain(numbers, reason, previous, commitment, key):
+                return before, previous, Break(seq, _OTHER_CHAIN)
+            previous, before = chain, seq
+    return before, previous, None
 
 
 def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
@@ -100,7 +125,7 @@ def _problem(row: _Row, previous: bytes, before: int, key: bytes | None, beside:
         key_id, at, fact_id, replaces, salt, payload, commitment, chain,
     ) = row  # fmt: skip
     if seq != before + 1:
-        return f"follows row {before}: a row is missing or out of order"
+        return _OUT_OF_ORDER.format(before)
     if salt is None:
         if not _is_as_forgotten(row):
             return _OTHER_CONTENT
@@ -108,15 +133,26 @@ def _problem(row: _Row, previous: bytes, before: int, key: bytes | None, beside:
         salt, key_id, at, fact_id, replaces, payload
     ):
         return _OTHER_CONTENT
-    try:
-        fixed = fixed_part(seq, delta, firing, version, what, kind)
-    except struct.error:  # a number that we never write
-        return _OTHER_CHAIN
-    if chain != chain_of(key, previous, commitment, fixed, reason):
+    numbers = seq, delta, firing, version, what, kind
+    if chain != _chain(numbers, reason, previous, commitment, key):
         return _OTHER_CHAIN
     if what == _ACT and key_id is None and salt is not None:
         return "is an act that speaks of no key"
     return beside.problem(seq, firing, what, payload)
+
+
+def _chain(
+    numbers: Sequence[int],
+    reason: bytes,
+    previous: bytes,
+    commitment: bytes,
+    key: bytes | None,
+) -> bytes:
+    try:
+        fixed = fixed_part(*numbers)
+    except struct.error:  # a number that we never write
+        return b""
+    return chain_of(key, previous, commitment, fixed, reason)
 
 
 def _is_as_forgotten(row: _Row) -> bool:

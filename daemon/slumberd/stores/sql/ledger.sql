@@ -375,6 +375,11 @@ SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, rep
 FROM slumberd_ledger
 ORDER BY seq
 
+-- name: links
+SELECT seq, delta, firing, version, what, kind, reason, commitment, chain
+FROM slumberd_ledger
+ORDER BY seq
+
 -- name: booked
 SELECT n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, counts
 FROM slumberd_firings

@@ -1,0 +1,176 @@
+"""Verify some keys at a time, or the chain only: what is found does not depend on the former."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.core.record import Break, Checkpoint
+from slumberd.stores import matching
+from slumberd.stores.beliefs import facts_then
+from slumberd.stores.matching import MixedKeysError, Pages
+from slumberd.stores.verifying import verify
+from tests.stories import copied, forge, rows_of, tell_everything, tell_much
+
+DEPTH = 8
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("paged") / "facts.db"
+    asyncio.run(tell_everything(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def much(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("much") / "facts.db"
+    asyncio.run(tell_much(path, 600))
+    return path
+
+
+@pytest.fixture
+def rows(path: Path) -> list[dict[str, Any]]:
+    return rows_of(path, "slumberd_ledger")
+
+
+def chain_only(connection: sqlite3.Connection, *against: Checkpoint) -> Break | None:
+    return verify(connection, DEPTH, against, chain_only=True)[2]
+
+
+@pytest.mark.parametrize("held", [1, 2, 7, 100, 2_000])
+@pytest.mark.parametrize("story", ["path", "much"])
+def test_what_stands_does_not_depend_on_how_many_rows_are_held(
+    story: str, held: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matching, "ROWS", held)
+
+    with copied(request.getfixturevalue(story)) as copy:
+        paged = [one for page in Pages(copy, DEPTH) for one in page]
+        whole = facts_then(copy, user=None, depth=DEPTH)
+
+    assert sorted(paged, key=lambda one: one.fact_id) == whole
+
+
+def test_pages_can_be_read_again(path: Path) -> None:
+    with copied(path) as copy:
+        pages = Pages(copy, DEPTH)
+
+        assert list(pages) == list(pages)
+
+
+@pytest.mark.parametrize("held", [1, 2_000])
+def test_facts_are_judged_by_their_keys_when_the_numbers_of_keys_are_mixed(
+    much: Path, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matching, "ROWS", held)
+    acts = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
+    again = next(row for row in reversed(acts) if row["key_id"] != row["seq"])
+    two_keys_of_one_number = acts[-1]["seq"], acts[0]["key_id"]
+    two_numbers_of_one_key = again["seq"], again["seq"]
+    for seq, key_id in (two_keys_of_one_number, two_numbers_of_one_key):
+        with copied(much) as copy:
+            forge(copy, seq, None, key_id=key_id)
+
+            with pytest.raises(MixedKeysError):
+                list(Pages(copy, DEPTH))
+            assert verify(copy, DEPTH)[2] is None
+            copy.execute("UPDATE facts SET confidence = 0.25")
+            assert verify(copy, DEPTH)[2] is not None
+
+
+def test_an_act_without_the_number_of_its_key_is_found_there(
+    path: Path, rows: list[dict[str, Any]]
+) -> None:
+    act = next(row for row in rows if row["what"] == 1)
+    with copied(path) as copy:
+        forge(copy, act["seq"], None, key_id=None)
+
+        assert verify(copy, DEPTH)[2] == Break(act["seq"], "is an act that speaks of no key")
+
+
+def test_the_first_of_many_facts_that_are_others_is_named(path: Path) -> None:
+    with copied(path) as copy:
+        ids = [row[0] for row in copy.execute("SELECT fact_id FROM facts ORDER BY fact_id")]
+        copy.execute("UPDATE facts SET metadata = '[]'")
+        copy.execute("DELETE FROM slumberd_touched")
+
+        assert verify(copy, DEPTH)[2] == Break(0, f"fact {ids[0]!r} is not what the ledger says")
+
+
+def test_the_chain_alone_counts_the_same_rows_and_comes_to_the_same_head(path: Path) -> None:
+    with copied(path) as copy:
+        assert verify(copy, DEPTH, chain_only=True) == verify(copy, DEPTH)
+
+
+@pytest.mark.parametrize(
+    "column", ["delta", "firing", "version", "what", "kind", "commitment", "chain"]
+)
+def test_the_chain_alone_finds_another_label_on_any_row(
+    path: Path, rows: list[dict[str, Any]], column: str
+) -> None:
+    for row in rows:
+        with copied(path) as copy:
+            value = "zeroblob(32)" if column in ("commitment", "chain") else f"{column} + 1"
+            copy.execute(f"UPDATE slumberd_ledger SET {column} = {value} WHERE seq = {row['seq']}")
+
+            broken = chain_only(copy)
+
+        assert broken == Break(row["seq"], "its chain hash does not follow from the row before")
+
+
+def test_the_chain_alone_finds_a_number_that_nobody_writes(path: Path) -> None:
+    with copied(path) as copy:
+        copy.execute("UPDATE slumberd_ledger SET what = 256 WHERE seq = 3")
+
+        broken = chain_only(copy)
+
+    assert broken is not None
+    assert broken.seq == 3
+
+
+def test_the_chain_alone_misses_a_row_that_was_removed(
+    path: Path, rows: list[dict[str, Any]]
+) -> None:
+    for row in rows[:-1]:
+        with copied(path) as copy:
+            copy.execute(f"DELETE FROM slumberd_ledger WHERE seq = {row['seq']}")
+
+            broken = chain_only(copy)
+
+        problem = f"follows row {row['seq'] - 1}: a row is missing or out of order"
+        assert broken == Break(row["seq"] + 1, problem)
+
+
+def test_the_chain_alone_is_held_against_what_was_told(
+    path: Path, rows: list[dict[str, Any]]
+) -> None:
+    last = rows[-1]
+    with copied(path) as copy:
+        assert chain_only(copy, Checkpoint(last["seq"], last["chain"], "today")) is None
+        other = chain_only(copy, Checkpoint(last["seq"], bytes(32), "today"))
+        cut = chain_only(copy, Checkpoint(last["seq"] + 1, bytes(32), "today"))
+
+    assert other == Break(last["seq"], "the log of today says another head")
+    assert cut is not None
+    assert cut.seq == last["seq"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        pytest.param("UPDATE slumberd_ledger SET payload = x'7b7d' WHERE seq = 2", id="content"),
+        pytest.param("UPDATE slumberd_firings SET rule = 'x'", id="firing"),
+        pytest.param("UPDATE facts SET confidence = 0.25", id="fact"),
+    ],
+)
+def test_the_chain_alone_does_not_look_at(path: Path, sql: str) -> None:
+    with copied(path) as copy:
+        copy.execute(sql)
+
+        assert verify(copy, DEPTH)[2] is not None
+        assert chain_only(copy) is None
