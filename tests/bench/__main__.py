@@ -19,12 +19,13 @@ from typing import Any
 
 import orjson
 
-from tests.bench import consolidating
+from tests.bench import auditing, consolidating
 from tests.bench.measuring import Table
 from tests.bench.worlds import Workshop
 
 SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
     consolidating.SECTION: consolidating.measure,
+    auditing.SECTION: auditing.measure,
 }
 
 
