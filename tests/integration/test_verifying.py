@@ -1,18 +1,25 @@
-"""Verify some keys at a time, or the chain only: what is found does not depend on the former."""
+"""Verify some keys at a time, with help, or the chain only: what is found, and what is not."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slumberd.core.ground import Standing
 from slumberd.core.record import Break, Checkpoint
-from slumberd.stores import matching
+from slumberd.stores import elsewhere, matching
 from slumberd.stores.beliefs import facts_then
-from slumberd.stores.matching import MixedKeysError, Pages
+from slumberd.stores.elsewhere import Helper
+from slumberd.stores.matching import MixedKeysError, Pages, Share
+from slumberd.stores.sqlite import Pragmas, connect
+from slumberd.stores.traceless import LOCKED, UNCHANGING
 from slumberd.stores.verifying import verify
 from tests.stories import copied, forge, rows_of, tell_everything, tell_much
 
@@ -77,7 +84,7 @@ def test_facts_are_judged_by_their_keys_when_the_numbers_of_keys_are_mixed(
             forge(copy, seq, None, key_id=key_id)
 
             with pytest.raises(MixedKeysError):
-                list(Pages(copy, DEPTH))
+                matching._one_to_one([matching.compared(copy, Pages(copy, DEPTH))])
             assert verify(copy, DEPTH)[2] is None
             copy.execute("UPDATE facts SET confidence = 0.25")
             assert verify(copy, DEPTH)[2] is not None
@@ -174,3 +181,125 @@ def test_the_chain_alone_does_not_look_at(path: Path, sql: str) -> None:
 
         assert verify(copy, DEPTH)[2] is not None
         assert chain_only(copy) is None
+
+
+@pytest.fixture
+def helpful(monkeypatch: pytest.MonkeyPatch) -> list[Share | None]:
+    """Let every ledger be long enough for help; what it came to is in the list."""
+    came: list[Share | None] = []
+    share = Helper.share
+
+    def seen(helper: Helper) -> Share | None:
+        came.append(share(helper))
+        return came[-1]
+
+    monkeypatch.setattr(elsewhere, "MANY", 0)
+    monkeypatch.setattr(Helper, "share", seen)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    return came
+
+
+def verified(path: Path, how: str = UNCHANGING) -> Break | None:
+    with closing(connect(path, Pragmas(), access="read", how=how)) as connection:
+        return verify(connection, DEPTH)[2]
+
+
+def changed(path: Path, folder: Path, sql: str) -> Path:
+    """Return a copy of a database in which a statement of ours was executed."""
+    copy = folder / "changed.db"
+    with copied(path) as source, closing(sqlite3.connect(copy)) as target:
+        source.execute(sql)
+        source.execute("DELETE FROM slumberd_touched")
+        source.backup(target)
+    return copy
+
+
+def test_another_process_compares_the_facts_of_most_keys(
+    much: Path, helpful: list[Share | None]
+) -> None:
+    assert verified(much) is None
+
+    [share] = helpful
+    assert share is not None
+    assert not share.others
+    assert share.found > 0
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        pytest.param("UPDATE facts SET confidence = 0.25", "is not what", id="all others"),
+        pytest.param("DELETE FROM facts", "is missing", id="all missing"),
+        pytest.param(
+            "UPDATE facts SET pinned_at = 'x' WHERE rowid = (SELECT min(rowid) FROM facts)",
+            "is not what",
+            id="one here",
+        ),
+        pytest.param(
+            "UPDATE facts SET pinned_at = 'x' WHERE rowid = (SELECT max(rowid) FROM facts)",
+            "is not what",
+            id="one there",
+        ),
+        pytest.param(
+            "INSERT INTO facts SELECT 'x', user, agent, payload, lineage, confidence, metadata,"
+            " pinned_at FROM facts LIMIT 1",
+            "is not what",
+            id="one too many",
+        ),
+    ],
+)
+def test_what_is_found_does_not_depend_on_another_process(
+    much: Path, sql: str, problem: str, tmp_path: Path, helpful: list[Share | None]
+) -> None:
+    copy = changed(much, tmp_path, sql)
+
+    broken = verified(copy)
+
+    assert broken is not None
+    assert problem in broken.problem
+    assert len(helpful) == 1
+    assert broken == verified(copy, LOCKED)
+    assert len(helpful) == 1  # of a file that may change there is no help
+
+
+def test_numbers_of_keys_that_are_mixed_across_two_processes_are_noticed(
+    much: Path, tmp_path: Path, helpful: list[Share | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[bool] = []
+
+    def whole(*_: object, **__: object) -> list[Standing]:
+        judged.append(True)
+        return []
+
+    monkeypatch.setattr(matching, "facts_then", whole)
+    acts = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
+    again = next(row for row in reversed(acts) if row["key_id"] < 300 < 900 < row["seq"])
+    copy = tmp_path / "mixed.db"
+    with copied(much) as source, closing(sqlite3.connect(copy)) as target:
+        forge(source, again["seq"], None, key_id=again["seq"])
+        source.backup(target)
+
+    verified(copy)
+
+    assert judged == [True]
+
+
+def test_what_another_process_fails_at_is_done_here(
+    much: Path, helpful: list[Share | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+
+    assert verified(much) is None
+    assert helpful == [None]
+
+
+def test_nobody_waits_for_another_process_when_the_chain_is_broken(
+    much: Path, tmp_path: Path, helpful: list[Share | None]
+) -> None:
+    copy = changed(much, tmp_path, "UPDATE slumberd_ledger SET version = 7 WHERE seq = 9")
+
+    broken = verified(copy)
+
+    assert broken is not None
+    assert broken.seq == 9
+    assert helpful == []

@@ -9,8 +9,9 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -37,6 +38,8 @@ _Row = tuple[Any, ...]
 _Changed = tuple[Any, str]
 """The id of a fact that is not what it should be, and what is wrong with it."""
 
+EVERY_KEY = (-(2**63), 2**63 - 1)
+
 OTHER, MISSING = "is not what the ledger says", "stands by the ledger and is missing"
 
 
@@ -45,29 +48,35 @@ class MixedKeysError(Exception):
 
 
 class Pages:
-    """What stands by the whole ledger, some keys at a time, in the order of their numbers."""
+    """What stands by the ledger, some keys at a time, in the order of their numbers.
 
-    def __init__(self, connection: sqlite3.Connection, depth: int) -> None:
+    Attributes:
+        digests: Of the keys so far, in place of the keys: they are many.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, depth: int, span: tuple[int, int] = EVERY_KEY
+    ) -> None:
+        """Begin with the keys whose numbers are above the first of a span, up to the second."""
         self._connection = connection
         self._depth = depth
+        self._span = span
         self._multi = channels_at(connection)
         self._again = {fact_id for (fact_id,) in connection.execute(_SQL["spoken_of_again"])}
         self._namers: dict[str, list[str]] = {}
         for name, namer in connection.execute(_LEDGER["all_names"]):
             self._namers.setdefault(name, []).append(namer)
-        self._hashes = array("q")  # of keys, in place of the keys: they are many
+        self.digests = array("q")
 
     def __iter__(self) -> Iterator[list[Standing]]:
         """Yield what stands, a list for some keys.
 
         Raises:
-            MixedKeysError: Rows with the number of a key are not those that speak of it.
+            MixedKeysError: Rows with one number of a key speak of two.
         """
-        self._hashes = array("q")
-        for rows in _pages(self._connection.execute(_SQL["acts_by_key"])):
+        self.digests = array("q")
+        for rows in _pages(self._connection.execute(_SQL["acts_by_key"], self._span)):
             yield list(standing_on(self._ground(rows)))
-        if any(one == other for one, other in pairwise(sorted(self._hashes))):
-            raise MixedKeysError
 
     def _ground(self, rows: Sequence[_Row]) -> Ground:
         meetings = self._meetings(rows)
@@ -81,7 +90,7 @@ class Pages:
             if keys.setdefault(number, act.key) != act.key:
                 raise MixedKeysError
             ground.full.setdefault(act.key, set()).add(act.fact_id)
-        self._hashes.extend(map(hash, keys.values()))
+        self.digests.extend(map(_digest, keys.values()))
         self._name(ground)
         for key in ground.full:
             ground.fold(key)
@@ -109,6 +118,11 @@ class Pages:
         return meetings_from(self._connection.execute(_LEDGER["meetings"], asked))
 
 
+def _digest(key: str) -> int:
+    # Not its hash, which is another in every process.
+    return int.from_bytes(sha256(key.encode()).digest()[:8], "big", signed=True)
+
+
 def _pages(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
     """Yield rows, some at a time; those of one key are never parted."""
     page: list[_Row] = []
@@ -121,11 +135,72 @@ def _pages(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
         yield page
 
 
-def first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | None:
-    """Say which fact is not what the ledger says; what another program did comes last."""
+class Elsewhere(Protocol):
+    """Where the facts of some keys are compared, by somebody else at the same time."""
+
+    above: int
+    """Their numbers are above this one."""
+
+    def share(self) -> Share | None:
+        """Wait for what comes of it; None when nothing does."""
+        ...
+
+
+class Share(NamedTuple):
+    """What came of comparing the facts of some keys.
+
+    Attributes:
+        others: Facts that are not what they should be.
+        missing: Ids of facts that stand, and are not there.
+        found: How many facts are there under ids that stand.
+        digests: Of the keys.
+    """
+
+    others: list[_Row]
+    missing: list[str]
+    found: int
+    digests: array[int]
+
+
+def compared(connection: sqlite3.Connection, pages: Pages) -> Share:
+    """Compare the facts of some keys with what stands.
+
+    Raises:
+        MixedKeysError: Rows with one number of a key speak of two.
+    """
+    share = _compared(connection, pages)
+    return share._replace(digests=pages.digests)
+
+
+def _compared(connection: sqlite3.Connection, pages: Iterable[Sequence[Standing]]) -> Share:
+    others: list[_Row] = []
+    missing: list[str] = []
+    found = 0
+    for standing in pages:
+        stored = _stored(connection, [one.fact_id for one in standing])
+        found += len(stored)
+        for one in standing:
+            row = stored.get(one.fact_id)
+            if row is None:
+                missing.append(one.fact_id)
+            elif row != fact_row(one):
+                others.append(row)
+    return Share(others, missing, found, array("q"))
+
+
+def first_changed_fact(
+    connection: sqlite3.Connection, depth: int, elsewhere: Elsewhere | None = None
+) -> Break | None:
+    """Say which fact is not what the ledger says; what another program did comes last.
+
+    Args:
+        connection: Inside a snapshot.
+        depth: Links of lineage.
+        elsewhere: Where the facts of some keys are compared meanwhile.
+    """
     touched = _texts(connection, _EXTERNAL["all_touched"])
     pending = ""
-    for fact_id, problem in _changed(connection, depth):
+    for fact_id, problem in _changed(connection, depth, elsewhere):
         if (fact_id or "") not in touched:
             return Break(0, f"fact {fact_id!r} {problem}")
         pending = pending or f"fact {fact_id!r} was changed by another program"
@@ -139,33 +214,51 @@ def _texts(
         return {text for (text,) in connection.execute(sql, asked)}
 
 
-def _changed(connection: sqlite3.Connection, depth: int) -> list[_Changed]:
-    """Return the facts that are not what they should be: others by id, then what is missing."""
-    try:
-        return _differences(connection, Pages(connection, depth))
-    except MixedKeysError:
-        return _differences(connection, [facts_then(connection, user=None, depth=depth)])
-
-
-def _differences(
-    connection: sqlite3.Connection, pages: Iterable[Sequence[Standing]]
+def _changed(
+    connection: sqlite3.Connection, depth: int, elsewhere: Elsewhere | None
 ) -> list[_Changed]:
-    others: list[_Row] = []
-    missing: list[str] = []
-    stood = 0
-    for standing in pages:
-        stored = _stored(connection, [one.fact_id for one in standing])
-        stood += len(stored)
-        for one in standing:
-            row = stored.get(one.fact_id)
-            if row is None:
-                missing.append(one.fact_id)
-            elif row != fact_row(one):
-                others.append(row)
-    if stood < connection.execute(_FACTS["count_facts"]).fetchone()[0]:
+    """Return the facts that are not what they should be: others by id, then what is missing."""
+    pages: Iterable[Sequence[Standing]] = Pages(connection, depth)
+    try:
+        share = _one_to_one(_shares(connection, depth, elsewhere))
+    except MixedKeysError:
+        pages = [facts_then(connection, user=None, depth=depth)]
+        share = _compared(connection, pages)
+    others = share.others
+    if share.found < connection.execute(_FACTS["count_facts"]).fetchone()[0]:
         others += _strangers(connection, pages)
     wrong = sorted(_ours(connection, others), key=lambda row: shown(row[0]))
-    return [(row[0], OTHER) for row in wrong] + [(one, MISSING) for one in sorted(missing)]
+    return [(row[0], OTHER) for row in wrong] + [(one, MISSING) for one in sorted(share.missing)]
+
+
+def _shares(
+    connection: sqlite3.Connection, depth: int, elsewhere: Elsewhere | None
+) -> Iterator[Share]:
+    if elsewhere is None:
+        yield compared(connection, Pages(connection, depth))
+        return
+    first, last = EVERY_KEY
+    yield compared(connection, Pages(connection, depth, (first, elsewhere.above)))
+    rest = elsewhere.share()
+    yield rest or compared(connection, Pages(connection, depth, (elsewhere.above, last)))
+
+
+def _one_to_one(shares: Iterable[Share]) -> Share:
+    """Return shares as one, if no key has two numbers.
+
+    Raises:
+        MixedKeysError: One has.
+    """
+    shares = list(shares)
+    digests = sorted(digest for share in shares for digest in share.digests)
+    if any(one == other for one, other in pairwise(digests)):
+        raise MixedKeysError
+    return Share(
+        [row for share in shares for row in share.others],
+        [fact_id for share in shares for fact_id in share.missing],
+        sum(share.found for share in shares),
+        array("q"),
+    )
 
 
 def _stored(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> dict[str, _Row]:

@@ -18,6 +18,7 @@ import orjson
 
 from slumberd.core.episode import microseconds
 from slumberd.core.record import Break, Checkpoint
+from slumberd.stores.elsewhere import helping
 from slumberd.stores.keying import checked_key
 from slumberd.stores.ledger import (
     GENESIS,
@@ -82,12 +83,18 @@ def verify(
         LedgerKeyError: The connection has not the key that the ledger was begun with.
     """
     with snapshot(connection):
-        count, head, broken = (_first_broken_link if chain_only else first_break)(connection)
-        broken = broken or _contradicted(connection, count, against)
-        if not chain_only:
-            broken = (
-                broken or _first_changed_name(connection) or first_changed_fact(connection, depth)
-            )
+        if chain_only:
+            count, head, broken = _first_broken_link(connection)
+            broken = broken or _contradicted(connection, count, against)
+        else:
+            with helping(connection, depth) as helper:
+                count, head, broken = first_break(connection)
+                broken = (
+                    broken
+                    or _contradicted(connection, count, against)
+                    or _first_changed_name(connection)
+                    or first_changed_fact(connection, depth, helper)
+                )
     return count, head.hex(), broken
 
 

@@ -3,7 +3,8 @@ SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, le
   ledger.payload, firings.at, ledger.firing, ledger.key_id
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
-WHERE ledger.key_id IS NOT NULL
+WHERE ledger.key_id > ?
+  AND ledger.key_id <= ?
   AND ledger.what = 1
   AND ledger.fact_id IS NOT NULL
 ORDER BY ledger.key_id, ledger.seq
@@ -14,14 +15,6 @@ FROM slumberd_ledger
 WHERE fact_id IS NOT NULL
 GROUP BY fact_id
 HAVING count(*) > 1
-
--- name: acts_without_key
-SELECT 1
-FROM slumberd_ledger
-WHERE key_id IS NULL
-  AND what = 1
-  AND fact_id IS NOT NULL
-LIMIT 1
 
 -- name: facts_of
 SELECT facts.fact_id, facts.user, facts.agent, facts.payload, facts.lineage, facts.confidence,
