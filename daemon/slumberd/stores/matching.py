@@ -31,8 +31,8 @@ _LEDGER = statements("ledger")
 _FACTS = statements("facts")
 _EXTERNAL = statements("external")
 
-ROWS = 2_000
-"""Of the ledger that are held at a time, or all of one key."""
+ROWS = 200
+"""Of the ledger that are held at a time, or all of one key; so few stay in a processor's cache."""
 
 _Row = tuple[Any, ...]
 _Changed = tuple[Any, str]
@@ -218,15 +218,15 @@ def _changed(
     connection: sqlite3.Connection, depth: int, elsewhere: Elsewhere | None
 ) -> list[_Changed]:
     """Return the facts that are not what they should be: others by id, then what is missing."""
-    pages: Iterable[Sequence[Standing]] = Pages(connection, depth)
+    whole: list[list[Standing]] | None = None
     try:
         share = _one_to_one(_shares(connection, depth, elsewhere))
     except MixedKeysError:
-        pages = [facts_then(connection, user=None, depth=depth)]
-        share = _compared(connection, pages)
+        whole = [facts_then(connection, user=None, depth=depth)]
+        share = _compared(connection, whole)
     others = share.others
     if share.found < connection.execute(_FACTS["count_facts"]).fetchone()[0]:
-        others += _strangers(connection, pages)
+        others += _strangers(connection, whole or Pages(connection, depth))
     wrong = sorted(_ours(connection, others), key=lambda row: shown(row[0]))
     return [(row[0], OTHER) for row in wrong] + [(one, MISSING) for one in sorted(share.missing)]
 
