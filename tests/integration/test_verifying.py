@@ -7,6 +7,7 @@ import os
 import sqlite3
 import sys
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -285,12 +286,14 @@ def test_numbers_of_keys_that_are_mixed_across_two_processes_are_noticed(
 
 
 def test_what_another_process_fails_at_is_done_here(
-    much: Path, helpful: list[Share | None], monkeypatch: pytest.MonkeyPatch
+    much: Path, tmp_path: Path, helpful: list[Share | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
+    one_there = "UPDATE facts SET pinned_at = 'x' WHERE rowid = (SELECT max(rowid) FROM facts)"
 
     assert verified(much) is None
-    assert helpful == [None]
+    assert verified(changed(much, tmp_path, one_there)) is not None
+    assert helpful == [None, None]
 
 
 def test_nobody_waits_for_another_process_when_the_chain_is_broken(
@@ -303,3 +306,28 @@ def test_nobody_waits_for_another_process_when_the_chain_is_broken(
     assert broken is not None
     assert broken.seq == 9
     assert helpful == []
+
+
+def asked_at(path: Path) -> list[tuple[int | None, int | None]]:
+    """Return instants, valid and believed, from before anything to after all of it."""
+    said = sorted({row["at"] for row in rows_of(path, "slumberd_ledger") if row["at"] is not None})
+    recorded = sorted({row["at"] for row in rows_of(path, "slumberd_firings")})
+    alone = [(at, None) for at in said[:: max(1, len(said) // 20)]]
+    return [*alone, *((None, at) for at in recorded), (said[len(said) // 2], recorded[-1])]
+
+
+@pytest.mark.parametrize("story", ["path", "much"])
+def test_what_stood_of_a_user_is_that_users_part_of_what_stood(
+    story: str, request: pytest.FixtureRequest
+) -> None:
+    path = request.getfixturevalue(story)
+    with copied(path) as copy:
+        for valid_at, believed_at in asked_at(path):
+            at = {"valid_at": valid_at, "believed_at": believed_at}
+            whole = facts_then(copy, user=None, depth=DEPTH, **at)
+            owners = {one.counted.act.owner.split("/")[0] for one in whole}
+            parts = [
+                one for user in owners for one in facts_then(copy, user=user, depth=DEPTH, **at)
+            ]
+
+            assert sorted(chain(*parts), key=lambda one: one.fact_id) == whole
