@@ -7,7 +7,6 @@ import os
 import sqlite3
 import sys
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -330,4 +329,4 @@ def test_what_stood_of_a_user_is_that_users_part_of_what_stood(
                 one for user in owners for one in facts_then(copy, user=user, depth=DEPTH, **at)
             ]
 
-            assert sorted(chain(*parts), key=lambda one: one.fact_id) == whole
+            assert sorted(parts, key=lambda one: one.fact_id) == whole
