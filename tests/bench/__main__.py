@@ -19,7 +19,16 @@ from typing import Any
 
 import orjson
 
-from tests.bench import consolidating, firing, putting, reading, reference, serving, start
+from tests.bench import (
+    auditing,
+    consolidating,
+    firing,
+    putting,
+    reading,
+    reference,
+    serving,
+    start,
+)
 from tests.bench.measuring import Table
 from tests.bench.worlds import Workshop
 
@@ -28,6 +37,7 @@ SECTIONS: dict[str, Callable[[Table, Workshop], None]] = {
     firing.SECTION: firing.measure,
     putting.SECTION: putting.measure,
     reading.SECTION: reading.measure,
+    auditing.SECTION: auditing.measure,
     serving.SECTION: serving.measure,
     start.SECTION: start.measure,
     reference.SECTION: reference.measure,

@@ -393,3 +393,32 @@ def test_verifying_tells_the_log_of_a_ledger_that_is_broken(site: Site) -> None:
 
     [told] = told_of(site)
     assert (told["event"], told["level"], told["seq"]) == ("ledger.broken", "error", 2)
+
+
+def test_verifying_the_chain_only_says_so(settled: Site) -> None:
+    (whole,) = settled.lines("audit", "verify")
+    (chain,) = settled.lines("audit", "verify", "--chain-only")
+    said = settled.look("audit", "verify", "--chain-only").stdout
+
+    assert (whole["chain_only"], chain["chain_only"]) == (False, True)
+    assert chain == {**whole, "chain_only": True}
+    assert said == (
+        f"chain verified, and nothing else: {whole['rows']} rows, head {whole['head']}\n"
+    )
+
+
+def test_verifying_the_chain_only_finds_a_row_that_is_missing(site: Site) -> None:
+    change(site, "DELETE FROM slumberd_ledger WHERE seq = 2")
+
+    done = site.call("audit", "verify", "--chain-only")
+
+    assert done.returncode == 1
+    assert done.stdout == "broken at row 3: follows row 1: a row is missing or out of order\n"
+
+
+def test_the_log_is_not_told_of_the_chain_only(site: Site) -> None:
+    done = site.call("audit", "verify", "--chain-only", "--log")
+
+    assert done.returncode == 64
+    assert "take --chain-only out" in done.stderr
+    assert told_of(site) == []

@@ -146,6 +146,52 @@ async def test_a_fact_that_is_another_is_named(live: Path, tmp_path: Path, chang
     assert rows_of(tmp_path / "again.db", FACTS) == rows_of(live, FACTS)
 
 
+@pytest.mark.parametrize(
+    "column", ["user", "agent", "payload", "lineage", "metadata", "pinned_at", "confidence"]
+)
+async def test_any_column_of_a_fact_that_is_another_is_noticed(
+    live: Path, tmp_path: Path, column: str
+) -> None:
+    other = f"UPDATE facts SET {column} = '0.125' WHERE fact_id = 'p1'"
+    path = changed(live, tmp_path / "changed.db", other, "DELETE FROM slumberd_touched")
+
+    replayed = await replay(path, tmp_path / "again.db")
+
+    assert replayed.first == Break(0, "fact 'p1' is not what the ledger says")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM slumberd_keys WHERE top_fact = 'e11'",
+        "INSERT INTO slumberd_keys SELECT key || 'x', slot, key_id, top_at, top_rank, top_id,"
+        " top_fact, top_object, reach, trail FROM slumberd_keys WHERE top_fact = 'e11'",
+    ],
+    ids=["missing", "too many"],
+)
+async def test_keys_that_are_not_the_same_are_noticed(
+    live: Path, tmp_path: Path, change: str
+) -> None:
+    path = changed(live, tmp_path / "changed.db", change)
+
+    replayed = await replay(path, tmp_path / "again.db")
+
+    assert replayed.first is not None
+    assert "the key of row" in replayed.first.problem
+
+
+async def test_a_new_file_has_every_index_and_trigger(live: Path, tmp_path: Path) -> None:
+    await replay(live, tmp_path / "again.db")
+
+    assert made_in(tmp_path / "again.db") == made_in(live)
+
+
+def made_in(path: Path) -> list[tuple[str, str, str]]:
+    made = "SELECT type, name, sql FROM sqlite_master WHERE type IN ('index', 'trigger') ORDER BY 2"
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(made).fetchall()
+
+
 async def test_a_key_that_is_another_is_named(live: Path, tmp_path: Path) -> None:
     change = "UPDATE slumberd_keys SET top_at = top_at + 1 WHERE top_fact = 'e11'"
     path = changed(live, tmp_path / "changed.db", change)

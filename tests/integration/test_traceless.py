@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.cli.audit import Told
+from slumberd.cli.verifying import Told
 from slumberd.core.record import Checkpoint
 from slumberd.errors import SchemaError
 from slumberd.stores.facts import SQLiteFactStore

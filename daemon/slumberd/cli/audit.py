@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-import structlog
 import typer
 
-from slumberd.cli.checkpoints import checkpoints_in
 from slumberd.cli.commands import examples
-from slumberd.cli.configuration import logs, settings_of
+from slumberd.cli.configuration import settings_of
 from slumberd.cli.exporting import export
-from slumberd.cli.jsonl import STANDARD_INPUT, opened
 from slumberd.cli.options import MOST, Channel, Config, Json, StateDir
-from slumberd.cli.output import print_json, print_json_lines, print_table
-from slumberd.cli.reading import auditing, has_ledger, reading_facts
+from slumberd.cli.output import print_json_lines, print_table
+from slumberd.cli.reading import reading_facts
 from slumberd.cli.replaying import replay
-from slumberd.clock import SystemClock
-from slumberd.core.record import Break, Checkpoint, Record
-from slumberd.errors import InputError, UsageError
-from slumberd.lines import printable, timestamp
+from slumberd.cli.verifying import verify
+from slumberd.core.record import Record
+from slumberd.lines import timestamp
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 
 COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason")
 PAGE = 1_000
-BROKEN = 1
-
-_log = structlog.get_logger("slumberd")
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, help="Look at the ledger, verify or export it."
@@ -156,140 +149,11 @@ def _document(record: Record) -> dict[str, Any]:
     return {**record._asdict(), "at": timestamp(record.at)}
 
 
-@app.command(
+app.command(
     "verify",
     epilog=examples(
-        "slumberd audit verify", "slumberd audit verify --against /var/log/slumberd.log.1.gz"
+        "slumberd audit verify",
+        "slumberd audit verify --chain-only",
+        "slumberd audit verify --against /var/log/slumberd.log.1.gz",
     ),
-)
-def verify(
-    against: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LOGFILE",
-            help="Log lines of the daemon, plain or gzip, or - for standard input.",
-        ),
-    ] = None,
-    log: Annotated[
-        bool,
-        typer.Option("--log", help="Tell the log, too: ledger.verified or ledger.broken."),
-    ] = False,
-    channel: Channel = None,
-    json: Json = False,
-    config: Config = None,
-    state_dir: StateDir = None,
-) -> None:
-    """Recompute the ledger's chain, and replay it against the facts; exit with 1 when it breaks.
-
-    Prints the number of rows and the head of the chain, or the first row that is wrong. A ledger
-    that was cut short or written anew, with facts to match, can only be told from what was known of
-    it elsewhere: --against compares it with the ledger.checkpoint lines of a log in JSON.
-
-    Where channels have fact stores of their own, each store has its ledger; all are verified, or
-    with --channel one. With --json, each ledger on a line of its own. A timer runs it with --log,
-    so that whoever watches the log hears of it.
-    """
-    settings = settings_of(config, state_dir)
-    stores = _stores(settings, channel)
-    if against == STANDARD_INPUT and len(stores) > 1:
-        raise UsageError("standard input can be read for one ledger only; name a --channel")
-    found = {name: asyncio.run(_verified(settings, name, against)) for name in stores}
-    for name, verified in found.items():
-        if json:
-            print_json(verified.document(name))
-        else:
-            print(f"{printable(name)}: " * (len(found) > 1) + verified.words())
-    if log:
-        with logs(settings, SystemClock()):
-            _tell(found)
-    if any(verified.broken for verified in found.values()):
-        raise typer.Exit(BROKEN)
-
-
-def _stores(settings: Settings, channel: str | None) -> list[str]:
-    """Return the stores that a channel means, or all that are there; the first always is."""
-    if channel is not None:
-        return [settings.store_of(channel)]
-    first, *others = settings.facts_paths.items()
-    return [first[0], *(name for name, path in others if has_ledger(path))]
-
-
-class Told:
-    """Checkpoints, which may be read again though their source may not."""
-
-    def __init__(self, found: Iterable[Checkpoint] = ()) -> None:
-        self._found = iter(found)
-        self._kept: list[Checkpoint] = []
-
-    @property
-    def count(self) -> int:
-        """How many were read so far."""
-        return len(self._kept)
-
-    def __iter__(self) -> Iterator[Checkpoint]:
-        yield from tuple(self._kept)
-        for one in self._found:
-            self._kept.append(one)
-            yield one
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What came of verifying; `checkpoints` counts those that were compared."""
-
-    rows: int
-    head: str
-    broken: Break | None
-    checkpoints: int
-
-    def document(self, store: str) -> dict[str, Any]:
-        """Return it as JSON takes it, with the name of the store."""
-        return {
-            "ok": self.broken is None,
-            "store": printable(store),
-            "rows": self.rows,
-            "head": self.head,
-            "checkpoints": self.checkpoints,
-            "broken": self.broken._asdict() if self.broken else None,
-        }
-
-    def words(self) -> str:
-        """Return it for a person."""
-        if self.broken is None:
-            agreeing = f", {self.checkpoints} checkpoints agree" if self.checkpoints else ""
-            return f"verified: {self.rows} rows, head {self.head}{agreeing}"
-        place = f" at row {self.broken.seq}" if self.broken.seq else ""
-        return f"broken{place}: {printable(self.broken.problem)}"
-
-
-def _tell(found: Mapping[str, Verified]) -> None:
-    for store, verified in found.items():
-        if broken := verified.broken:
-            told = {"rows": verified.rows, "seq": broken.seq, "problem": broken.problem}
-            _log.error("ledger.broken", store=store, **told)
-        else:
-            _log.info("ledger.verified", store=store, rows=verified.rows, head=verified.head)
-
-
-async def _verified(settings: Settings, store: str, against: str | None) -> Verified:
-    if against is None:
-        return await _compared(settings, store, Told())
-    with opened(against) as source:
-        told = Told(_of_store(settings, store, checkpoints_in(source.stream, against)))
-        verified = await _compared(settings, store, told)
-    if verified.broken is None and not told.count:
-        problem = f"holds no checkpoint of the ledger of {store!r}; is it the daemon's log?"
-        raise InputError(f"{against!r} {problem}")
-    return verified
-
-
-def _of_store(settings: Settings, store: str, found: Iterable[Checkpoint]) -> Iterator[Checkpoint]:
-    """Yield the checkpoints of one store; one without a name is of the first."""
-    first = next(iter(settings.facts_paths))
-    return (one for one in found if (one.store or first) == store)
-
-
-async def _compared(settings: Settings, store: str, told: Told) -> Verified:
-    async with auditing(settings, store) as facts:
-        rows, head, broken = await facts.verify(told)
-    return Verified(rows, head, broken, told.count)
+)(verify)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from slumberd.core.law import (
     counting,
     link,
 )
+
+_NOBODY: frozenset[str] = frozenset()
 
 
 class Incoming(NamedTuple):
@@ -87,6 +90,13 @@ class Ground:
             return found
         return tuple(one for one in found if one.act.stamp.at <= self.until)
 
+    def counted_as(self, top: Assertion) -> Counted:
+        """Return what counts of an assertion that stands."""
+        found = self.counted(top.fact_id)
+        if len(found) == 1:
+            return found[0]
+        return next(one for one in found if one.act.stamp == top.stamp and one.act.asserts)
+
     def targets(self, act: Act) -> list[Act]:
         """Return the assertions that an act names, in its own user, agent and channel."""
         return [
@@ -116,7 +126,9 @@ class Ground:
             if one.act.key == key
         ]
         self.heads[key] = {}
-        for act in sorted(acts, key=_whole_key_first):
+        if len(acts) > 1:
+            acts.sort(key=_whole_key_first)
+        for act in acts:
             self.fold_in(act)
 
     def fold_in(self, act: Act) -> None:
@@ -138,7 +150,7 @@ class Ground:
         self.head(act.key, slot).retracted(act.object, act.stamp)
 
     def _retract_by_namers(self, act: Act, head: Head) -> None:
-        namers = self.namers.get(act.fact_id, set())
+        namers: Set[str] = self.namers.get(act.fact_id, _NOBODY)
         if len(self.meetings.get(act.fact_id, ())) > 1:
             namers = {*namers, act.fact_id}
         for namer in namers:
@@ -148,8 +160,8 @@ class Ground:
 
     def standing(self, key: str) -> dict[str, Assertion]:
         """Return what stands of a key, by slot."""
-        found = {slot: head.standing for slot, head in self.heads.get(key, {}).items()}
-        return {slot: one for slot, one in found.items() if one is not None}
+        heads = self.heads.get(key, {})
+        return {slot: top for slot, head in heads.items() if (top := head.standing) is not None}
 
     def fact(self, fact_id: str) -> Standing | None:
         """Return the fact of an id, if it stands; the heads of its keys must be known."""

@@ -200,14 +200,8 @@ class Settlement:
             top = head.standing if head else None
             if top is not None:
                 trail = tuple(ground.trail(key, slot))
-                found[top.fact_id] = Standing(top.fact_id, self._counted(top), trail)
+                found[top.fact_id] = Standing(top.fact_id, ground.counted_as(top), trail)
         return found
-
-    def _counted(self, top: Assertion) -> Counted:
-        found = self._ground.counted(top.fact_id)
-        if len(found) == 1:
-            return found[0]
-        return next(one for one in found if one.act.stamp == top.stamp and one.act.asserts)
 
     def _is_taken(self, met: Incoming) -> bool:
         return any(one.act.owner != met.owner for one in self._ground.counted(met.fact_id))

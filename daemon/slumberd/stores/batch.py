@@ -292,7 +292,7 @@ def number(connection: sqlite3.Connection, name: str) -> int:
 
 def _unheard(met: Incoming, past: Forgotten) -> Incoming:
     """Return what is met, without a word of it when its scope was forgotten."""
-    user, agent = _user_and_agent(met.owner)
+    user, agent = user_and_agent(met.owner)
     if not met.version or not past.covers(user, met.session, agent, met.at):
         return met
     return Incoming("", "", met.rule_id, met.version, 0, "", None, FORGOTTEN, contested=True)
@@ -343,20 +343,25 @@ def _counts_json(counts: Mapping[str, Counts]) -> bytes:
 def fact_row(standing: Standing) -> Row:
     """Return a fact that stands as a row of the specified table."""
     counted = standing.counted
-    act, promoters = counted
+    act, _ = counted
     metadata = act.metadata
-    own = list(act.lineage) if promoters[0][0] == HANDS else _own_entries(counted)
-    # A pinned fact comes back as it was given; what a delta or an episode says is chained.
-    trail = () if metadata is not None else standing.trail
     return (
         act.fact_id,
-        *_user_and_agent(act.owner),
+        *user_and_agent(act.owner),
         written(act.payload),
-        written([*own, *trail] if trail else own),
+        written(lineage_of(standing)),
         act.confidence,
         written(metadata) if metadata else b"{}",
         _iso(counted.pinned_at),
     )
+
+
+def lineage_of(standing: Standing) -> list[dict[str, Any]]:
+    """Return the lineage of a fact that stands."""
+    act, promoters = standing.counted
+    own = list(act.lineage) if promoters[0][0] == HANDS else _own_entries(standing.counted)
+    # A pinned fact comes back as it was given; what a delta or an episode says is chained.
+    return own if act.metadata is not None else [*own, *standing.trail]
 
 
 @lru_cache(maxsize=1024)
@@ -364,7 +369,8 @@ def _iso(at: int) -> str:
     return instant(at).isoformat()
 
 
-def _user_and_agent(owner: str) -> tuple[str, str]:
+def user_and_agent(owner: str) -> tuple[str, str]:
+    """Return whose an owner says that it is."""
     user, agent, _ = owner.split("/", 2)
     return (unescape(user), unescape(agent)) if "%" in owner else (user, agent)
 

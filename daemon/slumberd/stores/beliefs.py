@@ -11,7 +11,7 @@ from slumberd.core.ground import Ground, Standing
 from slumberd.core.law import Meeting, MultiValued
 from slumberd.core.scope import escape
 from slumberd.stores.grounds import whole_ground
-from slumberd.stores.ledger import meetings_from
+from slumberd.stores.ledger import meeting_from, meetings_from
 from slumberd.stores.queries import statements
 
 _SQL = statements("ledger")
@@ -61,27 +61,33 @@ def _known(
     connection: sqlite3.Connection, user: str | None, upto: int
 ) -> tuple[dict[str, list[Meeting]], list[tuple[str, str]]]:
     if user is None:
-        found = connection.execute(_SQL["all_meetings"], {"upto": upto})
-        meetings = meetings_from(found)
+        meetings = meetings_from(connection.execute(_SQL["all_meetings"], {"upto": upto}))
     else:
-        low = f"{escape(user)}/"
-        between = {"low": low, "high": f"{low[:-1]}0"}
-        ids = connection.execute(_SQL["fact_ids_between"], between).fetchall()
-        asked = {"ids": orjson.dumps([row[0] for row in ids]).decode()}
-        rows = connection.execute(_SQL["meetings"], asked)
-        # Before they become histories: an undoing after that instant took nothing back yet.
-        meetings = meetings_from(row for row in rows if row[1] <= upto)
+        meetings = _known_of(connection, user, upto)
     asked = {"ids": orjson.dumps(list(meetings)).decode()}
     return meetings, connection.execute(_SQL["namers"], asked).fetchall()
+
+
+def _known_of(connection: sqlite3.Connection, user: str, upto: int) -> dict[str, list[Meeting]]:
+    low = f"{escape(user)}/"
+    between = {"low": low, "high": f"{low[:-1]}0", "upto": upto}
+    found: dict[str, list[Meeting]] = {}
+    again: set[str] = set()
+    for *meeting, others in connection.execute(_SQL["meetings_between"], between):
+        if others:
+            again.add(meeting[0])
+        else:
+            found[meeting[0]] = [meeting_from(meeting)]
+    if again:
+        asked = {"ids": orjson.dumps(list(again)).decode()}
+        rows = connection.execute(_SQL["meetings"], asked)
+        # Before they become histories: an undoing after that instant took nothing back yet.
+        found |= meetings_from(row for row in rows if row[1] <= upto)
+    return found
 
 
 def standing_on(ground: Ground) -> Iterator[Standing]:
     """Yield what stands, of every key that a ground holds in full."""
     for key in ground.full:
         for slot, top in ground.standing(key).items():
-            counted = next(
-                one
-                for one in ground.counted(top.fact_id)
-                if one.act.asserts and one.act.stamp == top.stamp
-            )
-            yield Standing(top.fact_id, counted, tuple(ground.trail(key, slot)))
+            yield Standing(top.fact_id, ground.counted_as(top), tuple(ground.trail(key, slot)))

@@ -10,10 +10,11 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.episode import microseconds
+from slumberd.core.episode import instant, microseconds
 from slumberd.core.fact import Fact, FactPattern
+from slumberd.core.ground import Standing
 from slumberd.core.model import made
-from slumberd.stores.batch import fact_row
+from slumberd.stores.batch import lineage_of, user_and_agent
 from slumberd.stores.beliefs import facts_then
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import snapshot, texts_as
@@ -89,12 +90,26 @@ def find_then(
             valid_at=None if valid_at is None else microseconds(valid_at),
             believed_at=None if believed_at is None else microseconds(believed_at),
         )
-    stored = (fact_row(one) for one in standing)
-    facts = (
-        fact_from((fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata))
-        for fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at in stored
+    return list(filter(_equal_to(pattern), map(_fact_of, standing)))
+
+
+def _fact_of(standing: Standing) -> Fact:
+    """Return what stands as `fact_from` returns it of its row."""
+    act = standing.counted.act
+    user, agent = user_and_agent(act.owner)
+    return made(
+        Fact,
+        {
+            "id": act.fact_id,
+            "user": user,
+            "agent": agent,
+            "payload": act.payload,
+            "lineage": lineage_of(standing),
+            "confidence": act.confidence,
+            "pinned_at": instant(standing.counted.pinned_at),
+            "metadata": act.metadata or {},
+        },
     )
-    return list(filter(_equal_to(pattern), facts))
 
 
 def fact_from(row: Sequence[Any]) -> Fact:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hmac
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256 as _sha256
 from typing import Any
 
@@ -42,6 +42,7 @@ KINDS: tuple[Kind, ...] = ("firing", "add", "update", "delete", "noop", "quarant
 WHATS = ("firing", "act", "withdrawal", "quarantine", "known", "restored", "undone", "forgotten")
 _KIND: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
 _WHAT = {what: number for number, what in enumerate(WHATS)}
+_ACT = _WHAT["act"]
 SALT_BYTES, HASH_BYTES = 16, 32
 _SALTS_DRAWN = 64
 
@@ -209,17 +210,23 @@ def act_from(fact_id: str, at: int, document: dict[str, Any]) -> Act:
 def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
     """Return histories by fact id from rows of the query ``meetings``, which come oldest first."""
     found: dict[str, History] = {}
-    for fact_id, seq, rule_id, version, what, at, payload, promoted_at, firing in rows:
+    for row in rows:
+        fact_id, seq, _, _, what, _, payload, _, firing = row
         history = found.get(fact_id)
         if history is None:
             history = found[fact_id] = History([], [])
         if what == _WHAT["undone"]:
             history.undone.append(Undone(seq, orjson.loads(payload)["undoes"], firing))
-            continue
-        act = act_from(fact_id, at, orjson.loads(payload)) if what == _WHAT["act"] else None
-        met = Meeting(seq, said_by(rule_id), version, act, promoted_at, firing)
-        history.meetings.append(met)
+        else:
+            history.meetings.append(meeting_from(row))
     return found
+
+
+def meeting_from(row: Sequence[Any]) -> Meeting:
+    """Return a meeting from a row of the query ``meetings`` that is not an undoing."""
+    fact_id, seq, rule_id, version, what, at, payload, promoted_at, firing = row
+    act = act_from(fact_id, at, orjson.loads(payload)) if what == _ACT else None
+    return Meeting(seq, said_by(rule_id), version, act, promoted_at, firing)
 
 
 def meetings_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Meeting]]:

@@ -167,12 +167,15 @@ class Questions(FactFile):
             lambda connection: decisions_of(connection, episode_id, rules, versions)
         )
 
-    async def verify(self, against: Iterable[Checkpoint] = ()) -> tuple[int, str, Break | None]:
+    async def verify(
+        self, against: Iterable[Checkpoint] = (), *, chain_only: bool = False
+    ) -> tuple[int, str, Break | None]:
         """Recompute the chain, and replay it against the facts.
 
         Args:
             against: What was told of the ledger before, to be held against it; read from
                 another thread.
+            chain_only: Whether to look at neither what the rows hold nor at the facts.
 
         Returns:
             How many rows were read, the chain's head in hexadecimal, and the first break.
@@ -181,7 +184,7 @@ class Questions(FactFile):
             LedgerKeyError: The store has not the key that the ledger was begun with.
         """
         return await self._database.read(
-            lambda connection: verify(connection, self._depth, against)
+            lambda connection: verify(connection, self._depth, against, chain_only=chain_only)
         )
 
     async def replay(self, path: Path) -> Replay:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,7 @@ from slumberd.stores.verifying import first_break
 _SQL = statements("replay")
 _FORGOTTEN = statements("forgetting")
 _FACTS = statements("facts")
+_SCHEMA = statements("ledger_schema")
 _PRAGMAS = Pragmas(cache_mebibytes=64)
 
 COPIES = tuple(sql for name, sql in _SQL.items() if name.startswith("copy_"))
@@ -119,8 +121,9 @@ def _rebuild(connection: sqlite3.Connection, live: str, depth: int) -> Replay:
     connection.execute(_SQL["no_sync"])
     connection.execute(_SQL["attach"], (live,))
     with transaction(connection):
-        for copy in COPIES:
-            connection.execute(copy)
+        with _indexed_after(connection, "ledger_key", "ledger_fact"):
+            for copy in COPIES:
+                connection.execute(copy)
         if connection.execute(_SQL["live_has_forgotten"]).fetchone():
             for keep in FORGETTING:
                 connection.execute(keep)
@@ -166,6 +169,21 @@ def _changed_facts(connection: sqlite3.Connection) -> list[tuple[object]]:
 
 def _write(connection: sqlite3.Connection, again: Resettling) -> None:
     standing = sorted(standing_on(again.loaded.ground), key=lambda one: one.fact_id)
-    with by_us(connection, rows=len(standing)):
+    with (
+        by_us(connection, rows=len(standing)),
+        _indexed_after(connection, "facts_user", "facts_subject_predicate", "facts_object"),
+    ):
         connection.executemany(_FACTS["put_fact"], map(fact_row, standing))
+    # In the order of the table: in any other, each goes to a page of its own.
+    again.loaded.key_ids = dict(sorted(again.loaded.key_ids.items()))
     again.loaded.save([*again.loaded.changed()])
+
+
+@contextmanager
+def _indexed_after(connection: sqlite3.Connection, *indexes: str) -> Iterator[None]:
+    """Let the block write without some indexes, and make them then, whole and in order."""
+    for index in indexes:
+        connection.execute(_SQL[f"drop_{index}"])
+    yield
+    for index in indexes:
+        connection.execute(_SCHEMA[index])

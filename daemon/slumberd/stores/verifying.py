@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
 
 from slumberd.core.episode import microseconds
-from slumberd.core.hand import Said
-from slumberd.core.law import EXTERNAL
 from slumberd.core.record import Break, Checkpoint
-from slumberd.stores.batch import fact_row
-from slumberd.stores.beliefs import facts_then
-from slumberd.stores.foreign import UNREADABLE, said_by, shown
+from slumberd.stores.elsewhere import helping
 from slumberd.stores.keying import checked_key
 from slumberd.stores.ledger import (
     GENESIS,
@@ -33,33 +29,17 @@ from slumberd.stores.ledger import (
     commitment_of,
     fixed_part,
 )
+from slumberd.stores.matching import first_changed_fact
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import escaped, snapshot, texts_as
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
 _EXTERNAL = statements("external")
-_FIRING = WHATS.index("firing")
+_FIRING, _ACT = WHATS.index("firing"), WHATS.index("act")
 
-
-class Row(NamedTuple):
-    """One row of the ledger, as the table has it; texts as the bytes that they are."""
-
-    seq: int
-    delta: int
-    firing: int
-    what: int
-    kind: int
-    reason: bytes
-    version: int
-    key_id: int | None
-    at: int | None
-    fact_id: bytes | None
-    replaces: bytes | None
-    salt: bytes | None
-    payload: bytes | None
-    commitment: bytes
-    chain: bytes
+_Row = tuple[Any, ...]
+"""A row of the ledger, as the table has it; texts as the bytes that they are."""
 
 
 class Booked(NamedTuple):
@@ -76,26 +56,60 @@ class Booked(NamedTuple):
     counts: bytes
 
 
+_OUT_OF_ORDER = "follows row {}: a row is missing or out of order"
+_OTHER_CONTENT = "its content is not what was committed to"
+_OTHER_CHAIN = "its chain hash does not follow from the row before"
+
 NOT_BOOKED = Booked(0, b"", b"", b"", 0, 0, 0, 0, b"")
 
 
 def verify(
-    connection: sqlite3.Connection, depth: int, against: Iterable[Checkpoint] = ()
+    connection: sqlite3.Connection,
+    depth: int,
+    against: Iterable[Checkpoint] = (),
+    *,
+    chain_only: bool = False,
 ) -> tuple[int, str, Break | None]:
     """Recompute the chain and replay it; return rows read, the head and the first break.
+
+    Args:
+        connection: Reads.
+        depth: Links of lineage.
+        against: What was told of the ledger before.
+        chain_only: Whether to leave out all that is not the chain: what the rows hold, against
+            their commitments, and what stands beside them, facts too.
 
     Raises:
         LedgerKeyError: The connection has not the key that the ledger was begun with.
     """
     with snapshot(connection):
-        count, head, broken = first_break(connection)
-        broken = (
-            broken
-            or _contradicted(connection, count, against)
-            or _first_changed_name(connection)
-            or _first_changed_fact(connection, depth)
-        )
+        if chain_only:
+            count, head, broken = _first_broken_link(connection)
+            broken = broken or _contradicted(connection, count, against)
+        else:
+            with helping(connection, depth) as helper:
+                count, head, broken = first_break(connection)
+                broken = (
+                    broken
+                    or _contradicted(connection, count, against)
+                    or _first_changed_name(connection)
+                    or first_changed_fact(connection, depth, helper)
+                )
     return count, head.hex(), broken
+
+
+def _first_broken_link(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
+    key = checked_key(connection)
+    previous, before = GENESIS, 0
+    with texts_as(connection, bytes):
+        for *numbers, reason, commitment, chain in connection.execute(_SQL["links"]):
+            seq = numbers[0]
+            if seq != before + 1:
+                return before, previous, Break(seq, _OUT_OF_ORDER.format(before))
+            if chain != _chain(numbers, reason, previous, commitment, key):
+                return before, previous, Break(seq, _OTHER_CHAIN)
+            previous, before = chain, seq
+    return before, previous, None
 
 
 def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
@@ -104,40 +118,56 @@ def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | Non
     with texts_as(connection, bytes):
         beside = _Beside(connection)
         previous, seq = GENESIS, 0
-        for found in connection.execute(_SQL["sealed"]):
-            row = Row(*found)
-            problem = _problem(row, previous, seq, key) or beside.problem(row)
+        for row in connection.execute(_SQL["sealed"]):
+            problem = _problem(row, previous, seq, key, beside)
             if problem:
-                return seq, previous, Break(row.seq, problem)
-            previous, seq = row.chain, row.seq
+                return seq, previous, Break(row[0], problem)
+            seq, previous = row[0], row[-1]
         return seq, previous, beside.cut_short(connection, seq)
 
 
-def _problem(row: Row, previous: bytes, before: int, key: bytes | None) -> str:
-    if row.seq != before + 1:
-        return f"follows row {before}: a row is missing or out of order"
-    if not _is_as_committed(row):
-        return "its content is not what was committed to"
-    if row.chain != _chain(row, previous, key):
-        return "its chain hash does not follow from the row before"
-    return ""
+def _problem(row: _Row, previous: bytes, before: int, key: bytes | None, beside: _Beside) -> str:
+    (
+        seq, delta, firing, what, kind, reason, version,
+        key_id, at, fact_id, replaces, salt, payload, commitment, chain,
+    ) = row  # fmt: skip
+    if seq != before + 1:
+        return _OUT_OF_ORDER.format(before)
+    if salt is None:
+        if not _is_as_forgotten(row):
+            return _OTHER_CONTENT
+    elif len(salt) != SALT_BYTES or commitment != commitment_of(
+        salt, key_id, at, fact_id, replaces, payload
+    ):
+        return _OTHER_CONTENT
+    numbers = seq, delta, firing, version, what, kind
+    if chain != _chain(numbers, reason, previous, commitment, key):
+        return _OTHER_CHAIN
+    if what == _ACT and key_id is None and salt is not None:
+        return "is an act that speaks of no key"
+    return beside.problem(seq, firing, what, payload)
 
 
-def _is_as_committed(row: Row) -> bool:
-    erasable = row.key_id, row.at, row.fact_id, row.replaces, row.payload
-    if row.salt is None:
-        # What is forgotten goes whole; a firing's own row holds nothing that could be.
-        forgotten = all(value is None for value in erasable) and row.what != _FIRING
-        return forgotten and len(row.commitment) == HASH_BYTES
-    return len(row.salt) == SALT_BYTES and row.commitment == commitment_of(row.salt, *erasable)
-
-
-def _chain(row: Row, previous: bytes, key: bytes | None) -> bytes:
+def _chain(
+    numbers: Sequence[int],
+    reason: bytes,
+    previous: bytes,
+    commitment: bytes,
+    key: bytes | None,
+) -> bytes:
     try:
-        fixed = fixed_part(row.seq, row.delta, row.firing, row.version, row.what, row.kind)
+        fixed = fixed_part(*numbers)
     except struct.error:  # a number that we never write
         return b""
-    return chain_of(key, previous, row.commitment, fixed, row.reason)
+    return chain_of(key, previous, commitment, fixed, reason)
+
+
+def _is_as_forgotten(row: _Row) -> bool:
+    """Say whether a row without a salt lost all that can be erased, and is one that may."""
+    _, _, _, what, _, _, _, key_id, at, fact_id, replaces, _, payload, commitment, _ = row
+    # A firing's own row holds nothing that could be forgotten.
+    erased = all(value is None for value in (key_id, at, fact_id, replaces, payload))
+    return erased and what != _FIRING and len(commitment) == HASH_BYTES
 
 
 class _Beside:
@@ -149,23 +179,23 @@ class _Beside:
         self._current = NOT_BOOKED
         self._next = next(self._firings, None)
 
-    def problem(self, row: Row) -> str:
+    def problem(self, seq: int, firing: int, what: int, payload: bytes | None) -> str:
         """Say what does not fit to the next row of the ledger; nothing when all does."""
-        if row.what == _FIRING:
-            return self._begin(row)
-        if self._next is not None and self._next.n <= row.seq:
+        if what == _FIRING:
+            return self._begin(seq, payload)
+        if self._next is not None and self._next.n <= seq:
             return f"slumberd_firings has a firing {self._next.n} that is not in the ledger"
-        if row.firing != self._current.n or row.seq > self._current.last_seq:
-            return f"is not a row of its firing {row.firing}"
+        if firing != self._current.n or seq > self._current.last_seq:
+            return f"is not a row of its firing {firing}"
         return ""
 
-    def _begin(self, row: Row) -> str:
-        if self._current.last_seq != row.seq - 1:
+    def _begin(self, seq: int, payload: bytes | None) -> str:
+        if self._current.last_seq != seq - 1:
             return f"comes before the last row of firing {self._current.n}"
-        if self._next is None or self._next.n != row.seq:
+        if self._next is None or self._next.n != seq:
             return "slumberd_firings does not have this firing"
         self._current, self._next = self._next, next(self._firings, None)
-        return self._differs(self._current, _told(row))
+        return self._differs(self._current, _told(payload))
 
     def _differs(self, booked: Booked, told: dict[str, Any]) -> str:
         for column, value in _columns(told).items():
@@ -192,10 +222,10 @@ class _Beside:
         return None
 
 
-def _told(row: Row) -> dict[str, Any]:
+def _told(payload: bytes | None) -> dict[str, Any]:
     """Return what a firing's own row tells of it; nothing when that cannot be read."""
     try:
-        told = orjson.loads(row.payload or b"")
+        told = orjson.loads(payload or b"")
     except orjson.JSONDecodeError:
         return {}
     return told if isinstance(told, dict) else {}
@@ -251,35 +281,3 @@ def _first_changed_name(connection: sqlite3.Connection) -> Break | None:
     for name, namer in sorted(stored - told if erased else stored ^ told):
         return Break(0, f"slumberd_names is not what the ledger says of {namer!r} and {name!r}")
     return None
-
-
-def _first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | None:
-    replayed = {
-        one.fact_id: fact_row(one) for one in facts_then(connection, user=None, depth=depth)
-    }
-    with texts_as(connection, escaped):
-        touched = {fact_id for (fact_id,) in connection.execute(_EXTERNAL["all_touched"])}
-        pending = ""
-        for fact_id, problem in _changed_facts(connection, replayed):
-            if (fact_id or "") not in touched:
-                return Break(0, f"fact {fact_id!r} {problem}")
-            pending = pending or f"fact {fact_id!r} was changed by another program"
-    return Break(0, f"{pending} and is not recorded yet") if pending else None
-
-
-def _changed_facts(
-    connection: sqlite3.Connection, replayed: dict[str, tuple[object, ...]]
-) -> Iterator[tuple[Any, str]]:
-    """Yield the ids of facts that are not what they should be, with what is wrong with them."""
-    asked = {"rule": EXTERNAL, "reason": UNREADABLE}
-    left_alone = {eid for (eid,) in connection.execute(_EXTERNAL["unreadable"], asked)}
-    for row in connection.execute(_FACTS["all_facts"]):
-        fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata = row
-        stored = (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
-        if replayed.pop(fact_id, None) == stored:
-            continue
-        # What cannot be read is in the ledger as that, and is left as another program wrote it.
-        if shown(fact_id) not in left_alone or isinstance(said_by(stored), Said):
-            yield fact_id, "is not what the ledger says"
-    for fact_id in sorted(replayed):
-        yield fact_id, "stands by the ledger and is missing"

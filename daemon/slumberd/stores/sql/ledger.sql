@@ -155,14 +155,24 @@ SELECT key
 FROM slumberd_keys
 WHERE slot = ''
 
--- name: fact_ids_between
-SELECT DISTINCT ledger.fact_id
+-- name: meetings_between
+SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
+  ledger.payload, firings.at, ledger.firing,
+  EXISTS (
+    SELECT 1
+    FROM slumberd_ledger AS other
+    WHERE other.fact_id = ledger.fact_id
+      AND other.seq != ledger.seq
+  )
 FROM slumberd_keys AS keys
 CROSS JOIN slumberd_ledger AS ledger ON ledger.key_id = keys.key_id
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE keys.key >= :low
   AND keys.key < :high
   AND keys.slot = ''
+  AND ledger.what = 1
   AND ledger.fact_id IS NOT NULL
+  AND ledger.seq <= :upto
 
 -- name: watermark
 SELECT seq, eid
@@ -375,6 +385,11 @@ LIMIT 1
 -- name: sealed
 SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
   payload, commitment, chain
+FROM slumberd_ledger
+ORDER BY seq
+
+-- name: links
+SELECT seq, delta, firing, version, what, kind, reason, commitment, chain
 FROM slumberd_ledger
 ORDER BY seq
 

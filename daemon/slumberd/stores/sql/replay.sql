@@ -1,6 +1,21 @@
 -- name: attach
 ATTACH DATABASE ? AS live
 
+-- name: drop_facts_user
+DROP INDEX main.slumberd_facts_user
+
+-- name: drop_facts_subject_predicate
+DROP INDEX main.slumberd_facts_sp
+
+-- name: drop_facts_object
+DROP INDEX main.slumberd_facts_object
+
+-- name: drop_ledger_key
+DROP INDEX main.slumberd_ledger_key
+
+-- name: drop_ledger_fact
+DROP INDEX main.slumberd_ledger_fact
+
 -- name: detach
 DETACH DATABASE live
 
@@ -106,24 +121,19 @@ SELECT count(*)
 FROM main.facts
 
 -- name: changed_facts
-SELECT fact_id
-FROM (
-  SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at
-  FROM main.facts
-  EXCEPT
-  SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at
-  FROM live.facts
-)
+SELECT stored.fact_id
+FROM live.facts AS stored
+LEFT JOIN main.facts AS again ON again.fact_id = stored.fact_id
+WHERE (again.fact_id, again.user, again.agent, again.payload, again.lineage, again.confidence,
+    again.metadata, again.pinned_at)
+  IS NOT (stored.fact_id, stored.user, stored.agent, stored.payload, stored.lineage,
+    stored.confidence, stored.metadata, stored.pinned_at)
 UNION
-SELECT fact_id
-FROM (
-  SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at
-  FROM live.facts
-  EXCEPT
-  SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at
-  FROM main.facts
-)
-ORDER BY fact_id
+SELECT again.fact_id
+FROM main.facts AS again
+LEFT JOIN live.facts AS stored ON stored.fact_id = again.fact_id
+WHERE stored.fact_id IS NULL
+ORDER BY 1
 
 -- name: others_facts
 SELECT fact_id
@@ -135,23 +145,21 @@ WHERE rule = :rule
   AND reason = :reason
 
 -- name: changed_keys
-SELECT key_id
-FROM (
-  SELECT key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, trail
-  FROM main.slumberd_keys
-  WHERE top_at IS NOT NULL
-  EXCEPT
-  SELECT key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, trail
-  FROM live.slumberd_keys
-)
+SELECT again.key_id
+FROM main.slumberd_keys AS again
+LEFT JOIN live.slumberd_keys AS stored ON stored.key = again.key AND stored.slot = again.slot
+WHERE again.top_at IS NOT NULL
+  AND (again.key_id, again.top_at, again.top_rank, again.top_id, again.top_fact,
+    again.top_object, again.trail)
+  IS NOT (stored.key_id, stored.top_at, stored.top_rank, stored.top_id, stored.top_fact,
+    stored.top_object, stored.trail)
 UNION
-SELECT key_id
-FROM (
-  SELECT key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, trail
-  FROM live.slumberd_keys
-  WHERE top_at IS NOT NULL
-  EXCEPT
-  SELECT key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, trail
-  FROM main.slumberd_keys
-)
-ORDER BY key_id
+SELECT stored.key_id
+FROM live.slumberd_keys AS stored
+LEFT JOIN main.slumberd_keys AS again ON again.key = stored.key AND again.slot = stored.slot
+WHERE stored.top_at IS NOT NULL
+  AND (again.key_id, again.top_at, again.top_rank, again.top_id, again.top_fact,
+    again.top_object, again.trail)
+  IS NOT (stored.key_id, stored.top_at, stored.top_rank, stored.top_id, stored.top_fact,
+    stored.top_object, stored.trail)
+ORDER BY 1

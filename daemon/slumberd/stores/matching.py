@@ -1,0 +1,286 @@
+"""Hold the facts against what the law makes of the ledger, some keys at a time.
+
+What stands of a key follows from the acts that speak of it, from all else that is known of their
+fact ids, and from the acts that name these. So some keys are judged on as much, and let go of.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+from slumberd.core.ground import Ground, Standing
+from slumberd.core.hand import Said
+from slumberd.core.law import EXTERNAL, Meeting
+from slumberd.core.record import Break
+from slumberd.stores.batch import fact_row
+from slumberd.stores.beliefs import channels_at, facts_then, standing_on
+from slumberd.stores.foreign import UNREADABLE, said_by, shown
+from slumberd.stores.ledger import meeting_from, meetings_from
+from slumberd.stores.queries import statements
+from slumberd.stores.sqlite import escaped, texts_as
+
+_SQL = statements("matching")
+_LEDGER = statements("ledger")
+_FACTS = statements("facts")
+_EXTERNAL = statements("external")
+
+ROWS = 200
+"""Of the ledger that are held at a time, or all of one key; so few stay in a processor's cache."""
+
+_Row = tuple[Any, ...]
+_Changed = tuple[Any, str]
+"""The id of a fact that is not what it should be, and what is wrong with it."""
+
+EVERY_KEY = (-(2**63), 2**63 - 1)
+
+OTHER, MISSING = "is not what the ledger says", "stands by the ledger and is missing"
+
+
+class MixedKeysError(Exception):
+    """Acts of two keys have one number, or those of one have two; a control flow of the stores."""
+
+
+class Pages:
+    """What stands by the ledger, some keys at a time, in the order of their numbers.
+
+    Attributes:
+        digests: Of the keys so far, in place of the keys: they are many.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, depth: int, span: tuple[int, int] = EVERY_KEY
+    ) -> None:
+        """Begin with the keys whose numbers are above the first of a span, up to the second."""
+        self._connection = connection
+        self._depth = depth
+        self._span = span
+        self._multi = channels_at(connection)
+        self._again = {fact_id for (fact_id,) in connection.execute(_SQL["spoken_of_again"])}
+        self._namers: dict[str, list[str]] = {}
+        for name, namer in connection.execute(_LEDGER["all_names"]):
+            self._namers.setdefault(name, []).append(namer)
+        self.digests = array("q")
+
+    def __iter__(self) -> Iterator[list[Standing]]:
+        """Yield what stands, a list for some keys.
+
+        Raises:
+            MixedKeysError: Rows with one number of a key speak of two.
+        """
+        self.digests = array("q")
+        for rows in _pages(self._connection.execute(_SQL["acts_by_key"], self._span)):
+            yield list(standing_on(self._ground(rows)))
+
+    def _ground(self, rows: Sequence[_Row]) -> Ground:
+        meetings = self._meetings(rows)
+        ground = Ground(self._multi, self._depth, meetings=meetings)
+        acts = {met.seq: met.act for known in meetings.values() for met in known}
+        keys: dict[int, str] = {}
+        for row in rows:
+            act, number = acts.get(row[1]), row[-1]
+            if act is None:
+                continue  # it was undone
+            if keys.setdefault(number, act.key) != act.key:
+                raise MixedKeysError
+            ground.full.setdefault(act.key, set()).add(act.fact_id)
+        self.digests.extend(map(_digest, keys.values()))
+        self._name(ground)
+        for key in ground.full:
+            ground.fold(key)
+        return ground
+
+    def _meetings(self, rows: Sequence[_Row]) -> dict[str, list[Meeting]]:
+        """Return all that is known of the fact ids of some rows."""
+        again = self._again
+        found = {row[0]: [meeting_from(row[:-1])] for row in rows if row[0] not in again}
+        if len(found) < len(rows):
+            found |= self._ask({row[0] for row in rows if row[0] in again})
+        return found
+
+    def _name(self, ground: Ground) -> None:
+        """Let a ground know the acts that name what it knows."""
+        if not self._namers:
+            return
+        known = ground.meetings
+        ground.namers |= {name: set(self._namers[name]) for name in known if name in self._namers}
+        namers = {namer for some in ground.namers.values() for namer in some}
+        known |= self._ask(namers - known.keys())
+
+    def _ask(self, fact_ids: Iterable[str]) -> dict[str, list[Meeting]]:
+        asked = {"ids": orjson.dumps(list(fact_ids)).decode()}
+        return meetings_from(self._connection.execute(_LEDGER["meetings"], asked))
+
+
+def _digest(key: str) -> int:
+    # Not its hash, which is another in every process.
+    return int.from_bytes(sha256(key.encode()).digest()[:8], "big", signed=True)
+
+
+def _pages(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
+    """Yield rows, some at a time; those of one key are never parted."""
+    page: list[_Row] = []
+    for row in rows:
+        if len(page) >= ROWS and row[-1] != page[-1][-1]:
+            yield page
+            page = []
+        page.append(row)
+    if page:
+        yield page
+
+
+class Elsewhere(Protocol):
+    """Where the facts of some keys are compared, by somebody else at the same time."""
+
+    above: int
+    """Their numbers are above this one."""
+
+    def share(self) -> Share | None:
+        """Wait for what comes of it; None when nothing does."""
+        ...
+
+
+class Share(NamedTuple):
+    """What came of comparing the facts of some keys.
+
+    Attributes:
+        others: Facts that are not what they should be.
+        missing: Ids of facts that stand, and are not there.
+        found: How many facts are there under ids that stand.
+        digests: Of the keys.
+    """
+
+    others: list[_Row]
+    missing: list[str]
+    found: int
+    digests: array[int]
+
+
+def compared(connection: sqlite3.Connection, pages: Pages) -> Share:
+    """Compare the facts of some keys with what stands.
+
+    Raises:
+        MixedKeysError: Rows with one number of a key speak of two.
+    """
+    share = _compared(connection, pages)
+    return share._replace(digests=pages.digests)
+
+
+def _compared(connection: sqlite3.Connection, pages: Iterable[Sequence[Standing]]) -> Share:
+    others: list[_Row] = []
+    missing: list[str] = []
+    found = 0
+    for standing in pages:
+        stored = _stored(connection, [one.fact_id for one in standing])
+        found += len(stored)
+        for one in standing:
+            row = stored.get(one.fact_id)
+            if row is None:
+                missing.append(one.fact_id)
+            elif row != fact_row(one):
+                others.append(row)
+    return Share(others, missing, found, array("q"))
+
+
+def first_changed_fact(
+    connection: sqlite3.Connection, depth: int, elsewhere: Elsewhere | None = None
+) -> Break | None:
+    """Say which fact is not what the ledger says; what another program did comes last.
+
+    Args:
+        connection: Inside a snapshot.
+        depth: Links of lineage.
+        elsewhere: Where the facts of some keys are compared meanwhile.
+    """
+    touched = _texts(connection, _EXTERNAL["all_touched"])
+    pending = ""
+    for fact_id, problem in _changed(connection, depth, elsewhere):
+        if (fact_id or "") not in touched:
+            return Break(0, f"fact {fact_id!r} {problem}")
+        pending = pending or f"fact {fact_id!r} was changed by another program"
+    return Break(0, f"{pending} and is not recorded yet") if pending else None
+
+
+def _texts(
+    connection: sqlite3.Connection, sql: str, asked: Sequence[str] | Mapping[str, str] = ()
+) -> set[str]:
+    with texts_as(connection, escaped):
+        return {text for (text,) in connection.execute(sql, asked)}
+
+
+def _changed(
+    connection: sqlite3.Connection, depth: int, elsewhere: Elsewhere | None
+) -> list[_Changed]:
+    """Return the facts that are not what they should be: others by id, then what is missing."""
+    whole: list[list[Standing]] | None = None
+    try:
+        share = _one_to_one(_shares(connection, depth, elsewhere))
+    except MixedKeysError:
+        whole = [facts_then(connection, user=None, depth=depth)]
+        share = _compared(connection, whole)
+    others = share.others
+    if share.found < connection.execute(_FACTS["count_facts"]).fetchone()[0]:
+        others += _strangers(connection, whole or Pages(connection, depth))
+    wrong = sorted(_ours(connection, others), key=lambda row: shown(row[0]))
+    return [(row[0], OTHER) for row in wrong] + [(one, MISSING) for one in sorted(share.missing)]
+
+
+def _shares(
+    connection: sqlite3.Connection, depth: int, elsewhere: Elsewhere | None
+) -> Iterator[Share]:
+    if elsewhere is None:
+        yield compared(connection, Pages(connection, depth))
+        return
+    first, last = EVERY_KEY
+    yield compared(connection, Pages(connection, depth, (first, elsewhere.above)))
+    rest = elsewhere.share()
+    yield rest or compared(connection, Pages(connection, depth, (elsewhere.above, last)))
+
+
+def _one_to_one(shares: Iterable[Share]) -> Share:
+    """Return shares as one, if no key has two numbers.
+
+    Raises:
+        MixedKeysError: One has.
+    """
+    shares = list(shares)
+    digests = sorted(digest for share in shares for digest in share.digests)
+    if any(one == other for one, other in pairwise(digests)):
+        raise MixedKeysError
+    return Share(
+        [row for share in shares for row in share.others],
+        [fact_id for share in shares for fact_id in share.missing],
+        sum(share.found for share in shares),
+        array("q"),
+    )
+
+
+def _stored(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> dict[str, _Row]:
+    asked = {"ids": orjson.dumps(fact_ids).decode()}
+    try:
+        return {row[0]: row for row in connection.execute(_SQL["facts_of"], asked)}
+    except sqlite3.OperationalError:  # of a text that is no Unicode
+        with texts_as(connection, escaped):
+            return {row[0]: row for row in connection.execute(_SQL["facts_of"], asked)}
+
+
+def _strangers(connection: sqlite3.Connection, pages: Iterable[Sequence[Standing]]) -> list[_Row]:
+    """Return the facts under ids that nothing stands under."""
+    standing = {one.fact_id for some in pages for one in some}
+    with texts_as(connection, escaped):
+        return [row for row in connection.execute(_SQL["all_facts"]) if row[0] not in standing]
+
+
+def _ours(connection: sqlite3.Connection, rows: Iterable[_Row]) -> list[_Row]:
+    """Leave out what is in the ledger as unreadable, and as another program wrote it."""
+    asked = {"rule": EXTERNAL, "reason": UNREADABLE}
+    left_alone = _texts(connection, _EXTERNAL["unreadable"], asked)
+    return [
+        row for row in rows if shown(row[0]) not in left_alone or isinstance(said_by(row), Said)
+    ]

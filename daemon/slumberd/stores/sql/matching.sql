@@ -1,0 +1,28 @@
+-- name: acts_by_key
+SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
+  ledger.payload, firings.at, ledger.firing, ledger.key_id
+FROM slumberd_ledger AS ledger
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.key_id > ?
+  AND ledger.key_id <= ?
+  AND ledger.what = 1
+  AND ledger.fact_id IS NOT NULL
+ORDER BY ledger.key_id, ledger.seq
+
+-- name: spoken_of_again
+SELECT fact_id
+FROM slumberd_ledger
+WHERE fact_id IS NOT NULL
+GROUP BY fact_id
+HAVING count(*) > 1
+
+-- name: facts_of
+SELECT facts.fact_id, facts.user, facts.agent, facts.payload, facts.lineage, facts.confidence,
+  facts.metadata, facts.pinned_at
+FROM json_each(:ids) AS wanted
+CROSS JOIN facts ON facts.fact_id = wanted.value
+
+-- name: all_facts
+SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at
+FROM facts
+ORDER BY fact_id
