@@ -33,7 +33,7 @@ RULES = 1_000
 PUTS_EACH, TRIALS_EACH = 60, 4
 """For each time that everything is measured."""
 
-IDLE_SECONDS, SETTLE_SECONDS, PASS_SECONDS = 8.0, 3.0, 1.5
+IDLE_SECONDS, SETTLE_SECONDS, PASS_SECONDS = 8.0, 12.0, 1.5
 """How long an idle daemon is watched, what it gets before, and what a pass gets before it ends."""
 
 _FULL = 100_000

@@ -11,6 +11,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,9 @@ FILES = {
     "migrations": "facts.db",
 }
 """Each file of statements, and a database that they run on."""
+
+WHOLESALE = {"comparing", "ledger_schema", "matching", "replay"}
+"""Files of statements that make tables, or compare and rebuild all that there is."""
 
 OF_EPISODES = (
     "looking.oldest",
@@ -76,8 +80,8 @@ FIRST = {
 """What reads a table in its own order, and ends with the first rows."""
 
 FOUND = {
-    "ledger": "fact_ids_between fact_ids_of_keys facts_of_keys lines_of_facts lines_that_replace "
-    "meetings met_in_firing quarantined",
+    "ledger": "fact_ids_of_keys facts_of_keys lines_of_facts lines_that_replace "
+    "meetings meetings_between met_in_firing quarantined",
 }
 """What sorts only rows that it was asked for, and found by an index."""
 
@@ -106,6 +110,7 @@ WHOLE = {
     "ledger.last_mentioned": "verification reads all",
     "ledger.list_quarantine": "the list is what is asked for",
     "ledger.quarantine_by_rule": "people look through what is quarantined, so it is not much",
+    "ledger.links": "verification reads all",
     "ledger.sealed": "verification reads all",
     "looking.quarantined": "people look through what is quarantined, so it is not much",
     "looking.unreached": "the doctor reads all, for as long as he has",
@@ -196,6 +201,12 @@ def read_whole(plan: list[str]) -> list[str]:
 
 def sorts(plan: list[str]) -> list[str]:
     return [step for step in plan if "TEMP B-TREE" in step]
+
+
+def test_every_file_of_statements_is_told_of() -> None:
+    folder = resources.files("slumberd.stores") / "sql"
+
+    assert {Path(file.name).stem for file in folder.iterdir()} == {*FILES, *WHOLESALE}
 
 
 def test_every_statement_is_in_one_of_the_lists() -> None:
