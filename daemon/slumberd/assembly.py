@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.filters import checking_filters
 from slumberd.stores.memory import SQLiteMemoryStore
+
+SWITCH_SECONDS = 0.001
+"""How long a thread keeps the interpreter from others: the event loop, and a batch that is written
+while the next window is read."""
 
 
 def rules_of(settings: Settings) -> RuleSet:
@@ -132,6 +137,7 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
         StoreError: A database is on a network file system.
     """
     gc.freeze()
+    sys.setswitchinterval(SWITCH_SECONDS)
     for path in (settings.memory_path, *settings.facts_paths.values()):
         refuse_network(path.parent)
     with StateLock(settings.state_dir):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -38,9 +37,6 @@ from slumberd.stores.watch import Watch
 from slumberd.textfile import write_textfile
 from slumberd.waiting import set_within
 from slumberd.watchdog import Watchdog
-
-SWITCH_SECONDS = 0.001
-"""How long a batch's thread may keep the event loop from running."""
 
 TELLING_SECONDS = 1.0
 """How long lines that nobody read may wait for somebody who does."""
@@ -108,7 +104,6 @@ class Daemon:
             StoreError: A store cannot be opened, or another daemon has taken over.
         """
         self._stop = stop
-        sys.setswitchinterval(SWITCH_SECONDS)
         async with writing(self._settings, self._clock) as stores:
             branches = branches_of(
                 self._settings, stores, self._logs, self._clock, lambda: self._rules

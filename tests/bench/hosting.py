@@ -26,7 +26,7 @@ from slumberd.cli import main, run
 from slumberd.cli.configuration import loaded, logs
 from slumberd.clock import SystemClock
 from slumberd.errors import FiringTimeoutError
-from slumberd.service import SWITCH_SECONDS, Daemon
+from slumberd.service import Daemon
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import triple
 
@@ -111,7 +111,6 @@ async def overdue(config: Path, count: int, about: float) -> list[float]:
     """Let a rule run into its timeout; return by how much each firing was over."""
     settings, rules = loaded(config, None)
     clock, found = SystemClock(), []
-    sys.setswitchinterval(SWITCH_SECONDS)
     with logs(settings, clock) as lines:
         async with writing(settings, clock) as stores:
             branches = branches_of(settings, stores, lines, clock, lambda: rules)

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from slumberd.stores.bulk import ROWS, insert
+from slumberd.stores.bulk import MOST, insert
 
 INSERT = "INSERT INTO pairs (one, other) VALUES (?, ?)"
 
@@ -24,7 +24,7 @@ def rows_in(connection: sqlite3.Connection) -> list[tuple[int, str]]:
     return connection.execute("SELECT one, other FROM pairs ORDER BY one").fetchall()
 
 
-@pytest.mark.parametrize("count", [0, 1, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS, 2 * ROWS + 7])
+@pytest.mark.parametrize("count", [0, 1, 19, 20, MOST - 1, MOST, MOST + 1, 2 * MOST + 27])
 def test_every_row_is_inserted_whatever_their_number(
     connection: sqlite3.Connection, count: int
 ) -> None:
@@ -39,19 +39,19 @@ def test_a_row_that_is_there_is_updated_where_the_statement_says_so(
     connection: sqlite3.Connection,
 ) -> None:
     upsert = f"{INSERT} ON CONFLICT (one) DO UPDATE SET other = excluded.other"
-    rows = [(number, "new") for number in range(ROWS + 3)]
-    insert(connection, INSERT, [(1, "old"), (ROWS, "old")])
+    rows = [(number, "new") for number in range(MOST + 3)]
+    insert(connection, INSERT, [(1, "old"), (MOST, "old")])
 
     insert(connection, upsert, rows)
 
     assert rows_in(connection) == rows
 
 
-@pytest.mark.parametrize("bad", [5, ROWS + 5], ids=["in a full statement", "in the rest"])
+@pytest.mark.parametrize("bad", [5, MOST + 5], ids=["in a full statement", "in the rest"])
 def test_a_refused_row_leaves_nothing_of_a_transaction_that_is_rolled_back(
     connection: sqlite3.Connection, bad: int
 ) -> None:
-    rows: list[tuple[int, str | None]] = [(number, "x") for number in range(ROWS + 10)]
+    rows: list[tuple[int, str | None]] = [(number, "x") for number in range(MOST + 10)]
     rows[bad] = (bad, None)
     connection.execute("BEGIN")
     insert(connection, INSERT, [(-1, "before")])

@@ -1,0 +1,33 @@
+"""The bench runs: on so few episodes that its figures say nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.bench.__main__ import main
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("section", ["audit", "consolidate", "fire", "read"])
+def test_a_section_of_the_bench_measures_and_writes_its_figures(
+    tmp_path: Path, section: str
+) -> None:
+    figures = tmp_path / "figures.json"
+
+    code = main([section, "--tiny", "--times", "1", "--json", str(figures)])
+
+    lines = orjson.loads(figures.read_bytes())["lines"]
+    assert code == 0
+    assert lines
+    assert {line["section"] for line in lines} == {section}
+    assert all(line["values"] for line in lines)
+
+
+def test_an_unknown_section_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["reed"])
+
+    assert "there is no section 'reed'; they are consolidate, " in capsys.readouterr().err
