@@ -237,7 +237,7 @@ class Consolidator:
         if held is not None:
             after = await self._go_on(call, after, Position(*held.upto), done)
         await self._catch_up(call, (after, last if upto is None else min(last, upto)), done)
-        if len(done.firing_ids) > 1 and not done.cut_short:
+        if done.firing_ids and not done.cut_short:
             await self._ledger.rest()
 
     async def _go_on(self, call: Call, after: Position, upto: Position, done: Report) -> Position:

@@ -221,7 +221,7 @@ class Ledger(Protocol):
         ...
 
     async def rest(self) -> None:
-        """Bring the file into its everyday order after a backlog."""
+        """Bring the file into its everyday order after a backlog; does nothing after none."""
         ...
 
     def leave(self) -> None:

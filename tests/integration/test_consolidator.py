@@ -165,6 +165,21 @@ async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
     assert not log.exists(), "whoever ends in good order empties it"
 
 
+async def test_one_batch_of_a_backlog_leaves_the_file_in_its_everyday_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "_BACKLOG_ROWS", 5)
+    log = tmp_path / "facts.db-wal"
+    async with house(tmp_path) as home:
+        await home.put(*stream(5))
+        await home.fire()
+        after_a_backlog = log.stat().st_size
+        await home.put(triple("more", "thing", "is", "here"))
+        await home.fire()
+
+        assert (after_a_backlog, log.stat().st_size > 0) == (0, True)
+
+
 async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,7 +64,7 @@ class FactFile:
         self._clock = clock or SystemClock()
         self._epoch: int | None = None
         self._head: Checkpoint | None = None
-        self._left = False
+        self._left = self._catching_up = False
 
     async def bootstrap(self) -> None:
         """Create the specified table and our own beside it; changes nothing where all is there.

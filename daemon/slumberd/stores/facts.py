@@ -151,6 +151,7 @@ class SQLiteFactStore(Marks):
         """
         self._left = False
         backlog = sum(map(len, met.values())) >= _BACKLOG_ROWS
+        self._catching_up |= backlog
         written = Event()
 
         def work(connection: sqlite3.Connection) -> Outcome:
@@ -230,13 +231,15 @@ class SQLiteFactStore(Marks):
         await self._database.write(work)
 
     async def rest(self) -> None:
-        """Bring the file into its everyday order after a backlog."""
+        """Bring the file into its everyday order after a backlog; does nothing after none."""
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA wal_checkpoint = TRUNCATE")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_EVERYDAY_PAGES:d}")
 
-        await self._database.write(work)
+        if self._catching_up:
+            await self._database.write(work)
+            self._catching_up = False
 
     async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
         """Settle as `commit` does, say what came of it, and write nothing."""
