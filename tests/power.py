@@ -106,6 +106,9 @@ class _Connection:
     def total_changes(self) -> int:
         return self._connection.total_changes()
 
+    def cursor(self) -> _Connection:
+        return self  # each answer is whole
+
     def execute(self, sql: str, values: Any = ()) -> _Answer:
         rows = list(self._connection.execute(sql, values))
         return _Answer(rows, self._connection.changes())
