@@ -37,17 +37,15 @@ FIRINGS = 5
 EQUAL = 1.2
 """How many times what it costs elsewhere a firing may cost."""
 
-SPREAD = 2.0
-"""The same of ids at random: over many others they lie on pages of their own, two each, and over
-few they share them. The pages are all that grows, and no further."""
-
 CLOCK = SystemClock()
 
 
 def measure(table: Table, shop: Workshop) -> None:
     """Fire over little and much that was consolidated before, and alone and among other rules."""
-    asyncio.run(_over_what_lies_below(table, shop, _in_order, EQUAL))
-    asyncio.run(_over_what_lies_below(table, shop, _at_random, SPREAD))
+    asyncio.run(_over_what_lies_below(table, shop, _in_order))
+    # These miss it: over many others such ids lie on pages of their own, two each, and over few
+    # they share them. No statement takes more steps, as `tests/integration/test_growth.py` shows.
+    asyncio.run(_over_what_lies_below(table, shop, _at_random))
     asyncio.run(_among_rules(table, shop))
 
 
@@ -128,7 +126,7 @@ async def _opened(
 
 
 async def _over_what_lies_below(
-    table: Table, shop: Workshop, ids: Callable[[], Iterator[str]], bound: float
+    table: Table, shop: Workshop, ids: Callable[[], Iterator[str]]
 ) -> None:
     sizes = (shop.small, shop.middle, shop.large)
     states = [shop.consolidated(size) for size in sizes]
@@ -144,7 +142,7 @@ async def _over_what_lies_below(
             table.seconds(SECTION, f"above {size:,}, ids {how}", site.costs)
         for size, site in zip(sizes[1:], sites[1:], strict=True):
             name = f"above {size:,} to {sizes[0]:,}, ids {how}"
-            _ratios(table, name, (site, small), bound)
+            _ratios(table, name, (site, small))
 
 
 async def _among_rules(table: Table, shop: Workshop) -> None:
@@ -162,7 +160,7 @@ async def _among_rules(table: Table, shop: Workshop) -> None:
         for number, site in zip(counts, sites, strict=True):
             table.seconds(SECTION, f"a rule of {number:,}", site.costs)
         for number, site in zip(counts[1:], sites[1:], strict=True):
-            _ratios(table, f"a rule of {number:,} to one alone", (site, one), EQUAL)
+            _ratios(table, f"a rule of {number:,} to one alone", (site, one))
 
 
 def _rules(number: int) -> list[ConsolidationRule]:
@@ -180,9 +178,9 @@ async def _in_turns(sites: Sequence[Site], times: int, passes: Sequence[int]) ->
             site.costs.append(await site.pass_over(number))
 
 
-def _ratios(table: Table, name: str, sites: tuple[Site, Site], bound: float) -> None:
+def _ratios(table: Table, name: str, sites: tuple[Site, Site]) -> None:
     """Say how many times the second's the first takes, in processor time and in wall time."""
     first, second = ([cost._asdict() for cost in site.costs] for site in sites)
     for axis in ("processor", "wall"):
         pairs = [one[axis] for one in first], [one[axis] for one in second]
-        table.ratio(SECTION, f"{name}, {axis}", pairs, at_most(bound))
+        table.ratio(SECTION, f"{name}, {axis}", pairs, at_most(EQUAL))
