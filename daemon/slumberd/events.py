@@ -212,7 +212,7 @@ _ALL = (
     _kind(
         "info",
         "daemon.stopping",
-        "The daemon was told to stop; the batch under way has this long.",
+        "The daemon was told to stop; what is under way has this long to end.",
         deadline_seconds=_NUMBER,
     ),
     Kind(
@@ -269,7 +269,7 @@ _ALL = (
     _kind(
         "info",
         "firing.stopped",
-        "A firing ended with the batch under way; it goes on later.",
+        "A firing ended early, the batch under way taken back; it goes on later.",
         rule_id=_TEXT,
     ),
     _kind(

@@ -136,7 +136,7 @@ class Settings(Form):
         timezone: The IANA time zone of cron rules that name none, as ``Europe/Berlin``.
         logging: What is logged, how and where.
         metrics: Figures for Prometheus.
-        stop_seconds: Seconds that a stop waits for the firing under way.
+        stop_seconds: Seconds that a stop waits for what is under way.
     """
 
     # What can be left out of a file is not required, though a Settings has it.
