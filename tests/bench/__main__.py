@@ -2,7 +2,8 @@
 
 Prints one table: each figure with its spread, processor time beside wall time, and the target that
 it must keep. What is compared is measured in turns, in this one run; nothing else should run on the
-machine meanwhile. Exits with 1 when a target is missed.
+machine meanwhile. Exits with 1 when a target is missed. With ``--profile`` nothing is measured:
+one consolidation is watched, and a table says where its time went.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.bench import (
     auditing,
     consolidating,
     firing,
+    profiling,
     putting,
     reading,
     reference,
@@ -53,6 +55,9 @@ def main(words: list[str]) -> int:
         folder = asked.keep or Path(spare)
         folder.mkdir(parents=True, exist_ok=True)
         shop = Workshop(folder, times=asked.times, **sizes)
+        if asked.profile:
+            profiling.profile(shop)
+            return 0
         for name in asked.sections or SECTIONS:
             SECTIONS[name](table, shop)
     if asked.json:
@@ -68,6 +73,7 @@ def _asked(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all figures")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="use, and leave, databases here")
     parser.add_argument("--tiny", action="store_true", help="on a few episodes, to try it out")
+    parser.add_argument("--profile", action="store_true", help="say where a firing's time goes")
     asked = parser.parse_args(words)
     for name in asked.sections:
         if name not in SECTIONS:

@@ -31,3 +31,17 @@ def test_an_unknown_section_is_refused_by_name(capsys: pytest.CaptureFixture[str
         main(["reed"])
 
     assert "there is no section 'reed'; they are consolidate, " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_profile_says_in_which_functions_the_time_of_a_firing_went(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = main(["--profile", "--tiny"])
+
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert title.split()[:3] == ["own", "within", "thread,"]
+    assert lines
+    assert all(line.count("%") == 2 for line in lines)
+    assert not any(line.endswith("core.py _connection_worker_thread") for line in lines)
