@@ -525,7 +525,14 @@ class _Meanwhile:
         # Kept here and awaited at the end, so none is lost; a group would wrap their errors.
         self._telling = asyncio.create_task(self._finish())  # noqa: TID251
         if after is not None:
-            self._reading = asyncio.create_task(self._read(after))  # noqa: TID251
+            self._reading = asyncio.create_task(self._read_next(after))  # noqa: TID251
+
+    async def _read_next(self, after: Position) -> tuple[Firing, Met]:
+        # One after the other: reading gives up the interpreter with every row, and would wait for
+        # it as often.
+        if self._telling is not None:
+            await asyncio.wait([self._telling])
+        return await self._read(after)
 
     async def keep(self, outcome: Outcome, met: Met) -> None:
         """Tell of a batch while the next one is written, or at the end; of the one before, now."""
