@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 Model = TypeVar("Model", bound=BaseModel)
 
+_new = object.__new__
 # Models are frozen: these are pydantic's own slots, and quicker than object.__setattr__.
 _set_fields = BaseModel.__dict__["__dict__"].__set__
 _set_names = BaseModel.__dict__["__pydantic_fields_set__"].__set__
@@ -28,7 +29,7 @@ def made(kind: type[Model], fields: dict[str, Any]) -> Model:
         kind: Without aliases, private attributes and fields of its caller's choosing.
         fields: All of them; the value keeps this very mapping.
     """
-    value = kind.__new__(kind)
+    value = _new(kind)
     _set_fields(value, fields)
     # All values of a kind share it. Nothing changes it: they are frozen, and copies copy it.
     _set_names(value, _names(kind))
