@@ -42,24 +42,28 @@ _FACT = "SELECT 1 FROM facts WHERE fact_id = ?"
 
 
 async def gaps(stop: asyncio.Event) -> dict[str, float]:
-    """Wake each millisecond; return the longest gap, and the longest less waits for a processor.
+    """Wake each millisecond; return the longest gap, and the longest that was slumberd's own.
 
-    A machine with other work lets the loop wait, and whoever it waits for: of these the one that
-    waited longest counts.
+    A machine with other work lets the loop wait, and whoever it waits for. What is slumberd's own
+    is at most the gap less the loop's wait for a processor and the longest of another thread's;
+    and at most what all threads together computed: of a processor that a host of machines took
+    away, no thread is told that it waits. A loop that blocks shows in the longest gap alone.
     """
     longest = own = 0.0
     threads, looks = _threads(), 0
-    last, waited = time.monotonic(), _waits(threads)
+    last, waited, computed = time.monotonic(), _waits(threads), time.process_time()
     while not stop.is_set():
         await asyncio.sleep(_WAKE_SECONDS)
         now, waits = time.monotonic(), _waits(threads)
         main, *others = [after - before for after, before in zip(waits, waited, strict=True)]
         gap = now - last - _WAKE_SECONDS
-        longest, own = max(longest, gap), max(own, gap - main - max(others, default=0))
+        computed = time.process_time() - computed
+        longest = max(longest, gap)
+        own = max(own, min(gap - main - max(others, default=0), computed))
         looks += 1
         if looks % _LOOKS_EACH == 0:
             threads = _threads(threads)
-        last, waited = time.monotonic(), _waits(threads)
+        last, waited, computed = time.monotonic(), _waits(threads), time.process_time()
     return {"longest": longest, "own": own}
 
 

@@ -14,6 +14,7 @@ from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
 from slumberd.core.record import Break
 from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.ledger import GENESIS, SALT_BYTES, seal
 from tests.builders import START, at, rule, version
 
 ROWS = 7
@@ -51,6 +52,15 @@ async def found(path: Path) -> Break | None:
 
 async def test_an_untouched_ledger_verifies(path: Path) -> None:
     assert await found(path) is None
+
+
+def test_no_two_rows_share_a_salt_however_many_are_sealed() -> None:
+    drafts = ((n, n, 1, "act", "add", "", n, n, n, "f", None, b"{}") for n in range(10_000))
+
+    salts = {row[11] for row in seal(drafts, GENESIS, None)}
+
+    assert len(salts) == 10_000
+    assert {len(salt) for salt in salts if isinstance(salt, bytes)} == {SALT_BYTES}
 
 
 COLUMNS = {

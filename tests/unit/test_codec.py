@@ -96,6 +96,24 @@ def test_whatever_can_be_written_is_read_back_equal(
     assert found.fault == ""
 
 
+@given(
+    timestamp=INSTANTS | INSTANTS.map(lambda at: at.astimezone(UTC)),
+    separator=st.sampled_from("T "),
+    utc=st.sampled_from(["+00:00", "Z"]),
+)
+def test_an_episode_has_its_instant_in_utc_however_its_row_has_it(
+    timestamp: datetime, separator: str, utc: str
+) -> None:
+    text = timestamp.isoformat(separator).replace("+00:00", utc)
+    found = read(written()._replace(timestamp=text))
+
+    told = episode_of(found, text)
+
+    assert told == episode_of(found)
+    assert told.timestamp == datetime.fromisoformat(text)
+    assert told.timestamp.tzinfo is UTC
+
+
 @given(INSTANTS, INSTANTS)
 def test_the_text_order_of_our_timestamps_is_the_order_of_instants(
     one: datetime, other: datetime

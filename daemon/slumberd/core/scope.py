@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from slumberd.errors import MemoryScopeError
 
@@ -84,6 +84,22 @@ def scope_of(key: str) -> Scope | None:
     return Scope(unescape(user), unescape(session), unescape(agent))
 
 
+class Scoped(Protocol):
+    """What belongs to a session of a user with an agent."""
+
+    @property
+    def user(self) -> str:
+        """Whose it is."""
+
+    @property
+    def session(self) -> str:
+        """Which session it is of."""
+
+    @property
+    def agent(self) -> str:
+        """Which agent it is of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reach:
     """The scopes that one read may see: exactly these, in that case and spelling.
@@ -111,8 +127,8 @@ class Reach:
                 checked(part, axis=axis, scope=(user, session, agent), operation="recent")
         return cls(user, session, agent)
 
-    def holds(self, scope: Scope | None) -> bool:
-        """Say whether a scope is within reach."""
+    def holds(self, scope: Scoped | None) -> bool:
+        """Say whether a scope, or something that has one, is within reach."""
         return (
             scope is not None
             and scope.user == self.user

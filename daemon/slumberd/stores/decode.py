@@ -40,6 +40,8 @@ ScopeMismatch = Literal["quarantine", "trust_scope", "trust_episode"]
 _NOWHERE = Scope("", "", "")
 _SLASHES = 7
 """Of a scope key; more are in one that has a slash within a part."""
+_EXTENDED = frozenset({"--", "--T", "-- "})
+"""What separates year, month, day and time in a timestamp that is read."""
 _EARLIEST = microseconds(datetime.min.replace(tzinfo=UTC))
 _LATEST = microseconds(datetime.max.replace(tzinfo=UTC))
 
@@ -163,7 +165,7 @@ def _instant(text: object) -> int:
 
 def _parsed(text: object) -> datetime:
     # Only the extended calendar form: `recent` relies on its text order, give or take a day.
-    if type(text) is not str or text[4:5] != "-" or text[7:8] != "-" or text[10:11] not in "T ":
+    if type(text) is not str or text[4:11:3] not in _EXTENDED:
         raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{str(text)[:40]!r} is not ISO 8601")
     try:
         return datetime.fromisoformat(text)
@@ -231,14 +233,21 @@ def _claimed(key: object) -> Scope:
     return (scope_of(key) if isinstance(key, str) else None) or _NOWHERE
 
 
-def episode_of(version: EpisodeVersion) -> Episode:
-    """Return a readable version as the episode that it is one of."""
+def episode_of(version: EpisodeVersion, timestamp: str = "") -> Episode:
+    """Return a readable version as the episode that it is one of.
+
+    Args:
+        version: The version.
+        timestamp: Its instant as its row has it, where that is at hand.
+    """
+    # To read one of UTC takes a fifth of what it takes to reckon it from the number.
+    in_utc = timestamp.endswith("+00:00")
     return made(
         Episode,
         {
             "id": version.id,
             "content": version.content,
-            "timestamp": instant(version.at),
+            "timestamp": datetime.fromisoformat(timestamp) if in_utc else instant(version.at),
             "source_node": version.source_node,
             "agent": version.agent,
             "user": version.user,

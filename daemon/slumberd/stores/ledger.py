@@ -44,7 +44,9 @@ _KIND: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
 _WHAT = {what: number for number, what in enumerate(WHATS)}
 _ACT = _WHAT["act"]
 SALT_BYTES, HASH_BYTES = 16, 32
-_SALTS_DRAWN = 64
+_SALTS_DRAWN, _MOST_DRAWN = 64, 4_096
+"""How many at first, and at most; each time twice as many. Asking the system gives the interpreter
+away for a moment so short that who waits for it is woken in vain, and begins to wait anew."""
 
 _ERASABLE = struct.Struct(">Bqqiii")
 _PUBLIC = struct.Struct(">qqqqBB")
@@ -120,10 +122,12 @@ def seal(
 
 def _salts() -> Iterator[bytes]:
     # One by one, asking the system costs as much as the hashing.
+    count = _SALTS_DRAWN
     while True:
-        drawn = os.urandom(SALT_BYTES * _SALTS_DRAWN)
+        drawn = os.urandom(SALT_BYTES * count)
         for first in range(0, len(drawn), SALT_BYTES):
             yield drawn[first : first + SALT_BYTES]
+        count = min(2 * count, _MOST_DRAWN)
 
 
 def draft_of(entry: Entry, *, firing: int, key_id: int | None) -> Draft:

@@ -126,11 +126,11 @@ class _Newest:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._heap: list[tuple[int, str, EpisodeVersion]] = []
+        self._heap: list[tuple[int, str, EpisodeVersion, str]] = []
 
-    def add(self, version: EpisodeVersion) -> None:
-        """Keep a version if it is among the best."""
-        entry = (version.at, version.id, version)
+    def add(self, version: EpisodeVersion, timestamp: str) -> None:
+        """Keep a version, and its timestamp as it is stored, if it is among the best."""
+        entry = (version.at, version.id, version, timestamp)
         if len(self._heap) == self._most:
             heapq.heappushpop(self._heap, entry)
             return
@@ -147,9 +147,10 @@ class _Newest:
             return at.isoformat()
         return (at - slack).date().isoformat() if at.year > 1 else ""
 
-    def ordered(self) -> list[EpisodeVersion]:
+    def ordered(self) -> list[Episode]:
         """Return what was kept, the best first."""
-        return [version for _, _, version in sorted(self._heap, reverse=True)]
+        best = sorted(self._heap, reverse=True)
+        return [episode_of(version, timestamp) for _, _, version, timestamp in best]
 
 
 def recall(
@@ -157,19 +158,18 @@ def recall(
 ) -> list[Episode]:
     """Return the latest readable episodes within reach, newest first, then by id from the last."""
     try:
-        found = _found(connection, reach, limit, mismatch)
+        return _found(connection, reach, limit, mismatch)
     except sqlite3.OperationalError as error:
         if "decode to UTF-8" not in str(error):
             raise
         # Some text of another program is no UTF-8; a text factory of our own reads it, slowly.
         with texts_as(connection, lenient_text):
-            found = _found(connection, reach, limit, mismatch)
-    return [episode_of(version) for version in found]
+            return _found(connection, reach, limit, mismatch)
 
 
 def _found(
     connection: sqlite3.Connection, reach: Reach, limit: int, mismatch: ScopeMismatch
-) -> list[EpisodeVersion]:
+) -> list[Episode]:
     newest = _Newest(limit)
     for wanted in _ranges(reach):
         with closing(_Rows(connection, "utc")) as rows:
@@ -189,11 +189,11 @@ def _take(
             break
         version = decode(0, row, mismatch=mismatch)
         if not version.fault and _is_within(reach, version, row[1], mismatch):
-            newest.add(version)
+            newest.add(version, row[3])
 
 
 def _is_within(reach: Reach, version: EpisodeVersion, key: str, mismatch: ScopeMismatch) -> bool:
-    if not reach.holds(Scope(version.user, version.session, version.agent)):
+    if not reach.holds(version):
         return False
     # Where both must say the same, what was read is of the owner that its key names.
     return mismatch == "quarantine" or reach.holds(scope_of(key))
