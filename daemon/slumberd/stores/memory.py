@@ -149,7 +149,7 @@ class SQLiteMemoryStore:
             )
         row = encode(episode, scope, operation="put")
         try:
-            await self._puts.put(row, self._database.write)
+            await self._puts.put(row, self._database.post)
         except Exception:
             with translated(self._path, self._database.pragmas):
                 raise

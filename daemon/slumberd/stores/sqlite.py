@@ -93,6 +93,12 @@ class Connection(aiosqlite.Connection):
         finally:
             del reply  # an error in it holds this frame, and all that is beneath
 
+    def post(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Leave something for the connection's thread to do; nobody is told what came of it."""
+        if not self._running:
+            raise ValueError("the connection is closed")
+        self._tx.put_nowait((None, partial(_do, [(work, self._conn)])))
+
     def halt(self) -> None:
         """End the statement under way, or the checkpoint after a commit; from any thread."""
         self._conn.interrupt()
@@ -111,6 +117,12 @@ class Connection(aiosqlite.Connection):
     def release(self) -> None:
         """Close without waiting; for finalizers, where no event loop runs."""
         self.stop()
+
+
+def _do(errand: list[Any]) -> None:
+    # Taken out of the errand, which the thread holds until there is another, as in `_answer`.
+    work, connection = errand.pop()
+    work(connection)
 
 
 def _answer(loop: asyncio.AbstractEventLoop, errand: list[Any]) -> None:
