@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 
 from slumberd.core.episode import Episode
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.memory import LOG_PAGES, SQLiteMemoryStore
 from slumberd.stores.queries import statement
 from slumberd.stores.sqlite import Pragmas, connect, transaction
 from tests.bench.measuring import Cost, Table, at_least, rates, run, timed, total
@@ -129,7 +129,7 @@ def _put_many(path: Path, count: int) -> Cost:
 def _bare(source: Path, target: Path) -> Cost:
     with asyncio.Runner() as runner:
         runner.run(_memory(runner, target).close())
-    connection = connect(target, Pragmas(), access="write")
+    connection = connect(target, Pragmas(log_pages=LOG_PAGES), access="write")
     with closing(sqlite3.connect(source)) as ready:
         found = ready.execute(_ROWS)
         costs = [timed(partial(_write, connection, rows))[1] for rows in _fetched(found)]

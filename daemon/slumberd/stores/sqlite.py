@@ -52,11 +52,13 @@ class Pragmas:
         synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
         busy_seconds: How long a statement waits for another process's lock.
         cache_mebibytes: Page cache of the connection.
+        log_pages: How long the write-ahead log grows before a commit moves it into the database.
     """
 
     synchronous: Synchronous = "normal"
     busy_seconds: float = 5.0
     cache_mebibytes: int = 8
+    log_pages: int = 1_000
 
 
 class KeyedConnection(sqlite3.Connection):
@@ -221,6 +223,7 @@ def _configure(connection: sqlite3.Connection, pragmas: Pragmas, access: Access)
         return
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_LOG:d}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {pragmas.log_pages:d}")
     connection.execute(f"PRAGMA synchronous = {pragmas.synchronous}")
 
 
