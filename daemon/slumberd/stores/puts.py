@@ -18,7 +18,7 @@ from slumberd.core.forgotten import Forgotten
 from slumberd.core.scope import scope_of
 from slumberd.errors import ForgottenError, MemoryScopeError
 from slumberd.stores.codec import Row, same
-from slumberd.stores.forgetting import forgotten
+from slumberd.stores.forgetting import forgotten_if_asked
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
 
@@ -51,7 +51,7 @@ def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> PutCounts:
     Raises:
         MemoryScopeError: An id belongs to another scope.
     """
-    past = forgotten(connection)
+    past = forgotten_if_asked(connection)
     if _write_new(connection, rows, past):
         return PutCounts(new=len(rows))
     cursor = connection.cursor()
@@ -211,7 +211,7 @@ class GroupCommit:
         try:
             with transaction(connection):
                 self._prepare(connection)
-                past = forgotten(connection)
+                past = forgotten_if_asked(connection)
                 if _write_new(connection, [put.row for put in puts], past):
                     return [None] * len(puts)
                 cursor = connection.cursor()
