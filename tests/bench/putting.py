@@ -1,10 +1,12 @@
 """Bench: puts, one by one and together, against Stargraph's, and many at once against bare SQLite.
 
-All under the pragmas of memory.db, which are Stargraph's, too: WAL and synchronous=NORMAL. The bare
-``executemany`` writes ready-made rows into the same table with the same triggers and indexes, as
-many in a transaction as ours; an import reads its rows from JSON lines, and its start counts. Why
-Stargraph is measured on few episodes, `reference` says; of more, with ids at random, SQLite itself
-writes more pages for each. Closing a file counts on every side.
+All under the pragmas of memory.db, which are Stargraph's, too: WAL and synchronous=NORMAL. But each
+put of Stargraph's closes the file, which writes and syncs all of it, so that a power cut takes no
+put that has returned; of ours that is so with synchronous=FULL, which has lines of its own. The
+bare ``executemany`` writes ready-made rows into the same table with the same triggers and indexes,
+as many in a transaction as ours; an import reads its rows from JSON lines, and its start counts.
+Why Stargraph is measured on few episodes, `reference` says; of more, with ids at random, SQLite
+itself writes more pages for each. Closing a file counts on every side.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from itertools import islice
 from pathlib import Path
 
 from slumberd.core.episode import Episode
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.memory import LOG_PAGES, SQLiteMemoryStore
 from slumberd.stores.queries import statement
-from slumberd.stores.sqlite import Pragmas, connect, transaction
+from slumberd.stores.sqlite import Pragmas, Synchronous, connect, transaction
 from tests.bench.measuring import Cost, Table, at_least, rates, run, timed, total
 from tests.bench.reference import few, reference
 from tests.bench.worlds import Workshop, episodes, write_episodes
@@ -52,28 +54,29 @@ def measure(table: Table, shop: Workshop) -> None:
 def _measure_callers(table: Table, shop: Workshop, callers: int, host: Stargraph | None) -> None:
     how, bound = _CALLERS[callers]
     least = few(shop)
-    ours: dict[int, list[Cost]] = {least: [], shop.middle: []}
+    ours: dict[tuple[int, Synchronous], list[Cost]]
+    ours = {(least, "normal"): [], (least, "full"): [], (shop.middle, "normal"): []}
     theirs: list[Cost] = []
     for _ in range(shop.times):
-        for count, costs in ours.items():
-            costs.append(_put(shop, count, callers))
+        for (count, synchronous), costs in ours.items():
+            costs.append(_put(shop, count, callers, synchronous))
         if host is not None:
             theirs.append(_put_by(host, shop, least, callers))
-    for count, costs in ours.items():
-        table.rate(SECTION, f"{how}, {count:,}", count, costs)
+    for (count, synchronous), costs in ours.items():
+        table.rate(SECTION, f"{how}, {count:,}, {synchronous}", count, costs)
     if not theirs:
         return
     table.rate(SECTION, f"{how}, {least:,} by Stargraph", least, theirs)
-    for count, costs in ours.items():
+    for (count, synchronous), costs in ours.items():
         pair = rates(count, costs), rates(least, theirs)
-        name = f"{how}, {count:,}, of Stargraph's rate at {least:,}"
-        table.ratio(SECTION, name, pair, bound)
+        name = f"{how}, {count:,}, {synchronous}, of Stargraph's at {least:,}"
+        table.ratio(SECTION, name, pair, bound if synchronous == "normal" else None)
 
 
-def _put(shop: Workshop, count: int, callers: int) -> Cost:
+def _put(shop: Workshop, count: int, callers: int, synchronous: Synchronous) -> Cost:
     """Put by callers of which each takes the next episode when its last is committed."""
     with _home(shop) as home, asyncio.Runner() as runner:
-        memory = _memory(runner, home.state / "memory.db")
+        memory = _memory(runner, home.state / "memory.db", synchronous)
         works = (_put_all(memory, some, callers) for some in _portions(count, few(shop)))
         costs = [timed(partial(runner.run, work))[1] for work in works]
         return total([*costs, timed(lambda: runner.run(memory.close()))[1]])
@@ -129,7 +132,7 @@ def _put_many(path: Path, count: int) -> Cost:
 def _bare(source: Path, target: Path) -> Cost:
     with asyncio.Runner() as runner:
         runner.run(_memory(runner, target).close())
-    connection = connect(target, Pragmas(), access="write")
+    connection = connect(target, Pragmas(log_pages=LOG_PAGES), access="write")
     with closing(sqlite3.connect(source)) as ready:
         found = ready.execute(_ROWS)
         costs = [timed(partial(_write, connection, rows))[1] for rows in _fetched(found)]
@@ -153,8 +156,10 @@ def _imported(shop: Workshop, count: int) -> Cost:
         return run(home.command("import", source))
 
 
-def _memory(runner: asyncio.Runner, path: Path) -> SQLiteMemoryStore:
-    memory = SQLiteMemoryStore(path)
+def _memory(
+    runner: asyncio.Runner, path: Path, synchronous: Synchronous = "normal"
+) -> SQLiteMemoryStore:
+    memory = SQLiteMemoryStore(path, synchronous=synchronous)
     runner.run(memory.bootstrap())
     return memory
 

@@ -20,6 +20,7 @@ from slumberd.core.due import Due
 from slumberd.core.episode import Episode
 from slumberd.core.fact import FactPattern
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.scope import Reach
 from slumberd.rulebook import RuleSet
 from slumberd.scheduler import Scheduler
 from tests.builders import START, at, rule, triple
@@ -96,6 +97,20 @@ async def test_a_firing_takes_as_many_steps_above_much_as_above_little(tmp_path:
     much = await steps_of(tmp_path / "much", said(MUCH), put_and_fire)
 
     assert much == little
+
+
+async def test_a_put_takes_as_many_steps_whether_many_were_forgotten_or_one(
+    tmp_path: Path,
+) -> None:
+    async def steps(folder: Path, forgotten: int) -> int:
+        async with house(folder) as home:
+            await home.put(*said(1, "before"))
+            for number in range(forgotten):
+                reach = Reach.of(f"gone {number}", None, None)
+                await home.memory.forget(reach, [], moment=0)
+            return await Steps(home).of(lambda home: home.put(*said(1, "new")))
+
+    assert await steps(tmp_path / "many", 50) == await steps(tmp_path / "one", 1)
 
 
 @pytest.fixture(scope="module")

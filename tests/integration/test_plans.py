@@ -49,7 +49,7 @@ FLAT = {
     "episodes": "any_of_ids by_id insert page rowids update",
     "episode_log": "episode_at moved objects window",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
-    "forgetting": "add_key add_moment drop_episodes exists key moments",
+    "forgetting": "add_key add_moment drop_episodes exists key moment moments",
     "recent": "agent_other agent_utc any_other key_other key_utc "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
     "erasure": "blank_held blank_watermarks drop_facts_of_scope drop_keys drop_touched "

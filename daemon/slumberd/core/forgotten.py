@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 
 FORGOTTEN = "forgotten"
 """The reason of what a forgotten scope still says."""
@@ -20,12 +20,12 @@ class Forgotten:
 
     Args:
         key: Of the hashes.
-        moments: Microseconds since 1970 UTC, by hash.
+        moment_of: Tells microseconds since 1970 UTC by a hash; None of what is not forgotten.
     """
 
-    def __init__(self, key: bytes, moments: Mapping[bytes, int]) -> None:
+    def __init__(self, key: bytes, moment_of: Callable[[bytes], int | None]) -> None:
         self._key = key
-        self._moments = moments
+        self._moment_of = moment_of
         self._known: dict[tuple[str, str, str], int | None] = {}
 
     def covers(self, user: str, session: str, agent: str, at: int) -> bool:
@@ -38,5 +38,5 @@ class Forgotten:
 
     def _moment(self, user: str, session: str, agent: str) -> int | None:
         wider = [(s, a) for s in (session, None) for a in (agent, None)]
-        digests = (digest_of(self._key, user, s, a) for s, a in wider)
-        return max((self._moments[d] for d in digests if d in self._moments), default=None)
+        moments = (self._moment_of(digest_of(self._key, user, s, a)) for s, a in wider)
+        return max((moment for moment in moments if moment is not None), default=None)

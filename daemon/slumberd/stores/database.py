@@ -48,6 +48,17 @@ class Database:
         """Return what `work` makes of the reading connection, in that connection's thread."""
         return await self._run("read", work)
 
+    async def post(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Leave something for the writing connection's thread; return when it is to be done.
+
+        Args:
+            work: Must not raise, for nobody is told.
+        """
+        if self._open:
+            _check_place(self.path, self._place)
+        # Nothing is awaited once it is left there: whoever is cancelled has left nothing.
+        (await self._connection("write")).post(work)
+
     @property
     def has_log(self) -> bool:
         """Whether something is in the write-ahead log: of somebody who is there, or who crashed."""

@@ -6,6 +6,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from slumberd.core.forgotten import Forgotten, digest_of
 from slumberd.core.scope import Reach
@@ -15,11 +16,29 @@ _SQL = statements("forgetting")
 
 
 def forgotten(connection: sqlite3.Connection) -> Forgotten | None:
-    """Return what was forgotten; None when nothing ever was."""
+    """Return what was forgotten, read whole, for many episodes; None when nothing ever was."""
+    key = _key(connection)
+    if key is None:
+        return None
+    return Forgotten(key, dict(connection.execute(_SQL["moments"]).fetchall()).get)
+
+
+def forgotten_if_asked(connection: sqlite3.Connection) -> Forgotten | None:
+    """Return what was forgotten, looked up for each scope; None when nothing ever was."""
+    key = _key(connection)
+    return None if key is None else Forgotten(key, partial(_moment_of, connection))
+
+
+def _key(connection: sqlite3.Connection) -> bytes | None:
     if not connection.execute(_SQL["exists"]).fetchone():
         return None
-    key = connection.execute(_SQL["key"]).fetchone()[0]
-    return Forgotten(key, dict(connection.execute(_SQL["moments"]).fetchall()))
+    key: bytes = connection.execute(_SQL["key"]).fetchone()[0]
+    return key
+
+
+def _moment_of(connection: sqlite3.Connection, digest: bytes) -> int | None:
+    found = connection.execute(_SQL["moment"], (digest,)).fetchone()
+    return found[0] if found else None
 
 
 def remember(connection: sqlite3.Connection, reach: Reach, moment: int) -> bytes:

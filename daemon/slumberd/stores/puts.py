@@ -8,7 +8,6 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from threading import Lock
 from typing import Literal, NamedTuple
 
@@ -19,12 +18,12 @@ from slumberd.core.forgotten import Forgotten
 from slumberd.core.scope import scope_of
 from slumberd.errors import ForgottenError, MemoryScopeError
 from slumberd.stores.codec import Row, same
-from slumberd.stores.forgetting import forgotten
+from slumberd.stores.forgetting import forgotten_if_asked
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
 
-Write = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
-"""Runs a function in the writing connection's thread."""
+Post = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
+"""Leaves a function for the writing connection's thread to run, unless it raises."""
 
 Change = Literal["new", "changed", "unchanged"]
 
@@ -52,7 +51,7 @@ def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> PutCounts:
     Raises:
         MemoryScopeError: An id belongs to another scope.
     """
-    past = forgotten(connection)
+    past = forgotten_if_asked(connection)
     if _write_new(connection, rows, past):
         return PutCounts(new=len(rows))
     cursor = connection.cursor()
@@ -130,6 +129,12 @@ class Waiting:
         self.loop = asyncio.get_running_loop()
         self.woken = self.loop.create_future()
 
+    async def wake(self) -> None:
+        """Return when it is settled, or must be asked for anew."""
+        await self.woken
+        if not self.settled:
+            self.woken = self.loop.create_future()
+
     def settle(self, error: Exception | None) -> None:
         """Let it need no flush any more; it may be looked at from another thread meanwhile."""
         self.error = error
@@ -139,9 +144,9 @@ class Waiting:
 class GroupCommit:
     """Puts that wait for the writing connection share the next transaction.
 
-    The first put to come asks the connection's thread for a flush. Puts that come before that
-    flush runs only wait: it takes all that are there. A flush that is lost on the way, as with
-    its caller, wakes the others, and one of them asks for the next.
+    The first put to come leaves a flush with the connection's thread. Puts that come before that
+    flush runs only wait: it takes all that are there, and wakes them. When no flush could be left,
+    as the file cannot be opened, the first tells its caller, and another tries in its turn.
 
     Args:
         prepare: Called with the connection, in the transaction, before anything is written.
@@ -156,42 +161,36 @@ class GroupCommit:
         self._queue: deque[Waiting] = deque()
         self._asked = Lock()
 
-    async def put(self, row: Row, write: Write) -> None:
+    async def put(self, row: Row, post: Post) -> None:
         """Return when the row is committed.
 
         Args:
             row: What to write.
-            write: Runs a function in the writing connection's thread.
+            post: Leaves a function for the writing connection's thread.
         """
         waiting = Waiting(row)
         self._queue.append(waiting)
         try:
             while not waiting.settled:
-                await self._flushed(waiting, write)
+                # Whoever asked, the flush is still to take what waits, this put included.
+                if self._asked.acquire(blocking=False):
+                    await self._ask(post)
+                await waiting.wake()
         except BaseException:
             self._withdraw(waiting)
             raise
         if waiting.error is not None:
             raise waiting.error
 
-    async def _flushed(self, waiting: Waiting, write: Write) -> None:
-        if not self._asked.acquire(blocking=False):
-            # Whoever holds it is still to take what waits, this put included.
-            await waiting.woken
-            if not waiting.settled:
-                waiting.woken = waiting.loop.create_future()
-            return
-        begun = Lock()
+    async def _ask(self, post: Post) -> None:
         try:
-            await write(partial(self._flush, begun, waiting))
-        finally:
-            if begun.acquire(blocking=False):
-                self._asked.release()
-                _wake(self._queue.copy())
+            await post(self._flush)
+        except BaseException:
+            self._asked.release()
+            _wake(self._queue.copy())
+            raise
 
-    def _flush(self, begun: Lock, asker: Waiting, connection: sqlite3.Connection) -> None:
-        if not begun.acquire(blocking=False):
-            return
+    def _flush(self, connection: sqlite3.Connection) -> None:
         self._asked.release()
         puts = self._take()
         try:
@@ -200,9 +199,10 @@ class GroupCommit:
             outcomes = [error] * len(puts)
         for put, outcome in zip(puts, outcomes, strict=True):
             put.settle(outcome)
-        self._tell()
-        # The asker itself waits for the end of this function.
-        _wake(put for put in puts if put is not asker)
+        try:
+            self._tell()
+        finally:
+            _wake(puts)
 
     def _written(
         self, connection: sqlite3.Connection, puts: Sequence[Waiting]
@@ -211,7 +211,7 @@ class GroupCommit:
         try:
             with transaction(connection):
                 self._prepare(connection)
-                past = forgotten(connection)
+                past = forgotten_if_asked(connection)
                 if _write_new(connection, [put.row for put in puts], past):
                     return [None] * len(puts)
                 cursor = connection.cursor()

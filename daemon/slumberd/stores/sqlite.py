@@ -52,11 +52,13 @@ class Pragmas:
         synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
         busy_seconds: How long a statement waits for another process's lock.
         cache_mebibytes: Page cache of the connection.
+        log_pages: How long the write-ahead log grows before a commit moves it into the database.
     """
 
     synchronous: Synchronous = "normal"
     busy_seconds: float = 5.0
     cache_mebibytes: int = 8
+    log_pages: int = 1_000
 
 
 class KeyedConnection(sqlite3.Connection):
@@ -93,6 +95,12 @@ class Connection(aiosqlite.Connection):
         finally:
             del reply  # an error in it holds this frame, and all that is beneath
 
+    def post(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Leave something for the connection's thread to do; nobody is told what came of it."""
+        if not self._running:
+            raise ValueError("the connection is closed")
+        self._tx.put_nowait((None, partial(_do, [(work, self._conn)])))
+
     def halt(self) -> None:
         """End the statement under way, or the checkpoint after a commit; from any thread."""
         self._conn.interrupt()
@@ -111,6 +119,12 @@ class Connection(aiosqlite.Connection):
     def release(self) -> None:
         """Close without waiting; for finalizers, where no event loop runs."""
         self.stop()
+
+
+def _do(errand: list[Any]) -> None:
+    # Taken out of the errand, which the thread holds until there is another, as in `_answer`.
+    work, connection = errand.pop()
+    work(connection)
 
 
 def _answer(loop: asyncio.AbstractEventLoop, errand: list[Any]) -> None:
@@ -209,6 +223,7 @@ def _configure(connection: sqlite3.Connection, pragmas: Pragmas, access: Access)
         return
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_LOG:d}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {pragmas.log_pages:d}")
     connection.execute(f"PRAGMA synchronous = {pragmas.synchronous}")
 
 

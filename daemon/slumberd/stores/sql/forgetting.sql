@@ -28,6 +28,11 @@ FROM slumberd_forgetting
 SELECT digest, moment
 FROM slumberd_forgotten
 
+-- name: moment
+SELECT moment
+FROM slumberd_forgotten
+WHERE digest = ?
+
 -- name: add_moment
 INSERT INTO slumberd_forgotten (digest, moment)
 VALUES (?, ?)
