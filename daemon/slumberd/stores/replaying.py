@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,12 +15,12 @@ from slumberd.core.law import EXTERNAL
 from slumberd.core.record import Break
 from slumberd.errors import OutputExistsError
 from slumberd.stores import schema
-from slumberd.stores.batch import fact_row
-from slumberd.stores.beliefs import standing_on
+from slumberd.stores.elsewhere import Helper, helping
 from slumberd.stores.foreign import UNREADABLE, shown
 from slumberd.stores.ours import by_us
+from slumberd.stores.parting import EVERY_KEY, Parts, in_one
 from slumberd.stores.queries import statements
-from slumberd.stores.resettling import Resettling
+from slumberd.stores.resettling import Findings, Resettling, Settled
 from slumberd.stores.sqlite import (
     FILE_MODE,
     Pragmas,
@@ -29,14 +30,16 @@ from slumberd.stores.sqlite import (
     transaction,
     translated,
 )
-from slumberd.stores.traceless import traceless
+from slumberd.stores.traceless import UNCHANGING, traceless
 from slumberd.stores.verifying import first_break
 
 _SQL = statements("replay")
 _FORGOTTEN = statements("forgetting")
-_FACTS = statements("facts")
 _SCHEMA = statements("ledger_schema")
 _PRAGMAS = Pragmas(cache_mebibytes=64)
+
+_HERE = 4
+"""One key in so many is settled by whoever also writes: both end together."""
 
 COPIES = tuple(sql for name, sql in _SQL.items() if name.startswith("copy_"))
 """What goes with the ledger, as it was written."""
@@ -111,16 +114,22 @@ def _rebuilt(live: Path, path: Path, depth: int, key: bytes | None, how: str) ->
         closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
         translated(live, _PRAGMAS),
     ):
-        return _rebuild(connection, f"{live.absolute().as_uri()}?{how}", depth)
+        return _rebuild(connection, live, how, depth)
 
 
-def _rebuild(connection: sqlite3.Connection, live: str, depth: int) -> Replay:
+def _rebuild(connection: sqlite3.Connection, live: Path, how: str, depth: int) -> Replay:
     schema.create(connection)
     # The file is new: what a crash leaves of it is for nobody.
     connection.execute(_SQL["in_memory_journal"])
     connection.execute(_SQL["no_sync"])
-    connection.execute(_SQL["attach"], (live,))
-    with transaction(connection):
+    connection.execute(_SQL["attach"], (f"{live.absolute().as_uri()}?{how}",))
+    rows = _count(connection, "live_rows")
+    with (
+        helping(
+            "settle", live, depth, rows=rows, above=rows // _HERE, unchanging=how == UNCHANGING
+        ) as helper,
+        transaction(connection),
+    ):
         with _indexed_after(connection, "ledger_key", "ledger_fact"):
             for copy in COPIES:
                 connection.execute(copy)
@@ -129,21 +138,19 @@ def _rebuild(connection: sqlite3.Connection, live: str, depth: int) -> Replay:
                 connection.execute(keep)
         if connection.execute(_SQL["live_has_successes"]).fetchone():
             connection.execute(_SQL["successes"])
-        replay = _replay(connection, depth)
+        replay = _replay(connection, depth, helper)
     connection.execute(_SQL["detach"])
     connection.execute(_SQL["wal_journal"])
     return replay
 
 
-def _replay(connection: sqlite3.Connection, depth: int) -> Replay:
-    _, _, broken = first_break(connection)
+def _replay(connection: sqlite3.Connection, depth: int, helper: Helper | None) -> Replay:
+    rows, _, broken = first_break(connection)
     if broken is not None:
         return Replay(0, 0, 0, 0, 1, 0, broken)
-    again = Resettling(connection, depth)
-    again.run()
-    _write(connection, again)
-    facts = connection.execute(_SQL["count_facts"]).fetchone()[0]
-    differing, first = again.differing, again.first
+    erased = _count(connection, "erased")
+    findings = _settled(connection, depth, helper, rows - erased - _count(connection, "firings"))
+    differing, first = findings.differing, findings.first
     for changed, words in (
         (_changed_facts(connection), "fact {!r}"),
         (connection.execute(_SQL["changed_keys"]).fetchall(), "the key of row {}"),
@@ -151,7 +158,58 @@ def _replay(connection: sqlite3.Connection, depth: int) -> Replay:
         differing += len(changed)
         if changed and first is None:
             first = Break(0, f"{words.format(changed[0][0])} is not what the ledger says")
-    return Replay(again.rows, again.firings, facts, again.erased, differing, again.unclear, first)
+    firings, facts = _count(connection, "firings"), _count(connection, "facts")
+    return Replay(rows, firings, facts, erased, differing, findings.unclear, first)
+
+
+def _count(connection: sqlite3.Connection, what: str) -> int:
+    count: int = connection.execute(_SQL[f"count_{what}"]).fetchone()[0] or 0
+    return count
+
+
+def _settled(
+    connection: sqlite3.Connection, depth: int, helper: Helper | None, rows: int
+) -> Findings:
+    """Settle so many rows again, and write what stands by them; return how they differ."""
+    resettling = Resettling(connection, depth)
+    with (
+        by_us(connection, rows=rows),
+        _indexed_after(connection, "facts_user", "facts_subject_predicate", "facts_object"),
+    ):
+        try:
+            findings = _written(connection, _apart(connection, resettling, helper))
+        except sqlite3.IntegrityError:  # a key, or a fact, came out of two parts
+            findings = Findings()
+        if findings.rows != rows:
+            # So keys have several numbers, which the law does not go by.
+            connection.execute(_SQL["drop_every_fact"])
+            connection.execute(_SQL["drop_every_key"])
+            whole = resettling.settle(in_one(connection))
+            findings = _written(connection, [whole])
+    return resettling.in_order(findings)
+
+
+def _apart(
+    connection: sqlite3.Connection, resettling: Resettling, helper: Helper | None
+) -> Iterator[tuple[Settled, Findings]]:
+    parts = Parts(connection)
+    first, last = EVERY_KEY
+    middle = last if helper is None else helper.above
+    mine = chain(parts.of_keys(first, middle), parts.of_several_keys(), parts.of_no_key())
+    yield from map(resettling.settle, mine)
+    if helper is not None:
+        yield from helper.settled() or map(resettling.settle, parts.of_keys(middle, last))
+
+
+def _written(
+    connection: sqlite3.Connection, settled: Iterable[tuple[Settled, Findings]]
+) -> Findings:
+    every = Findings()
+    for (facts, heads), findings in settled:
+        connection.executemany(_SQL["add_fact"], facts)
+        connection.executemany(_SQL["add_head"], heads)
+        every |= findings
+    return every
 
 
 def _changed_facts(connection: sqlite3.Connection) -> list[tuple[object]]:
@@ -165,18 +223,6 @@ def _changed_facts(connection: sqlite3.Connection) -> list[tuple[object]]:
         others = {shown(row[0]) for row in connection.execute(_SQL["others_facts"], asked)}
         found = connection.execute(_SQL["changed_facts"]).fetchall()
     return [row for row in found if shown(row[0]) not in others]
-
-
-def _write(connection: sqlite3.Connection, again: Resettling) -> None:
-    standing = sorted(standing_on(again.loaded.ground), key=lambda one: one.fact_id)
-    with (
-        by_us(connection, rows=len(standing)),
-        _indexed_after(connection, "facts_user", "facts_subject_predicate", "facts_object"),
-    ):
-        connection.executemany(_FACTS["put_fact"], map(fact_row, standing))
-    # In the order of the table: in any other, each goes to a page of its own.
-    again.loaded.key_ids = dict(sorted(again.loaded.key_ids.items()))
-    again.loaded.save([*again.loaded.changed()])
 
 
 @contextmanager

@@ -105,16 +105,49 @@ INSERT OR REPLACE INTO main.slumberd_numbers (name, value)
 SELECT name, value
 FROM live.slumberd_numbers
 
--- name: firings
-SELECT n, rule, at
-FROM main.slumberd_firings
-ORDER BY n
+-- name: changing_firings
+SELECT firings.n, firings.at, own.payload
+FROM main.slumberd_firings AS firings
+CROSS JOIN main.slumberd_ledger AS own ON own.seq = firings.n
+WHERE instr(own.payload, CAST('"forgets":' AS BLOB)) > 0
+  OR instr(own.payload, CAST('"multi_valued":' AS BLOB)) > 0
+ORDER BY firings.n
 
--- name: rows
-SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces,
-  salt IS NULL, payload
+-- name: first_erased
+SELECT firing
 FROM main.slumberd_ledger
+WHERE salt IS NULL
 ORDER BY seq
+LIMIT 1
+
+-- name: count_erased
+SELECT count(*)
+FROM main.slumberd_ledger
+WHERE salt IS NULL
+
+-- name: count_live_rows
+SELECT max(seq)
+FROM live.slumberd_ledger
+
+-- name: count_firings
+SELECT count(*)
+FROM main.slumberd_firings
+
+-- name: drop_every_fact
+DELETE FROM main.facts
+
+-- name: drop_every_key
+DELETE FROM main.slumberd_keys
+
+-- name: add_fact
+INSERT INTO main.facts
+  (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: add_head
+INSERT INTO main.slumberd_keys
+  (key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, reach, trail)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: count_facts
 SELECT count(*)
