@@ -1,8 +1,7 @@
 """Judge some keys of a ledger in a process of its own, where the ledger is long enough.
 
-``python -m slumberd.stores.elsewhere WORK PATH DEPTH ABOVE`` does the work, one of `WORKS`, for the
-keys with numbers above one, and writes what comes of it to its standard output, for the process
-that began it.
+``python -m slumberd.stores.elsewhere NAME PATH DEPTH ABOVE`` does one of `WORKS` for the keys with
+numbers above one, and writes what comes of it to its standard output, for whoever began it.
 """
 
 from __future__ import annotations
@@ -10,14 +9,15 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from sqlite3 import Connection
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 from slumberd.stores.matching import EVERY_KEY, Pages, Share, compared
 from slumberd.stores.parting import Parts
@@ -45,6 +45,30 @@ WORKS: dict[str, Callable[[Connection, int, int], Iterator[Any]]] = {
 """What can be done elsewhere; each yields what comes of it."""
 
 
+_LENGTH = struct.Struct(">Q")
+_LOOK_SECONDS = 0.01
+
+
+class Work(NamedTuple):
+    """Something to do elsewhere.
+
+    Attributes:
+        name: One of `WORKS`.
+        path: The database of the ledger.
+        depth: Links of lineage.
+        above: It is done for the keys with numbers above this one.
+    """
+
+    name: str
+    path: Path
+    depth: int
+    above: int
+
+
+class HelperError(Exception):
+    """Another process ended before its work did; a control flow of the stores."""
+
+
 class Helper:
     """Another process at work; `above` says on which keys.
 
@@ -52,36 +76,53 @@ class Helper:
         above: Their numbers are above this one.
     """
 
-    def __init__(self, work: str, path: Path, depth: int, above: int) -> None:
-        self.above = above
-        # A file, not a pipe: nobody reads before all of it is there.
-        self._told = TemporaryFile()  # noqa: SIM115 # closed by end()
+    def __init__(self, work: Work, folder: Path | None) -> None:
+        self.above = work.above
+        # A file, not a pipe: it need not wait for us, nor we for it.
+        self._told = TemporaryFile(dir=folder)  # noqa: SIM115 # closed by end()
         # -P: nothing that lies in the directory of whoever audits is imported.
-        words = [sys.executable, "-P", "-m", __name__, work, str(path), str(depth), str(above)]
+        words = [sys.executable, "-P", "-m", __name__, *map(str, work)]
         self._process = subprocess.Popen(  # noqa: S603 # our own words
             words, stdin=subprocess.DEVNULL, stdout=self._told, stderr=subprocess.DEVNULL
         )
 
     def share(self) -> Share | None:
         """Wait for what comes of comparing; None when nothing does."""
-        found = self._found()
-        return None if found is None else next(found)
+        try:
+            share: Share = next(self._found())
+        except HelperError:
+            return None
+        return share
 
-    def settled(self) -> Iterator[tuple[Settled, Findings]] | None:
-        """Wait for what comes of settling; None when nothing does."""
+    def settled(self) -> Iterator[tuple[Settled, Findings]]:
+        """Yield what comes of settling, as it comes.
+
+        Raises:
+            HelperError: It ended before its work did.
+        """
         return self._found()
 
-    def _found(self) -> Iterator[Any] | None:
+    def _found(self) -> Iterator[Any]:
+        place = 0
+        while True:
+            ended = self._process.poll() is not None
+            while (told := self._read(place, _LENGTH.size)) and (
+                found := self._read(place + _LENGTH.size, length := _LENGTH.unpack(told)[0])
+            ):
+                yield pickle.loads(found)  # noqa: S301 # by us
+                place += _LENGTH.size + length
+            if ended:
+                break
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LOOK_SECONDS)
         # Whatever stopped it will stop whoever does it instead, and can be told from there.
-        if self._process.wait():
-            return None
-        self._told.seek(0)
-        return self._loaded()
+        if self._process.returncode:
+            raise HelperError
 
-    def _loaded(self) -> Iterator[Any]:
-        size = os.fstat(self._told.fileno()).st_size
-        while self._told.tell() < size:
-            yield pickle.load(self._told)  # noqa: S301 # by us
+    def _read(self, place: int, length: int) -> bytes | None:
+        # Not read(): where that goes on is where the other process writes.
+        found = os.pread(self._told.fileno(), length, place)
+        return found if len(found) == length else None
 
     def end(self) -> None:
         """End it, done or not."""
@@ -91,37 +132,36 @@ class Helper:
 
 @contextmanager
 def helping(
-    work: str, path: Path, depth: int, *, rows: int, above: int, unchanging: bool
+    work: Work, *, rows: int, unchanging: bool, folder: Path | None = None
 ) -> Iterator[Helper | None]:
-    """Yield a process that judges the keys with numbers above one; None where it would not pay.
+    """Yield a process at work; None where it would not pay.
 
     Args:
         work: What it does.
-        path: The database of the ledger.
-        depth: Links of lineage.
         rows: Of the ledger.
-        above: Its keys have numbers above this one.
         unchanging: Whether the file cannot change meanwhile: both must see the same.
+        folder: Where there is room for what comes of it; None for where temporary files are.
     """
     if not unchanging or rows < MANY or len(os.sched_getaffinity(0)) < 2:
         yield None
         return
-    helper = Helper(work, path, depth, above)
+    helper = Helper(work, folder)
     try:
         yield helper
     finally:
         helper.end()
 
 
-def main(work: str, path: str, depth: str, above: str) -> None:
+def main(name: str, path: str, depth: str, above: str) -> None:
     """Do some work, and write what comes of it."""
     gc.disable()  # what is held is let go of page by page, and holds nothing of itself
     with (
         closing(connect(Path(path), Pragmas(), access="read", how=UNCHANGING)) as connection,
         snapshot(connection),
     ):
-        for one in WORKS[work](connection, int(depth), int(above)):
-            pickle.dump(one, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
+        for one in WORKS[name](connection, int(depth), int(above)):
+            told = pickle.dumps(one, pickle.HIGHEST_PROTOCOL)
+            sys.stdout.buffer.write(_LENGTH.pack(len(told)) + told)
     sys.stdout.buffer.flush()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
@@ -25,6 +25,10 @@ ROWS = 200
 
 
 EVERY_KEY = (-(2**63), 2**63 - 1)
+
+
+class NotApartError(Exception):
+    """The rows of one key have several numbers of it; a control flow of the stores."""
 
 
 class Told(NamedTuple):
@@ -101,13 +105,11 @@ class Parts:
 
     def of_no_key(self) -> Iterator[Part]:
         """Yield rows that speak of no key, of which no other row of their fact id does either."""
-        facts = (
-            fact_id
-            for (fact_id,) in self._connection.execute(_SQL["facts_without_key"])
-            if not self._scattered.get(fact_id)
-        )
-        for some in _chunks(facts):
-            yield self._asked("rows_of_facts", dict.fromkeys(some))
+        found = self._connection.execute(_SQL["facts_without_key"])
+        once = (fact_id for (fact_id,) in found if fact_id not in self._scattered)
+        often = (fact_id for fact_id, keys in self._scattered.items() if not keys)
+        for some in _chunks(chain(once, often)):
+            yield self._asked("rows_of_facts", some)
         yield from _chunks(self._rows("rows_of_nothing", ()))
 
     def _whole(self, rows: Part) -> Part:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from slumberd.core.law import EXTERNAL
 from slumberd.core.record import Break
 from slumberd.errors import OutputExistsError
 from slumberd.stores import schema
-from slumberd.stores.elsewhere import Helper, helping
+from slumberd.stores.bulk import insert
+from slumberd.stores.elsewhere import Helper, HelperError, Work, helping
 from slumberd.stores.foreign import UNREADABLE, shown
 from slumberd.stores.ours import by_us
-from slumberd.stores.parting import EVERY_KEY, Parts, in_one
+from slumberd.stores.parting import EVERY_KEY, NotApartError, Parts, in_one
 from slumberd.stores.queries import statements
 from slumberd.stores.resettling import Findings, Resettling, Settled
 from slumberd.stores.sqlite import (
@@ -36,10 +37,14 @@ from slumberd.stores.verifying import first_break
 _SQL = statements("replay")
 _FORGOTTEN = statements("forgetting")
 _SCHEMA = statements("ledger_schema")
+_FILE = statements("migrations")["file"]
 _PRAGMAS = Pragmas(cache_mebibytes=64)
 
-_HERE = 4
+_HERE = 10
 """One key in so many is settled by whoever also writes: both end together."""
+
+_Way = Literal["helped", "alone", "whole"]
+"""How a ledger is settled: apart, by two processes or by one, or as one part."""
 
 COPIES = tuple(sql for name, sql in _SQL.items() if name.startswith("copy_"))
 """What goes with the ledger, as it was written."""
@@ -109,110 +114,123 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
 
 
 def _rebuilt(live: Path, path: Path, depth: int, key: bytes | None, how: str) -> Replay:
-    os.truncate(path, 0)
-    with (
-        closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
-        translated(live, _PRAGMAS),
-    ):
-        return _rebuild(connection, live, how, depth)
+    ways: list[_Way] = ["helped", "alone", "whole"]
+    while True:
+        os.truncate(path, 0)
+        with (
+            suppress(HelperError, NotApartError),
+            translated(live, _PRAGMAS),
+            closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
+        ):
+            return _rebuild(connection, (live, how), depth, ways.pop(0))
 
 
-def _rebuild(connection: sqlite3.Connection, live: Path, how: str, depth: int) -> Replay:
+def _rebuild(
+    connection: sqlite3.Connection, live: tuple[Path, str], depth: int, way: _Way
+) -> Replay:
     schema.create(connection)
     # The file is new: what a crash leaves of it is for nobody.
     connection.execute(_SQL["in_memory_journal"])
     connection.execute(_SQL["no_sync"])
-    connection.execute(_SQL["attach"], (f"{live.absolute().as_uri()}?{how}",))
-    rows = _count(connection, "live_rows")
-    with (
-        helping(
-            "settle", live, depth, rows=rows, above=rows // _HERE, unchanging=how == UNCHANGING
-        ) as helper,
-        transaction(connection),
-    ):
-        with _indexed_after(connection, "ledger_key", "ledger_fact"):
-            for copy in COPIES:
-                connection.execute(copy)
-        if connection.execute(_SQL["live_has_forgotten"]).fetchone():
-            for keep in FORGETTING:
-                connection.execute(keep)
-        if connection.execute(_SQL["live_has_successes"]).fetchone():
-            connection.execute(_SQL["successes"])
-        replay = _replay(connection, depth, helper)
+    path, how = live
+    connection.execute(_SQL["attach"], (f"{path.absolute().as_uri()}?{how}",))
+    with _helping(connection, live, depth, way) as helper, transaction(connection):
+        _copy(connection)
+        rows, _, broken = first_break(connection)
+        if broken is None:
+            replay = _replay(connection, depth, rows, way, helper)
+        else:
+            replay = Replay(0, 0, 0, 0, 1, 0, broken)
     connection.execute(_SQL["detach"])
     connection.execute(_SQL["wal_journal"])
     return replay
 
 
-def _replay(connection: sqlite3.Connection, depth: int, helper: Helper | None) -> Replay:
-    rows, _, broken = first_break(connection)
-    if broken is not None:
-        return Replay(0, 0, 0, 0, 1, 0, broken)
-    erased = _count(connection, "erased")
-    findings = _settled(connection, depth, helper, rows - erased - _count(connection, "firings"))
+def _helping(
+    connection: sqlite3.Connection, live: tuple[Path, str], depth: int, way: _Way
+) -> AbstractContextManager[Helper | None]:
+    path, how = live
+    rows = _count(connection, "live_rows")
+    return helping(
+        Work("settle", path, depth, rows // _HERE),
+        rows=rows,
+        unchanging=how == UNCHANGING and way == "helped",
+        # What comes of it is of the size of what is written there.
+        folder=Path(connection.execute(_FILE).fetchone()[0]).parent,
+    )
+
+
+def _copy(connection: sqlite3.Connection) -> None:
+    with _indexed_after(connection, "ledger_key", "ledger_fact"):
+        for copy in COPIES:
+            connection.execute(copy)
+    if connection.execute(_SQL["live_has_forgotten"]).fetchone():
+        for keep in FORGETTING:
+            connection.execute(keep)
+    if connection.execute(_SQL["live_has_successes"]).fetchone():
+        connection.execute(_SQL["successes"])
+
+
+def _replay(
+    connection: sqlite3.Connection, depth: int, rows: int, way: _Way, helper: Helper | None
+) -> Replay:
+    erased, firings = _count(connection, "erased"), _count(connection, "firings")
+    resettling = Resettling(connection, depth)
+    findings = _written(connection, _settled(connection, resettling, way, helper), rows=rows)
+    if findings.rows != rows - erased - firings:
+        raise NotApartError
+    findings = resettling.in_order(findings)
     differing, first = findings.differing, findings.first
     for changed, words in (
         (_changed_facts(connection), "fact {!r}"),
-        (connection.execute(_SQL["changed_keys"]).fetchall(), "the key of row {}"),
+        (_changed_keys(connection), "the key of row {}"),
     ):
         differing += len(changed)
         if changed and first is None:
-            first = Break(0, f"{words.format(changed[0][0])} is not what the ledger says")
-    firings, facts = _count(connection, "firings"), _count(connection, "facts")
+            first = Break(0, f"{words.format(changed[0])} is not what the ledger says")
+    facts = _count(connection, "facts")
     return Replay(rows, firings, facts, erased, differing, findings.unclear, first)
 
 
 def _count(connection: sqlite3.Connection, what: str) -> int:
-    count: int = connection.execute(_SQL[f"count_{what}"]).fetchone()[0] or 0
-    return count
+    count: int | None = connection.execute(_SQL[f"count_{what}"]).fetchone()[0]
+    return count or 0
 
 
 def _settled(
-    connection: sqlite3.Connection, depth: int, helper: Helper | None, rows: int
+    connection: sqlite3.Connection, resettling: Resettling, way: _Way, helper: Helper | None
+) -> Iterator[tuple[Settled, Findings]]:
+    if way == "whole":
+        yield resettling.settle(in_one(connection))
+        return
+    parts = Parts(connection)
+    first, last = EVERY_KEY
+    mine = parts.of_keys(first, last if helper is None else helper.above)
+    yield from map(resettling.settle, chain(mine, parts.of_several_keys(), parts.of_no_key()))
+    if helper is not None:
+        yield from helper.settled()
+
+
+def _written(
+    connection: sqlite3.Connection, settled: Iterable[tuple[Settled, Findings]], *, rows: int
 ) -> Findings:
-    """Settle so many rows again, and write what stands by them; return how they differ."""
-    resettling = Resettling(connection, depth)
+    """Write what stands by about so many rows; return how they differ."""
+    every = Findings()
     with (
         by_us(connection, rows=rows),
         _indexed_after(connection, "facts_user", "facts_subject_predicate", "facts_object"),
     ):
-        try:
-            findings = _written(connection, _apart(connection, resettling, helper))
-        except sqlite3.IntegrityError:  # a key, or a fact, came out of two parts
-            findings = Findings()
-        if findings.rows != rows:
-            # So keys have several numbers, which the law does not go by.
-            connection.execute(_SQL["drop_every_fact"])
-            connection.execute(_SQL["drop_every_key"])
-            whole = resettling.settle(in_one(connection))
-            findings = _written(connection, [whole])
-    return resettling.in_order(findings)
-
-
-def _apart(
-    connection: sqlite3.Connection, resettling: Resettling, helper: Helper | None
-) -> Iterator[tuple[Settled, Findings]]:
-    parts = Parts(connection)
-    first, last = EVERY_KEY
-    middle = last if helper is None else helper.above
-    mine = chain(parts.of_keys(first, middle), parts.of_several_keys(), parts.of_no_key())
-    yield from map(resettling.settle, mine)
-    if helper is not None:
-        yield from helper.settled() or map(resettling.settle, parts.of_keys(middle, last))
-
-
-def _written(
-    connection: sqlite3.Connection, settled: Iterable[tuple[Settled, Findings]]
-) -> Findings:
-    every = Findings()
-    for (facts, heads), findings in settled:
-        connection.executemany(_SQL["add_fact"], facts)
-        connection.executemany(_SQL["add_head"], heads)
-        every |= findings
+        for (facts, heads), findings in settled:
+            try:
+                insert(connection, _SQL["add_fact"], facts)
+                insert(connection, _SQL["add_head"], heads)
+            except sqlite3.IntegrityError as error:  # one came out of two parts
+                raise NotApartError from error
+            every |= findings
     return every
 
 
-def _changed_facts(connection: sqlite3.Connection) -> list[tuple[object]]:
+def _changed_facts(connection: sqlite3.Connection) -> list[object]:
     """Return the ids of facts that are not what the ledger says, and that nobody else accounts for.
 
     What another program changed and is not recorded yet is left out, and so is what is in the
@@ -222,7 +240,19 @@ def _changed_facts(connection: sqlite3.Connection) -> list[tuple[object]]:
     with texts_as(connection, escaped):
         others = {shown(row[0]) for row in connection.execute(_SQL["others_facts"], asked)}
         found = connection.execute(_SQL["changed_facts"]).fetchall()
-    return [row for row in found if shown(row[0]) not in others]
+        surplus = sum(is_surplus for _, is_surplus in found)
+        if _count(connection, "live_facts") - surplus < _count(connection, "facts"):
+            found += connection.execute(_SQL["lost_facts"]).fetchall()
+    return sorted({row[0] for row in found if shown(row[0]) not in others}, key=shown)
+
+
+def _changed_keys(connection: sqlite3.Connection) -> list[object]:
+    """Return the numbers of the keys whose tops are not what the ledger says."""
+    found = connection.execute(_SQL["changed_keys"]).fetchall()
+    # All tops here are there, so there are more only if they are more.
+    if found or _count(connection, "tops") < _count(connection, "live_tops"):
+        found += connection.execute(_SQL["surplus_keys"]).fetchall()
+    return sorted({key_id for (key_id,) in found})
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import orjson
 
 from slumberd.core.episode import microseconds
 from slumberd.core.record import Break, Checkpoint
-from slumberd.stores.elsewhere import Helper, helping
+from slumberd.stores.elsewhere import Helper, Work, helping
 from slumberd.stores.keying import checked_key
 from slumberd.stores.ledger import (
     GENESIS,
@@ -108,12 +108,10 @@ def _helping(connection: sqlite3.Connection, depth: int) -> AbstractContextManag
     """Return a process that compares the facts of most keys; None where it would not pay."""
     last = connection.execute(_SQL["last_row"]).fetchone()
     rows = last[0] if last else 0
+    path = Path(connection.execute(_FILE).fetchone()[0])
     return helping(
-        "compare",
-        Path(connection.execute(_FILE).fetchone()[0]),
-        depth,
+        Work("compare", path, depth, rows // _HERE),
         rows=rows,
-        above=rows // _HERE,
         unchanging=isinstance(connection, KeyedConnection) and connection.unchanging,
     )
 

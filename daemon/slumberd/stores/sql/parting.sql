@@ -18,7 +18,7 @@ CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = scattered.fact_id
 
 -- name: acts_with_names
 SELECT fact_id, key_id, payload
-FROM main.slumberd_ledger
+FROM main.slumberd_ledger NOT INDEXED
 WHERE what = 1
   AND key_id IS NOT NULL
   AND instr(payload, CAST('"names":' AS BLOB)) > 0
@@ -56,8 +56,8 @@ CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
 CROSS JOIN main.slumberd_firings AS firings ON firings.n = ledger.firing
 
 -- name: facts_without_key
-SELECT DISTINCT fact_id
-FROM main.slumberd_ledger
+SELECT fact_id
+FROM main.slumberd_ledger NOT INDEXED
 WHERE key_id IS NULL
   AND fact_id IS NOT NULL
 

@@ -133,12 +133,6 @@ FROM live.slumberd_ledger
 SELECT count(*)
 FROM main.slumberd_firings
 
--- name: drop_every_fact
-DELETE FROM main.facts
-
--- name: drop_every_key
-DELETE FROM main.slumberd_keys
-
 -- name: add_fact
 INSERT INTO main.facts
   (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
@@ -153,15 +147,21 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 SELECT count(*)
 FROM main.facts
 
+-- name: count_live_facts
+SELECT count(*)
+FROM live.facts
+
 -- name: changed_facts
-SELECT stored.fact_id
+SELECT stored.fact_id, again.fact_id IS NULL
 FROM live.facts AS stored
 LEFT JOIN main.facts AS again ON again.fact_id = stored.fact_id
 WHERE (again.fact_id, again.user, again.agent, again.payload, again.lineage, again.confidence,
     again.metadata, again.pinned_at)
   IS NOT (stored.fact_id, stored.user, stored.agent, stored.payload, stored.lineage,
     stored.confidence, stored.metadata, stored.pinned_at)
-UNION
+ORDER BY 1
+
+-- name: lost_facts
 SELECT again.fact_id
 FROM main.facts AS again
 LEFT JOIN live.facts AS stored ON stored.fact_id = again.fact_id
@@ -177,6 +177,14 @@ FROM live.slumberd_quarantine
 WHERE rule = :rule
   AND reason = :reason
 
+-- name: count_tops
+SELECT count(top_at)
+FROM main.slumberd_keys
+
+-- name: count_live_tops
+SELECT count(top_at)
+FROM live.slumberd_keys
+
 -- name: changed_keys
 SELECT again.key_id
 FROM main.slumberd_keys AS again
@@ -186,13 +194,12 @@ WHERE again.top_at IS NOT NULL
     again.top_object, again.trail)
   IS NOT (stored.key_id, stored.top_at, stored.top_rank, stored.top_id, stored.top_fact,
     stored.top_object, stored.trail)
-UNION
+ORDER BY 1
+
+-- name: surplus_keys
 SELECT stored.key_id
 FROM live.slumberd_keys AS stored
 LEFT JOIN main.slumberd_keys AS again ON again.key = stored.key AND again.slot = stored.slot
 WHERE stored.top_at IS NOT NULL
-  AND (again.key_id, again.top_at, again.top_rank, again.top_id, again.top_fact,
-    again.top_object, again.trail)
-  IS NOT (stored.key_id, stored.top_at, stored.top_rank, stored.top_id, stored.top_fact,
-    stored.top_object, stored.trail)
+  AND again.top_at IS NULL
 ORDER BY 1
