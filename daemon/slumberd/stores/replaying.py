@@ -40,8 +40,8 @@ _SCHEMA = statements("ledger_schema")
 _FILE = statements("migrations")["file"]
 _PRAGMAS = Pragmas(cache_mebibytes=64)
 
-_HERE = 10
-"""One key in so many is settled by whoever also writes: both end together."""
+_HERE = 0.1
+"""The share of the keys that whoever writes settles, too: both end together."""
 
 _Way = Literal["helped", "alone", "whole"]
 """How a ledger is settled: apart, by two processes or by one, or as one part."""
@@ -152,7 +152,7 @@ def _helping(
     path, how = live
     rows = _count(connection, "live_rows")
     return helping(
-        Work("settle", path, depth, rows // _HERE),
+        Work("settle", path, depth, int(rows * _HERE)),
         rows=rows,
         unchanging=how == UNCHANGING and way == "helped",
         # What comes of it is of the size of what is written there.

@@ -41,8 +41,8 @@ _EXTERNAL = statements("external")
 _FILE = statements("migrations")["file"]
 _FIRING, _ACT = WHATS.index("firing"), WHATS.index("act")
 
-_HERE = 3
-"""One key in so many is compared by whoever also recomputes the chain: both end together."""
+_HERE = 0.4
+"""The share of the keys that whoever recomputes the chain compares, too: both end together."""
 
 _Row = tuple[Any, ...]
 """A row of the ledger, as the table has it; texts as the bytes that they are."""
@@ -110,7 +110,7 @@ def _helping(connection: sqlite3.Connection, depth: int) -> AbstractContextManag
     rows = last[0] if last else 0
     path = Path(connection.execute(_FILE).fetchone()[0])
     return helping(
-        Work("compare", path, depth, rows // _HERE),
+        Work("compare", path, depth, int(rows * _HERE)),
         rows=rows,
         unchanging=isinstance(connection, KeyedConnection) and connection.unchanging,
     )
