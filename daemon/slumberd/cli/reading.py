@@ -28,9 +28,14 @@ async def auditing(settings: Settings, store: str) -> AsyncIterator[SQLiteFactSt
         NoInputError: There is no such database yet.
     """
     # What is held is let go of page by page, and holds nothing of itself: there is nothing to find.
+    collected = gc.isenabled()
     gc.disable()
-    async with _there(settings, store, key=key_of(settings)) as facts:
-        yield facts
+    try:
+        async with _there(settings, store, key=key_of(settings)) as facts:
+            yield facts
+    finally:
+        if collected:
+            gc.enable()
 
 
 @asynccontextmanager

@@ -89,7 +89,7 @@ class Helper:
     def share(self) -> Share | None:
         """Wait for what comes of comparing; None when nothing does."""
         try:
-            share: Share = next(self._found())
+            share: Share | None = next(self._found(), None)
         except HelperError:
             return None
         return share

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -114,15 +114,21 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
 
 
 def _rebuilt(live: Path, path: Path, depth: int, key: bytes | None, how: str) -> Replay:
-    ways: list[_Way] = ["helped", "alone", "whole"]
+    way: _Way = "helped"
     while True:
         os.truncate(path, 0)
-        with (
-            suppress(HelperError, NotApartError),
-            translated(live, _PRAGMAS),
-            closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
-        ):
-            return _rebuild(connection, (live, how), depth, ways.pop(0))
+        try:
+            with (
+                translated(live, _PRAGMAS),
+                closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
+            ):
+                return _rebuild(connection, (live, how), depth, way)
+        except HelperError:
+            way = "alone"
+        except NotApartError:
+            if way == "whole":
+                raise
+            way = "whole"
 
 
 def _rebuild(
