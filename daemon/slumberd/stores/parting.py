@@ -75,15 +75,15 @@ class Parts:
 
     def _join_named(self) -> None:
         names = (
-            (fact_id, key_id, orjson.loads(payload).get("names", ()))
-            for fact_id, key_id, payload in self._connection.execute(_SQL["acts_with_names"])
+            (key_id, orjson.loads(payload).get("names", ()))
+            for key_id, payload in self._connection.execute(_SQL["acts_with_names"])
         )
         for some in _chunks(names):
-            asked = {name for _, _, named in some for name in named}
+            asked = {name for _, named in some for name in named}
             keys: dict[str, set[int]] = {}
             for fact_id, key_id in self._ask("keys_of_facts", asked):
                 keys.setdefault(fact_id, set()).add(key_id)
-            for _, key_id, named in some:
+            for key_id, named in some:
                 self._together.join({key_id}.union(*(keys.get(name, ()) for name in named)))
 
     def of_keys(self, above: int, upto: int) -> Iterator[Part]:

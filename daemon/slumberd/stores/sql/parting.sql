@@ -17,7 +17,7 @@ FROM (
 CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = scattered.fact_id
 
 -- name: acts_with_names
-SELECT fact_id, key_id, payload
+SELECT key_id, payload
 FROM main.slumberd_ledger NOT INDEXED
 WHERE what = 1
   AND key_id IS NOT NULL
