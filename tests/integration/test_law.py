@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
+from slumberd.stores import parting
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule
 from tests.oracle import Told, fact_id, replaced, stands, told
@@ -51,6 +52,14 @@ class LaterAndLater:
 
 FORGETTABLE = "s2"
 """The session that may be forgotten."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_parts() -> Iterator[None]:
+    """Let a replay part these ledgers, which are small, as much as it can."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parting, "ROWS", 1)
+        yield
 
 
 def session_of(eid: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from slumberd.core.firing import Firing
 from slumberd.core.ground import Incoming
 from slumberd.core.law import History, Meeting
 from slumberd.core.record import Outcome
+from slumberd.stores import parting
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.queries import statements
 from tests.integration.test_law import DEPTH, LaterAndLater
@@ -24,6 +25,14 @@ LONG = settings.get_current_profile_name() == "long"
 EXAMPLES = settings.get_profile("long").max_examples if LONG else 30
 STEPS = 50 if LONG else 25
 UNTIL_SEEN = 1_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_parts() -> Iterator[None]:
+    """Let a replay part these ledgers, which are small, as much as it can."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parting, "ROWS", 1)
+        yield
 
 
 def live(machine: type[Machine], examples: int, *phases: Phase) -> None:

@@ -35,7 +35,7 @@ FILES = {
 }
 """Each file of statements, and a database that they run on."""
 
-WHOLESALE = {"comparing", "ledger_schema", "matching", "replay"}
+WHOLESALE = {"comparing", "ledger_schema", "matching", "parting", "replay"}
 """Files of statements that make tables, or compare and rebuild all that there is."""
 
 OF_EPISODES = (

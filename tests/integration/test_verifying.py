@@ -17,11 +17,22 @@ from slumberd.core.record import Break, Checkpoint
 from slumberd.stores import elsewhere, matching
 from slumberd.stores.beliefs import facts_then
 from slumberd.stores.elsewhere import Helper
+from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.matching import MixedKeysError, Pages, Share
 from slumberd.stores.sqlite import Pragmas, connect
 from slumberd.stores.traceless import LOCKED, UNCHANGING
 from slumberd.stores.verifying import verify
-from tests.stories import copied, forge, rows_of, tell_everything, tell_much
+from tests.stories import (
+    ALL,
+    NOTES,
+    copied,
+    fire,
+    forge,
+    rows_of,
+    said,
+    tell_everything,
+    tell_much,
+)
 
 DEPTH = 8
 
@@ -40,6 +51,26 @@ def much(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("twice") / "facts.db"
+    asyncio.run(tell_twice(path))
+    return path
+
+
+async def tell_twice(path: Path) -> None:
+    """Write a ledger of acts that two rules met, some of them as edits."""
+    tea, edited = (
+        [said(f"e{n}", seq, subject=f"s{n % 3}", predicate="is", object=n) for n, seq in numbers]
+        for numbers in (enumerate(range(1, 9)), ((n, 10 + n) for n in (2, 4)))
+    )
+    async with SQLiteFactStore(path, synchronous="normal") as store:
+        await store.bootstrap()
+        for one in (ALL, NOTES):
+            await fire(store, one, tea)
+        await fire(store, NOTES, edited)
+
+
 @pytest.fixture
 def rows(path: Path) -> list[dict[str, Any]]:
     return rows_of(path, "slumberd_ledger")
@@ -50,7 +81,7 @@ def chain_only(connection: sqlite3.Connection, *against: Checkpoint) -> Break | 
 
 
 @pytest.mark.parametrize("held", [1, 2, 7, 100, 2_000])
-@pytest.mark.parametrize("story", ["path", "much"])
+@pytest.mark.parametrize("story", ["path", "much", "twice"])
 def test_what_stands_does_not_depend_on_how_many_rows_are_held(
     story: str, held: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

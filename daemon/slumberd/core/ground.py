@@ -88,6 +88,8 @@ class Ground:
         found = counting(self.meetings.get(fact_id, ()))
         if self.until is None:
             return found
+        if len(found) == 1:
+            return found if found[0].act.stamp.at <= self.until else ()
         return tuple(one for one in found if one.act.stamp.at <= self.until)
 
     def counted_as(self, top: Assertion) -> Counted:
@@ -121,7 +123,7 @@ class Ground:
         """Work out a key's heads again from all of its acts."""
         acts = [
             one.act
-            for fact_id in sorted(self.full[key])
+            for fact_id in self.full[key]
             for one in self.counted(fact_id)
             if one.act.key == key
         ]

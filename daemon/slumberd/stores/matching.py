@@ -62,7 +62,9 @@ class Pages:
         self._depth = depth
         self._span = span
         self._multi = channels_at(connection)
-        self._again = {fact_id for (fact_id,) in connection.execute(_SQL["spoken_of_again"])}
+        self._scattered = {
+            fact_id for (fact_id,) in connection.execute(_SQL["spoken_of_elsewhere"])
+        }
         self._namers: dict[str, list[str]] = {}
         for name, namer in connection.execute(_LEDGER["all_names"]):
             self._namers.setdefault(name, []).append(namer)
@@ -97,12 +99,15 @@ class Pages:
         return ground
 
     def _meetings(self, rows: Sequence[_Row]) -> dict[str, list[Meeting]]:
-        """Return all that is known of the fact ids of some rows."""
-        again = self._again
-        found = {row[0]: [meeting_from(row[:-1])] for row in rows if row[0] not in again}
-        if len(found) < len(rows):
-            found |= self._ask({row[0] for row in rows if row[0] in again})
-        return found
+        """Return all that is known of the fact ids of some rows, all those of some keys."""
+        found: dict[str, list[Meeting]] = {}
+        scattered: set[str] = set()
+        for row in rows:
+            if row[0] in self._scattered:
+                scattered.add(row[0])
+            else:
+                found.setdefault(row[0], []).append(meeting_from(row[:-1]))
+        return found | self._ask(scattered) if scattered else found
 
     def _name(self, ground: Ground) -> None:
         """Let a ground know the acts that name what it knows."""

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from slumberd.core.law import EXTERNAL
 from slumberd.core.record import Break
 from slumberd.errors import OutputExistsError
 from slumberd.stores import schema
-from slumberd.stores.batch import fact_row
-from slumberd.stores.beliefs import standing_on
+from slumberd.stores.bulk import insert
+from slumberd.stores.elsewhere import Helper, HelperError, Work, helping
 from slumberd.stores.foreign import UNREADABLE, shown
 from slumberd.stores.ours import by_us
+from slumberd.stores.parting import EVERY_KEY, NotApartError, Parts, in_one
 from slumberd.stores.queries import statements
-from slumberd.stores.resettling import Resettling
+from slumberd.stores.resettling import Findings, Resettling, Settled
 from slumberd.stores.sqlite import (
     FILE_MODE,
     Pragmas,
@@ -29,14 +31,20 @@ from slumberd.stores.sqlite import (
     transaction,
     translated,
 )
-from slumberd.stores.traceless import traceless
+from slumberd.stores.traceless import UNCHANGING, traceless
 from slumberd.stores.verifying import first_break
 
 _SQL = statements("replay")
 _FORGOTTEN = statements("forgetting")
-_FACTS = statements("facts")
 _SCHEMA = statements("ledger_schema")
+_FILE = statements("migrations")["file"]
 _PRAGMAS = Pragmas(cache_mebibytes=64)
+
+_HERE = 0.1
+"""The share of the keys that whoever writes settles, too: both end together."""
+
+_Way = Literal["helped", "alone", "whole"]
+"""How a ledger is settled: apart, by two processes or by one, or as one part."""
 
 COPIES = tuple(sql for name, sql in _SQL.items() if name.startswith("copy_"))
 """What goes with the ledger, as it was written."""
@@ -106,55 +114,129 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
 
 
 def _rebuilt(live: Path, path: Path, depth: int, key: bytes | None, how: str) -> Replay:
-    os.truncate(path, 0)
-    with (
-        closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
-        translated(live, _PRAGMAS),
-    ):
-        return _rebuild(connection, f"{live.absolute().as_uri()}?{how}", depth)
+    way: _Way = "helped"
+    while True:
+        os.truncate(path, 0)
+        try:
+            with (
+                translated(live, _PRAGMAS),
+                closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
+            ):
+                return _rebuild(connection, (live, how), depth, way)
+        except HelperError:
+            way = "alone"
+        except NotApartError:
+            if way == "whole":
+                raise
+            way = "whole"
 
 
-def _rebuild(connection: sqlite3.Connection, live: str, depth: int) -> Replay:
+def _rebuild(
+    connection: sqlite3.Connection, live: tuple[Path, str], depth: int, way: _Way
+) -> Replay:
     schema.create(connection)
     # The file is new: what a crash leaves of it is for nobody.
     connection.execute(_SQL["in_memory_journal"])
     connection.execute(_SQL["no_sync"])
-    connection.execute(_SQL["attach"], (live,))
-    with transaction(connection):
-        with _indexed_after(connection, "ledger_key", "ledger_fact"):
-            for copy in COPIES:
-                connection.execute(copy)
-        if connection.execute(_SQL["live_has_forgotten"]).fetchone():
-            for keep in FORGETTING:
-                connection.execute(keep)
-        if connection.execute(_SQL["live_has_successes"]).fetchone():
-            connection.execute(_SQL["successes"])
-        replay = _replay(connection, depth)
+    path, how = live
+    connection.execute(_SQL["attach"], (f"{path.absolute().as_uri()}?{how}",))
+    with _helping(connection, live, depth, way) as helper, transaction(connection):
+        _copy(connection)
+        rows, _, broken = first_break(connection)
+        if broken is None:
+            replay = _replay(connection, depth, rows, way, helper)
+        else:
+            replay = Replay(0, 0, 0, 0, 1, 0, broken)
     connection.execute(_SQL["detach"])
     connection.execute(_SQL["wal_journal"])
     return replay
 
 
-def _replay(connection: sqlite3.Connection, depth: int) -> Replay:
-    _, _, broken = first_break(connection)
-    if broken is not None:
-        return Replay(0, 0, 0, 0, 1, 0, broken)
-    again = Resettling(connection, depth)
-    again.run()
-    _write(connection, again)
-    facts = connection.execute(_SQL["count_facts"]).fetchone()[0]
-    differing, first = again.differing, again.first
+def _helping(
+    connection: sqlite3.Connection, live: tuple[Path, str], depth: int, way: _Way
+) -> AbstractContextManager[Helper | None]:
+    path, how = live
+    rows = _count(connection, "live_rows")
+    return helping(
+        Work("settle", path, depth, int(rows * _HERE)),
+        rows=rows,
+        unchanging=how == UNCHANGING and way == "helped",
+        # What comes of it is of the size of what is written there.
+        folder=Path(connection.execute(_FILE).fetchone()[0]).parent,
+    )
+
+
+def _copy(connection: sqlite3.Connection) -> None:
+    with _indexed_after(connection, "ledger_key", "ledger_fact"):
+        for copy in COPIES:
+            connection.execute(copy)
+    if connection.execute(_SQL["live_has_forgotten"]).fetchone():
+        for keep in FORGETTING:
+            connection.execute(keep)
+    if connection.execute(_SQL["live_has_successes"]).fetchone():
+        connection.execute(_SQL["successes"])
+
+
+def _replay(
+    connection: sqlite3.Connection, depth: int, rows: int, way: _Way, helper: Helper | None
+) -> Replay:
+    erased, firings = _count(connection, "erased"), _count(connection, "firings")
+    resettling = Resettling(connection, depth)
+    findings = _written(connection, _settled(connection, resettling, way, helper), rows=rows)
+    if findings.rows != rows - erased - firings:
+        raise NotApartError
+    findings = resettling.in_order(findings)
+    differing, first = findings.differing, findings.first
     for changed, words in (
         (_changed_facts(connection), "fact {!r}"),
-        (connection.execute(_SQL["changed_keys"]).fetchall(), "the key of row {}"),
+        (_changed_keys(connection), "the key of row {}"),
     ):
         differing += len(changed)
         if changed and first is None:
-            first = Break(0, f"{words.format(changed[0][0])} is not what the ledger says")
-    return Replay(again.rows, again.firings, facts, again.erased, differing, again.unclear, first)
+            first = Break(0, f"{words.format(changed[0])} is not what the ledger says")
+    facts = _count(connection, "facts")
+    return Replay(rows, firings, facts, erased, differing, findings.unclear, first)
 
 
-def _changed_facts(connection: sqlite3.Connection) -> list[tuple[object]]:
+def _count(connection: sqlite3.Connection, what: str) -> int:
+    count: int | None = connection.execute(_SQL[f"count_{what}"]).fetchone()[0]
+    return count or 0
+
+
+def _settled(
+    connection: sqlite3.Connection, resettling: Resettling, way: _Way, helper: Helper | None
+) -> Iterator[tuple[Settled, Findings]]:
+    if way == "whole":
+        yield resettling.settle(in_one(connection))
+        return
+    parts = Parts(connection)
+    first, last = EVERY_KEY
+    mine = parts.of_keys(first, last if helper is None else helper.above)
+    yield from map(resettling.settle, chain(mine, parts.of_several_keys(), parts.of_no_key()))
+    if helper is not None:
+        yield from helper.settled()
+
+
+def _written(
+    connection: sqlite3.Connection, settled: Iterable[tuple[Settled, Findings]], *, rows: int
+) -> Findings:
+    """Write what stands by about so many rows; return how they differ."""
+    every = Findings()
+    with (
+        by_us(connection, rows=rows),
+        _indexed_after(connection, "facts_user", "facts_subject_predicate", "facts_object"),
+    ):
+        for (facts, heads), findings in settled:
+            try:
+                insert(connection, _SQL["add_fact"], facts)
+                insert(connection, _SQL["add_head"], heads)
+            except sqlite3.IntegrityError as error:  # one came out of two parts
+                raise NotApartError from error
+            every |= findings
+    return every
+
+
+def _changed_facts(connection: sqlite3.Connection) -> list[object]:
     """Return the ids of facts that are not what the ledger says, and that nobody else accounts for.
 
     What another program changed and is not recorded yet is left out, and so is what is in the
@@ -164,19 +246,19 @@ def _changed_facts(connection: sqlite3.Connection) -> list[tuple[object]]:
     with texts_as(connection, escaped):
         others = {shown(row[0]) for row in connection.execute(_SQL["others_facts"], asked)}
         found = connection.execute(_SQL["changed_facts"]).fetchall()
-    return [row for row in found if shown(row[0]) not in others]
+        surplus = sum(is_surplus for _, is_surplus in found)
+        if _count(connection, "live_facts") - surplus < _count(connection, "facts"):
+            found += connection.execute(_SQL["lost_facts"]).fetchall()
+    return sorted({row[0] for row in found if shown(row[0]) not in others}, key=shown)
 
 
-def _write(connection: sqlite3.Connection, again: Resettling) -> None:
-    standing = sorted(standing_on(again.loaded.ground), key=lambda one: one.fact_id)
-    with (
-        by_us(connection, rows=len(standing)),
-        _indexed_after(connection, "facts_user", "facts_subject_predicate", "facts_object"),
-    ):
-        connection.executemany(_FACTS["put_fact"], map(fact_row, standing))
-    # In the order of the table: in any other, each goes to a page of its own.
-    again.loaded.key_ids = dict(sorted(again.loaded.key_ids.items()))
-    again.loaded.save([*again.loaded.changed()])
+def _changed_keys(connection: sqlite3.Connection) -> list[object]:
+    """Return the numbers of the keys whose tops are not what the ledger says."""
+    found = connection.execute(_SQL["changed_keys"]).fetchall()
+    # All tops here are there, so there are more only if they are more.
+    if found or _count(connection, "tops") < _count(connection, "live_tops"):
+        found += connection.execute(_SQL["surplus_keys"]).fetchall()
+    return sorted({key_id for (key_id,) in found})
 
 
 @contextmanager

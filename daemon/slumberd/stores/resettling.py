@@ -1,14 +1,10 @@
-"""Settle a ledger again, firing by firing: what the law makes of its acts, against its deltas.
-
-Everything that was ever said is held in memory, some 3 KB an act: that is what makes this faster
-than the batches were, each of which had to load what it needed.
-"""
+"""Settle a ledger again, a part at a time: what the law makes of its acts, against its deltas."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby, zip_longest
+from collections.abc import Sequence
+from itertools import groupby, pairwise, zip_longest
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -21,8 +17,12 @@ from slumberd.core.law import MultiValued, said_by
 from slumberd.core.meet import UNREADABLE
 from slumberd.core.record import Break
 from slumberd.core.settle import Entry, Settlement
+from slumberd.stores.batch import fact_row
+from slumberd.stores.beliefs import standing_on
+from slumberd.stores.bulk import Row
 from slumberd.stores.grounds import LoadedGround
 from slumberd.stores.ledger import KINDS, WHATS, act_from, histories_from
+from slumberd.stores.parting import Part, Told
 from slumberd.stores.queries import statements
 from slumberd.stores.undoing import withdraw
 
@@ -30,105 +30,167 @@ _SQL = statements("replay")
 _LEDGER = statements("ledger")
 _RESTORED, _UNDONE = WHATS.index("restored"), WHATS.index("undone")
 _NOTHING: dict[str, Any] = {}
+_NEVER = 2**63
 
 
-class Told(NamedTuple):
-    """One row of the ledger; its last column but one says whether its content was erased."""
-
-    seq: int
-    first: int
-    firing: int
-    what: int
-    kind: int
-    reason: str
-    version: int
-    key_id: int | None
-    at: int | None
-    fact_id: str | None
-    replaces: str | None
-    erased: int
-    payload: bytes | None
-
-
-class Fired(NamedTuple):
-    """One firing: its number, its rule, its instant in microseconds."""
+class Change(NamedTuple):
+    """A firing that changed which predicates are multi-valued: its number and instant."""
 
     n: int
-    rule: str
     at: int
+    multi: MultiValued
+
+
+class Settled(NamedTuple):
+    """What came of a part: the rows of its facts, and of its keys."""
+
+    facts: list[Row]
+    heads: list[Row]
+
+
+class Findings(NamedTuple):
+    """What came of comparing deltas.
+
+    Attributes:
+        rows: Rows of the ledger that were looked at.
+        differing: Those that came out differently, though nothing before them was forgotten.
+        unclear: Those that came out differently, which what was forgotten may explain.
+        first: The first of the former.
+        resettled: Firing, number and key of what came and went when channels changed.
+    """
+
+    rows: int = 0
+    differing: int = 0
+    unclear: int = 0
+    first: Break | None = None
+    resettled: tuple[tuple[int, int, str], ...] = ()
+
+    def __or__(self, other: Findings) -> Findings:
+        """Return the findings of two parts as those of one."""
+        firsts = [one for one in (self.first, other.first) if one is not None]
+        return Findings(
+            self.rows + other.rows,
+            self.differing + other.differing,
+            self.unclear + other.unclear,
+            min(firsts, key=attrgetter("seq"), default=None),
+            self.resettled + other.resettled,
+        )
 
 
 class Resettling:
-    """A ledger being settled again.
-
-    Attributes:
-        loaded: Everything that was said so far.
-        rows: Rows of the ledger so far.
-        firings: Firings so far.
-        erased: Rows so far whose content was forgotten.
-        differing: Rows that came out differently, though nothing before them was forgotten.
-        unclear: Rows that came out differently, which what was forgotten may explain.
-        first: The first of the former.
-    """
+    """A ledger being settled again; each part on a ground of its own."""
 
     def __init__(self, connection: sqlite3.Connection, depth: int) -> None:
         self._connection = connection
-        self.loaded = LoadedGround(connection, MultiValued(), depth)
-        self._ground = self.loaded.ground
-        self.rows = self.firings = self.erased = self.differing = self.unclear = 0
+        self._depth = depth
+        self._changes: list[Change] = []
+        self._forgets: set[int] = set()
+        for n, at, payload in connection.execute(_SQL["changing_firings"]):
+            told = orjson.loads(payload)
+            if "forgets" in told:
+                self._forgets.add(n)
+            elif "multi_valued" in told:
+                self._changes.append(Change(n, at, MultiValued(told["multi_valued"])))
+        erased = connection.execute(_SQL["first_erased"]).fetchone()
+        self._unclear_from: int = erased[0] if erased else _NEVER
+
+    def settle(self, part: Part) -> tuple[Settled, Findings]:
+        """Settle a part again; return what stands by it, and how it differs."""
+        one = _Resettled(self._connection, self._depth, self._unclear_from)
+        changes = iter((*self._changes, None))
+        change = next(changes)
+        for number, found in groupby(part, attrgetter("firing")):
+            while change is not None and change.n < number:
+                one.change_channels(change, ())
+                change = next(changes)
+            if change is not None and change.n == number:
+                one.change_channels(change, [*found])
+                change = next(changes)
+            # What a forgetting erased was not said this time, so there is nothing to take out.
+            elif number not in self._forgets:
+                one.settle(number, [*found])
+        while change is not None:
+            one.change_channels(change, ())
+            change = next(changes)
+        findings = Findings(len(part), one.differing, one.unclear, one.first, tuple(one.resettled))
+        return one.settled(), findings
+
+    def in_order(self, findings: Findings) -> Findings:
+        """Add to the findings of all parts what channels changed in another order than by key."""
+        for (firing, _, key), (other, seq, after) in pairwise(sorted(findings.resettled)):
+            if firing == other and after < key:
+                findings |= self._out_of_order(other, seq)
+        return findings
+
+    def _out_of_order(self, firing: int, seq: int) -> Findings:
+        if firing >= self._unclear_from:
+            return Findings(unclear=1)
+        return Findings(differing=1, first=Break(seq, "comes out in another order"))
+
+
+class _Resettled:
+    """A part of a ledger being settled again."""
+
+    def __init__(self, connection: sqlite3.Connection, depth: int, unclear_from: int) -> None:
+        self._connection = connection
+        self._unclear_from = unclear_from
+        self._loaded = LoadedGround(connection, MultiValued(), depth)
+        self._ground = self._loaded.ground
+        self.differing = self.unclear = 0
         self.first: Break | None = None
+        self.resettled: list[tuple[int, int, str]] = []
 
-    def run(self) -> None:
-        """Settle every firing again."""
-        firings = (Fired(*row) for row in self._connection.execute(_SQL["firings"]))
-        rows = (Told(*row) for row in self._connection.execute(_SQL["rows"]))
-        for firing, (_, found) in zip(firings, groupby(rows, attrgetter("firing")), strict=True):
-            own, *others = found
-            self.rows += 1 + len(others)
-            self.firings += 1
-            self._settle(firing, own, others)
+    def settled(self) -> Settled:
+        """Return the rows of what stands, and of the keys."""
+        facts = [fact_row(one) for one in standing_on(self._ground)]
+        return Settled(facts, [*self._loaded.changed()])
 
-    def _settle(self, firing: Fired, own: Told, rows: Sequence[Told]) -> None:
-        told = orjson.loads(own.payload or b"{}")
-        left = [row for row in rows if not row.erased]
-        self.erased += len(rows) - len(left)
-        if "forgets" in told:
-            return  # what it erased was not said this time, so there is nothing to take out
-        settlement = Settlement(self._ground, firing=firing.n, at=firing.at)
-        if "multi_valued" in told:
-            self._change_channels(settlement, told["multi_valued"])
-        undone = [row for row in left if row.what == _UNDONE]
+    def settle(self, number: int, rows: Sequence[Told]) -> None:
+        """Settle the rows of a firing again."""
+        settlement = Settlement(self._ground, firing=number, at=rows[0].fired_at)
+        undone = [row for row in rows if row.what == _UNDONE]
         if undone:
-            self._undo(settlement, firing, undone)
+            self._undo(settlement, number, undone)
         else:
-            self._meet(settlement, firing, left)
-        self._compare(left, settlement.entries)
+            self._meet(settlement, rows)
+        self._compare(number, rows, settlement.entries)
 
-    def _change_channels(
-        self, settlement: Settlement, channels: Mapping[str, Iterable[str]]
-    ) -> None:
-        before, after = self._ground.multi, MultiValued(channels)
-        self._ground.multi = after
-        keys = [key for key in self._ground.full if (key in before) != (key in after)]
-        settlement.resettle(keys, before)
+    def change_channels(self, change: Change, rows: Sequence[Told]) -> None:
+        """Settle again what a change of channels concerns; its rows go by key."""
+        before = self._ground.multi
+        self._ground.multi = change.multi
+        if not self._ground.full:
+            self._compare(change.n, rows, ())
+            return
+        settlement = Settlement(self._ground, firing=change.n, at=change.at)
+        first = {row.key_id: row.seq for row in reversed(rows)}
+        for key in sorted(self._ground.full):
+            if (key in before) != (key in change.multi):
+                # Between the rows of this key are none, but before them those of other parts.
+                seq = first.get(self._loaded.key_ids.get(key))
+                if seq is not None:
+                    settlement.skip_to(seq)
+                settlement.resettle([key], before)
+        self.resettled += [(change.n, entry.seq, entry.key) for entry in settlement.entries]
+        self._compare(change.n, rows, settlement.entries)
 
-    def _undo(self, settlement: Settlement, firing: Fired, rows: Sequence[Told]) -> None:
+    def _undo(self, settlement: Settlement, firing: int, rows: Sequence[Told]) -> None:
         asked = {"ids": orjson.dumps([row.fact_id for row in rows]).decode()}
         found = self._connection.execute(_LEDGER["meetings"], asked)
         # Of what the ledger says of these ids by now, only what it said then.
-        histories = histories_from(meeting for meeting in found if meeting[1] < firing.n)
+        histories = histories_from(meeting for meeting in found if meeting[1] < firing)
         for row in rows:
             if row.fact_id not in histories:
                 continue
             number = orjson.loads(row.payload or b"")["undoes"]
             settlement.skip_to(row.seq)
             history = histories[row.fact_id]
-            withdraw(settlement, row.fact_id, history, (number, firing.n), at=firing.at)
+            withdraw(settlement, row.fact_id, history, (number, firing), at=row.fired_at)
 
-    def _meet(self, settlement: Settlement, firing: Fired, rows: Sequence[Told]) -> None:
+    def _meet(self, settlement: Settlement, rows: Sequence[Told]) -> None:
         full = self._ground.full
         for row in rows:
-            met = None if row.what == _RESTORED else self._met(row, said_by(firing.rule))
+            met = None if row.what == _RESTORED else self._met(row, said_by(row.rule))
             if met is None:
                 continue
             act = met.act
@@ -138,7 +200,7 @@ class Resettling:
             settlement.meet(met)
             if act is not None:
                 full[act.key].add(act.fact_id)
-                self.loaded.key_ids.setdefault(act.key, row.key_id or row.seq)
+                self._loaded.key_ids.setdefault(act.key, row.key_id or row.seq)
                 for name in act.names:
                     self._ground.namers.setdefault(name, set()).add(act.fact_id)
 
@@ -177,11 +239,11 @@ class Resettling:
             "" if last.act else UNREADABLE,
         )  # fmt: skip
 
-    def _compare(self, rows: Sequence[Told], entries: Sequence[Entry]) -> None:
+    def _compare(self, number: int, rows: Sequence[Told], entries: Sequence[Entry]) -> None:
         for row, entry in zip_longest(rows, entries):
             if row is not None and entry is not None and self._same(row, entry):
                 continue
-            if self.erased:
+            if number >= self._unclear_from:
                 self.unclear += 1
                 continue
             self.differing += 1
@@ -203,7 +265,7 @@ class Resettling:
     def _same_key(self, key_id: int | None, key: str) -> bool:
         if not key:
             return key_id is None
-        return self.loaded.key_ids.get(key) == key_id
+        return self._loaded.key_ids.get(key) == key_id
 
 
 def _replaced(entry: Entry) -> str | None:

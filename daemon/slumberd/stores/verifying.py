@@ -11,14 +11,16 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
 from slumberd.core.episode import microseconds
 from slumberd.core.record import Break, Checkpoint
-from slumberd.stores.elsewhere import helping
+from slumberd.stores.elsewhere import Helper, Work, helping
 from slumberd.stores.keying import checked_key
 from slumberd.stores.ledger import (
     GENESIS,
@@ -31,12 +33,16 @@ from slumberd.stores.ledger import (
 )
 from slumberd.stores.matching import first_changed_fact
 from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import escaped, snapshot, texts_as
+from slumberd.stores.sqlite import KeyedConnection, escaped, snapshot, texts_as
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
 _EXTERNAL = statements("external")
+_FILE = statements("migrations")["file"]
 _FIRING, _ACT = WHATS.index("firing"), WHATS.index("act")
+
+_HERE = 0.4
+"""The share of the keys that whoever recomputes the chain compares, too: both end together."""
 
 _Row = tuple[Any, ...]
 """A row of the ledger, as the table has it; texts as the bytes that they are."""
@@ -87,7 +93,7 @@ def verify(
             count, head, broken = _first_broken_link(connection)
             broken = broken or _contradicted(connection, count, against)
         else:
-            with helping(connection, depth) as helper:
+            with _helping(connection, depth) as helper:
                 count, head, broken = first_break(connection)
                 broken = (
                     broken
@@ -96,6 +102,18 @@ def verify(
                     or first_changed_fact(connection, depth, helper)
                 )
     return count, head.hex(), broken
+
+
+def _helping(connection: sqlite3.Connection, depth: int) -> AbstractContextManager[Helper | None]:
+    """Return a process that compares the facts of most keys; None where it would not pay."""
+    last = connection.execute(_SQL["last_row"]).fetchone()
+    rows = last[0] if last else 0
+    path = Path(connection.execute(_FILE).fetchone()[0])
+    return helping(
+        Work("compare", path, depth, int(rows * _HERE)),
+        rows=rows,
+        unchanging=isinstance(connection, KeyedConnection) and connection.unchanging,
+    )
 
 
 def _first_broken_link(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:

@@ -9,12 +9,20 @@ WHERE ledger.key_id > ?
   AND ledger.fact_id IS NOT NULL
 ORDER BY ledger.key_id, ledger.seq
 
--- name: spoken_of_again
-SELECT fact_id
-FROM slumberd_ledger
-WHERE fact_id IS NOT NULL
-GROUP BY fact_id
-HAVING count(*) > 1
+-- name: spoken_of_elsewhere
+SELECT again.fact_id
+FROM (
+  SELECT fact_id
+  FROM slumberd_ledger
+  WHERE fact_id IS NOT NULL
+  GROUP BY fact_id
+  HAVING count(*) > 1
+) AS again
+CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = again.fact_id
+WHERE ledger.what IN (1, 2, 3, 6)
+GROUP BY again.fact_id
+HAVING max(ledger.what) > 1
+  OR min(ledger.key_id) < max(ledger.key_id)
 
 -- name: facts_of
 SELECT facts.fact_id, facts.user, facts.agent, facts.payload, facts.lineage, facts.confidence,

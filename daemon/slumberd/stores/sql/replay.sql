@@ -105,30 +105,63 @@ INSERT OR REPLACE INTO main.slumberd_numbers (name, value)
 SELECT name, value
 FROM live.slumberd_numbers
 
--- name: firings
-SELECT n, rule, at
-FROM main.slumberd_firings
-ORDER BY n
+-- name: changing_firings
+SELECT firings.n, firings.at, own.payload
+FROM main.slumberd_firings AS firings
+CROSS JOIN main.slumberd_ledger AS own ON own.seq = firings.n
+WHERE instr(own.payload, CAST('"forgets":' AS BLOB)) > 0
+  OR instr(own.payload, CAST('"multi_valued":' AS BLOB)) > 0
+ORDER BY firings.n
 
--- name: rows
-SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces,
-  salt IS NULL, payload
+-- name: first_erased
+SELECT firing
 FROM main.slumberd_ledger
+WHERE salt IS NULL
 ORDER BY seq
+LIMIT 1
+
+-- name: count_erased
+SELECT count(*)
+FROM main.slumberd_ledger
+WHERE salt IS NULL
+
+-- name: count_live_rows
+SELECT max(seq)
+FROM live.slumberd_ledger
+
+-- name: count_firings
+SELECT count(*)
+FROM main.slumberd_firings
+
+-- name: add_fact
+INSERT INTO main.facts
+  (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: add_head
+INSERT INTO main.slumberd_keys
+  (key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, reach, trail)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: count_facts
 SELECT count(*)
 FROM main.facts
 
+-- name: count_live_facts
+SELECT count(*)
+FROM live.facts
+
 -- name: changed_facts
-SELECT stored.fact_id
+SELECT stored.fact_id, again.fact_id IS NULL
 FROM live.facts AS stored
 LEFT JOIN main.facts AS again ON again.fact_id = stored.fact_id
 WHERE (again.fact_id, again.user, again.agent, again.payload, again.lineage, again.confidence,
     again.metadata, again.pinned_at)
   IS NOT (stored.fact_id, stored.user, stored.agent, stored.payload, stored.lineage,
     stored.confidence, stored.metadata, stored.pinned_at)
-UNION
+ORDER BY 1
+
+-- name: lost_facts
 SELECT again.fact_id
 FROM main.facts AS again
 LEFT JOIN live.facts AS stored ON stored.fact_id = again.fact_id
@@ -144,6 +177,14 @@ FROM live.slumberd_quarantine
 WHERE rule = :rule
   AND reason = :reason
 
+-- name: count_tops
+SELECT count(top_at)
+FROM main.slumberd_keys
+
+-- name: count_live_tops
+SELECT count(top_at)
+FROM live.slumberd_keys
+
 -- name: changed_keys
 SELECT again.key_id
 FROM main.slumberd_keys AS again
@@ -153,13 +194,12 @@ WHERE again.top_at IS NOT NULL
     again.top_object, again.trail)
   IS NOT (stored.key_id, stored.top_at, stored.top_rank, stored.top_id, stored.top_fact,
     stored.top_object, stored.trail)
-UNION
+ORDER BY 1
+
+-- name: surplus_keys
 SELECT stored.key_id
 FROM live.slumberd_keys AS stored
 LEFT JOIN main.slumberd_keys AS again ON again.key = stored.key AND again.slot = stored.slot
 WHERE stored.top_at IS NOT NULL
-  AND (again.key_id, again.top_at, again.top_rank, again.top_id, again.top_fact,
-    again.top_object, again.trail)
-  IS NOT (stored.key_id, stored.top_at, stored.top_rank, stored.top_id, stored.top_fact,
-    stored.top_object, stored.trail)
+  AND again.top_at IS NULL
 ORDER BY 1

@@ -1,0 +1,84 @@
+-- name: keys_of_scattered
+SELECT ledger.fact_id, ledger.key_id
+FROM (
+  SELECT again.fact_id
+  FROM (
+    SELECT fact_id
+    FROM main.slumberd_ledger
+    WHERE fact_id IS NOT NULL
+    GROUP BY fact_id
+    HAVING count(*) > 1
+  ) AS again
+  CROSS JOIN main.slumberd_ledger AS other ON other.fact_id = again.fact_id
+  GROUP BY again.fact_id
+  HAVING count(other.key_id) < count(*)
+    OR min(other.key_id) < max(other.key_id)
+) AS scattered
+CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = scattered.fact_id
+
+-- name: acts_with_names
+SELECT key_id, payload
+FROM main.slumberd_ledger NOT INDEXED
+WHERE what = 1
+  AND key_id IS NOT NULL
+  AND instr(payload, CAST('"names":' AS BLOB)) > 0
+
+-- name: keys_of_facts
+SELECT ledger.fact_id, ledger.key_id
+FROM json_each(?) AS wanted
+CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
+WHERE ledger.key_id IS NOT NULL
+
+-- name: rows_by_key
+SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
+  firings.rule, firings.at
+FROM main.slumberd_ledger AS ledger
+CROSS JOIN main.slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.key_id > ?
+  AND ledger.key_id <= ?
+ORDER BY ledger.key_id, ledger.seq
+
+-- name: rows_of_keys
+SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
+  firings.rule, firings.at
+FROM json_each(?) AS wanted
+CROSS JOIN main.slumberd_ledger AS ledger ON ledger.key_id = wanted.value
+CROSS JOIN main.slumberd_firings AS firings ON firings.n = ledger.firing
+
+-- name: rows_of_facts
+SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
+  firings.rule, firings.at
+FROM json_each(?) AS wanted
+CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
+CROSS JOIN main.slumberd_firings AS firings ON firings.n = ledger.firing
+
+-- name: facts_without_key
+SELECT fact_id
+FROM main.slumberd_ledger NOT INDEXED
+WHERE key_id IS NULL
+  AND fact_id IS NOT NULL
+
+-- name: rows_of_nothing
+SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
+  firings.rule, firings.at
+FROM main.slumberd_ledger AS ledger
+CROSS JOIN main.slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.key_id IS NULL
+  AND ledger.fact_id IS NULL
+  AND ledger.salt IS NOT NULL
+  AND ledger.what != 0
+ORDER BY ledger.seq
+
+-- name: all_rows
+SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
+  ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
+  firings.rule, firings.at
+FROM main.slumberd_ledger AS ledger
+CROSS JOIN main.slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.salt IS NOT NULL
+  AND ledger.what != 0
+ORDER BY ledger.seq
