@@ -245,29 +245,24 @@ class Consolidator:
         freely = replace(call, limits=NO_LIMITS)
         async with self._in_time(call):
             _, met = await self._read(freely, after, upto=upto.seq)
-        done.add(await self._settle(freely.over(after, upto), met, self._late(call)))
+        done.add(await self._settle(freely.over(after, upto), met, late=self._late(call)))
         return upto
 
     async def _catch_up(self, call: Call, span: tuple[Position, int], done: Report) -> None:
         after, last = span
-        read, tell = (
-            partial(self._read, call, upto=last),
-            partial(self._tell_of, late=self._late(call)),
-        )
-        async with _Meanwhile(read, tell) as meanwhile:
+        async with _ReadingAhead(partial(self._read, call, upto=last)) as windows:
             while after.seq < last:
                 if call.stopped:
                     done.cut_short = True
                     return
                 async with self._in_time(call):
-                    firing, met = await meanwhile.read(after)
+                    firing, met = await windows.read(after)
                 if firing.upto == after:
                     return
                 after = firing.upto
-                decided = meanwhile.begin(after if after.seq < last else None)
-                outcome = await self._commit(firing, met, decided, self._late(call))
-                done.add(outcome)
-                await meanwhile.keep(outcome, met)
+                more = after.seq < last
+                follow = windows.follow(after) if more else None
+                done.add(await self._settle(firing, met, follow, self._late(call)))
                 if done.held:
                     return
 
@@ -415,13 +410,6 @@ class Consolidator:
         return Report(rule.id, counts, self._part.store, rehearsed=rehearsed)
 
     async def _settle(
-        self, firing: Firing, met: Met, late: Callable[[], bool] | None = None
-    ) -> Outcome:
-        outcome = await self._commit(firing, met, late=late)
-        await self._tell_of(outcome, late)
-        return outcome
-
-    async def _commit(
         self,
         firing: Firing,
         met: Met,
@@ -433,14 +421,13 @@ class Consolidator:
         # numbers again, to episodes that the watermark has passed.
         await self._episodes.harden()
         outcome = await self._ledger.commit(firing, met, decided=decided, late=late)
-        return replace(outcome, seconds=self._clock.monotonic() - began)
-
-    async def _tell_of(self, outcome: Outcome, late: Callable[[], bool] | None) -> None:
+        outcome = replace(outcome, seconds=self._clock.monotonic() - began)
         if late is not None and late():
             self.behind = True  # the lines come later, or at the next start: now it is to end
             self._log.completed(outcome)
         else:
             await self._tell(outcome)
+        return outcome
 
     async def _tell(self, outcome: Outcome) -> None:
         if self.behind:
@@ -485,35 +472,24 @@ def _said_between(
     return [version for version in versions if first <= version.at < end]
 
 
-class _Meanwhile:
-    """Does, while SQLite writes a batch, what needs the interpreter as deciding does.
+class _ReadingAhead:
+    """Reads a rule's next window while SQLite writes what the last one came to.
 
-    The lines of the batch before are written, what that one was made of is given back, and the next
-    window is read. Writing hardly needs the interpreter.
-
-    Args:
-        read: Reads the window above a place.
-        tell: Writes the lines of a batch.
+    Deciding needs the interpreter, and so does reading; writing hardly does.
     """
 
     def __init__(
-        self,
-        read: Callable[[Position], Coroutine[None, None, tuple[Firing, Met]]],
-        tell: Callable[[Outcome], Coroutine[None, None, None]],
+        self, read: Callable[[Position], Coroutine[None, None, tuple[Firing, Met]]]
     ) -> None:
         self._read = read
-        self._tell = tell
-        self._last: tuple[Outcome, Met] | None = None
-        self._reading: asyncio.Task[tuple[Firing, Met]] | None = None
-        self._telling: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[tuple[Firing, Met]]] = set()
 
     async def read(self, after: Position) -> tuple[Firing, Met]:
         """Return the window above a place, which may be there already."""
-        reading, self._reading = self._reading, None
-        return await (reading or self._read(after))
+        return await (self._tasks.pop() if self._tasks else self._read(after))
 
-    def begin(self, after: Position | None) -> Callable[[], None]:
-        """Return what begins, from any thread: to read above a place, unless that is None."""
+    def follow(self, after: Position) -> Callable[[], None]:
+        """Return what begins, from any thread, to read the window above a place."""
         loop = asyncio.get_running_loop()
 
         def begin() -> None:
@@ -521,52 +497,14 @@ class _Meanwhile:
 
         return begin
 
-    def _begin(self, after: Position | None) -> None:
-        # Kept here and awaited at the end, so none is lost; a group would wrap their errors.
-        self._telling = asyncio.create_task(self._finish())  # noqa: TID251
-        if after is not None:
-            self._reading = asyncio.create_task(self._read_next(after))  # noqa: TID251
-
-    async def _read_next(self, after: Position) -> tuple[Firing, Met]:
-        # One after the other: reading gives up the interpreter with every row, and would wait for
-        # it as often.
-        if self._telling is not None:
-            await asyncio.wait([self._telling])
-        return await self._read(after)
-
-    async def keep(self, outcome: Outcome, met: Met) -> None:
-        """Tell of a batch while the next one is written, or at the end; of the one before, now."""
-        try:
-            await self._told()
-        finally:
-            self._last = outcome, met
-
-    async def _told(self) -> None:
-        telling, self._telling = self._telling, None
-        await (telling or self._finish())
-
-    async def _finish(self) -> None:
-        last, self._last = self._last, None
-        if last is not None:
-            outcome, met = last
-            await self._tell(outcome)
-            await asyncio.to_thread(_let_go, met)
+    def _begin(self, after: Position) -> None:
+        # Kept here and awaited at the end, so it is not lost; a group would wrap its errors.
+        self._tasks.add(asyncio.create_task(self._read(after)))  # noqa: TID251
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
-        if self._telling is not None:
-            await self._telling
-        if self._last is not None:
-            await self._tell(self._last[0])
-
-
-def _let_go(met: Met) -> None:
-    """Give back what was met, little by little: all at once would hold up every thread."""
-    for ones in met.values():
-        while ones:
-            del ones[-_MET:]
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

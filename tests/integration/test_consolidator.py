@@ -10,16 +10,15 @@ from contextlib import closing
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import Any
 
 import pytest
 
 from slumberd.clock import SystemClock
-from slumberd.consolidator import Consolidator, Met
+from slumberd.consolidator import Consolidator
 from slumberd.core.fact import FactPattern
 from slumberd.core.firing import START as LOG_START
-from slumberd.core.firing import Firing, Position, Window
-from slumberd.core.record import Checkpoint, Outcome
+from slumberd.core.firing import Position, Window
+from slumberd.core.record import Checkpoint
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import FiringTimeoutError, StaleWriterError
 from slumberd.stores import factfile, facts
@@ -155,7 +154,7 @@ async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
     log, stop = tmp_path / "facts.db-wal", asyncio.Event()
     async with house(tmp_path, batch=10) as home:
         await home.put(*stream(40))
-        _after_each_commit(home.facts, stop.set)
+        home.log.completed = lambda _: stop.set()  # type: ignore[assignment,method-assign]
         assert (await home.consolidator.fire(rule("all"), "manual", START, stop=stop)).cut_short
     assert log.stat().st_size > 0
 
@@ -208,14 +207,12 @@ async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path
     async with house(tmp_path, batch=2) as home:
         await home.put(*stream(6))
         reads: list[tuple[int, int]] = []
-        commits: list[None] = []
-        _after_each_commit(home.facts, lambda: commits.append(None))
         select = home.memory.select
 
         async def counted(
             fired: ConsolidationRule, *, after: Position, limit: int, upto: int | None
         ) -> Window:
-            reads.append((after.seq, len(commits)))
+            reads.append((after.seq, len(home.log.batches)))
             return await select(fired, after=after, limit=limit, upto=upto)
 
         home.memory.select = counted  # type: ignore[assignment,method-assign]
@@ -223,76 +220,6 @@ async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path
         await home.fire()
 
         assert reads == [(0, 0), (2, 0), (4, 1)]
-
-
-async def test_a_batch_is_told_of_while_the_next_is_committed_and_the_last_at_the_end(
-    tmp_path: Path,
-) -> None:
-    async with house(tmp_path, batch=2) as home:
-        await home.put(*stream(6))
-        committed, completed = asyncio.Semaphore(0), asyncio.Semaphore(0)
-        commit = home.facts.commit
-        home.log.completed = lambda _: completed.release()  # type: ignore[assignment,method-assign]
-
-        async def commit_once_the_last_is_told(*given: Any, **options: Any) -> Outcome:
-            outcome = await commit(*given, **options)
-            if not committed.locked():
-                await asyncio.wait_for(completed.acquire(), PATIENCE_SECONDS)
-            committed.release()
-            return outcome
-
-        home.facts.commit = commit_once_the_last_is_told  # type: ignore[method-assign]
-
-        await home.fire()
-
-        assert not completed.locked(), "the last one waits for no other"
-        assert [one.kind for one in home.log.lines] == ["firing", "add", "add"] * 3
-        told = [record.seq for record in home.log.lines]
-        assert told == [record.seq for record in await home.facts.records()]
-        assert await home.consolidator.tell_again() == 0
-
-
-async def test_a_batch_whose_successor_fails_is_told_of(tmp_path: Path) -> None:
-    async with house(tmp_path, batch=2) as home:
-        await home.put(*stream(4))
-
-        def fail_next() -> None:
-            home.facts.commit = _decide_and_die  # type: ignore[assignment,method-assign]
-
-        _after_each_commit(home.facts, fail_next)
-        with pytest.raises(OSError, match="no space"):
-            await home.fire()
-
-        assert [one.kind for one in home.log.lines] == ["firing", "add", "add"]
-        assert len(home.log.batches) == 1
-        assert await home.consolidator.tell_again() == 0
-
-
-async def test_a_batch_that_could_not_be_told_of_is_before_the_next(tmp_path: Path) -> None:
-    async with house(tmp_path, batch=2) as home:
-        await home.put(*stream(6))
-        write, home.log.applied = home.log.applied, _die  # type: ignore[assignment,method-assign]
-        with pytest.raises(OSError, match="no space"):
-            await home.fire()
-        home.log.applied = write  # type: ignore[method-assign]
-
-        await home.fire()
-
-        told = [record.seq for record in home.log.lines]
-        assert told == [record.seq for record in await home.facts.records()]
-        assert len(told) == 9
-
-
-def _after_each_commit(facts: SQLiteFactStore, then: Callable[[], None]) -> None:
-    """Let something be done after each commit, before the consolidator goes on."""
-    commit = facts.commit
-
-    async def committed(firing: Firing, met: Met, **options: Any) -> Outcome:
-        outcome = await commit(firing, met, **options)
-        then()
-        return outcome
-
-    facts.commit = committed  # type: ignore[assignment,method-assign]
 
 
 async def test_a_commit_that_fails_leaves_nothing_running(tmp_path: Path) -> None:
@@ -433,14 +360,14 @@ async def test_a_firing_that_takes_too_long_is_stopped_and_keeps_whole_batches(
     clock, slow = FakeClock(), rule("all", timeout=60)
     async with house(tmp_path, batch=4, clock=clock) as home:
         await home.put(*stream(10))
-        _after_each_commit(home.facts, lambda: clock.advance(40))
+        home.log.completed = lambda _: clock.advance(40)  # type: ignore[assignment,method-assign]
 
         with pytest.raises(FiringTimeoutError, match="rule 'all' fired for more than its timeout"):
             await home.fire(slow)
 
         assert await home.facts.watermark("all") == Position(8, "e7")
         assert len(await home.objects()) == 8
-        assert await home.consolidator.tell_again() == 5, "of the batch after which it was late"
+        assert await home.consolidator.tell_again() == 0
         report = await home.fire(slow)
         assert report.channels["facts"].added == 2
 
