@@ -36,7 +36,8 @@ from slumberd.stores.sqlite import Pragmas
 
 due.BACKOFF_SECONDS = (0.1, 0.2, 0.3)
 due.LASTING_SECONDS = 0.5
-Pragmas.__init__.__defaults__ = ("normal", 0.2, 8)
+synchronous, _, *others = Pragmas.__init__.__defaults__
+Pragmas.__init__.__defaults__ = (synchronous, 0.2, *others)
 """
 """Nothing is broken by this: pauses are short, so that a test need not wait for minutes."""
 
