@@ -22,24 +22,10 @@ from slumberd.stores.parting import EVERY_KEY, Part, Parts, in_one
 from slumberd.stores.replaying import Replay, rebuild
 from slumberd.stores.resettling import Findings, Resettling, Settled
 from tests.builders import at
-from tests.stories import ALL, copied, fire, forge, rows_of, said, tell_everything, tell_much
+from tests.stories import ALL, copied, fire, forge, rows_of, said
 
 DEPTH = 8
 STORIES = ["everything", "much", "woven"]
-
-
-@pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("everything") / "facts.db"
-    asyncio.run(tell_everything(path))
-    return path
-
-
-@pytest.fixture(scope="module")
-def much(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("much") / "facts.db"
-    asyncio.run(tell_much(path, 600))
-    return path
 
 
 @pytest.fixture(scope="module")

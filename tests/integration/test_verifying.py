@@ -30,25 +30,9 @@ from tests.stories import (
     forge,
     rows_of,
     said,
-    tell_everything,
-    tell_much,
 )
 
 DEPTH = 8
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("paged") / "facts.db"
-    asyncio.run(tell_everything(path))
-    return path
-
-
-@pytest.fixture(scope="module")
-def much(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("much") / "facts.db"
-    asyncio.run(tell_much(path, 600))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +56,8 @@ async def tell_twice(path: Path) -> None:
 
 
 @pytest.fixture
-def rows(path: Path) -> list[dict[str, Any]]:
-    return rows_of(path, "slumberd_ledger")
+def rows(everything: Path) -> list[dict[str, Any]]:
+    return rows_of(everything, "slumberd_ledger")
 
 
 def chain_only(connection: sqlite3.Connection, *against: Checkpoint) -> Break | None:
@@ -81,7 +65,7 @@ def chain_only(connection: sqlite3.Connection, *against: Checkpoint) -> Break | 
 
 
 @pytest.mark.parametrize("held", [1, 2, 7, 100, 2_000])
-@pytest.mark.parametrize("story", ["path", "much", "twice"])
+@pytest.mark.parametrize("story", ["everything", "much", "twice"])
 def test_what_stands_does_not_depend_on_how_many_rows_are_held(
     story: str, held: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,8 +78,8 @@ def test_what_stands_does_not_depend_on_how_many_rows_are_held(
     assert sorted(paged, key=lambda one: one.fact_id) == whole
 
 
-def test_pages_can_be_read_again(path: Path) -> None:
-    with copied(path) as copy:
+def test_pages_can_be_read_again(everything: Path) -> None:
+    with copied(everything) as copy:
         pages = Pages(copy, DEPTH)
 
         assert list(pages) == list(pages)
@@ -122,17 +106,17 @@ def test_facts_are_judged_by_their_keys_when_the_numbers_of_keys_are_mixed(
 
 
 def test_an_act_without_the_number_of_its_key_is_found_there(
-    path: Path, rows: list[dict[str, Any]]
+    everything: Path, rows: list[dict[str, Any]]
 ) -> None:
     act = next(row for row in rows if row["what"] == 1)
-    with copied(path) as copy:
+    with copied(everything) as copy:
         forge(copy, act["seq"], None, key_id=None)
 
         assert verify(copy, DEPTH)[2] == Break(act["seq"], "is an act that speaks of no key")
 
 
-def test_the_first_of_many_facts_that_are_others_is_named(path: Path) -> None:
-    with copied(path) as copy:
+def test_the_first_of_many_facts_that_are_others_is_named(everything: Path) -> None:
+    with copied(everything) as copy:
         ids = [row[0] for row in copy.execute("SELECT fact_id FROM facts ORDER BY fact_id")]
         copy.execute("UPDATE facts SET metadata = '[]'")
         copy.execute("DELETE FROM slumberd_touched")
@@ -140,8 +124,8 @@ def test_the_first_of_many_facts_that_are_others_is_named(path: Path) -> None:
         assert verify(copy, DEPTH)[2] == Break(0, f"fact {ids[0]!r} is not what the ledger says")
 
 
-def test_the_chain_alone_counts_the_same_rows_and_comes_to_the_same_head(path: Path) -> None:
-    with copied(path) as copy:
+def test_the_chain_alone_counts_the_same_rows_and_comes_to_the_same_head(everything: Path) -> None:
+    with copied(everything) as copy:
         assert verify(copy, DEPTH, chain_only=True) == verify(copy, DEPTH)
 
 
@@ -149,10 +133,10 @@ def test_the_chain_alone_counts_the_same_rows_and_comes_to_the_same_head(path: P
     "column", ["delta", "firing", "version", "what", "kind", "commitment", "chain"]
 )
 def test_the_chain_alone_finds_another_label_on_any_row(
-    path: Path, rows: list[dict[str, Any]], column: str
+    everything: Path, rows: list[dict[str, Any]], column: str
 ) -> None:
     for row in rows:
-        with copied(path) as copy:
+        with copied(everything) as copy:
             value = "zeroblob(32)" if column in ("commitment", "chain") else f"{column} + 1"
             copy.execute(f"UPDATE slumberd_ledger SET {column} = {value} WHERE seq = {row['seq']}")
 
@@ -161,8 +145,8 @@ def test_the_chain_alone_finds_another_label_on_any_row(
         assert broken == Break(row["seq"], "its chain hash does not follow from the row before")
 
 
-def test_the_chain_alone_finds_a_number_that_nobody_writes(path: Path) -> None:
-    with copied(path) as copy:
+def test_the_chain_alone_finds_a_number_that_nobody_writes(everything: Path) -> None:
+    with copied(everything) as copy:
         copy.execute("UPDATE slumberd_ledger SET what = 256 WHERE seq = 3")
 
         broken = chain_only(copy)
@@ -172,10 +156,10 @@ def test_the_chain_alone_finds_a_number_that_nobody_writes(path: Path) -> None:
 
 
 def test_the_chain_alone_misses_a_row_that_was_removed(
-    path: Path, rows: list[dict[str, Any]]
+    everything: Path, rows: list[dict[str, Any]]
 ) -> None:
     for row in rows[:-1]:
-        with copied(path) as copy:
+        with copied(everything) as copy:
             copy.execute(f"DELETE FROM slumberd_ledger WHERE seq = {row['seq']}")
 
             broken = chain_only(copy)
@@ -185,10 +169,10 @@ def test_the_chain_alone_misses_a_row_that_was_removed(
 
 
 def test_the_chain_alone_is_held_against_what_was_told(
-    path: Path, rows: list[dict[str, Any]]
+    everything: Path, rows: list[dict[str, Any]]
 ) -> None:
     last = rows[-1]
-    with copied(path) as copy:
+    with copied(everything) as copy:
         assert chain_only(copy, Checkpoint(last["seq"], last["chain"], "today")) is None
         other = chain_only(copy, Checkpoint(last["seq"], bytes(32), "today"))
         cut = chain_only(copy, Checkpoint(last["seq"] + 1, bytes(32), "today"))
@@ -206,8 +190,8 @@ def test_the_chain_alone_is_held_against_what_was_told(
         pytest.param("UPDATE facts SET confidence = 0.25", id="fact"),
     ],
 )
-def test_the_chain_alone_does_not_look_at(path: Path, sql: str) -> None:
-    with copied(path) as copy:
+def test_the_chain_alone_does_not_look_at(everything: Path, sql: str) -> None:
+    with copied(everything) as copy:
         copy.execute(sql)
 
         assert verify(copy, DEPTH)[2] is not None
@@ -346,7 +330,7 @@ def asked_at(path: Path) -> list[tuple[int | None, int | None]]:
     return [*alone, *((None, at) for at in recorded), (said[len(said) // 2], recorded[-1])]
 
 
-@pytest.mark.parametrize("story", ["path", "much"])
+@pytest.mark.parametrize("story", ["everything", "much"])
 def test_what_stood_of_a_user_is_that_users_part_of_what_stood(
     story: str, request: pytest.FixtureRequest
 ) -> None:
