@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from slumberd.errors import (
         ConfigurationError,
         ConsolidationRuleError,
+        ExtraMissingError,
         FactConflictError,
         FilterError,
         FiringTimeoutError,
@@ -52,6 +53,7 @@ __all__ = [
     "ConsolidationRuleError",
     "DeleteDelta",
     "Episode",
+    "ExtraMissingError",
     "Fact",
     "FactConflictError",
     "FactPattern",

@@ -11,6 +11,7 @@ act on the fields and a person can act on the message::
     ├── OutputExistsError                 a file that would be overwritten         (exit 73)
     ├── NotRunningError                   a daemon is needed and none answers      (exit 69)
     ├── ConfigurationError                configuration or rules with mistakes     (exit 78)
+    ├── ExtraMissingError                 an optional part is not installed        (exit 78)
     ├── ReloadFailedError                 a daemon keeps the rules that it had     (exit 1)
     └── StoreError                        the stores                               (exit 74)
         ├── MemoryScopeError              an episode where it does not belong      (exit 65)
@@ -41,6 +42,7 @@ from typing import ClassVar
 __all__ = [
     "ConfigurationError",
     "ConsolidationRuleError",
+    "ExtraMissingError",
     "FactConflictError",
     "FilterError",
     "FiringTimeoutError",
@@ -117,6 +119,22 @@ class NoInputError(SlumberdError):
         self.path = path
         self.remedy = remedy
         super().__init__(f"{str(path)!r} does not exist: {remedy}")
+
+
+class ExtraMissingError(SlumberdError):
+    """An optional part of slumberd is asked for and not installed.
+
+    Attributes:
+        extra: Its name, as pip takes it.
+        consequence: What cannot be done without it.
+    """
+
+    exit_code = 78
+
+    def __init__(self, extra: str, consequence: str) -> None:
+        self.extra = extra
+        self.consequence = consequence
+        super().__init__(f"{consequence}: install it with `pip install 'slumberd[{extra}]'`")
 
 
 class OutputExistsError(SlumberdError):

@@ -289,3 +289,15 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return seconds that never step back."""
         ...
+
+
+class Embedder(Protocol):
+    """What turns texts into directions: near ones for texts that speak of the same."""
+
+    def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
+        """Return a vector of length 1 for each text, in order; of zeros for one without words.
+
+        All have the same dimensions. It may be called from any thread, and takes some 20 us a
+        short text.
+        """
+        ...
