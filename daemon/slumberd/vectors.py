@@ -6,20 +6,26 @@ of, and hardly what they say of it: opposites are as near as restatements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from slumberd.errors import ExtraMissingError
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-class _Vectors(Protocol):
-    def tolist(self) -> list[list[float]]: ...
+_DIMENSIONS = 256
+
+
+_BLOCK = 256
+"""Texts that are compared with those before them at a time."""
 
 
 class _Model(Protocol):
-    def embed(self, texts: list[str]) -> _Vectors: ...
+    def embed(self, texts: list[str]) -> NDArray[np.float32]: ...
 
 
 class WordEmbedder:
@@ -36,21 +42,33 @@ class WordEmbedder:
 
     def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
         """Return a vector of length 1, of 256 dimensions, for each text, in order."""
+        return [*map(tuple, self._directions(texts).tolist())]
+
+    def near(
+        self, texts: Sequence[str], *, first: int, least: float, most: int
+    ) -> Iterator[list[tuple[int, float]]]:
+        """Yield, for each text from `first` on, which of the `most` before it are near to it."""
+        directions = self._directions(texts)
+        for begin in range(first, len(texts), _BLOCK):
+            end = min(begin + _BLOCK, len(texts))
+            low = max(0, begin - most)
+            cosines = (directions[begin:end] @ directions[low:end].T).clip(-1, 1)
+            for number, row in enumerate(cosines.tolist(), begin):
+                before = range(max(low, number - most), number)
+                yield [(other, row[other - low]) for other in before if row[other - low] >= least]
+
+    def _directions(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return a row of length 1 for each text; of zeros for one without words."""
+        import numpy as np  # of the extra, and slow
+
         if not texts:
-            return []
+            return np.zeros((0, _DIMENSIONS), np.float32)
         # Half a character, which JSON may hold, is none that the model takes.
         whole = [text.encode(errors="replace").decode() for text in texts]
-        # The norm is taken here: theirs is NaN for a text without words.
-        return [_of_length_one(vector) for vector in self._model.embed(whole).tolist()]
-
-
-def _of_length_one(vector: Sequence[float]) -> tuple[float, ...]:
-    length = sum(part * part for part in vector) ** 0.5
-    return tuple(part / length for part in vector) if 0 < length < float("inf") else _zeros(vector)
-
-
-def _zeros(vector: Sequence[float]) -> tuple[float, ...]:
-    return (0.0,) * len(vector)
+        # Without words the mean is that of nothing: not a number.
+        vectors = np.nan_to_num(self._model.embed(whole), posinf=0.0, neginf=0.0)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
 @cache
