@@ -96,7 +96,7 @@ class SimilarityForm(Form):
         min: The cosine of two texts, 0 to 1, from which on they are near.
     """
 
-    min: float = Field(default=0.9, ge=0, le=1, allow_inf_nan=False)
+    min: float = Field(default=0.85, ge=0, le=1, allow_inf_nan=False)
 
 
 _OF_CRON = frozenset({"on_missed", "catchup_window"})
@@ -120,7 +120,7 @@ class RuleForm(Form):
         catchup_window: How long ago the newest of them may be to fire for it, as ``24h``.
         timeout: How long a firing may take in one store, as ``10m``; then it is stopped, its batch
             is taken back, and it counts as failed.
-        similarity: Compares what it adds with what stands, as ``{min: 0.9}``; off when left out.
+        similarity: Compares what it adds with what stands, as ``{min: 0.85}``; off when left out.
     """
 
     id: Name

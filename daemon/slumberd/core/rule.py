@@ -29,7 +29,7 @@ class Similarity(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    min: float = Field(default=0.9, ge=0.0, le=1.0, allow_inf_nan=False)
+    min: float = Field(default=0.85, ge=0.0, le=1.0, allow_inf_nan=False)
 
 
 class ConsolidationRule(BaseModel):

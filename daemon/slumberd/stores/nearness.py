@@ -93,12 +93,11 @@ class Nearness:
                 gone.add(min(holder, mine, key=_stamp).fact_id)
 
     def _standing(self, family: str) -> Iterator[Statement]:
-        """Yield the facts of a family that stand, those that were said last; oldest first."""
+        """Yield the facts of a family that stand and were said last, oldest first."""
         high = family[:-1] + chr(ord("/") + 1)
         asked = {"low": family, "high": high, "most": MOST_COMPARED}
-        for key, fact_id, at, rank, stamp_id, payload in self._connection.execute(
-            _SQL["standing_of_family"], asked
-        ):
+        found = self._connection.execute(_SQL["standing_of_family"], asked).fetchall()
+        for key, fact_id, at, rank, stamp_id, payload in reversed(found):
             yield Statement(fact_id, key, Stamp(at, rank, stamp_id), orjson.loads(payload))
 
 
