@@ -322,7 +322,7 @@ class MigrationNotSupportedError(StoreError):
 
     Attributes:
         store: ``sqlite_memory`` or ``sqlite_fact``.
-        operation: The ``op`` that was refused.
+        operation: The ``op`` that was refused; ``target_version`` when it is the plan's version.
         reason: ``v1-add-column-only``, ``non-nullable-add``, ``missing-fields`` or another.
     """
 

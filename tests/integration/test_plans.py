@@ -71,8 +71,8 @@ FLAT = {
     "release serve served set_number set_watermark succeed successes watermark watermarks "
     "whole_rows",
     "looking": "last_firings oldest origin_of_slumberd_ledger triggers",
-    "migrations": "columns component_version file record_migration set_component_version "
-    "table_exists",
+    "migrations": "columns component_version file has_migration record_migration "
+    "set_component_version table_exists types_of_columns",
 }
 """What takes as long however much is stored: each row that it reads is found by an index."""
 
@@ -127,9 +127,9 @@ WHOLE = {
 """What reads a table whole, and why it may."""
 
 SMALL = {
-    "pragma_table_info", "slumberd_batch", "slumberd_channels", "slumberd_forgetting",
-    "slumberd_forgotten", "slumberd_generations", "slumberd_held", "slumberd_numbers",
-    "slumberd_successes", "slumberd_watermark", "sqlite_master",
+    "pragma_table_info", "pragma_table_xinfo", "slumberd_batch", "slumberd_channels",
+    "slumberd_forgetting", "slumberd_forgotten", "slumberd_generations", "slumberd_held",
+    "slumberd_numbers", "slumberd_successes", "slumberd_watermark", "sqlite_master",
 }  # fmt: skip
 """Tables that do not grow with what is said: of rules, of channels, of restores, of the batch."""
 

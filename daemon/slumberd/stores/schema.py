@@ -46,3 +46,14 @@ def _index_owners(connection: sqlite3.Connection) -> None:
         with transaction(connection):
             connection.execute(_LEDGER["drop_older_index"])
             connection.execute(_LEDGER["index_owners"])
+
+
+def lacking(connection: sqlite3.Connection) -> list[str]:
+    """Return what a file lacks of what `create` makes, a sentence each.
+
+    Raises:
+        SchemaError: A newer slumberd has been here.
+    """
+    if migrations.is_newest(connection, 1, component=_COMPONENT):
+        return []
+    return ["there is no ledger yet: `bootstrap` begins one with what stands"]
