@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from slumberd.core.health import StoreHealth
+from slumberd.errors import SchemaError
 from slumberd.stores import inspection
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import episode
-from tests.faults import ordinary_user
 from tests.fakes import FakeClock
+from tests.faults import ordinary_user
 
 KINDS = {"memory": SQLiteMemoryStore, "facts": SQLiteFactStore}
 PATIENCE_SECONDS = 20.0
@@ -289,6 +290,34 @@ def test_a_log_that_a_crash_left_is_counted_and_kept(kind: str, path: Path, tmp_
     assert health.ok
     assert (before.keys(), before[f"{path.name}-wal"]) == (after.keys(), after[f"{path.name}-wal"])
     assert before[path.name] == after[path.name]
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["and ends", "and stays"])
+@pytest.mark.parametrize("ruined", [True, False], ids=["ruins", "spares"])
+async def test_what_changed_while_it_was_read_as_unchanging_is_read_again(
+    kind: str, path: Path, ends: bool, ruined: bool
+) -> None:
+    """Of half a change anything may come, an error included."""
+    table = {"memory": "episodes", "facts": "facts"}[kind]
+    others: list[sqlite3.Connection] = []
+
+    def interrupted(_: sqlite3.Connection) -> list[str]:
+        if others:
+            return ["again"]
+        others.append(sqlite3.connect(path, check_same_thread=False))
+        with others[0]:
+            others[0].execute("CREATE TABLE late (x)")
+        if ends:
+            others[0].close()
+        if ruined:
+            raise SchemaError(path, "is half of a change")
+        return []
+
+    async with KINDS[kind](path) as store:
+        health = await inspection.health(store._database, table=table, warn=interrupted)
+    others[0].close()
+
+    assert (health.ok, health.warnings) == (True, ["again"])
 
 
 @pytest.mark.parametrize(

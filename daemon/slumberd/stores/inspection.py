@@ -96,20 +96,28 @@ def _health(path: Path, pragmas: Pragmas, look: _Look) -> StoreHealth:
 
 
 def _seen(path: Path, pragmas: Pragmas, look: _Look) -> _Seen:
-    seen = _Seen()
     try:
         _check_files(path)
-        closed = _is_closed(path)
-        if closed:
-            _open(path, pragmas, look, seen, UNCHANGING)
-        if not closed or _is_open(path):  # by now
-            seen = _Seen()
-            _open(path, pragmas, look, seen, LOCKED)
+        return _looked_at(path, pragmas, look)
     except StoreBusyError as error:
-        seen.lock = "held"
-        seen.warnings.append(str(error))
+        return _Seen(lock="held", warnings=[str(error)])
     except (SlumberdError, ValueError) as error:
-        seen.warnings.append(str(error))
+        return _Seen(warnings=[str(error)])
+
+
+def _looked_at(path: Path, pragmas: Pragmas, look: _Look) -> _Seen:
+    if _is_closed(path):
+        before, seen = _signature(path), _Seen()
+        try:
+            _open(path, pragmas, look, seen, UNCHANGING)
+        except SlumberdError:
+            if _signature(path) == before:
+                raise
+        else:
+            if _signature(path) == before:
+                return seen
+    seen = _Seen()
+    _open(path, pragmas, look, seen, LOCKED)
     return seen
 
 
@@ -152,6 +160,13 @@ def _beside(path: Path) -> list[Path]:
 def _is_open(path: Path) -> bool:
     """Say whether somebody may have a file open that has a write-ahead log."""
     return any(file.exists() for file in _beside(path))
+
+
+def _signature(path: Path) -> tuple[bool, int, int, int]:
+    """Return what tells that nobody opened a file, or wrote it."""
+    with translated(path, Pragmas()):
+        status = path.stat()
+    return _is_open(path), status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _is_closed(path: Path) -> bool:
