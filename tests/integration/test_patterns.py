@@ -276,6 +276,49 @@ def change(connection: sqlite3.Connection, row: tuple[Any, ...] | None, comes: b
             connection.execute("INSERT INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
+@pytest.mark.parametrize("agents", [3, 101], ids=["few", "many"])
+def test_pages_of_a_user_go_over_all_agents_however_many_there_are(agents: int) -> None:
+    told = [
+        (f"e{n % 7}{n:03}", "u", f"{n % agents or ''}", b"{}", b"[]", 1.0, b"{}", START.isoformat())
+        for n in range(202)
+    ]
+    pattern, seen = FactPattern(user="u", limit=50), []
+
+    with table(*told, ("e0", "other", "", *told[0][3:])) as connection:
+        while page := search(connection, pattern):
+            seen += ids_of(page)
+            pattern = pattern.following(page[-1])
+
+    assert seen == sorted(row[0] for row in told)
+
+
+def test_a_row_that_nobody_can_read_is_on_no_page() -> None:
+    good = ("e1", "u", "a", b"{}", b"[]", 0.5, b"{}", START.isoformat())
+    bad = [
+        (b"e0", *good[1:]),
+        ("e2", b"u", *good[2:]),
+        ("e3", "u", b"\xff", *good[3:]),
+        ("e4", "u", "a", b"{", *good[4:]),
+        ("e5", "u", "a", b"[]", *good[4:]),
+        ("e6", *good[1:7], "today"),
+        ("e7", *good[1:5], "sure", *good[6:]),
+    ]
+
+    with table(good, *bad) as connection:
+        connection.execute("UPDATE facts SET user = CAST(x'ff' AS TEXT) WHERE fact_id = 'e2'")
+        found = [ids_of(search(connection, pattern)) for pattern in UNREADABLE_IN]
+
+    assert found == [["e1", "e7"], ["e1", "e7"], ["e7", "e1"], ["e1"], ["e1"]]
+
+
+UNREADABLE_IN = (
+    FactPattern(limit=9),
+    FactPattern(user="u", limit=9),
+    FactPattern(order="confidence"),
+    FactPattern(min_confidence=0),
+    FactPattern(max_confidence=1),
+)
+
 CHARACTERS = st.characters(exclude_categories=["Cs"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, assert_never
 
 import orjson
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
@@ -116,6 +116,8 @@ def position(order: Order, fact: Fact) -> Position:
             return microseconds(aware(fact.pinned_at)), fact.id
         case "confidence":
             return confidence(fact), fact.id
+        case _:
+            assert_never(order)
 
 
 def confidence(fact: Fact) -> float:
