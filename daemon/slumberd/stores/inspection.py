@@ -48,6 +48,7 @@ async def health(
 ) -> StoreHealth:
     """Describe a store; never raises for the state of its file, and never creates one.
 
+    Damage is told where the count meets it; who wants all of it found asks ``slumberd doctor``.
     Nothing is written, and no file appears beside a database that nobody has open; only where a
     crash has left a log without its index, SQLite makes that.
 
