@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ def test_the_store_is_what_the_protocol_asks_for(tmp_path: Path) -> None:
 async def test_bootstrap_makes_the_table_that_stargraph_knows(store: SQLiteFactStore) -> None:
     await store.bootstrap()
 
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path)) as connection:
         columns = connection.execute("PRAGMA table_info(facts)").fetchall()
     assert [(name, kind, notnull, key) for _, name, kind, notnull, _, key in columns] == [
         ("fact_id", "TEXT", 0, 1),
@@ -507,7 +508,7 @@ async def test_a_plan_of_nullable_columns_is_carried_out(store: SQLiteFactStore)
     await store.pin(fact())
 
     assert await ids(store) == ["f1"]
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path)) as connection:
         assert "note" in [row[1] for row in connection.execute("PRAGMA table_info(facts)")]
 
 
@@ -582,7 +583,7 @@ async def test_an_edit_that_cannot_be_read_withdraws_what_the_episode_said(
 
 
 async def test_a_health_check_says_who_holds_the_lock(store: SQLiteFactStore) -> None:
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path)) as connection:
         connection.execute("BEGIN IMMEDIATE")
 
         health = await store.health()

@@ -209,7 +209,7 @@ def _contents(
     if not has_table(connection, table):
         seen.warnings.append(f"{str(path)!r} has no table {table!r}")
         return
-    columns = {name.lower() for (name,) in connection.execute(_SQL["columns"], [table])}
+    columns = {name.lower() for (name,) in connection.execute(_SQL["columns"], {"name": table})}
     if lacking := [name for name in _COLUMNS[table] if name not in columns]:
         named = ", ".join(lacking)
         seen.warnings.append(f"{str(path)!r}: table {table!r} is another one; it lacks {named}")
