@@ -16,6 +16,7 @@ from slumberd.cli.recent import document as episode_document
 from slumberd.cli.remedies import would_change
 from slumberd.core.act import fact_id_of
 from slumberd.core.fact import FactPattern
+from slumberd.core.pattern import Glob, Matches, OneOf, Prefix
 from slumberd.core.record import Record
 from slumberd.errors import NoInputError
 from slumberd.lines import timestamp
@@ -96,7 +97,20 @@ async def _recent(world: World) -> list[Any]:
 async def _facts(world: World) -> list[Any]:
     """Search by every part of what a fact says, now and as of earlier instants."""
     one = world.story.one._asdict()
-    searches = [{}, {"subject": "s"}, {"predicate": "likes"}, {"subject": "s", "object": "b"}]
+    searches: list[dict[str, Any]] = [
+        {},
+        {"subject": "s"},
+        {"predicate": "likes"},
+        {"subject": "s", "object": "b"},
+    ]
+    searches += [
+        {"subject": Prefix("")},
+        {"object": Glob("*")},
+        {"id": Matches(".*")},
+        {"object": OneOf("a", "b", None)},
+        {"order": "pinned_at", "descending": True, "limit": 3},
+        {"limit": 2},
+    ]
     found = [await world.facts.query(FactPattern(**one, **search)) for search in searches]
     found += [await world.facts.query(FactPattern(**one), **then) for then in _instants(world)]
     return [[fact_document(fact) for fact in facts] for facts in found]

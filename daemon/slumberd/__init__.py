@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from slumberd.core.episode import Episode
     from slumberd.core.fact import Fact, FactPattern
     from slumberd.core.health import MigrationPlan, StoreHealth
+    from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
     from slumberd.core.rule import ConsolidationRule
     from slumberd.errors import (
         ConfigurationError,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         NoInputError,
         NotRunningError,
         OutputExistsError,
+        PatternError,
         PermissionDeniedError,
         PlanMovedError,
         ReloadFailedError,
@@ -53,6 +55,7 @@ __all__ = [
     "ConsolidationRuleError",
     "DeleteDelta",
     "Episode",
+    "Equals",
     "ExtraMissingError",
     "Fact",
     "FactConflictError",
@@ -61,8 +64,10 @@ __all__ = [
     "FilterError",
     "FiringTimeoutError",
     "ForgottenError",
+    "Glob",
     "InputError",
     "LedgerKeyError",
+    "Matches",
     "MemoryDelta",
     "MemoryScopeError",
     "MemoryStore",
@@ -73,9 +78,12 @@ __all__ = [
     "NoInputError",
     "NoopDelta",
     "NotRunningError",
+    "OneOf",
     "OutputExistsError",
+    "PatternError",
     "PermissionDeniedError",
     "PlanMovedError",
+    "Prefix",
     "ReloadFailedError",
     "SQLiteFactStore",
     "SQLiteMemoryStore",
@@ -100,6 +108,7 @@ _HOMES = {
     "core.episode": ("Episode",),
     "core.fact": ("Fact", "FactPattern"),
     "core.health": ("MigrationPlan", "StoreHealth"),
+    "core.pattern": ("Equals", "Glob", "Matches", "OneOf", "Prefix"),
     "core.rule": ("ConsolidationRule",),
     "ports": ("FactStore", "MemoryStore"),
     "stores.facts": ("SQLiteFactStore",),

@@ -5,6 +5,7 @@ act on the fields and a person can act on the message::
 
     SlumberdError
     ├── UsageError                        the command line asks for what cannot be (exit 64)
+    │   └── PatternError                  a pattern of facts that cannot be read
     ├── InputError                        data of a user that cannot be read       (exit 65)
     ├── NoInputError                      a file that should be there is not       (exit 66)
     ├── PlanMovedError                    data or rules are not those of a plan    (exit 75)
@@ -56,6 +57,7 @@ __all__ = [
     "NoInputError",
     "NotRunningError",
     "OutputExistsError",
+    "PatternError",
     "PermissionDeniedError",
     "PlanMovedError",
     "ReloadFailedError",
@@ -86,6 +88,25 @@ class UsageError(SlumberdError):
     """The command line asks for something that cannot be."""
 
     exit_code = 64
+
+
+class PatternError(UsageError):
+    """A pattern of facts holds what cannot be read.
+
+    Attributes:
+        slot: The part of the pattern, as ``subject``.
+        text: What it holds.
+        problem: What is wrong with it.
+        position: Character of the text, from 0; None when the whole is meant.
+    """
+
+    def __init__(self, slot: str, text: str, problem: str, position: int | None = None) -> None:
+        self.slot = slot
+        self.text = text
+        self.problem = problem
+        self.position = position
+        where = "" if position is None else f" at character {position + 1}"
+        super().__init__(f"{slot} {text!r}{where}: {problem}")
 
 
 class InputError(SlumberdError):
@@ -301,7 +322,7 @@ class MigrationNotSupportedError(StoreError):
 
     Attributes:
         store: ``sqlite_memory`` or ``sqlite_fact``.
-        operation: The ``op`` that was refused.
+        operation: The ``op`` that was refused; ``target_version`` when it is the plan's version.
         reason: ``v1-add-column-only``, ``non-nullable-add``, ``missing-fields`` or another.
     """
 

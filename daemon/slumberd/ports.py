@@ -98,7 +98,11 @@ class FactStore(Protocol):
         ...
 
     async def query(self, pattern: FactPattern) -> list[Fact]:
-        """Return the facts that equal a pattern, by id."""
+        """Return the facts that are what a pattern asks for, in its order; by id unless it says.
+
+        Raises:
+            PatternError: Its cursor, a glob or a regular expression cannot be read.
+        """
         ...
 
     async def unpin(self, fact_id: str) -> None:

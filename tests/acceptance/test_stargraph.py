@@ -12,6 +12,8 @@ import orjson
 import pytest
 
 from slumberd.core.episode import Episode
+from slumberd.core.health import MigrationPlan
+from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, episode, triple
 from tests.daemons import Daemon, Home
@@ -89,6 +91,39 @@ def test_what_stargraph_writes_while_the_daemon_works_is_consolidated_and_read_w
     assert [says(fact) for fact in of_bob] == [one for one in gold() if one[:2] == ("bob", "s1")]
     assert [*map(instants_alike, facts)] == [*map(instants_alike, home.facts())]
     assert home.call("audit", "verify").returncode == 0
+
+
+def test_columns_that_were_added_are_in_nobodys_way(home: Home, theirs: Stargraph) -> None:
+    """Their tables grow by our hand; then both write, and the ledger still tells all of it."""
+    home.state.mkdir()
+    theirs.ask("bootstrap", home.state)
+    operation = {"op": "add_column", "column": "mood", "type": "TEXT", "nullable": True}
+
+    async def migrate() -> list[int]:
+        async with (
+            SQLiteMemoryStore(home.state / "memory.db") as memory,
+            SQLiteFactStore(home.state / "facts.db") as facts,
+        ):
+            for store, table in ((memory, "episodes"), (facts, "facts")):
+                asked = [operation | {"table": table}]
+                await store.migrate(MigrationPlan(target_version=4, operations=asked))
+            return [(await store.health()).version for store in (memory, facts)]
+
+    assert asyncio.run(migrate()) == [4, 4]
+    with home.daemon() as daemon:
+        theirs.ask("bootstrap", home.state)
+        theirs.ask("put", home.state, episodes=told(*many()))
+        daemon.wait_until_read(EPISODES)
+        fact = theirs.ask("query", home.state, user="bob", subject="s1")[0]
+        theirs.ask("pin", home.state, fact=fact | {"id": "theirs", "payload": {"by": "them"}})
+        facts = theirs.ask("query", home.state)
+
+    assert {says(one) for one in facts if one["id"] != "theirs"} == gold()
+    assert home.call("fire", "--all").returncode == 0
+    assert [*map(instants_alike, facts)] == [*map(instants_alike, home.facts())]
+    assert home.call("audit", "verify").returncode == 0
+    again = str(home.state.with_name("again.db"))
+    assert home.call("audit", "replay", again).returncode == 0
 
 
 def test_facts_that_stargraph_itself_replaces_are_read_torn(home: Home, theirs: Stargraph) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position
 from slumberd.core.health import MigrationPlan
 from slumberd.core.meet import meet
+from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.errors import (
     ConsolidationRuleError,
     FactConflictError,
@@ -109,7 +111,7 @@ def test_the_store_is_what_the_protocol_asks_for(tmp_path: Path) -> None:
 async def test_bootstrap_makes_the_table_that_stargraph_knows(store: SQLiteFactStore) -> None:
     await store.bootstrap()
 
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path)) as connection:
         columns = connection.execute("PRAGMA table_info(facts)").fetchall()
     assert [(name, kind, notnull, key) for _, name, kind, notnull, _, key in columns] == [
         ("fact_id", "TEXT", 0, 1),
@@ -368,6 +370,67 @@ async def test_a_pattern_finds_what_equals_it(
     assert await ids(store, **pattern) == expected
 
 
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        pytest.param({"id": "f2"}, ["f2"], id="id"),
+        pytest.param({"id": OneOf("f3", "f1", "f9")}, ["f1", "f3"], id="any of some ids"),
+        pytest.param({"user": Prefix("ali")}, ["f1", "f2"], id="prefix"),
+        pytest.param({"user": Prefix("%")}, [], id="prefix without wildcard"),
+        pytest.param({"subject": Glob("?")}, ["f1", "f2", "f3"], id="glob"),
+        pytest.param({"subject": Glob("S")}, [], id="glob whose case counts"),
+        pytest.param({"agent": Matches("o.*")}, ["f2"], id="regular expression"),
+        pytest.param({"agent": Matches("the")}, [], id="regular expression of a part"),
+        pytest.param({"object": Equals(5)}, ["f1"], id="number"),
+        pytest.param({"object": Equals(5.0)}, [], id="another number"),
+        pytest.param({"object": Equals("5")}, ["f2"], id="text of a number"),
+        pytest.param({"object": Equals(None)}, ["f3"], id="nothing"),
+        pytest.param({"object": OneOf(None, 5)}, ["f1", "f3"], id="nothing or a number"),
+        pytest.param({"object": Equals({"b": 1, "a": [True]})}, ["@n/f4"], id="keys in any order"),
+        pytest.param({"object": Equals({"b": 1, "a": [1]})}, [], id="true is not 1"),
+        pytest.param({"channel": "n"}, ["@n/f4"], id="channel"),
+        pytest.param({"channel": "facts"}, ["f1", "f2", "f3"], id="usual channel"),
+        pytest.param({"min_confidence": 0.5}, ["f2", "f3"], id="confidence or more"),
+        pytest.param({"max_confidence": 0.5}, ["@n/f4", "f1", "f2"], id="confidence or less"),
+        pytest.param({"pinned_until": START}, [], id="before"),
+        pytest.param({"pinned_since": START, "limit": 1}, ["@n/f4"], id="since, and a limit"),
+        pytest.param(
+            {"order": "confidence", "descending": True}, ["f3", "f2", "f1", "@n/f4"], id="order"
+        ),
+        pytest.param(
+            {"user": "alice", "subject": Glob("*"), "order": "pinned_at", "limit": 2},
+            ["f1", "f2"],
+            id="all at once",
+        ),
+    ],
+)
+async def test_a_pattern_finds_what_is_like_it(
+    store: SQLiteFactStore, pattern: dict[str, Any], expected: list[str]
+) -> None:
+    body = {"subject": "s", "predicate": "p"}
+    await store.pin(fact("f1", payload=body | {"object": 5}, confidence=0.2))
+    await store.pin(
+        fact("f2", agent="other", payload=body | {"subject": "t", "object": "5"}, confidence=0.5)
+    )
+    await store.pin(fact("f3", user="bob", payload=body, confidence=0.7))
+    many = {"subject": "many", "predicate": "p", "object": {"a": [True], "b": 1}}
+    await store.pin(fact("@n/f4", user="bob", payload=many, confidence=0.2))
+
+    assert await ids(store, **pattern) == expected
+
+
+async def test_pages_tell_every_fact_once(store: SQLiteFactStore) -> None:
+    for name in "fedcba":
+        await store.pin(fact(name, payload={"of": name}, agent=f"agent {name < 'c'}"))
+
+    pattern, seen = FactPattern(user="alice", limit=2, descending=True), []
+    while page := await store.query(pattern):
+        seen += [found.id for found in page]
+        pattern = pattern.following(page[-1])
+
+    assert seen == list("fedcba")
+
+
 async def test_a_pattern_that_is_no_unicode_is_wrong_use(store: SQLiteFactStore) -> None:
     with pytest.raises(UsageError, match=r"no caf\\udce9.* is no valid Unicode"):
         await ids(store, subject="no caf\udce9")
@@ -445,7 +508,7 @@ async def test_a_plan_of_nullable_columns_is_carried_out(store: SQLiteFactStore)
     await store.pin(fact())
 
     assert await ids(store) == ["f1"]
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path)) as connection:
         assert "note" in [row[1] for row in connection.execute("PRAGMA table_info(facts)")]
 
 
@@ -520,7 +583,7 @@ async def test_an_edit_that_cannot_be_read_withdraws_what_the_episode_said(
 
 
 async def test_a_health_check_says_who_holds_the_lock(store: SQLiteFactStore) -> None:
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path)) as connection:
         connection.execute("BEGIN IMMEDIATE")
 
         health = await store.health()

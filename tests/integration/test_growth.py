@@ -18,7 +18,8 @@ from slumberd.branches import Branch, Branches
 from slumberd.consolidator import EVERYTHING
 from slumberd.core.due import Due
 from slumberd.core.episode import Episode
-from slumberd.core.fact import FactPattern
+from slumberd.core.fact import Fact, FactPattern, Order, cursor
+from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
 from slumberd.rulebook import RuleSet
@@ -31,6 +32,59 @@ LITTLE, MUCH = 60, 3_000
 NEW = 30
 
 Work = Callable[[House], Awaitable[object]]
+
+
+def _after(id: str, order: Order = "id") -> str:
+    """Return the cursor of a page that ended with a fact of an id."""
+    fact = Fact(
+        id=id, user="", agent="", payload={}, lineage=[], confidence=1.0, pinned_at=START
+    )  # fmt: skip
+    return cursor(order, fact)
+
+
+# Of ids, `o` lies in the midst: there is much before it, and after it.
+PAGES = {
+    "first page of all": FactPattern(limit=5),
+    "page of all": FactPattern(limit=5, after=_after("old3")),
+    "page backwards": FactPattern(limit=5, after=_after("old3"), descending=True),
+    "first page of a user": FactPattern(user="alice", limit=5),
+    "page of a user": FactPattern(user="alice", limit=5, after=_after("old3")),
+    "page of a user, backwards": FactPattern(
+        user="alice", limit=5, after=_after("old3"), descending=True
+    ),
+    "page of a user and agent": FactPattern(
+        user="alice", agent="rag", limit=5, after=_after("old3")
+    ),
+    "page of a user and some agents": FactPattern(
+        user="alice", agent=OneOf("rag", "seldom"), limit=5, after=_after("old3")
+    ),
+    "by id": FactPattern(id="often7"),
+    "by some ids": FactPattern(id=OneOf("often7", "seldom1", "none")),
+    "by the beginning of ids": FactPattern(id=Prefix("often")),
+    "of a user, by the beginning of ids": FactPattern(user="alice", id=Glob("often1*"), limit=9),
+    "by some subjects": FactPattern(subject=OneOf("often 7", "often 8")),
+    "by the beginning of subjects": FactPattern(subject=Prefix("often")),
+    "by the shape of subjects": FactPattern(subject=Glob("often [1-3]")),
+    "by an expression for subjects": FactPattern(subject=Matches(r"often \d")),
+    "by subject and the beginning of predicates": FactPattern(
+        subject="often 7", predicate=Prefix("i")
+    ),
+    "by subject and some predicates": FactPattern(subject="often 7", predicate=OneOf("is", "has")),
+    "by some objects": FactPattern(object=OneOf("often 7", 5, True)),
+    "by the beginning of objects": FactPattern(object=Prefix("seldom")),
+    "by a number": FactPattern(object=Equals(7)),
+    "by an object with keys": FactPattern(object=Equals({"a": 1})),
+    "without object": FactPattern(object=Equals(None)),
+    "by the beginning of users": FactPattern(user=Prefix("b")),
+    "by some users": FactPattern(user=OneOf("bob", "carol")),
+    "newest of a user and agent": FactPattern(
+        user="alice", agent="seldom", order="pinned_at", descending=True, limit=2
+    ),
+    "least sure of a subject": FactPattern(
+        subject=Prefix("often"), order="confidence", limit=2, after=_after("often15", "confidence")
+    ),
+}
+"""Patterns of facts whose search must not grow with what is stored."""
 
 
 class Steps:
@@ -159,6 +213,10 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         ),
         pytest.param(
             lambda home: home.facts.query(FactPattern(object="often 7")), id="facts of an object"
+        ),
+        *(
+            pytest.param(lambda home, pattern=pattern: home.facts.query(pattern), id=f"facts: {id}")
+            for id, pattern in PAGES.items()
         ),
         pytest.param(lambda home: home.facts.why("often7"), id="why"),
         pytest.param(

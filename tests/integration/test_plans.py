@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.core.fact import FactPattern
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.queries import statements
@@ -56,17 +57,23 @@ FLAT = {
     "erasure": "blank_held blank_watermarks drop_facts_of_scope drop_keys drop_touched "
     "erase_facts erase_rows hands_that_name rows_of_keys",
     "external": "mended not_ours ours row unreadable",
-    "facts": "drop_facts find_facts_of_object find_facts_of_subject "
-    "find_facts_of_subject_and_predicate find_facts_of_user find_facts_of_user_and_agent "
-    "has_fact put_fact",
+    "facts": "agents_of_user drop_facts facts_from_id facts_from_id_backwards "
+    "facts_of_owner_from_id facts_of_owner_from_id_backwards find_facts_of_ids "
+    "find_facts_of_object find_facts_of_objects find_facts_of_objects_between "
+    "find_facts_of_subject find_facts_of_subject_and_predicate "
+    "find_facts_of_subject_and_predicates find_facts_of_subject_and_predicates_between "
+    "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
+    "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
+    "find_facts_without_object has_fact put_fact",
     "ledger": "add_channels add_firing add_generation add_name add_row all_channels approve chain "
     "chain_at channels drop_heads drop_quarantine facts_by_id firing first_watermark generations "
-    "heads heads_of_slots held hold last_counts last_firings last_generation lines_of_quarantine "
-    "marks namers number put_head put_quarantine records records_of_fact release serve served "
-    "set_number set_watermark succeed successes watermark watermarks whole_rows",
+    "has_older_index heads heads_of_slots held hold last_counts last_firings last_generation "
+    "lines_of_quarantine marks namers number put_head put_quarantine records records_of_fact "
+    "release serve served set_number set_watermark succeed successes watermark watermarks "
+    "whole_rows",
     "looking": "last_firings oldest origin_of_slumberd_ledger triggers",
-    "migrations": "columns component_version file record_migration set_component_version "
-    "table_exists",
+    "migrations": "columns component_version file has_migration record_migration "
+    "set_component_version table_exists types_of_columns",
 }
 """What takes as long however much is stored: each row that it reads is found by an index."""
 
@@ -122,13 +129,13 @@ WHOLE = {
 """What reads a table whole, and why it may."""
 
 SMALL = {
-    "pragma_table_info", "slumberd_batch", "slumberd_channels", "slumberd_forgetting",
-    "slumberd_forgotten", "slumberd_generations", "slumberd_held", "slumberd_numbers",
-    "slumberd_successes", "slumberd_watermark", "sqlite_master",
+    "pragma_table_info", "pragma_table_xinfo", "slumberd_batch", "slumberd_channels",
+    "slumberd_forgetting", "slumberd_forgotten", "slumberd_generations", "slumberd_held",
+    "slumberd_numbers", "slumberd_successes", "slumberd_watermark", "sqlite_master",
 }  # fmt: skip
 """Tables that do not grow with what is said: of rules, of channels, of restores, of the batch."""
 
-STEPS = {"rules", "CONSTANT ROW"}
+STEPS = {"agents", "rules", "CONSTANT ROW"}
 """Names in plans that are no table's: of what a statement makes for itself."""
 
 
@@ -247,6 +254,28 @@ def test_a_statement_sorts_only_what_an_index_finds(
     databases: dict[str, sqlite3.Connection], name: str
 ) -> None:
     assert read_whole(plan(databases, name)) == []
+
+
+async def test_a_store_of_an_older_slumberd_gets_the_index_of_owners_at_its_next_start(
+    tmp_path: Path,
+) -> None:
+    async with SQLiteFactStore(tmp_path / "facts.db") as store:
+        await store.bootstrap()
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.execute("DROP INDEX slumberd_facts_owner")
+        connection.execute("CREATE INDEX slumberd_facts_user ON facts (user, agent)")
+
+    async with store:
+        before = await store.query(FactPattern(user="alice", limit=1))
+        await store.bootstrap()
+
+    with closing(sqlite3.connect(store.path)) as connection:
+        steps = plan_of(connection, sql_of("facts.facts_of_owner_from_id"))
+        others = connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE name = 'slumberd_facts_user'"
+        )
+        assert before == others.fetchall() == []
+    assert "slumberd_facts_owner (user=? AND agent=? AND fact_id>? AND fact_id<?)" in steps[0]
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ ENTRIES = (
         (
             "slumberd facts --user alice --predicate lives_in",
             "slumberd facts --user alice --valid-at 2026-03-01 --json",
+            "slumberd facts --prefix subject=project/ --order pinned_at --descending --limit 10",
         ),
     ),
     Entry(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from operator import attrgetter
 from typing import Annotated, Any
 
 import typer
@@ -15,9 +15,27 @@ from slumberd.cli.configuration import settings_of
 from slumberd.cli.instants import instant_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
+from slumberd.cli.patterns import (
+    After,
+    Agents,
+    By,
+    Descending,
+    Globs,
+    Ids,
+    Least,
+    Limit,
+    Most,
+    Objects,
+    ObjectsJson,
+    Predicates,
+    Prefixes,
+    Regexes,
+    Subjects,
+    Users,
+    pattern_of,
+)
 from slumberd.cli.reading import reading_all_facts, reading_facts
-from slumberd.core.act import channel_of
-from slumberd.core.fact import Fact, FactPattern
+from slumberd.core.fact import Fact, FactPattern, position
 from slumberd.lines import timestamp
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
@@ -34,42 +52,101 @@ BelievedAt = Annotated[
 
 
 def facts(
-    user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Only what this agent learnt.")] = None,
-    subject: Annotated[str | None, typer.Option(help="Only with this subject.")] = None,
-    predicate: Annotated[str | None, typer.Option(help="Only with this predicate.")] = None,
-    object: Annotated[str | None, typer.Option(help="Only with this object.")] = None,  # noqa: A002 # its name on the command line
+    user: Users = None,
+    agent: Agents = None,
+    subject: Subjects = None,
+    predicate: Predicates = None,
+    object: Objects = None,  # noqa: A002 # its name on the command line
+    object_json: ObjectsJson = None,
+    id: Ids = None,
+    prefix: Prefixes = None,
+    glob: Globs = None,
+    regex: Regexes = None,
     channel: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only of this channel.")
     ] = None,
+    min_confidence: Least = None,
+    max_confidence: Most = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(parser=instant_of, metavar="T", help="Only pinned at T or later."),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option(parser=instant_of, metavar="T", help="Only pinned before T."),
+    ] = None,
     valid_at: ValidAt = None,
     believed_at: BelievedAt = None,
+    order: By = "id",
+    descending: Descending = False,
+    limit: Limit = None,
+    after: After = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
     """Show facts: what stands now, or what stood.
 
+    The same option again means any of both, another option both at once. A SLOT is subject,
+    predicate, object, user, agent or id. Case counts.
+
     T is ISO 8601 with an offset, as 2026-03-01T12:00:00Z; a date alone, which is its first moment
     in UTC; or now. Valid at T: by what had happened until then, however late it was learnt.
     Believed at T: by what had been learnt until then. Both together work. A fact whose episode
     lies in the future stands, and is not valid now.
 
-    With --json, each fact on a line of its own.
+    With --json, each fact on a line of its own. With --limit, the error stream tells how the next
+    page is asked for, when there is one; with --json as {"after": CURSOR}.
     """
-    settings = settings_of(config, state_dir)
-    pattern = FactPattern(
-        user=user, agent=agent, subject=subject, predicate=predicate, object=object
-    )
-    ask = partial(_facts, pattern=pattern, valid_at=valid_at, believed_at=believed_at)
-    found = asyncio.run(_of_all(settings, ask) if channel is None else _of(settings, ask, channel))
+    pattern = pattern_of(
+        {
+            "user": user, "agent": agent, "subject": subject, "predicate": predicate,
+            "object": object, "id": id,
+        },
+        object_json,
+        {"prefix": prefix, "glob": glob, "regex": regex},
+        channel=channel, min_confidence=min_confidence, max_confidence=max_confidence,
+        pinned_since=since, pinned_until=until, order=order, descending=descending, limit=limit,
+        after=after,
+    )  # fmt: skip
+    found, following = _page(settings_of(config, state_dir), pattern, valid_at, believed_at)
     if json:
         print_json_lines(document(fact) for fact in found)
     else:
         print_table(COLUMNS, (row(fact) for fact in found))
+    if following is not None:
+        _tell_following(following, json=json)
 
 
 _Ask = Callable[[SQLiteFactStore], Awaitable[list[Fact]]]
+
+
+def _page(
+    settings: Settings,
+    pattern: FactPattern,
+    valid_at: datetime | None,
+    believed_at: datetime | None,
+) -> tuple[list[Fact], str | None]:
+    """Return a page of the facts of all stores, and the cursor of the next page if there is one."""
+    limit = pattern.limit
+    # One more than is wanted tells whether there are more.
+    asked = pattern if limit is None else pattern.model_copy(update={"limit": limit + 1})
+    ask = partial(_facts, pattern=asked, valid_at=valid_at, believed_at=believed_at)
+    channel = pattern.channel
+    found = asyncio.run(_of_all(settings, ask) if channel is None else _of(settings, ask, channel))
+    place = partial(position, pattern.order)
+    found.sort(key=place, reverse=pattern.descending)
+    if limit is None or len(found) <= limit:
+        return found, None
+    # An id may stand in two stores; no page ends between the two.
+    page = [fact for fact in found[limit:] if place(fact) == place(found[limit - 1])]
+    page[:0] = found[:limit]
+    return page, pattern.following(page[-1]).after if len(page) < len(found) else None
+
+
+def _tell_following(after: str, *, json: bool) -> None:
+    told = f'{{"after":"{after}"}}' if json else f"there are more: the same with --after {after}"
+    print(told, file=sys.stderr)
 
 
 async def _facts(
@@ -84,13 +161,12 @@ async def _facts(
 
 async def _of_all(settings: Settings, ask: _Ask) -> list[Fact]:
     async with reading_all_facts(settings) as stores:
-        found = [fact for store in stores.values() for fact in await ask(store)]
-    return sorted(found, key=attrgetter("id")) if len(stores) > 1 else found
+        return [fact for store in stores.values() for fact in await ask(store)]
 
 
 async def _of(settings: Settings, ask: _Ask, channel: str) -> list[Fact]:
     async with reading_facts(settings, channel) as store:
-        return [fact for fact in await ask(store) if channel_of(fact.id) == channel]
+        return await ask(store)
 
 
 def row(fact: Fact) -> tuple[object, ...]:

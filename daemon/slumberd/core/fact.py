@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+import base64
+from datetime import UTC, datetime
+from typing import Any, Literal, Self, assert_never
 
-from pydantic import BaseModel, ConfigDict, Field
+import orjson
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
+
+from slumberd.core.episode import microseconds
+from slumberd.core.pattern import Equals, OneOf, Text
+from slumberd.errors import PatternError
+
+Order = Literal["id", "pinned_at", "confidence"]
+Position = tuple[int | float, str]
+"""Where a fact comes in an order: its instant in microseconds, or its confidence, or 0; its id."""
+
+_NO_CONFIDENCE = -1.0
 
 
 class Fact(BaseModel):
@@ -37,12 +49,111 @@ class Fact(BaseModel):
 
 
 class FactPattern(BaseModel):
-    """What a fact must equal; a slot of None matches everything."""
+    """What a fact must be like, and which of those that are come in what order.
+
+    A slot of None matches everything, and a text what equals it; other forms are of
+    ``slumberd.core.pattern``. Every slot that is given must match.
+
+    Attributes:
+        subject: Of the payload.
+        predicate: Of the payload.
+        object: Of the payload; the one slot for JSON values other than texts.
+        user: Whose facts; only a text here keeps a search to one user for sure.
+        agent: Which agent's.
+        id: The fact's.
+        channel: The one that the id speaks of.
+        min_confidence: 0 to 1, and no lower than this.
+        max_confidence: 0 to 1, and no higher than this.
+        pinned_since: Pinned at this instant or later.
+        pinned_until: Pinned before this instant.
+        order: What comes first; equals go by id.
+        descending: Whether the order is turned round, ids included.
+        limit: At most this many facts, 1 or more; None for all.
+        after: Only what comes after the cursor that `following` made. A fact that stands
+            throughout and keeps its place in the order comes on one page, and on one only.
+    """
 
     model_config = ConfigDict(frozen=True)
 
-    subject: str | None = None
-    predicate: str | None = None
-    object: str | None = None
-    user: str | None = None
-    agent: str | None = None
+    subject: Text | None = None
+    predicate: Text | None = None
+    object: Text | Equals | None = None
+    user: Text | None = None
+    agent: Text | None = None
+    id: Text | None = None
+    channel: str | None = None
+    min_confidence: float | None = Field(default=None, ge=0, le=1)
+    max_confidence: float | None = Field(default=None, ge=0, le=1)
+    pinned_since: AwareDatetime | None = None
+    pinned_until: AwareDatetime | None = None
+    order: Order = "id"
+    descending: bool = False
+    limit: int | None = Field(default=None, ge=1)
+    after: str | None = None
+
+    @field_validator("subject", "predicate", "user", "agent", "id")
+    @classmethod
+    def _are_texts(cls, form: Text | None) -> Text | None:
+        if isinstance(form, OneOf) and not all(isinstance(one, str) for one in form.one_of):
+            raise ValueError("only an object can be other than a text")
+        return form
+
+    def following(self, last: Fact) -> Self:
+        """Return the pattern of the next page.
+
+        Args:
+            last: The last fact of this page, as it came.
+        """
+        return self.model_copy(update={"after": cursor(self.order, last)})
+
+
+def position(order: Order, fact: Fact) -> Position:
+    """Return where a fact comes in an order, whatever another program wrote into its row."""
+    match order:
+        case "id":
+            return 0, fact.id
+        case "pinned_at":
+            return microseconds(aware(fact.pinned_at)), fact.id
+        case "confidence":
+            return confidence(fact), fact.id
+        case _:
+            assert_never(order)
+
+
+def confidence(fact: Fact) -> float:
+    """Return a fact's confidence; what is no number is below all others."""
+    found: object = fact.confidence
+    return found if isinstance(found, float) else _NO_CONFIDENCE
+
+
+def aware(at: datetime) -> datetime:
+    """Return an instant; one without a time zone, which only other programs write, is UTC."""
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
+
+
+def cursor(order: Order, last: Fact) -> str:
+    """Return what tells the next page where this one ended: letters, digits, ``-`` and ``_``."""
+    key, id = position(order, last)
+    # As text: infinity, which another program may have written, is none of JSON.
+    told = orjson.dumps([order, str(key), id])
+    return base64.urlsafe_b64encode(told).decode().rstrip("=")
+
+
+def place_after(pattern: FactPattern) -> Position | None:
+    """Return the place after which a pattern asks for facts; None for all.
+
+    Raises:
+        PatternError: The cursor is none, or of another order.
+    """
+    if pattern.after is None:
+        return None
+    try:
+        padded = pattern.after.encode("ascii") + b"=" * (-len(pattern.after) % 4)
+        order, key, id = orjson.loads(base64.b64decode(padded, b"-_", validate=True))
+        place = (int(key) if order in ("id", "pinned_at") else float(key)), str(id)
+    except (ValueError, TypeError) as error:
+        raise PatternError("after", pattern.after, "is no cursor of a page of facts") from error
+    if order != pattern.order:
+        problem = f"is a cursor of a page by {order}, and the order is {pattern.order}"
+        raise PatternError("after", pattern.after, problem)
+    return place

@@ -81,18 +81,19 @@ class FactFile:
 
     async def health(self) -> StoreHealth:
         """Say whether the store can be used; never raises for the state of its file."""
-        return await inspection.health(self._database, table="facts")
+        return await inspection.health(self._database, table="facts", warn=schema.lacking)
 
     async def pulse(self) -> int:
         """Return how many rows were written, once the threads of the file have answered."""
         return await self._database.pulse()
 
     async def migrate(self, plan: MigrationPlan) -> None:
-        """Add nullable columns to the specified table.
+        """Add nullable columns to ``facts``; what is there already is left alone.
 
         Raises:
             MigrationNotSupportedError: The plan asks for anything else; nothing is done.
         """
+        await self.bootstrap()
         at = self._clock.now().isoformat()
         await self._database.write(
             lambda connection: migrations.add_columns(

@@ -1,44 +1,61 @@
-"""Find facts: those that stand, and those that stood."""
+"""Find the facts that equal a pattern of the specification, and read their rows."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
 import orjson
 
-from slumberd.core.episode import instant, microseconds
+from slumberd.core.episode import instant
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.ground import Standing
 from slumberd.core.model import made
 from slumberd.stores.batch import lineage_of, metadata_of, user_and_agent
-from slumberd.stores.beliefs import facts_then
 from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import snapshot, texts_as
+from slumberd.stores.sqlite import texts_as
 
 _FACTS = statements("facts")
 _ID = attrgetter("id")
 
+SPECIFIED = frozenset(("subject", "predicate", "object", "user", "agent"))
+"""The slots that the specification has."""
+
 
 def find(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
-    """Return the facts that equal a pattern, by id."""
-    found = _fetch(connection, _FACTS[_query(pattern)], pattern.model_dump())
-    equals = _equal_to(pattern)
-    return sorted(filter(equals, _readable(found)), key=_ID)
+    """Return the facts that equal a pattern, by id.
+
+    Args:
+        connection: To the facts.
+        pattern: As `is_specified`.
+    """
+    said = {slot: text for slot in SPECIFIED if (text := getattr(pattern, slot)) is not None}
+    found = _fetch(connection, _FACTS[_query(said)], said)
+    return sorted(filter(_equal_to(said), facts_found(found)), key=_ID)
 
 
-def _query(pattern: FactPattern) -> str:
+def is_specified(pattern: FactPattern) -> bool:
+    """Say whether a pattern is as the specification has it: at most a text in each slot of five.
+
+    A text with NUL is for others: not every SQLite reads one from JSON to its end.
+    """
+    given = pattern.model_fields_set
+    return given <= SPECIFIED and all(
+        text is None or (type(text) is str and "\0" not in text)
+        for text in (getattr(pattern, slot) for slot in given)
+    )
+
+
+def _query(said: Mapping[str, str]) -> str:
     """Return the name of the query for what an index finds of a pattern."""
-    if pattern.user is not None:
-        more = "" if pattern.agent is None else "_and_agent"
-        return f"find_facts_of_user{more}"
-    if pattern.subject is not None:
-        more = "" if pattern.predicate is None else "_and_predicate"
-        return f"find_facts_of_subject{more}"
-    return "all_facts" if pattern.object is None else "find_facts_of_object"
+    if "user" in said:
+        return f"find_facts_of_user{'_and_agent' if 'agent' in said else ''}"
+    if "subject" in said:
+        return f"find_facts_of_subject{'_and_predicate' if 'predicate' in said else ''}"
+    return "find_facts_of_object" if "object" in said else "all_facts"
 
 
 def _fetch(
@@ -49,18 +66,19 @@ def _fetch(
     except sqlite3.OperationalError as error:
         if "decode to UTF-8" not in str(error):
             raise
-    with texts_as(connection, _unicode_or_none):
+    with texts_as(connection, unicode_or_none):
         return connection.execute(sql, values).fetchall()
 
 
-def _unicode_or_none(text: bytes) -> str | None:
+def unicode_or_none(text: bytes) -> str | None:
+    """Return a text; None of what is no UTF-8. A text factory."""
     try:
         return text.decode()
     except UnicodeDecodeError:
         return None
 
 
-def _readable(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:
+def facts_found(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:
     """Yield the facts of rows; what another program wrote and nobody can read is left out."""
     for row in rows:
         try:
@@ -74,26 +92,7 @@ def _readable(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:
             yield fact
 
 
-def find_then(
-    connection: sqlite3.Connection,
-    pattern: FactPattern,
-    depth: int,
-    valid_at: datetime | None,
-    believed_at: datetime | None,
-) -> list[Fact]:
-    """Return the facts that equaled a pattern, by id, on either clock or on both."""
-    with snapshot(connection):
-        standing = facts_then(
-            connection,
-            user=pattern.user,
-            depth=depth,
-            valid_at=None if valid_at is None else microseconds(valid_at),
-            believed_at=None if believed_at is None else microseconds(believed_at),
-        )
-    return list(filter(_equal_to(pattern), map(_fact_of, standing)))
-
-
-def _fact_of(standing: Standing) -> Fact:
+def fact_of(standing: Standing) -> Fact:
     """Return what stands as `fact_from` returns it of its row."""
     act = standing.counted.act
     user, agent = user_and_agent(act.owner)
@@ -130,9 +129,9 @@ def fact_from(row: Sequence[Any]) -> Fact:
     )
 
 
-def _equal_to(pattern: FactPattern) -> Callable[[Fact], bool]:
+def _equal_to(slots: Mapping[str, str]) -> Callable[[Fact], bool]:
     """Return what says whether a fact equals a pattern."""
-    said = {name: value for name, value in pattern if value is not None}
+    said = dict(slots)
     owner = [(name, said.pop(name)) for name in ("user", "agent") if name in said]
 
     def equals(fact: Fact) -> bool:

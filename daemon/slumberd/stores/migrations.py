@@ -18,6 +18,14 @@ _SQL = statements("migrations")
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*( ?\(\d+(, ?\d+)?\))?")
 
 
+_FIELDS = frozenset(("op", "table", "column", "type", "nullable"))
+_ROW_IDS = frozenset(("rowid", "oid", "_rowid_"))
+"""Names of the number that every row has; a column of such a name would hide it."""
+
+LONGEST_NAME = 128
+_MOST = 2**63 - 1
+
+
 class _Column(NamedTuple):
     table: str
     name: str
@@ -47,9 +55,10 @@ def add_columns(
     columns = [_column(operation, store, tables) for operation in plan.operations]
     with transaction(connection):
         for column in columns:
-            _add(connection, column)
-        connection.execute(_SQL["create_migrations"])
-        connection.execute(_SQL["record_migration"], {"version": plan.target_version, "at": at})
+            if problem := _add(connection, column):
+                raise MigrationNotSupportedError(store, "add_column", problem)
+        if problem := _record(connection, plan.target_version, at):
+            raise MigrationNotSupportedError(store, "target_version", problem)
 
 
 def _column(operation: Mapping[str, Any], store: str, tables: Sequence[str]) -> _Column:
@@ -57,41 +66,105 @@ def _column(operation: Mapping[str, Any], store: str, tables: Sequence[str]) -> 
     column = _Column(
         operation.get("table", ""), operation.get("column", ""), operation.get("type", "TEXT")
     )
-    if reason := _refusal(op, operation, column, tables):
+    reasons = (_refused(op, operation, column), _unusable(column, tables))
+    if reason := reasons[0] or reasons[1]:
         raise MigrationNotSupportedError(store, str(op), reason)
     return column
 
 
-def _refusal(
-    op: object, operation: Mapping[str, Any], column: _Column, tables: Sequence[str]
-) -> str:
+def _refused(op: object, operation: Mapping[str, Any], column: _Column) -> str:
+    """Say why an operation is none that there is; nothing when it is one."""
     if op != "add_column":
         return "v1-add-column-only"
     if not operation.get("nullable"):
         return "non-nullable-add"
-    if not all(map(_usable, column)):
-        return "missing-fields"
+    if unknown := sorted(map(str, operation.keys() - _FIELDS)):
+        return f"unsupported field {unknown[0]!r}"
+    return "" if all(map(_is_name, column)) else "missing-fields"
+
+
+def _is_name(part: object) -> bool:
+    return isinstance(part, str) and part != "" and "\0" not in part
+
+
+def _unusable(column: _Column, tables: Sequence[str]) -> str:
+    if not all(map(_is_name, column)):
+        return ""  # which was told
     if column.table not in tables:
         return f"unknown table {column.table!r}"
     if not _TYPE.fullmatch(column.type):
         return f"unusable type {column.type!r}"
+    if len(column.name) > LONGEST_NAME or _folded(column.name) is None:
+        return f"unusable column {column.name[:LONGEST_NAME]!r}"
+    if _folded(column.name) in _ROW_IDS:
+        return f"column {column.name!r} would hide SQLite's own"
     return ""
 
 
-def _usable(part: object) -> bool:
-    return isinstance(part, str) and part != "" and "\0" not in part
+def _folded(name: str) -> str | None:
+    """Return a name as SQLite compares names: without the case of a to z, and of nothing else."""
+    try:
+        return name.encode().lower().decode()
+    except UnicodeEncodeError:
+        return None
 
 
-def _add(connection: sqlite3.Connection, column: _Column) -> None:
-    present = {name.lower() for (name,) in connection.execute(_SQL["columns"], [column.table])}
-    if column.name.lower() in present:
-        return
-    table, name = _quoted(column.table), _quoted(column.name)
-    connection.execute(f"ALTER TABLE {table} ADD COLUMN {name} {column.type}")
+def _add(connection: sqlite3.Connection, column: _Column) -> str:
+    """Add a column unless it is there; return why it cannot be, nothing when it is there now."""
+    problem = ""
+    if _type_of(connection, column) is None:
+        table, name = _quoted(column.table), _quoted(column.name)
+        problem = _attempt(connection, f"ALTER TABLE {table} ADD COLUMN {name} {column.type}")
+    # A word that SQLite knows otherwise, as NULL, may have been taken for something else.
+    found = _type_of(connection, column)
+    if problem or found is None or found.upper() == column.type.upper():
+        return problem
+    return f"column {column.name!r} has type {found!r} and not {column.type!r}"
+
+
+def _type_of(connection: sqlite3.Connection, column: _Column) -> str | None:
+    """Return the type that a column has; None when there is none of its name."""
+    found = connection.execute(_SQL["types_of_columns"], [column.table]).fetchall()
+    types = {_folded(name): kind for name, kind in found}
+    return types.get(_folded(column.name))
+
+
+def _attempt(connection: sqlite3.Connection, sql: str, **values: object) -> str:
+    """Run a statement; return what SQLite has against it, nothing when it was done."""
+    try:
+        connection.execute(sql, values)
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
+            raise
+        return f"SQLite says: {error}"
+    return ""
+
+
+def _record(connection: sqlite3.Connection, version: int, at: str) -> str:
+    """Record a version, once; return why that cannot be."""
+    if not 1 <= version <= _MOST:
+        return f"version {version} is none; write 1 or more"
+    connection.execute(_SQL["create_migrations"])
+    problem = _attempt(connection, _SQL["record_migration"], version=version, at=at)
+    if problem or not connection.execute(_SQL["has_migration"], {"version": version}).fetchone():
+        return f"table '_migrations' is another program's; {problem}".rstrip("; ")
+    return ""
 
 
 def _quoted(identifier: str) -> str:
     return '"{}"'.format(identifier.replace('"', '""'))
+
+
+def is_newest(connection: sqlite3.Connection, newest: int, *, component: str) -> bool:
+    """Say whether a component's side tables are of the newest version.
+
+    Raises:
+        SchemaError: A newer slumberd has been here.
+    """
+    version = _version(connection, component)
+    if version > newest:
+        raise _too_new(connection, component, version, newest)
+    return version == newest
 
 
 def upgrade(connection: sqlite3.Connection, steps: Sequence[str], *, component: str) -> None:
@@ -112,10 +185,14 @@ def upgrade(connection: sqlite3.Connection, steps: Sequence[str], *, component: 
     while (version := _version(connection, component)) < len(steps):
         _step(connection, steps[version], component, version)
     if version > len(steps):
-        raise SchemaError(
-            _file(connection),
-            f"was written by a newer slumberd ({component} {version}, ours is {len(steps)})",
-        )
+        raise _too_new(connection, component, version, len(steps))
+
+
+def _too_new(
+    connection: sqlite3.Connection, component: str, version: int, newest: int
+) -> SchemaError:
+    problem = f"was written by a newer slumberd ({component} {version}, ours is {newest})"
+    return SchemaError(_file(connection), problem)
 
 
 def _version(connection: sqlite3.Connection, component: str) -> int:

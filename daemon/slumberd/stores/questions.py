@@ -23,10 +23,11 @@ from slumberd.stores.explaining import decisions_of, why
 from slumberd.stores.exporting import exported
 from slumberd.stores.fact_erasure import find_scope
 from slumberd.stores.factfile import FactFile, head_of
-from slumberd.stores.finding import find, find_then
+from slumberd.stores.finding import find, is_specified
 from slumberd.stores.ledger import firing_id_of, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
+from slumberd.stores.searching import search, search_then
 from slumberd.stores.sqlite import snapshot
 from slumberd.stores.undoing import find_firing
 from slumberd.stores.verifying import verify
@@ -44,20 +45,23 @@ class Questions(FactFile):
         valid_at: datetime | None = None,
         believed_at: datetime | None = None,
     ) -> list[Fact]:
-        """Return the facts that equal a pattern, by id.
+        """Return the facts that are what a pattern asks for, in its order; by id unless it says.
 
         Args:
-            pattern: What every fact must equal.
+            pattern: What every fact must be like, and how many of them are wanted.
             valid_at: What was true then: only what had been said by that instant counts.
             believed_at: What was held then: only what had been recorded by that instant counts.
 
         Raises:
             UsageError: The pattern holds what is no valid Unicode.
+            PatternError: Its cursor, a glob or a regular expression cannot be read.
+            ExtraMissingError: It has a regular expression, and the extra ``regex`` is missing.
         """
         if valid_at is None and believed_at is None:
-            return await self._database.read(lambda connection: find(connection, pattern))
+            finds = find if is_specified(pattern) else search
+            return await self._database.read(lambda connection: finds(connection, pattern))
         return await self._database.read(
-            lambda connection: find_then(connection, pattern, self._depth, valid_at, believed_at)
+            lambda connection: search_then(connection, pattern, self._depth, valid_at, believed_at)
         )
 
     async def channels(self) -> dict[str, frozenset[str]]:

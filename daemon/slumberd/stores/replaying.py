@@ -224,7 +224,7 @@ def _written(
     every = Findings()
     with (
         by_us(connection, rows=rows),
-        _indexed_after(connection, "facts_user", "facts_subject_predicate", "facts_object"),
+        _indexed_after(connection, "facts_owner", "facts_subject_predicate", "facts_object"),
     ):
         for (facts, heads), findings in settled:
             try:

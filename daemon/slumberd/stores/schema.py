@@ -30,6 +30,7 @@ def create(connection: sqlite3.Connection) -> None:
     migrations.upgrade(connection, [";\n".join(_SCHEMA.values())], component=_COMPONENT)
     checked_key(connection)
     _create_successes(connection)
+    _index_owners(connection)
 
 
 def _create_successes(connection: sqlite3.Connection) -> None:
@@ -37,3 +38,22 @@ def _create_successes(connection: sqlite3.Connection) -> None:
     if not has_table(connection, SUCCESSES):
         with transaction(connection):
             connection.execute(_LEDGER["create_successes"])
+
+
+def _index_owners(connection: sqlite3.Connection) -> None:
+    # Neither is this: to an older slumberd it is as good as the index that it made.
+    if connection.execute(_LEDGER["has_older_index"]).fetchone():
+        with transaction(connection):
+            connection.execute(_LEDGER["drop_older_index"])
+            connection.execute(_LEDGER["index_owners"])
+
+
+def lacking(connection: sqlite3.Connection) -> list[str]:
+    """Return what a file lacks of what `create` makes, a sentence each.
+
+    Raises:
+        SchemaError: A newer slumberd has been here.
+    """
+    if migrations.is_newest(connection, 1, component=_COMPONENT):
+        return []
+    return ["there is no ledger yet: `bootstrap` begins one with what stands"]

@@ -255,7 +255,7 @@ def _operational(error: sqlite3.OperationalError, path: Path, pragmas: Pragmas) 
             return StoppedError(f"{str(path)!r}: it was too late to go on")
         case sqlite3.SQLITE_CANTOPEN if not path.exists():
             return StoreError(f"{str(path)!r} does not exist")
-        case sqlite3.SQLITE_CANTOPEN if not os.access(path, os.R_OK):
+        case sqlite3.SQLITE_CANTOPEN if not os.access(path, os.R_OK, effective_ids=True):
             return PermissionDeniedError(path, "read")
         case _:
             return StoreError(f"{str(path)!r}: {error}")

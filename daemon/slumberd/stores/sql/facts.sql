@@ -70,3 +70,121 @@ WHERE fact_id = ?
 -- name: count_facts
 SELECT count(*)
 FROM facts
+
+-- name: facts_from_id
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE fact_id >= :low
+  AND fact_id < :high
+ORDER BY fact_id
+
+-- name: facts_from_id_backwards
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE fact_id >= :low
+  AND fact_id < :high
+ORDER BY fact_id DESC
+
+-- name: facts_of_owner_from_id
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE user = :user
+  AND agent = :agent
+  AND fact_id >= :low
+  AND fact_id < :high
+ORDER BY fact_id
+
+-- name: facts_of_owner_from_id_backwards
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE user = :user
+  AND agent = :agent
+  AND fact_id >= :low
+  AND fact_id < :high
+ORDER BY fact_id DESC
+
+-- name: agents_of_user
+WITH RECURSIVE agents (agent) AS (
+  SELECT min(agent)
+  FROM facts
+  WHERE user = :user
+  UNION ALL
+  SELECT (SELECT min(facts.agent) FROM facts WHERE user = :user AND facts.agent > agents.agent)
+  FROM agents
+  WHERE agents.agent IS NOT NULL
+)
+SELECT agent
+FROM agents
+WHERE agent IS NOT NULL
+LIMIT :limit
+
+-- name: find_facts_of_ids
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE fact_id IN (SELECT value FROM json_each(:values))
+
+-- name: find_facts_of_users
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE user IN (SELECT value FROM json_each(:values))
+
+-- name: find_facts_of_users_between
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE user >= :low
+  AND user < :high
+
+-- name: find_facts_of_subjects
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.subject') END
+  IN (SELECT value FROM json_each(:values))
+
+-- name: find_facts_of_subjects_between
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.subject') END >= :low
+  AND CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.subject') END < :high
+
+-- name: find_facts_of_subject_and_predicates
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.subject') END = :subject
+  AND CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.predicate') END
+    IN (SELECT value FROM json_each(:values))
+
+-- name: find_facts_of_subject_and_predicates_between
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.subject') END = :subject
+  AND CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.predicate') END >= :low
+  AND CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.predicate') END < :high
+
+-- name: find_facts_of_objects
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.object') END
+  IN (SELECT value FROM json_each(:values))
+
+-- name: find_facts_of_objects_between
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.object') END >= :low
+  AND CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.object') END < :high
+
+-- name: find_facts_without_object
+SELECT fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata
+FROM facts
+WHERE CASE WHEN json_valid(CAST(payload AS TEXT))
+    THEN json_extract(CAST(payload AS TEXT), '$.object') END IS NULL

@@ -448,3 +448,14 @@ LEFT JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.seq > :after
 ORDER BY ledger.seq
 LIMIT :limit
+
+-- name: has_older_index
+SELECT 1
+FROM sqlite_master
+WHERE type = 'index' AND name = 'slumberd_facts_user'
+
+-- name: drop_older_index
+DROP INDEX IF EXISTS slumberd_facts_user
+
+-- name: index_owners
+CREATE INDEX IF NOT EXISTS slumberd_facts_owner ON facts (user, agent, fact_id)

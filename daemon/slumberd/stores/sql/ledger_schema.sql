@@ -1,5 +1,5 @@
--- name: facts_user
-CREATE INDEX slumberd_facts_user ON facts (user, agent)
+-- name: facts_owner
+CREATE INDEX slumberd_facts_owner ON facts (user, agent, fact_id)
 
 -- name: facts_subject_predicate
 CREATE INDEX slumberd_facts_sp ON facts (

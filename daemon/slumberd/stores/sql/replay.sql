@@ -1,8 +1,8 @@
 -- name: attach
 ATTACH DATABASE ? AS live
 
--- name: drop_facts_user
-DROP INDEX main.slumberd_facts_user
+-- name: drop_facts_owner
+DROP INDEX main.slumberd_facts_owner
 
 -- name: drop_facts_subject_predicate
 DROP INDEX main.slumberd_facts_sp

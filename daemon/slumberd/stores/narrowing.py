@@ -1,0 +1,140 @@
+"""What an index can find of a form: a span of texts or numbers, or a set. Too much, never less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from slumberd.core.act import canonical
+from slumberd.core.globs import GlobProblem
+from slumberd.core.globs import literal_start as start_of_glob
+from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
+from slumberd.stores.regexes import literal_start as start_of_expression
+
+FIRST, BEYOND = "", b""
+"""Below every text, and above all of them: to SQLite a blob is more than any text."""
+
+_SURE = 2**53
+"""Whole numbers up to here are the same to whoever reads them."""
+_ABOUT = 1e-14
+"""How far apart two readings of one number may be, of its size."""
+_LAST = chr(0x10FFFF)
+_SURROGATES = range(0xD800, 0xE000)
+
+
+class Text(NamedTuple):
+    """One text, and nothing else."""
+
+    text: str
+
+
+class Span(NamedTuple):
+    """All from `low` to below `high`."""
+
+    low: Any
+    high: Any
+
+
+class Among(NamedTuple):
+    """Any of some values, as a JSON array."""
+
+    values: str
+
+
+class Missing(NamedTuple):
+    """Nothing, or null."""
+
+
+Narrow = Text | Span | Among | Missing | None
+"""None is what no index helps with."""
+
+
+def narrowed(form: object) -> Narrow:
+    """Return what an index can find of a form of a slot.
+
+    Raises:
+        UnicodeEncodeError: A text of it is no valid Unicode.
+    """
+    match form:
+        case str():
+            return _text(form)
+        case Prefix(prefix=start):
+            return _beginning(start)
+        case Glob(glob=glob):
+            return _glob(glob)
+        case Matches(matches=expression):
+            return _beginning(start_of_expression(expression))
+        case OneOf(one_of=values):
+            return _among(values)
+        case Equals(equals=value):
+            return _value(value)
+        case _:
+            return None
+
+
+def _text(text: str) -> Narrow:
+    text.encode()
+    # Whether SQLite reads a text of JSON behind NUL depends on its version.
+    return _beginning(text) if "\0" in text else Text(text)
+
+
+def _glob(glob: str) -> Narrow:
+    try:
+        start, whole = start_of_glob(glob)
+    except GlobProblem:
+        return None  # whoever matches with it tells of it
+    return _text(start) if whole else _beginning(start)
+
+
+def _beginning(start: str) -> Narrow:
+    start.encode()
+    start = start.partition("\0")[0]
+    return Span(start, after_all(start)) if start else None
+
+
+def after_all(start: str) -> Any:  # noqa: ANN401 # a text, or `BEYOND`
+    """Return the least that is more than every text that begins like this.
+
+    UTF-8 sorts as code points do: it is the text with its last character replaced by the next
+    one, surrogates left out, for they are none; the last of all characters has no next one.
+    """
+    kept = start.rstrip(_LAST)
+    if not kept:
+        return BEYOND
+    following = ord(kept[-1]) + 1
+    return kept[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
+
+
+def _among(values: Sequence[Any]) -> Narrow:
+    for value in values:
+        if isinstance(value, str):
+            value.encode()
+    return Among(orjson.dumps(list(values)).decode()) if all(map(_is_simple, values)) else None
+
+
+def _is_simple(value: object) -> bool:
+    """Say whether SQLite takes a value from JSON as it is, whatever its version."""
+    match value:
+        case str():
+            return "\0" not in value
+        case int():  # a bool, too
+            return -_SURE <= value <= _SURE
+        case _:
+            return False
+
+
+def _value(value: object) -> Narrow:
+    match value:
+        case None:
+            return Missing()
+        case str():
+            return _text(value)
+        case int() | float():
+            # Not all readers take the same number from the same digits.
+            about = abs(float(value)) * _ABOUT + 1e-300
+            return Span(float(value) - about, float(value) + about)
+        case _:
+            start = canonical(value)[0]  # of an object or an array: its keys may be in any order
+            return Span(start, after_all(start))
