@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from slumberd.core.fact import Fact, FactPattern
     from slumberd.core.health import MigrationPlan, StoreHealth
     from slumberd.core.rule import ConsolidationRule
+    from slumberd.core.salience import SalienceContext
     from slumberd.errors import (
         ConfigurationError,
         ConsolidationRuleError,
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
         SupersededError,
         UsageError,
     )
-    from slumberd.ports import FactStore, MemoryStore
+    from slumberd.ports import FactStore, MemoryStore, SalienceScorer
+    from slumberd.scorers import EmbeddingScorer, RuleBasedScorer
     from slumberd.stores.facts import SQLiteFactStore
     from slumberd.stores.memory import SQLiteMemoryStore
 
@@ -52,6 +54,7 @@ __all__ = [
     "ConsolidationRule",
     "ConsolidationRuleError",
     "DeleteDelta",
+    "EmbeddingScorer",
     "Episode",
     "ExtraMissingError",
     "Fact",
@@ -77,8 +80,11 @@ __all__ = [
     "PermissionDeniedError",
     "PlanMovedError",
     "ReloadFailedError",
+    "RuleBasedScorer",
     "SQLiteFactStore",
     "SQLiteMemoryStore",
+    "SalienceContext",
+    "SalienceScorer",
     "SchemaError",
     "SlumberdError",
     "StaleWriterError",
@@ -101,7 +107,9 @@ _HOMES = {
     "core.fact": ("Fact", "FactPattern"),
     "core.health": ("MigrationPlan", "StoreHealth"),
     "core.rule": ("ConsolidationRule",),
-    "ports": ("FactStore", "MemoryStore"),
+    "core.salience": ("SalienceContext",),
+    "ports": ("FactStore", "MemoryStore", "SalienceScorer"),
+    "scorers": ("EmbeddingScorer", "RuleBasedScorer"),
     "stores.facts": ("SQLiteFactStore",),
     "stores.memory": ("SQLiteMemoryStore",),
 }
