@@ -12,6 +12,7 @@ from slumberd.core.firing import START, Counts, Firing, Position, Window
 from slumberd.core.ground import Incoming
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.salience import Access
 from slumberd.errors import StoppedError
 from tests import builders
 
@@ -49,6 +50,8 @@ class FakeEpisodeLog:
         queries: The names of the calls made, `changed` left out.
         fault: Raised by every call while it is set.
         failed: Set once it was raised.
+        reads: How episodes were read.
+        held: What was held back, and how many reads were known of.
     """
 
     def __init__(self, *ids: str) -> None:
@@ -56,6 +59,8 @@ class FakeEpisodeLog:
         self.queries: list[str] = []
         self.fault: Exception | None = None
         self.failed = asyncio.Event()
+        self.reads: dict[str, Access] = {}
+        self.held: dict[str, int] = {}
         self._changed = True
         self.append(*ids)
 
@@ -103,6 +108,14 @@ class FakeEpisodeLog:
         self._asked("reread")
         newest = {version.id: version for version in self.versions}
         return [newest[eid] for eid in eids if eid in newest and newest[eid].seq <= upto]
+
+    async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
+        self._asked("accesses")
+        return {eid: self.reads[eid] for eid in eids if eid in self.reads}
+
+    async def hold(self, seen: Mapping[str, int]) -> None:
+        self._asked("hold")
+        self.held |= seen
 
     async def harden(self) -> None:
         self._asked("harden")

@@ -57,7 +57,7 @@ async def house(
     clock: Clock | None = None,
 ) -> AsyncIterator[House]:
     async with (
-        SQLiteMemoryStore(folder / "memory.db") as memory,
+        SQLiteMemoryStore(folder / "memory.db", clock=clock) as memory,
         SQLiteFactStore(folder / "facts.db", synchronous="normal") as facts,
     ):
         await facts.bootstrap()

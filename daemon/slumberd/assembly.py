@@ -23,6 +23,7 @@ from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.filters import checking_filters
 from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.vectors import WordEmbedder
 
 SWITCH_SECONDS = 0.001
 """How long a thread keeps the interpreter from others: the event loop, and a batch that is written
@@ -183,6 +184,7 @@ def branches_of(
             batch=settings.facts.batch,
             limits=limits_of(settings),
             part=part,
+            embedding=WordEmbedder,
         )
         return Branch(part, facts, consolidator)
 

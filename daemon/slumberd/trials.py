@@ -23,6 +23,7 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.vectors import WordEmbedder
 
 _BATCH = 8_000
 _NEWEST = 2**63 - 1
@@ -139,7 +140,9 @@ class _Stage:
         self._memory = memory
         self._facts = facts
         self._log = _Deltas()
-        self._consolidator = Consolidator(memory, facts, self._log, _CLOCK, batch=_BATCH)
+        self._consolidator = Consolidator(
+            memory, facts, self._log, _CLOCK, batch=_BATCH, embedding=WordEmbedder
+        )
 
     async def fire(self) -> None:
         """Fire every rule, in order of id."""

@@ -85,6 +85,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             on_missed: skip
             catchup_window: 6h
             timeout: 90
+            salience: {min: 0.1, tau: 2d, weights: {importance: 0.5}}
         """
 
     rules = _load(tmp_path, a=text)
@@ -100,6 +101,12 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
         "on_missed": "skip",
         "catchup_window": 21_600.0,
         "timeout": 90.0,
+        "salience": {
+            "min": 0.1,
+            "tau": 172_800.0,
+            "weights": {"recency": 1.0, "relevance": 0.0, "importance": 0.5},
+            "about": "",
+        },
     }
 
 

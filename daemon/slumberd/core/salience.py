@@ -112,11 +112,11 @@ class Access(NamedTuple):
     """How an episode was read.
 
     Attributes:
-        count: How often.
+        reads: How often.
         last: When last, microseconds since 1970 UTC; None when it never was.
     """
 
-    count: int = 0
+    reads: int = 0
     last: int | None = None
 
 
@@ -174,13 +174,13 @@ class Gate(BaseModel):
         """
         context = SalienceContext(
             last_access_ts=instant(said if access.last is None else max(said, access.last)),
-            access_count=1 + access.count,
+            access_count=1 + access.reads,
             rule_match_count=1,
             weights=self.weights,
             decay_tau_seconds=self.tau,
         )
         score = salience(context, at=at, relevance=relevance, importance=importance)
-        return None if score >= self.min else Gated(score, self.min, access.count)
+        return None if score >= self.min else Gated(score, self.min, access.reads)
 
 
 def check_gate(least: float, weights: Mapping[str, float], about: str) -> None:

@@ -102,7 +102,10 @@ class Batch:
         if past is not None:
             met = {channel: [_unheard(one, past) for one in ones] for channel, ones in met.items()}
         versioned = {channel: self._versioned(ones) for channel, ones in met.items()}
-        self.loaded.load([one for ones in versioned.values() for one in ones])
+        every = [one for ones in versioned.values() for one in ones]
+        self.loaded.load(every)
+        if waiting := [one.fact_id for one in every if one.reread or one.gated is not None]:
+            self.loaded.load_waiting(self._firing.rule_id, waiting)
         settlement = self.settlement()
         counts = {channel: self._settle(settlement, ones) for channel, ones in versioned.items()}
         self._brake(settlement)
@@ -295,7 +298,9 @@ def _unheard(met: Incoming, past: Forgotten) -> Incoming:
     user, agent = user_and_agent(met.owner)
     if not met.version or not past.covers(user, met.session, agent, met.at):
         return met
-    return Incoming("", "", met.rule_id, met.version, 0, "", None, FORGOTTEN, contested=True)
+    return Incoming(
+        "", "", met.rule_id, met.version, 0, "", None, FORGOTTEN, contested=True, reread=met.reread
+    )
 
 
 def _sources(entry: Entry) -> tuple[str, ...]:
