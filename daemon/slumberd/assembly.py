@@ -23,7 +23,7 @@ from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.filters import checking_filters
 from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.vectors import WordEmbedder
+from slumberd.vectors import WordEmbedder, check_vectors
 
 SWITCH_SECONDS = 0.001
 """How long a thread keeps the interpreter from others: the event loop, and a batch that is written
@@ -50,7 +50,13 @@ def rules_in(directory: Path, timezone: str) -> RuleSet:
         ConfigurationError: With every mistake of every rule file.
     """
     with checking_filters() as check:
-        return load_rules(directory, check_filter=check, check_cron=cron.check, timezone=timezone)
+        return load_rules(
+            directory,
+            check_filter=check,
+            check_cron=cron.check,
+            timezone=timezone,
+            check_vectors=check_vectors,
+        )
 
 
 def key_of(settings: Settings) -> bytes | None:

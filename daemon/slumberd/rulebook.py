@@ -12,7 +12,7 @@ import orjson
 
 from slumberd.core.rule import ConsolidationRule
 from slumberd.documents import Document, Trail, dotted, read_document
-from slumberd.errors import ConfigurationError, FilterError, Mistake
+from slumberd.errors import ConfigurationError, ExtraMissingError, FilterError, Mistake
 from slumberd.files import open_to_everybody
 from slumberd.forms import mistakes_of
 from slumberd.ruleforms import RuleFile
@@ -22,6 +22,13 @@ CheckFilter = Callable[[str, str], None]
 
 CheckCron = Callable[[str, str], None]
 """Takes a cron expression and a time zone; raises ValueError when it is none."""
+
+CheckVectors = Callable[[str], None]
+"""Takes what cannot be done without vectors; raises `ExtraMissingError` when there are none."""
+
+
+def _some(_: str) -> None:
+    """Take it that there are vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,7 @@ def load_rules(
     check_filter: CheckFilter,
     check_cron: CheckCron,
     timezone: str,
+    check_vectors: CheckVectors = _some,
     by_root: bool | None = None,
 ) -> RuleSet:
     """Load the rule files of a directory.
@@ -64,6 +72,7 @@ def load_rules(
         check_filter: Called for each rule that is well formed.
         check_cron: Called for each of them that has a cron cadence.
         timezone: Of cron rules that name none.
+        check_vectors: Called for each of them that compares texts by what they mean.
         by_root: Whether root loads them, who must not obey everybody; None looks.
 
     Raises:
@@ -75,6 +84,7 @@ def load_rules(
         check_filter=check_filter,
         check_cron=check_cron,
         timezone=timezone,
+        check_vectors=check_vectors,
         by_root=by_root,
     )
 
@@ -104,6 +114,7 @@ def load_rule_files(
     check_filter: CheckFilter,
     check_cron: CheckCron,
     timezone: str,
+    check_vectors: CheckVectors = _some,
     by_root: bool | None = None,
 ) -> RuleSet:
     """Load files, and what directories hold, as one set; the rest as in `load_rules`.
@@ -118,6 +129,7 @@ def load_rule_files(
         *_mixed_cadences(places),
         *_refused_filters(places, check_filter),
         *_refused_crons(places, check_cron, timezone),
+        *_without_vectors(places, check_vectors),
     ]
     if mistakes:
         raise ConfigurationError(_in_order(mistakes))
@@ -227,6 +239,15 @@ def _refused_crons(places: Iterable[_Place], check: CheckCron, timezone: str) ->
                 check(expression, place.text("cadence", "timezone") or timezone)
         except ValueError as error:
             yield place.mistake("cadence", "cron", problem=str(error))
+
+
+def _without_vectors(places: Iterable[_Place], check: CheckVectors) -> Iterator[Mistake]:
+    for place in places:
+        try:
+            if place.text("salience", "about"):
+                check("relevance cannot be measured")
+        except ExtraMissingError as error:
+            yield place.mistake("salience", "about", problem=str(error))
 
 
 def _in_order(mistakes: Sequence[Mistake]) -> list[Mistake]:

@@ -104,6 +104,17 @@ class WeightsForm(Form):
     importance: Weight = USUAL_WEIGHTS["importance"]
 
 
+def _about_what(schema: JsonDict) -> None:
+    """Say in a schema what `check_gate` says in Python of ``about``."""
+    weighs: JsonDict = {
+        "required": ["relevance"],
+        "properties": {"relevance": {"not": {"maximum": 0}}},
+    }
+    schema["if"] = {"required": ["weights"], "properties": {"weights": weighs}}
+    schema["then"] = {"required": ["about"], "properties": {"about": {"pattern": r"\S"}}}
+    schema["else"] = {"properties": {"about": {"not": {"pattern": r"\S"}}}}
+
+
 class SalienceForm(Form):
     """What an episode must be worth before the rule takes it in.
 
@@ -112,8 +123,10 @@ class SalienceForm(Form):
             that was read nine times and just now; no episode reaches 0.198.
         tau: After so long without being read recency is worth 1/e, as ``24h``.
         weights: Of recency, relevance and importance.
-        about: A text that relevance is measured against.
+        about: A text that relevance is measured against, as ``what ada eats and drinks``.
     """
+
+    model_config = ConfigDict(json_schema_extra=_about_what)
 
     min: float = Field(gt=0, le=1, allow_inf_nan=False)
     tau: Duration = TAU_SECONDS

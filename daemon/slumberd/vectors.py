@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -51,6 +52,19 @@ def _of_length_one(vector: Sequence[float]) -> tuple[float, ...]:
 
 def _zeros(vector: Sequence[float]) -> tuple[float, ...]:
     return (0.0,) * len(vector)
+
+
+def check_vectors(consequence: str) -> None:
+    """Make sure that texts can be compared, without reading the model.
+
+    Args:
+        consequence: What cannot be done when they cannot.
+
+    Raises:
+        ExtraMissingError: The extra ``vectors`` is not installed.
+    """
+    if find_spec("wordllama") is None:
+        raise ExtraMissingError("vectors", consequence)
 
 
 @cache

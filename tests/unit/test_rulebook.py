@@ -14,7 +14,7 @@ import pytest
 
 from slumberd import cron
 from slumberd.core.rule import ConsolidationRule
-from slumberd.errors import ConfigurationError, FilterError
+from slumberd.errors import ConfigurationError, ExtraMissingError, FilterError
 from slumberd.rulebook import RuleSet, load_rule_files, load_rules, rule_files
 from slumberd.ruleforms import RuleForm
 from slumberd.stores import filters
@@ -128,6 +128,66 @@ def test_keys_about_time_say_what_to_write_instead(tmp_path: Path, key: str, pro
 
     with pytest.raises(ConfigurationError, match=re.escape(problem)):
         _load(tmp_path, a=text)
+
+
+@pytest.mark.parametrize(
+    ("gate", "problem"),
+    [
+        (
+            "{min: 0.1, weights: {recency: 1, novelty: 1}}",
+            "unknown key 'novelty'; known are recency",
+        ),
+        ("{min: 0.1, weights: {recency: 2}}", "at most 1 is needed, not 2"),
+        ("{min: 0.1, weights: {relevance: .nan}}", "a number is needed"),
+        ("{min: 0.1, tau: soon}", "'soon' is no duration"),
+        ("{min: 0}", "more than 0 is needed, not 0"),
+        ("{min: 0.5}", "no episode reaches 0.5: with these weights all are below 0.197"),
+        ("{min: 0.1, weights: {relevance: 1}}", "go together: give both, or none"),
+        ("{min: 0.1, about: tea}", "go together: give both, or none"),
+        ("{tau: 2h}", "key 'min' is missing"),
+        ("0.1", "keys with values are needed, not 0.1"),
+    ],
+)
+def test_a_gate_that_cannot_be_meant_is_told_with_its_place(
+    tmp_path: Path, gate: str, problem: str
+) -> None:
+    text = f"""
+        rules:
+          - {{id: a, cadence: {{every: 1}}, when_filter: "", then_emits: [facts], salience: {gate}}}
+    """
+
+    [told] = _mistakes(tmp_path, a=text)
+
+    assert told.startswith("a.yaml:2:")
+    assert "rules[0].salience" in told
+    assert problem in told
+
+
+def test_a_gate_that_needs_what_is_not_installed_is_a_mistake_of_the_rule(tmp_path: Path) -> None:
+    gate = "{min: 0.1, weights: {relevance: 1}, about: tea}"
+    text = f"""
+        rules:
+          - {{id: a, cadence: {{every: 1}}, when_filter: "", then_emits: [facts], salience: {gate}}}
+    """
+    (tmp_path / "a.yaml").write_text(textwrap.dedent(text))
+
+    def missing(consequence: str) -> None:
+        raise ExtraMissingError("vectors", consequence)
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_rules(
+            tmp_path,
+            check_filter=_accept,
+            check_cron=_accept,
+            timezone="UTC",
+            check_vectors=missing,
+        )
+
+    [mistake] = caught.value.mistakes
+    assert (mistake.path, mistake.problem) == (
+        "rules[0].salience.about",
+        "relevance cannot be measured: install it with `pip install 'slumberd[vectors]'`",
+    )
 
 
 def test_form_of_a_rule_knows_every_key_of_a_rule() -> None:

@@ -8,7 +8,7 @@ from math import isclose
 import pytest
 
 from slumberd.errors import ExtraMissingError
-from slumberd.vectors import WordEmbedder, _model
+from slumberd.vectors import WordEmbedder, _model, check_vectors
 
 NEAR = ("Ada drinks green tea every morning", "Every morning Ada drinks green tea.")
 FAR = "The meeting was moved to room 12"
@@ -55,3 +55,13 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     with pytest.raises(ExtraMissingError, match=r"slumberd\[vectors\]") as caught:
         WordEmbedder()
     assert caught.value.extra == "vectors"
+
+
+def test_whether_texts_can_be_compared_is_told_without_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_vectors("nothing is compared")
+    monkeypatch.setattr("slumberd.vectors.find_spec", lambda _: None)
+
+    with pytest.raises(ExtraMissingError, match=r"^nothing is compared: install .*\[vectors\]"):
+        check_vectors("nothing is compared")
