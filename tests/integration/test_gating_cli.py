@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,8 @@ def differing(site: Site, rules: str) -> dict[str, Any]:
     candidate = site.config.parent / "candidate"
     candidate.mkdir()
     (candidate / "rules.yaml").write_text(rules)
-    *_, last = site.lines("diff", str(candidate))
-    summary: dict[str, Any] = last["summary"]
+    printed = site.call("diff", str(candidate), "--json").stdout
+    summary: dict[str, Any] = json.loads(printed.splitlines()[-1])["summary"]
     return summary
 
 
