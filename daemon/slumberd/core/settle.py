@@ -107,8 +107,9 @@ class Settlement:
 
     Attributes:
         entries: The ledger rows so far, numbered without gaps.
-        filtered: What was met and left no row: not selected, and nothing to withdraw; or here only
-            because it was read, and the rule does not wait for that.
+        filtered: What was met and left no row: not selected, and nothing to withdraw.
+        passed_over: What was not met: it was here because it was read, and the rule does not wait
+            for that.
         dirty: Slots (key, slot) whose fact may have to be written again.
         gone: Fact ids that stood when the batch began to speak of them, and went.
         known: What was met again, unchanged, and left no row.
@@ -130,7 +131,7 @@ class Settlement:
         self._at = at
         self._next = firing + 1
         self.entries: list[Entry] = []
-        self.filtered = 0
+        self.filtered = self.passed_over = 0
         self.dirty: dict[Place, None] = {}
         self.gone: dict[str, None] = {}
 
@@ -138,7 +139,7 @@ class Settlement:
         """Settle what one rule, or hand, meets."""
         prior = self._ground.meetings.get(met.fact_id)
         if met.reread and met.fact_id not in self._ground.waiting:
-            self.filtered += 1
+            self.passed_over += 1
         elif prior is None and met.act is not None and not met.contested and met.gated is None:
             self._begin(met, met.act)
         elif met.reason == FORGOTTEN:

@@ -30,8 +30,8 @@ MANY = 5_000
 """So many are written at once, when nothing was for as long."""
 
 MOST = 10_000
-"""So many are kept meanwhile; more are not noted. To write one takes as long as to read it, 9 us: if
-all reads were written of who reads without a pause, they would take twice their time."""
+"""So many are kept meanwhile; more are not noted. To write one takes as long as to read it, 9 us:
+were all written of who reads without a pause, reads would take twice their time."""
 
 _WAIT_MILLISECONDS = 100
 """For another's lock: what is put meanwhile waits behind."""

@@ -151,11 +151,12 @@ class Batch:
 
     def _settle(self, settlement: Settlement, ones: Sequence[Incoming]) -> Counts:
         before, filtered = len(settlement.entries), settlement.filtered
-        known = settlement.known
+        known, passed_over = settlement.known, settlement.passed_over
         for one in self._while_in_time(sorted(ones, key=order_of)):
             settlement.meet(one)
         entered = settlement.entries[before:]
-        counts = counts_of(len(ones), settlement.filtered - filtered, entered)
+        met = len(ones) - (settlement.passed_over - passed_over)
+        counts = counts_of(met, settlement.filtered - filtered, entered)
         return counts._replace(noop=counts.noop + settlement.known - known)
 
     def write(self, settlement: Settlement, counts: dict[str, Counts]) -> Outcome:
