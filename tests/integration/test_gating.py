@@ -500,8 +500,8 @@ async def test_who_is_forgotten_leaves_neither_reads_nor_scores(
     await read(home, user="bob")
 
     reach = Reach.of("alice", None, None)
-    counts = await home.memory.forget(reach, [], moment=2**50)
-    done = await home.facts.forget(reach, ["e1"], moment=2**50, at=START, by="me", dry_run=False)
+    counts = await home.memory.forget(reach, [], moment=2**51)
+    done = await home.facts.forget(reach, ["e1"], moment=2**51, at=START, by="me", dry_run=False)
 
     assert counts["slumberd_accesses"] == 1
     assert done.counts["slumberd_ledger"] == 1
@@ -514,6 +514,22 @@ async def test_who_is_forgotten_leaves_neither_reads_nor_scores(
     assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
+async def test_a_read_of_what_was_forgotten_leaves_no_row(home: House) -> None:
+    """The facts have forgotten; the memory did not come to it yet."""
+    await home.put(TEA, triple("b1", "bob", "likes", "figs", user="bob"))
+    await home.fire(PLAIN)
+    await home.fire(NOTES)
+    reach = Reach.of("alice", None, None)
+    await home.facts.forget(reach, [], moment=2**51, at=START, by="me", dry_run=False)
+    before = len(await said(home))
+
+    await read(home)
+    reports = await home.fire(PLAIN), await home.fire(NOTES)
+
+    assert [report.channels for report in reports] == [{"facts": Counts()}, {"notes": Counts()}]
+    assert len(await said(home)) == before
+
+
 async def test_forgetting_whose_episode_was_held_back_takes_no_fact_of_another(
     home: House,
 ) -> None:
@@ -523,7 +539,7 @@ async def test_forgetting_whose_episode_was_held_back_takes_no_fact_of_another(
     fact = await _pinned_by_bob(home)
 
     await home.facts.forget(
-        Reach.of("alice", None, None), ["e1"], moment=2**50, at=START, by="me", dry_run=False
+        Reach.of("alice", None, None), ["e1"], moment=2**51, at=START, by="me", dry_run=False
     )
 
     assert await home.facts.query(FactPattern()) == [fact]
@@ -562,7 +578,7 @@ async def test_a_new_file_without_what_was_erased_still_knows_reads_from_version
     [firing] = (await home.fire(PLAIN)).firing_ids
     await home.facts.undo(firing, at=START, by="me", dry_run=False)
     await home.fire(NOTES)
-    await home.memory.forget(Reach.of("bob", None, None), [], moment=2**50)
+    await home.memory.forget(Reach.of("bob", None, None), [], moment=2**51)
     await read(home)
 
     await home.memory.scrub()
