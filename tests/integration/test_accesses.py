@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -300,3 +301,28 @@ async def test_whoever_watches_is_told_of_what_is_logged_again(
 
         await memory.hold({"e3": 1})
         assert watch.told == before + 2
+
+
+async def test_a_store_that_is_closed_while_it_writes_in_vain_is_opened_by_no_alarm(
+    memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accesses, "MANY", 1)
+    begun: list[asyncio.TimerHandle] = []
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def remembered(*given: Any) -> asyncio.TimerHandle:
+        handle = call_later(*given)
+        begun.extend([handle] if given[1] == memory._reads._begin else [])
+        return handle
+
+    with closing(connect(path, Pragmas(), access="write")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        await memory.recent("alice", limit=2)
+        with monkeypatch.context() as watching:
+            watching.setattr(loop, "call_later", remembered)
+            await memory.close()
+        other.execute("ROLLBACK")
+
+    assert [alarm.cancelled() for alarm in begun] == [True]
+    assert memory._database._open == {}

@@ -111,10 +111,10 @@ class Notebook:
 
     async def close(self) -> None:
         """Write what can be written, and let go of the rest."""
-        if self._alarm is not None:
-            self._alarm.cancel()
         if self._loop is asyncio.get_running_loop() and self._writing is not None:
             await asyncio.wait([self._writing])
+        if self._alarm is not None:
+            self._alarm.cancel()
         await self.write()
         self._noted.clear()
         self._count, self._loop, self._alarm, self._writing = 0, None, None, None

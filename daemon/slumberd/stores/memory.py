@@ -89,7 +89,7 @@ class SQLiteMemoryStore:
         self._clock = clock or SystemClock()
         self._puts = GroupCommit(self._prepare, partial(tell_here, self._path))
         self._reads = accesses.Notebook(
-            self._database.write, self._prepare, partial(tell_here, self._path)
+            lambda work: self._database.write(work), self._prepare, partial(tell_here, self._path)
         )
         self._notes = not traceless
         self._stop = Event()
