@@ -8,6 +8,7 @@ before, within and after each write to the log. Nothing lists them: they are fou
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections import Counter
@@ -22,6 +23,7 @@ import pytest
 from slumberd.cli import main
 from slumberd.sinks import Sink
 from slumberd.stores import sqlite
+from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import KeyedConnection
 from tests.plants import Plant
@@ -73,13 +75,35 @@ def begin(
         passed: Where the boundaries are noted.
         plant: Breaks slumberd first, to show that this is found.
     """
+    _prepare(fatal, passed, plant)
+    main(list(words))
+
+
+def begin_reading(
+    memory: Path,
+    user: str,
+    fatal: str = "",
+    passed: Path | None = None,
+    plant: Plant | None = None,
+) -> NoReturn:
+    """Read what a user has as a host does, up to a boundary; else as in `begin`."""
+    _prepare(fatal, passed, plant)
+    asyncio.run(_read(memory, user))
+    os._exit(0)
+
+
+async def _read(path: Path, user: str) -> None:
+    async with SQLiteMemoryStore(path) as memory:
+        await memory.recent(user, limit=100)
+
+
+def _prepare(fatal: str, passed: Path | None, plant: Plant | None) -> None:
     boundaries = Boundaries(fatal, passed)
     patch = pytest.MonkeyPatch()
     patch.setattr(sqlite, "KeyedConnection", _watched(boundaries))
     patch.setattr(Sink, "write", _write_across(boundaries))
     if plant is not None:
         plant(patch)
-    main(list(words))
 
 
 def _names() -> dict[str, str]:

@@ -13,6 +13,7 @@ from slumberd.core.firing import START, Counts, Firing, Position, Window
 from slumberd.core.ground import Incoming
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.salience import Access
 from slumberd.errors import StoppedError
 from tests import builders
 
@@ -50,6 +51,8 @@ class FakeEpisodeLog:
         queries: The names of the calls made, `changed` left out.
         fault: Raised by every call while it is set.
         failed: Set once it was raised.
+        reads: How episodes were read.
+        held: What was held back, and how many reads were known of.
     """
 
     def __init__(self, *ids: str) -> None:
@@ -57,6 +60,8 @@ class FakeEpisodeLog:
         self.queries: list[str] = []
         self.fault: Exception | None = None
         self.failed = asyncio.Event()
+        self.reads: dict[str, Access] = {}
+        self.held: dict[str, int] = {}
         self._changed = True
         self.append(*ids)
 
@@ -104,6 +109,14 @@ class FakeEpisodeLog:
         self._asked("reread")
         newest = {version.id: version for version in self.versions}
         return [newest[eid] for eid in eids if eid in newest and newest[eid].seq <= upto]
+
+    async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
+        self._asked("accesses")
+        return {eid: self.reads[eid] for eid in eids if eid in self.reads}
+
+    async def hold(self, seen: Mapping[str, int]) -> None:
+        self._asked("hold")
+        self.held |= seen
 
     async def harden(self) -> None:
         self._asked("harden")
@@ -292,17 +305,14 @@ class FakeLogs:
         return self.stores.setdefault(store, FakeDeltaLog())
 
 
-class FakeEmbedder:
+class FakeComparer:
     """Takes texts to be near that share words, by how many of them they share."""
-
-    def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
-        known = sorted({word for text in texts for word in _words_of(text)})
-        return [_direction([_words_of(text).count(word) for word in known]) for text in texts]
 
     def near(
         self, texts: Sequence[str], *, first: int, least: float, most: int
     ) -> Iterator[list[tuple[int, float]]]:
-        vectors = self.embed(texts)
+        known = sorted({word for text in texts for word in _words_of(text)})
+        vectors = [_direction([_words_of(text).count(word) for word in known]) for text in texts]
         for number in range(first, len(texts)):
             cosines = (
                 (other, min(1.0, sum(map(mul, vectors[number], vectors[other]))))

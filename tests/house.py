@@ -13,6 +13,7 @@ from slumberd.core.brake import NO_LIMITS, Limits
 from slumberd.core.episode import Episode
 from slumberd.core.fact import FactPattern
 from slumberd.core.rule import ConsolidationRule
+from slumberd.gating import Embedding, no_embedder
 from slumberd.operations import Operations
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
@@ -55,15 +56,18 @@ async def house(
     batch: int = 5_000,
     limits: Limits = NO_LIMITS,
     clock: Clock | None = None,
+    embedding: Embedding = no_embedder,
 ) -> AsyncIterator[House]:
     async with (
-        SQLiteMemoryStore(folder / "memory.db") as memory,
+        SQLiteMemoryStore(folder / "memory.db", clock=clock) as memory,
         SQLiteFactStore(folder / "facts.db", synchronous="normal") as facts,
     ):
         await facts.bootstrap()
         log = FakeDeltaLog()
         clock = clock or FakeClock()
-        consolidator = Consolidator(memory, facts, log, clock, batch=batch, limits=limits)
+        consolidator = Consolidator(
+            memory, facts, log, clock, batch=batch, limits=limits, embedding=embedding
+        )
         yield House(memory, facts, log, consolidator)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import orjson
 import pytest
 
+from slumberd.consolidator import Consolidator, Met, _held_back
 from slumberd.core.firing import Firing
 from slumberd.core.record import Outcome
-from slumberd.stores import sqlite
+from slumberd.stores import accesses, sqlite
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.sqlite import Access, Pragmas
@@ -41,6 +43,45 @@ def watermark_first(patch: pytest.MonkeyPatch) -> None:
         return settle(self, connection, firing, *rest)
 
     patch.setattr(SQLiteFactStore, "_settle", earlier)
+
+
+def held_last(patch: pytest.MonkeyPatch) -> None:
+    """Mark what is held back only once the facts say so."""
+    hold, settle = SQLiteMemoryStore.hold, Consolidator._settle
+
+    async def nothing(self: SQLiteMemoryStore, seen: Mapping[str, int]) -> None:
+        pass
+
+    async def settled(self: Consolidator, firing: Firing, met: Met, *rest: Any) -> Outcome:
+        outcome = await settle(self, firing, met, *rest)
+        if isinstance(self._episodes, SQLiteMemoryStore) and (seen := _held_back(met)):
+            await hold(self._episodes, seen)
+        return outcome
+
+    patch.setattr(SQLiteMemoryStore, "hold", nothing)
+    patch.setattr(Consolidator, "_settle", settled)
+
+
+def reads_first(patch: pytest.MonkeyPatch) -> None:
+    """Log what was read again in a transaction of its own, which forgets that it was held back."""
+    log_again = accesses._log_again
+
+    def later(connection: sqlite3.Connection, eids: Iterable[str]) -> bool:
+        eids = list(eids)
+        asked = {"ids": orjson.dumps(eids).decode()}
+        held = connection.execute(_HELD, asked).fetchall()
+        connection.execute(accesses._SQL["let_go"], asked)
+        _commit(connection)
+        connection.executemany("UPDATE slumberd_accesses SET held = 1 WHERE eid = ?", held)
+        return log_again(connection, eids)
+
+    patch.setattr(accesses, "_log_again", later)
+
+
+_HELD = """
+SELECT eid FROM slumberd_accesses
+WHERE held AND eid IN (SELECT value FROM json_each(:ids))
+"""
 
 
 def unsynced(patch: pytest.MonkeyPatch) -> None:

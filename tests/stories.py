@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slumberd.core.delta import NoopDelta
-from slumberd.core.episode import EpisodeVersion
+from slumberd.core.episode import EpisodeVersion, Gated
 from slumberd.core.fact import Fact
 from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
@@ -76,6 +76,9 @@ LATER = [
     said("e10", 13, subject="cat", predicate="is", object="awake"),
     said("e11", 15, subject="alice", predicate="lives_in", object="Faro"),
     said("e12", 16, intent="delete", subject="alice", predicate="lives_in"),
+    said("e13", 17, subject="cat", predicate="has", object="a mat")._replace(
+        gated=Gated(0.02, 0.03)
+    ),
 ]
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from slumberd.core.health import MigrationPlan, StoreHealth
     from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
     from slumberd.core.rule import ConsolidationRule
+    from slumberd.core.salience import SalienceContext
     from slumberd.errors import (
         ConfigurationError,
         ConsolidationRuleError,
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
         SupersededError,
         UsageError,
     )
-    from slumberd.ports import FactStore, MemoryStore
+    from slumberd.ports import FactStore, MemoryStore, SalienceScorer
+    from slumberd.scorers import EmbeddingScorer, RuleBasedScorer
     from slumberd.stores.facts import SQLiteFactStore
     from slumberd.stores.memory import SQLiteMemoryStore
 
@@ -54,6 +56,7 @@ __all__ = [
     "ConsolidationRule",
     "ConsolidationRuleError",
     "DeleteDelta",
+    "EmbeddingScorer",
     "Episode",
     "Equals",
     "ExtraMissingError",
@@ -85,8 +88,11 @@ __all__ = [
     "PlanMovedError",
     "Prefix",
     "ReloadFailedError",
+    "RuleBasedScorer",
     "SQLiteFactStore",
     "SQLiteMemoryStore",
+    "SalienceContext",
+    "SalienceScorer",
     "SchemaError",
     "SlumberdError",
     "StaleWriterError",
@@ -110,7 +116,9 @@ _HOMES = {
     "core.health": ("MigrationPlan", "StoreHealth"),
     "core.pattern": ("Equals", "Glob", "Matches", "OneOf", "Prefix"),
     "core.rule": ("ConsolidationRule",),
-    "ports": ("FactStore", "MemoryStore"),
+    "core.salience": ("SalienceContext",),
+    "ports": ("FactStore", "MemoryStore", "SalienceScorer"),
+    "scorers": ("EmbeddingScorer", "RuleBasedScorer"),
     "stores.facts": ("SQLiteFactStore",),
     "stores.memory": ("SQLiteMemoryStore",),
 }

@@ -50,7 +50,12 @@ def rules_in(directory: Path, timezone: str) -> RuleSet:
         ConfigurationError: With every mistake of every rule file.
     """
     with checking_filters() as check:
-        return load_rules(directory, check_filter=check, check_cron=cron.check, timezone=timezone)
+        return load_rules(
+            directory,
+            check_filter=check,
+            check_cron=cron.check,
+            timezone=timezone,
+        )
 
 
 def key_of(settings: Settings) -> bytes | None:
@@ -98,7 +103,7 @@ def facts_of(
         clock=clock,
         key=key,
         traceless=traceless,
-        embedder=WordEmbedder,
+        comparer=WordEmbedder,
     )
 
 
@@ -191,6 +196,7 @@ def branches_of(
             batch=settings.facts.batch,
             limits=limits_of(settings),
             part=part,
+            embedding=WordEmbedder,
         )
         return Branch(part, facts, consolidator)
 

@@ -109,8 +109,9 @@ class DeltaForm(_NamedForm):
         rule: The id of the rule.
         channel: The channel.
         kind: What it does; ``quarantined`` when the episode could not be read.
-        reason: Of a ``noop``: ``noop``, ``known``, ``stale``, ``retracted``, ``unresolved`` or
-            ``filtered``; of what was quarantined, as ``intent_unknown``. Else null.
+        reason: Of a ``noop``: ``noop``, ``known``, ``stale``, ``retracted``, ``unresolved``,
+            ``filtered`` or ``below_salience``; of what was quarantined, as ``intent_unknown``. Else
+            null.
         fact: The id of the fact that it speaks of.
         replaces: The ids of all the facts that went.
     """

@@ -19,6 +19,7 @@ from slumberd.core.meet import meet
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import FiringTimeoutError, StoppedError
+from slumberd.gating import Embedding, Gatekeeper, no_embedder
 from slumberd.ports import Clock, DeltaLog, EpisodeLog, Ledger
 
 Met = dict[str, list[Incoming]]
@@ -145,6 +146,7 @@ class Consolidator:
         limits: What one batch may take out at most, where its rule does not say.
         part: The fact store that the ledger belongs to; whatever a rule emits into channels of
             others is none of this consolidator's business.
+        embedding: Makes what gates measure relevance with, when one first does.
     """
 
     def __init__(  # noqa: PLR0913 # one for each thing that it joins
@@ -157,6 +159,7 @@ class Consolidator:
         batch: int,
         limits: Limits = NO_LIMITS,
         part: Part = EVERYTHING,
+        embedding: Embedding = no_embedder,
     ) -> None:
         self._episodes = episodes
         self._ledger = ledger
@@ -164,6 +167,7 @@ class Consolidator:
         self._clock = clock
         self._batch = batch
         self._part = part
+        self._gatekeeper = Gatekeeper(episodes, embedding)
         self.limits = limits
         self.behind = False
         self._checkpoints = Checkpoints(ledger, log, clock)
@@ -342,6 +346,7 @@ class Consolidator:
     ) -> None:
         if not versions:
             return
+        versions = await self._gatekeeper.judged(versions, call.rule, call.at)
         met = await asyncio.to_thread(self._meet, versions, call.rule)
         firing = call.over(mark, mark)
         if done.rehearsed:
@@ -386,7 +391,8 @@ class Consolidator:
         window = await self._episodes.select(
             call.rule, after=after, limit=limit or self._batch, upto=upto
         )
-        met = await asyncio.to_thread(self._meet, window.versions, call.rule, self._late(call))
+        versions = await self._gatekeeper.judged(window.versions, call.rule, call.at)
+        met = await asyncio.to_thread(self._meet, versions, call.rule, self._late(call))
         return call.over(after, window.upto), met
 
     def _meet(
@@ -417,6 +423,10 @@ class Consolidator:
         late: Callable[[], bool] | None = None,
     ) -> Outcome:
         began = self._clock.monotonic()
+        # Before the facts say that it is held back: were it said first, a crash in between would
+        # leave what no read brings before the rule again.
+        if seen := _held_back(met):
+            await self._episodes.hold(seen)
         # What the facts come from must be there after a power cut too: the log would give its
         # numbers again, to episodes that the watermark has passed.
         await self._episodes.harden()
@@ -470,6 +480,13 @@ def _said_between(
         return versions
     first, end = between
     return [version for version in versions if first <= version.at < end]
+
+
+def _held_back(met: Met) -> dict[str, int]:
+    """Return what a gate holds back, and of how many reads of each it knew."""
+    return {
+        one.eid: one.gated.reads for ones in met.values() for one in ones if one.gated is not None
+    }
 
 
 class _ReadingAhead:

@@ -23,7 +23,7 @@ Change = Literal["added", "removed", "changed", "unchanged"]
 
 _FIELDS = (
     "when_filter", "then_emits", "cadence", "enabled", "start", "limits", "on_missed",
-    "catchup_window", "timeout",
+    "catchup_window", "timeout", "salience",
 )  # fmt: skip
 
 
@@ -76,9 +76,9 @@ class RuleChange:
         return self.backfilled or self.before is None or not self.before.enabled
 
 
-def _promotes(rule: ConsolidationRule) -> tuple[str, list[str]]:
+def _promotes(rule: ConsolidationRule) -> tuple[object, ...]:
     """Return all of a rule that decides which facts there are."""
-    return rule.when_filter, sorted(rule.then_emits)
+    return rule.when_filter, sorted(rule.then_emits), rule.salience
 
 
 class Comparisons:

@@ -21,11 +21,19 @@ class Effects:
     def __init__(self) -> None:
         self._in_vain: Counter[str] = Counter()
 
-    def see(self, rule_id: str, reports: Iterable[Report]) -> None:
-        """Take notice of what one firing did, in all of its stores."""
+    def see(self, rule_id: str, reports: Iterable[Report], *, gated: bool = False) -> None:
+        """Take notice of what one firing did, in all of its stores.
+
+        Args:
+            rule_id: The rule.
+            reports: What it did.
+            gated: Whether a gate may hold back all that the rule selects, as it is meant to.
+        """
         counts = [one for report in reports for one in report.channels.values()]
         if any(one.added or one.updated or one.deleted or one.restored for one in counts):
             del self._in_vain[rule_id]
+        elif gated and any(one.noop for one in counts):
+            return
         elif read := max((one.read for one in counts), default=0):
             self._in_vain[rule_id] += 1
             if self._in_vain[rule_id] == PATIENCE:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from reprlib import Repr
+from types import NoneType, UnionType
 from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -243,8 +244,14 @@ def _form_at(form: type[BaseModel], trail: Trail) -> type[BaseModel] | None:
         arguments = get_args(kind)
         if not fields and not arguments:
             return None
-        kind = fields[step].annotation if fields else arguments[-1]
+        kind = _given(fields[step].annotation) if fields else arguments[-1]
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _given(annotation: object) -> object:
+    """Return what a key holds when it is not null."""
+    kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+    return kinds[0] if isinstance(annotation, UnionType) and len(kinds) == 1 else annotation
 
 
 def _checked_name(value: str) -> str:

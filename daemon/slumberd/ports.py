@@ -15,6 +15,7 @@ from slumberd.core.ground import Incoming
 from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.salience import Access, SalienceContext
 
 AnyDelta = AddDelta | UpdateDelta | DeleteDelta | NoopDelta
 
@@ -65,6 +66,15 @@ class MemoryStore(Protocol):
         Raises:
             ConsolidationRuleError: The filter, or what an episode asks for, breaks its form.
         """
+        ...
+
+
+@runtime_checkable
+class SalienceScorer(Protocol):
+    """What says how much an episode is worth keeping, as the specification has it."""
+
+    async def score(self, memory: Episode, context: SalienceContext) -> float:
+        """Return an episode's salience, 0 to 1."""
         ...
 
 
@@ -130,6 +140,9 @@ class EpisodeLog(Protocol):
     ) -> Window:
         """Read at most `limit` log rows above a place, none above `upto`, in one snapshot.
 
+        An episode that was logged again because somebody read it, and lies otherwise outside of
+        the stretch, has the number that it had, and says so.
+
         Raises:
             FilterError: The rule's filter must not run, or ran over its budget.
         """
@@ -142,6 +155,18 @@ class EpisodeLog(Protocol):
 
         Raises:
             FilterError: The rule's filter must not run, or ran over its budget.
+        """
+        ...
+
+    async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
+        """Return how some episodes were read; those that never were are left out."""
+        ...
+
+    async def hold(self, seen: Mapping[str, int]) -> None:
+        """Log some episodes again, for every rule, once somebody reads them.
+
+        Args:
+            seen: By episode, how many reads are known of; it is logged at once after one more.
         """
         ...
 
@@ -305,6 +330,10 @@ class Embedder(Protocol):
         short text.
         """
         ...
+
+
+class TextComparer(Protocol):
+    """What finds texts that are near to each other."""
 
     def near(
         self, texts: Sequence[str], *, first: int, least: float, most: int

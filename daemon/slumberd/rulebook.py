@@ -24,8 +24,7 @@ CheckFilter = Callable[[str, str], None]
 CheckCron = Callable[[str, str], None]
 """Takes a cron expression and a time zone; raises ValueError when it is none."""
 
-
-_EXTRAS = {"similarity": "vectors"}
+_EXTRAS = {("similarity",): "vectors", ("salience", "about"): "vectors"}
 """Keys of a rule, and the optional part of slumberd that each needs."""
 
 
@@ -237,10 +236,12 @@ def _refused_crons(places: Iterable[_Place], check: CheckCron, timezone: str) ->
 
 def _without_their_extra(places: Iterable[_Place]) -> Iterator[Mistake]:
     for place in places:
-        for key, extra in _EXTRAS.items():
-            if place.document.at((*place.trail, key)) is not None and not is_installed(extra):
-                problem = f"{key!r} needs the extra: `pip install 'slumberd[{extra}]'`"
-                yield place.mistake(key, problem=problem)
+        for keys, extra in _EXTRAS.items():
+            if place.document.at((*place.trail, *keys)) not in (None, "") and not is_installed(
+                extra
+            ):
+                problem = f"{keys[-1]!r} needs the extra: `pip install 'slumberd[{extra}]'`"
+                yield place.mistake(*keys, problem=problem)
 
 
 def _in_order(mistakes: Sequence[Mistake]) -> list[Mistake]:

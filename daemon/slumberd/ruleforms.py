@@ -11,6 +11,7 @@ from slumberd.core.cadence import MOST_EVERY, cadence_of
 from slumberd.core.due import OnMissed
 from slumberd.core.duration import Duration
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.salience import TAU_SECONDS, USUAL_WEIGHTS, check_gate
 from slumberd.forms import Form, Name, TimeZone, shown
 
 
@@ -99,6 +100,58 @@ class SimilarityForm(Form):
     min: float = Field(default=0.85, ge=0, le=1, allow_inf_nan=False)
 
 
+Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class WeightsForm(Form):
+    """What an episode's worth is made of, each part from 0 to 1.
+
+    Attributes:
+        recency: How long ago it was said or last read.
+        relevance: How near it is to the text of ``about``; needs the extra ``vectors``.
+        importance: ``importance`` of its metadata, 0 to 1.
+    """
+
+    recency: Weight = USUAL_WEIGHTS["recency"]
+    relevance: Weight = USUAL_WEIGHTS["relevance"]
+    importance: Weight = USUAL_WEIGHTS["importance"]
+
+
+def _about_what(schema: JsonDict) -> None:
+    """Say in a schema what `check_gate` says in Python of ``about``."""
+    weighs: JsonDict = {
+        "required": ["relevance"],
+        "properties": {"relevance": {"not": {"maximum": 0}}},
+    }
+    schema["if"] = {"required": ["weights"], "properties": {"weights": weighs}}
+    schema["then"] = {"required": ["about"], "properties": {"about": {"pattern": r"\S"}}}
+    schema["else"] = {"properties": {"about": {"not": {"pattern": r"\S"}}}}
+
+
+class SalienceForm(Form):
+    """What an episode must be worth before the rule takes it in.
+
+    Attributes:
+        min: The least salience that passes. 0.019 is that of an episode just said, 0.15 of one
+            that was read nine times and just now; no episode reaches 0.198.
+        tau: After so long without being read recency is worth 1/e, as ``24h``.
+        weights: Of recency, relevance and importance.
+        about: A text that relevance is measured against, as ``what ada eats and drinks``.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_about_what)
+
+    min: float = Field(gt=0, le=1, allow_inf_nan=False)
+    tau: Duration = TAU_SECONDS
+    weights: WeightsForm = WeightsForm()
+    about: str = ""
+
+    @model_validator(mode="after")
+    def _can_be_passed(self) -> Self:
+        check_gate(self.min, self.weights.model_dump(), self.about)
+        return self
+
+
 _OF_CRON = frozenset({"on_missed", "catchup_window"})
 
 
@@ -121,6 +174,8 @@ class RuleForm(Form):
         timeout: How long a firing may take in one store, as ``10m``; then it is stopped, its batch
             is taken back, and it counts as failed.
         similarity: Compares what it adds with what stands, as ``{min: 0.85}``; off when left out.
+        salience: What an episode must be worth before the rule takes it in; what falls short is
+            looked at again when somebody reads it.
     """
 
     id: Name
@@ -138,6 +193,7 @@ class RuleForm(Form):
     catchup_window: Duration = 86_400.0
     timeout: Duration | None = None
     similarity: SimilarityForm | None = None
+    salience: SalienceForm | None = None
 
     @model_validator(mode="after")
     def _misses_instants(self) -> Self:

@@ -118,7 +118,7 @@ async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
     with TemporaryDirectory(prefix="slumberd-test-", dir=place) as name:
         memory = SQLiteMemoryStore(Path(name) / "memory.db", clock=_CLOCK)
         facts = SQLiteFactStore(
-            Path(name) / "facts.db", synchronous="normal", clock=_CLOCK, embedder=WordEmbedder
+            Path(name) / "facts.db", synchronous="normal", clock=_CLOCK, comparer=WordEmbedder
         )
         async with memory, facts:
             await memory.bootstrap()
@@ -142,7 +142,9 @@ class _Stage:
         self._memory = memory
         self._facts = facts
         self._log = _Deltas()
-        self._consolidator = Consolidator(memory, facts, self._log, _CLOCK, batch=_BATCH)
+        self._consolidator = Consolidator(
+            memory, facts, self._log, _CLOCK, batch=_BATCH, embedding=WordEmbedder
+        )
 
     async def fire(self) -> None:
         """Fire every rule, in order of id."""

@@ -34,7 +34,8 @@ class _Model(Protocol):
 
 
 class WordEmbedder:
-    """Embeds texts with a model that lies in the package itself; implements ``ports.Embedder``.
+    """Embeds texts with a model that lies in the package itself; implements ``ports.Embedder`` and
+    ``ports.TextComparer``.
 
     The model, some 20 MB, is read when it is first needed, and kept for the process, as are the
     vectors of the texts that were asked for last.

@@ -17,10 +17,13 @@ from typing import Any
 
 import orjson
 import pytest
+from pydantic import ValidationError
 
 from slumberd.core.delta import UpdateDelta
 from slumberd.core.due import due_cron, why_skipped
+from slumberd.core.episode import microseconds
 from slumberd.core.fact import Fact, FactPattern
+from slumberd.core.salience import NEVER, Gate, SalienceContext, salience
 from slumberd.cron import missed
 from tests.builders import START, at, episode, rule, triple
 from tests.house import House, house, stream
@@ -38,7 +41,6 @@ NOT_OURS = {
     "F02": "no facts are promoted from a graph",
     "F03": "no facts are promoted from a graph",
     "F06": "there is no adapter of Fathom",
-    "F08": "there is no salience",
     "G02": "no node of a graph writes episodes",
 }
 
@@ -285,6 +287,38 @@ async def test_s2_e07_the_event_loop_turns_while_a_large_batch_is_settled(home: 
 
     assert (await firing).channels["facts"].added == 1_500
     assert turns > 20
+
+
+def test_s2_f08_salience_is_a_number_whatever_a_clock_says_and_not_zero_when_new() -> None:
+    said = microseconds(START)
+    naive = START.replace(tzinfo=None)
+    ahead = START + timedelta(days=3_653)
+
+    assert Gate(min=0.019).judge(said, NEVER, at=START) is None
+    for last in (naive, ahead):
+        known = SalienceContext(last_access_ts=last, access_count=1, rule_match_count=1)
+        assert 0 < salience(known, at=START) < 1
+    partly = SalienceContext(
+        last_access_ts=START, access_count=1, rule_match_count=1, weights={"importance": 0.5}
+    )
+    assert 0 < salience(partly, at=START, importance=1.0) < 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"decay_tau_seconds": 0},
+        {"decay_tau_seconds": -1},
+        {"weights": {"recency": float("nan")}},
+        {"access_count": -1, "rule_match_count": -1},
+    ],
+    ids=str,
+)
+def test_s2_f08_what_salience_cannot_be_counted_by_is_refused(wrong: dict[str, Any]) -> None:
+    known = {"last_access_ts": START, "access_count": 1, "rule_match_count": 1}
+
+    with pytest.raises(ValidationError):
+        SalienceContext.model_validate(known | wrong)
 
 
 def test_s2_f09_a_monthly_instant_that_was_missed_days_ago_is_caught_up() -> None:

@@ -125,3 +125,66 @@ async def test_a_change_is_noticed_once(memory: SQLiteMemoryStore) -> None:
 async def test_a_filter_that_must_not_run_does_not(memory: SQLiteMemoryStore) -> None:
     with pytest.raises(FilterError):
         await memory.select(rule(when_filter="1; DROP TABLE episodes"), after=BEGINNING, limit=1)
+
+
+async def test_how_an_episode_was_read_is_known_once_it_is_written(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(memory, episode("a"), episode("b", user="bob"))
+
+    await memory.recent("alice", limit=5)
+    await memory.close()
+    found = await memory.accesses(["a", "b", "nobody"])
+
+    assert [(eid, access.reads) for eid, access in found.items()] == [("a", 1)]
+
+
+async def test_what_is_held_is_logged_again_for_one_read_with_the_number_that_it_had(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(memory, episode("a"), episode("b"))
+    await memory.hold({"a": 0})
+
+    for _ in range(2):
+        await memory.recent("alice", limit=5)
+        await memory.close()
+    whole = await memory.select(rule(), after=BEGINNING, limit=5)
+    rest = await memory.select(rule(), after=Position(2, "b"), limit=5)
+
+    assert [(one.seq, one.id, one.reread) for one in whole.versions] == [
+        (1, "a", False),
+        (2, "b", False),
+    ]
+    assert [(one.seq, one.id, one.reread) for one in rest.versions] == [(1, "a", True)]
+    assert rest.upto == whole.upto == Position(3, "a")
+    assert [one.seq for one in await memory.reread(rule(), ["a"], upto=1)] == [1]
+
+
+async def test_what_is_held_after_one_read_more_than_was_known_is_logged_at_once(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(memory, episode("a"))
+    await memory.recent("alice", limit=5)
+    await memory.close()
+
+    await memory.hold({"a": 1})
+    assert await memory.newest() == Position(1, "a")
+    await memory.hold({"a": 0})
+
+    assert await memory.newest() == Position(2, "a")
+
+
+async def test_an_edit_of_what_was_logged_again_is_a_version_and_no_reread(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(memory, episode("a"))
+    await memory.hold({"a": 0})
+    await memory.recent("alice", limit=5)
+    await memory.close()
+    await put(memory, episode("a", content="x"))
+
+    between = await memory.select(rule(), after=Position(1, "a"), limit=1)
+    rest = await memory.select(rule(), after=Position(1, "a"), limit=5)
+
+    assert between.versions == []
+    assert [(one.seq, one.content, one.reread) for one in rest.versions] == [(3, "x", False)]

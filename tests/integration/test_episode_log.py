@@ -87,6 +87,7 @@ async def test_bootstrap_adds_only_what_is_documented(
         ("index", "slumberd_episodes_utc"),
         ("index", "sqlite_autoindex_episodes_1"),
         ("table", "episodes"),
+        ("table", "slumberd_accesses"),
         ("table", "slumberd_episode_log"),
         ("table", "sqlite_sequence"),
         ("trigger", "slumberd_episode_inserted"),

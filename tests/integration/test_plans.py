@@ -22,6 +22,7 @@ from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.queries import statements
 
 FILES = {
+    "accesses": "memory.db",
     "episodes": "memory.db",
     "episode_log": "memory.db",
     "filters": "memory.db",
@@ -48,6 +49,7 @@ OF_EPISODES = (
 """Statements of files of both databases that run on episodes."""
 
 FLAT = {
+    "accesses": "accesses erase hold let_go log_again read",
     "episodes": "any_of_ids by_id insert page rowids update",
     "episode_log": "episode_at moved objects window",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
@@ -88,7 +90,7 @@ FIRST = {
 """What reads a table in its own order, and ends with the first rows."""
 
 FOUND = {
-    "ledger": "fact_ids_of_keys facts_of_keys lines_of_facts lines_that_replace "
+    "ledger": "fact_ids_of_keys facts_of_keys last_of_rule lines_of_facts lines_that_replace "
     "meetings meetings_between met_in_firing quarantined",
     "nearness": "standing_of_family",
 }

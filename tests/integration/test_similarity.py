@@ -25,7 +25,7 @@ from slumberd.errors import ExtraMissingError
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.vectors import WordEmbedder
 from tests.builders import at, rule, version
-from tests.fakes import FakeClock, FakeEmbedder
+from tests.fakes import FakeClock, FakeComparer
 
 NEAR = rule("near", similarity=Similarity(min=0.5))
 PLAIN = rule("plain")
@@ -39,7 +39,7 @@ def said(id: str, seq: int, content: str, **overrides: Any) -> EpisodeVersion:
 async def opened(folder: Path) -> AsyncIterator[SQLiteFactStore]:
     path, clock = folder / "facts.db", FakeClock(at(5000))
     async with SQLiteFactStore(
-        path, synchronous="normal", clock=clock, embedder=FakeEmbedder
+        path, synchronous="normal", clock=clock, comparer=FakeComparer
     ) as store:
         await store.bootstrap()
         yield store
@@ -274,7 +274,7 @@ def test_opposites_are_near_to_a_real_model_and_both_stand(
 ) -> None:
     async def story() -> None:
         path = tmp_path / "facts.db"
-        async with SQLiteFactStore(path, embedder=WordEmbedder) as store:
+        async with SQLiteFactStore(path, comparer=WordEmbedder) as store:
             await store.bootstrap()
             fired = rule("near", similarity=Similarity(min=0.8))
             await fire(store, fired, said("e1", 1, one), said("e2", 2, other))

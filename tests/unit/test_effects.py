@@ -33,6 +33,23 @@ def test_rule_that_had_an_effect_begins_anew(effect: str) -> None:
     assert _told(NOTHING, NOTHING, done, NOTHING, NOTHING, NOTHING, done, *[NOTHING] * 3) == [6, 10]
 
 
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        pytest.param(NOTHING, 0, id="held back"),
+        pytest.param(Counts(read=5, filtered=5), 1, id="filtered"),
+    ],
+)
+def test_a_gate_may_hold_back_all_there_is_and_a_filter_may_not(counts: Counts, told: int) -> None:
+    effects = Effects()
+
+    with capture_logs() as logs:
+        for _ in range(5):
+            effects.see("tea", [Report("tea", {"facts": counts})], gated=True)
+
+    assert len(logs) == told
+
+
 def test_firing_that_reads_nothing_does_not_count() -> None:
     effects = Effects()
 

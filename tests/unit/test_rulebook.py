@@ -86,6 +86,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             catchup_window: 6h
             timeout: 90
             similarity: {min: 0.9}
+            salience: {min: 0.1, tau: 2d, weights: {importance: 0.5}}
         """
 
     rules = _load(tmp_path, a=text)
@@ -102,6 +103,12 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
         "catchup_window": 21_600.0,
         "timeout": 90.0,
         "similarity": {"min": 0.9},
+        "salience": {
+            "min": 0.1,
+            "tau": 172_800.0,
+            "weights": {"recency": 1.0, "relevance": 0.0, "importance": 0.5},
+            "about": "",
+        },
     }
 
 
@@ -156,6 +163,53 @@ def test_a_rule_without_its_extra_is_told_where_it_stands(
         "a.yaml:2:84: rules[0].similarity: 'similarity' needs the extra: "
         "`pip install 'slumberd[vectors]'`"
     ]
+
+
+@pytest.mark.parametrize(
+    ("gate", "problem"),
+    [
+        (
+            "{min: 0.1, weights: {recency: 1, novelty: 1}}",
+            "unknown key 'novelty'; known are recency",
+        ),
+        ("{min: 0.1, weights: {recency: 2}}", "at most 1 is needed, not 2"),
+        ("{min: 0.1, weights: {relevance: .nan}}", "a number is needed"),
+        ("{min: 0.1, tau: soon}", "'soon' is no duration"),
+        ("{min: 0}", "more than 0 is needed, not 0"),
+        ("{min: 0.5}", "no episode reaches 0.5: with these weights all are below 0.197"),
+        ("{min: 0.1, weights: {relevance: 1}}", "go together: give both, or none"),
+        ("{min: 0.1, about: tea}", "go together: give both, or none"),
+        ("{tau: 2h}", "key 'min' is missing"),
+        ("0.1", "keys with values are needed, not 0.1"),
+    ],
+)
+def test_a_gate_that_cannot_be_meant_is_told_with_its_place(
+    tmp_path: Path, gate: str, problem: str
+) -> None:
+    text = f"""
+        rules:
+          - {{id: a, cadence: {{every: 1}}, when_filter: "", then_emits: [facts], salience: {gate}}}
+    """
+
+    [told] = _mistakes(tmp_path, a=text)
+
+    assert told.startswith("a.yaml:2:")
+    assert "rules[0].salience" in told
+    assert problem in told
+
+
+def test_a_gate_that_needs_what_is_not_installed_is_a_mistake_of_the_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    gate = "{min: 0.1, weights: {relevance: 1}, about: tea}"
+    one = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+
+    [told] = _mistakes(tmp_path, a=f"rules:\n  - {{{one}, salience: {gate}}}")
+
+    assert told.endswith(
+        "rules[0].salience.about: 'about' needs the extra: `pip install 'slumberd[vectors]'`"
+    )
 
 
 def test_form_of_a_rule_knows_every_key_of_a_rule() -> None:

@@ -122,6 +122,8 @@ def _settled(decision: Decision, rule: ConsolidationRule | None) -> str:
     line = decision.line
     if decision.stands:
         return f"{NOTHING}: its fact stands"
+    if line and line.what == "gated":
+        return _gated(line)
     if line and line.what == "withdrawal":
         return _filtered(decision.rule_id, rule)
     if decision.became == "delete":
@@ -132,6 +134,12 @@ def _settled(decision: Decision, rule: ConsolidationRule | None) -> str:
     if decision.holder:
         return f"a newer episode holds the key: {printable(decision.holder)}; {LATER}"
     return _NOOPS.get(decision.reason, LATER)
+
+
+def _gated(line: Line) -> str:
+    told = line.document
+    short = f"its salience was {told['salience']:.4f}, and {line.rule_id} asks for {told['min']:g}"
+    return f"{short}; it is looked at again when it is read"
 
 
 def _gone(line: Line, decision: Decision) -> str:

@@ -38,6 +38,20 @@ class Episode(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
 
+class Gated(NamedTuple):
+    """That an episode is not worth taking in yet.
+
+    Attributes:
+        score: Its salience, 0 to 1.
+        least: What its rule asks for.
+        reads: How often it had been read.
+    """
+
+    score: float
+    least: float
+    reads: int = 0
+
+
 class EpisodeVersion(NamedTuple):
     """One version of one episode, as a firing read it from the log.
 
@@ -54,6 +68,8 @@ class EpisodeVersion(NamedTuple):
         matched: Whether the rule's filter selects it.
         fault: Why it cannot be read, ``reason: detail``; empty when it can.
         contested: The fault is about whom it belongs to, so its id says nothing either.
+        gated: Why its rule's gate holds it back; None when it does not.
+        reread: It is here because somebody read it: the rule has passed this version before.
     """
 
     seq: int
@@ -68,6 +84,8 @@ class EpisodeVersion(NamedTuple):
     matched: bool = True
     fault: str = ""
     contested: bool = False
+    gated: Gated | None = None
+    reread: bool = False
 
 
 def microseconds(at: datetime) -> int:

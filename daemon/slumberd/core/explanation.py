@@ -255,6 +255,8 @@ def became(line: Line | None, read: Read | None, remaining: Collection[int]) -> 
         return read.passed if read else "skipped"
     if read and read.version and line.log_number < read.version.seq:
         return read.passed
+    if line.what == "gated":
+        return "noop"
     met = line.first if line.what == "known" else line.seq
     if line.fact_id and met not in remaining:
         return "undone"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from slumberd.core.act import ALL, Act, Stamp
+from slumberd.core.episode import Gated
 from slumberd.core.law import (
     Assertion,
     Counted,
@@ -37,6 +38,8 @@ class Incoming(NamedTuple):
         contested: Whose it is cannot be told, so nothing of that id is touched.
         session: Of the episode; empty for hands.
         undoes: The number of a firing; then nothing new is met, but what it had met is withdrawn.
+        gated: Why the rule's gate holds it back; None when it does not.
+        reread: Whether the rule has passed this version before, and it is here because it was read.
     """
 
     fact_id: str
@@ -51,6 +54,8 @@ class Incoming(NamedTuple):
     contested: bool = False
     session: str = ""
     undoes: int = 0
+    gated: Gated | None = None
+    reread: bool = False
 
 
 class Standing(NamedTuple):
@@ -72,6 +77,8 @@ class Ground:
         namers: Per fact id the fact ids of acts that name it, in any version.
         heads: Per key its heads by slot; `ALL` is the only slot of a single-valued key.
         full: Per key that is known in full the fact ids of all acts that speak of it.
+        waiting: Of the rule that meets, per fact id the version that its gate held back, unless
+            it has met it since.
         until: Acts later than this instant, in microseconds, do not count; None counts all.
     """
 
@@ -81,6 +88,7 @@ class Ground:
     namers: dict[str, set[str]] = field(default_factory=dict)
     heads: dict[str, dict[str, Head]] = field(default_factory=dict)
     full: dict[str, set[str]] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
     until: int | None = None
 
     def as_decided(self, met: Incoming) -> Incoming:

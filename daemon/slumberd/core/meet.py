@@ -32,7 +32,7 @@ def _met(version: EpisodeVersion, rule_id: str, channel: str) -> Incoming:
         return _silent(version, rule_id, channel, act)
     return Incoming(
         act.fact_id, act.owner, rule_id, version.seq, version.at, version.id, act,
-        session=version.session,
+        session=version.session, gated=version.gated, reread=version.reread,
     )  # fmt: skip
 
 
@@ -49,4 +49,5 @@ def _silent(version: EpisodeVersion, rule_id: str, channel: str, fault: Fault | 
         fault.detail if fault else "",
         version.contested,
         version.session,
+        reread=version.reread,
     )

@@ -12,11 +12,12 @@ from slumberd.core.brake import NO_LIMITS, Limits
 from slumberd.core.cadence import Cadence, cadence_of
 from slumberd.core.due import OnMissed
 from slumberd.core.duration import Duration
+from slumberd.core.salience import Gate
 
 FACTS = "facts"
 """The channel whose fact ids are the episode ids themselves."""
 
-_LATER_KEYS = ("limits", "on_missed", "catchup_window", "timeout", "similarity")
+_LATER_KEYS = ("limits", "on_missed", "catchup_window", "timeout", "similarity", "salience")
 """What the first version did not know."""
 
 
@@ -49,6 +50,7 @@ class ConsolidationRule(BaseModel):
         catchup_window: How many seconds ago the newest of them may be; else it is as with ``skip``.
         timeout: How many seconds a firing may take in one store; then it is stopped, and fails.
         similarity: Whether what it adds is compared with what stands, and how near is near.
+        salience: What an episode must be worth before the rule takes it in; None takes in all.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,6 +66,7 @@ class ConsolidationRule(BaseModel):
     catchup_window: Duration = 86_400.0
     timeout: Duration | None = None
     similarity: Similarity | None = None
+    salience: Gate | None = None
 
     @field_validator("cadence")
     @classmethod

@@ -16,13 +16,18 @@ from slumberd.core.forgotten import FORGOTTEN
 from slumberd.core.ground import Ground, Incoming, Standing
 from slumberd.core.law import Assertion, Counted, Meeting, MultiValued
 
-What = Literal["act", "withdrawal", "quarantine", "known", "restored", "undone", "forgotten"]
+What = Literal[
+    "act", "withdrawal", "quarantine", "known", "restored", "undone", "forgotten", "gated"
+]
 Delta = Literal["add", "update", "delete", "noop", "quarantine"]
 
 Place = tuple[str, str]
 """A key, and a slot of it."""
 
 ID_TAKEN = "id_taken"
+
+BELOW_SALIENCE = "below_salience"
+"""The reason of what a rule's gate holds back."""
 
 
 class Entry(NamedTuple):
@@ -103,6 +108,8 @@ class Settlement:
     Attributes:
         entries: The ledger rows so far, numbered without gaps.
         filtered: What was met and left no row: not selected, and nothing to withdraw.
+        passed_over: What was not met: it was here because it was read, and the rule does not wait
+            for that.
         dirty: Slots (key, slot) whose fact may have to be written again.
         gone: Fact ids that stood when the batch began to speak of them, and went.
         known: What was met again, unchanged, and left no row.
@@ -124,19 +131,23 @@ class Settlement:
         self._at = at
         self._next = firing + 1
         self.entries: list[Entry] = []
-        self.filtered = 0
+        self.filtered = self.passed_over = 0
         self.dirty: dict[Place, None] = {}
         self.gone: dict[str, None] = {}
 
     def meet(self, met: Incoming) -> None:
         """Settle what one rule, or hand, meets."""
         prior = self._ground.meetings.get(met.fact_id)
-        if prior is None and met.act is not None and not met.contested:
+        if met.reread and met.fact_id not in self._ground.waiting:
+            self.passed_over += 1
+        elif prior is None and met.act is not None and not met.contested and met.gated is None:
             self._begin(met, met.act)
         elif met.reason == FORGOTTEN:
             self._enter_nothing()
         elif met.contested or (prior and self._is_taken(met)):
             self._quarantine_contested(met)
+        elif met.gated is not None and not (prior and _in_force(met, prior)):
+            self._hold_back(met)
         elif met.act is None and not met.reason and not (prior and _in_force(met, prior)):
             self.filtered += 1
         elif prior and (known := _met_before(met, prior)):
@@ -217,6 +228,13 @@ class Settlement:
             self.known += 1
         else:
             self._enter(met, "known", "noop", reason="known", first=first)
+
+    def _hold_back(self, met: Incoming) -> None:
+        """Enter that something is not worth taking in yet: no act, so nothing follows from it."""
+        if self._again and self._ground.waiting.get(met.fact_id) == met.version:
+            self.known += 1
+        else:
+            self._enter(met._replace(act=None), "gated", "noop", reason=BELOW_SALIENCE)
 
     def toll(self) -> Toll:
         """Return what all of this takes of the facts that stood before."""

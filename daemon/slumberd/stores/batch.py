@@ -110,7 +110,10 @@ class Batch:
         if past is not None:
             met = {channel: [_unheard(one, past) for one in ones] for channel, ones in met.items()}
         versioned = {channel: self._versioned(ones) for channel, ones in met.items()}
-        self.loaded.load([one for ones in versioned.values() for one in ones])
+        every = [one for ones in versioned.values() for one in ones]
+        self.loaded.load(every)
+        if waiting := [one.fact_id for one in every if one.reread or one.gated is not None]:
+            self.loaded.load_waiting(self._firing.rule_id, waiting)
         versioned = {channel: self._decided_before(ones) for channel, ones in versioned.items()}
         if nearness is not None:
             versioned = {
@@ -173,11 +176,12 @@ class Batch:
 
     def _settle(self, settlement: Settlement, ones: Sequence[Incoming]) -> Counts:
         before, filtered = len(settlement.entries), settlement.filtered
-        known = settlement.known
+        known, passed_over = settlement.known, settlement.passed_over
         for one in self._while_in_time(sorted(ones, key=order_of)):
             settlement.meet(one)
         entered = settlement.entries[before:]
-        counts = counts_of(len(ones), settlement.filtered - filtered, entered)
+        met = len(ones) - (settlement.passed_over - passed_over)
+        counts = counts_of(met, settlement.filtered - filtered, entered)
         return counts._replace(noop=counts.noop + settlement.known - known)
 
     def write(self, settlement: Settlement, counts: dict[str, Counts]) -> Outcome:
@@ -320,7 +324,9 @@ def _unheard(met: Incoming, past: Forgotten) -> Incoming:
     user, agent = user_and_agent(met.owner)
     if not met.version or not past.covers(user, met.session, agent, met.at):
         return met
-    return Incoming("", "", met.rule_id, met.version, 0, "", None, FORGOTTEN, contested=True)
+    return Incoming(
+        "", "", met.rule_id, met.version, 0, "", None, FORGOTTEN, contested=True, reread=met.reread
+    )
 
 
 def _sources(entry: Entry) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.core.scope import Reach, scope_of
+from slumberd.stores import accesses
 from slumberd.stores.decode import instant_or_zero, lenient_text
 from slumberd.stores.forgetting import overwriting, remember, scrub
 from slumberd.stores.queries import statements
@@ -67,11 +68,17 @@ def erase_episodes(
     with overwriting(connection), transaction(connection):
         found = find_scope(connection, reach)
         rowids = {"rowids": orjson.dumps(found.rowids).decode()}
-        asked = {"eids": orjson.dumps(sorted({*found.eids, *eids})).decode()}
+        names = sorted({*found.eids, *eids})
+        asked = {"eids": orjson.dumps(names).decode()}
         connection.execute(_SQL["drop_episodes"], rowids)
         blanked = connection.execute(_SQL["blank_log"], asked).rowcount
+        read = accesses.erase(connection, names)
         remember(connection, reach, moment)
-    return {"episodes": len(found.rowids), "slumberd_episode_log": blanked}
+    return {
+        "episodes": len(found.rowids),
+        "slumberd_episode_log": blanked,
+        "slumberd_accesses": read,
+    }
 
 
 def scrub_memory(connection: sqlite3.Connection) -> bool:

@@ -14,6 +14,7 @@ from slumberd.stores.decode import shown
 from slumberd.stores.queries import statements
 
 _SQL = statements("episode_log")
+_ACCESSES = statements("accesses")
 _EPISODES = statements("episodes")
 _TRIGGERS = {
     "slumberd_episode_inserted": _SQL["create_insert_trigger"],
@@ -25,6 +26,7 @@ _OF_EPISODES = {
     "slumberd_episodes_utc": ("drop_utc_index", "create_utc_index"),
     "slumberd_episodes_other": ("drop_other_index", "create_other_index"),
 }
+_TABLES = {"slumberd_episode_log", "slumberd_accesses"}
 _INDEXES = {
     **dict.fromkeys(_OF_EPISODES, "episodes"),
     "slumberd_episode_log_rid": "slumberd_episode_log",
@@ -43,7 +45,7 @@ def schema_version(connection: sqlite3.Connection) -> int:
 def installed(connection: sqlite3.Connection) -> bool:
     """Say whether table, indexes, log and triggers are all there, and ours."""
     found = _found(connection)
-    return "slumberd_episode_log" in found and _indexed(found) and _triggered(found)
+    return found.keys() >= _TABLES and _indexed(found) and _triggered(found)
 
 
 def _found(connection: sqlite3.Connection) -> Found:
@@ -69,6 +71,8 @@ def install(connection: sqlite3.Connection) -> None:
     found = _found(connection)
     if "slumberd_episode_log" not in found:
         connection.execute(_SQL["create_table"])
+    if "slumberd_accesses" not in found:
+        connection.execute(_ACCESSES["create_table"])
     if not _indexed(found):
         _index(connection, found)
     if not _triggered(found):

@@ -42,7 +42,7 @@ from slumberd.stores.sqlite import snapshot
 
 _SQL = statements("ledger")
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1
-_MET = ("act", "withdrawal", "quarantine", "known")
+_MET = ("act", "withdrawal", "quarantine", "known", "gated")
 
 
 def why(connection: sqlite3.Connection, fact_id: str) -> Explanation:

@@ -269,9 +269,9 @@ class SQLiteFactStore(Marks):
     def _nearness(self, connection: sqlite3.Connection, firing: Firing) -> Nearness | None:
         if firing.alike is None:
             return None
-        if self._embedder is None:
+        if self._comparer is None:
             raise ExtraMissingError("vectors", f"rule {firing.rule_id!r} compares what it adds")
-        return Nearness(connection, self._embedder(), firing.alike)
+        return Nearness(connection, self._comparer(), firing.alike)
 
     async def undo(self, firing_id: str, *, at: datetime, by: str, dry_run: bool) -> Outcome:
         """Let every episode that a firing met first be again what it was before.

@@ -14,11 +14,12 @@ from slumberd.core.ground import Ground, Incoming
 from slumberd.core.law import Assertion, Head, History, Meeting, MultiValued
 from slumberd.core.settle import keys_to_load
 from slumberd.stores.bulk import insert
-from slumberd.stores.ledger import histories_from, meetings_from
+from slumberd.stores.ledger import WHATS, histories_from, meetings_from
 from slumberd.stores.plainjson import written
 from slumberd.stores.queries import statements
 
 _SQL = statements("ledger")
+_GATED = WHATS.index("gated")
 
 _HeadRow = tuple[Any, ...]
 
@@ -47,6 +48,15 @@ class LoadedGround:
         self._load_meetings({name for act in acts for name in act.names})
         self._load_heads(self._slots(acts))
         self.load_in_full(keys_to_load(incoming, self.ground))
+
+    def load_waiting(self, rule_id: str, fact_ids: Sequence[str]) -> None:
+        """Load which of some fact ids a rule's gate held back when it came by last."""
+        asked = {"rule": rule_id, "ids": orjson.dumps(fact_ids).decode()}
+        for fact_id, what, version in self._connection.execute(_SQL["last_of_rule"], asked):
+            if what == _GATED:
+                self.ground.waiting[fact_id] = version
+            else:
+                self.ground.waiting.pop(fact_id, None)
 
     def load_histories(self, fact_ids: Sequence[str]) -> dict[str, History]:
         """Load all that a change of what counts of some fact ids can need; return what is known."""

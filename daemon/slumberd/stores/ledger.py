@@ -39,7 +39,11 @@ GENESIS = bytes(32)
 """The chain before the first row."""
 
 KINDS: tuple[Kind, ...] = ("firing", "add", "update", "delete", "noop", "quarantine")
-WHATS = ("firing", "act", "withdrawal", "quarantine", "known", "restored", "undone", "forgotten")
+WHATS = (
+    "firing", "act", "withdrawal", "quarantine", "known", "restored", "undone", "forgotten",
+    "gated",
+)  # fmt: skip
+"""What rows are of; the ledger has their numbers, so new ones come last."""
 _KIND: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
 _WHAT = {what: number for number, what in enumerate(WHATS)}
 _ACT = _WHAT["act"]
@@ -150,6 +154,8 @@ def _payload_of(entry: Entry) -> bytes | None:
     document: dict[str, Any]
     if met.act is None:
         document = {"eid": met.eid, "detail": met.detail, "owner": met.owner}
+        if met.gated is not None:
+            document |= {"salience": met.gated.score, "min": met.gated.least}
     else:
         document = document_of(met.act)
     if met.session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -12,14 +12,15 @@ from typing import Self, TypeVar
 
 from slumberd.clock import SystemClock
 from slumberd.core.classify import classify, names_of
-from slumberd.core.episode import Episode, EpisodeVersion
+from slumberd.core.episode import Episode, EpisodeVersion, microseconds
 from slumberd.core.firing import Position, Window
 from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.salience import Access
 from slumberd.core.scope import Reach, Scope
 from slumberd.errors import MemoryScopeError, SchemaError
 from slumberd.ports import AnyDelta, Clock
-from slumberd.stores import episode_log, filters, inspection, migrations
+from slumberd.stores import accesses, episode_log, filters, inspection, migrations
 from slumberd.stores.codec import encode
 from slumberd.stores.database import Database, Place, harden
 from slumberd.stores.decode import ScopeMismatch
@@ -64,8 +65,9 @@ class SQLiteMemoryStore:
         scope_mismatch: What counts when a row's scope key and its content name different
             owners, which only other programs' rows do. ``quarantine`` reads neither.
         filter_seconds: How long a rule's filter may take for one batch.
-        clock: The promotion instant of `consolidate`, and the instant of `migrate`.
-        traceless: Whether reads leave nothing beside a file that nobody has open; each opens it.
+        clock: The promotion instant of `consolidate`, and the instants of `migrate` and of reads.
+        traceless: Whether reads leave nothing, neither in a file nor beside one that nobody has
+            open; each opens it.
     """
 
     def __init__(
@@ -86,6 +88,10 @@ class SQLiteMemoryStore:
         self._filter_seconds = filter_seconds
         self._clock = clock or SystemClock()
         self._puts = GroupCommit(self._prepare, partial(tell_here, self._path))
+        self._reads = accesses.Notebook(
+            lambda work: self._database.write(work), self._prepare, partial(tell_here, self._path)
+        )
+        self._notes = not traceless
         self._stop = Event()
         self._installed_at: int | None = None
         self._seen: int | None = None
@@ -98,7 +104,11 @@ class SQLiteMemoryStore:
         await self.close()
 
     async def close(self) -> None:
-        """Close the file; the next call opens it again, whatever lies there then."""
+        """Close the file; the next call opens it again, whatever lies there then.
+
+        The reads that were noted are written first, if they can be without waiting.
+        """
+        await self._reads.close()
         self._installed_at = self._seen = self._hardened = None
         await self._database.close()
 
@@ -186,6 +196,8 @@ class SQLiteMemoryStore:
         Rows are found by their scope key. What cannot be read is left out, and so are rows whose
         content names another owner, unless the store was told to trust the scope key.
 
+        That they were read is noted, and written a little later; a rule's gate goes by it.
+
         Raises:
             MemoryScopeError: A part of the scope is malformed.
             ValueError: `limit` is below 1.
@@ -193,7 +205,10 @@ class SQLiteMemoryStore:
         if limit < 1:
             raise ValueError(f"limit is {limit}; it must be at least 1")
         reach = Reach.of(user, session, agent)
-        return await self._read(partial(recall, reach=reach, limit=limit, mismatch=self._mismatch))
+        found = await self._read(partial(recall, reach=reach, limit=limit, mismatch=self._mismatch))
+        if self._notes:
+            self._reads.note([one.id for one in found], microseconds(self._clock.now()))
+        return found
 
     async def consolidate(self, rule: ConsolidationRule) -> list[AnyDelta]:
         """Return one delta for each episode that the rule's filter selects; cumulative.
@@ -237,7 +252,8 @@ class SQLiteMemoryStore:
         """Read at most `limit` log rows above a place, none above `upto`, in one snapshot.
 
         Of each episode only the newest log row counts. What cannot be read is matched, with its
-        fault; so is what the filter fails on.
+        fault; so is what the filter fails on. An episode that was logged again because somebody
+        read it, and lies otherwise outside of the stretch, has the number that it had, and says so.
 
         Raises:
             FilterError: The rule's filter must not run, or ran over its budget.
@@ -271,6 +287,25 @@ class SQLiteMemoryStore:
         """
         reader = self._reader(rule)
         return await self._read(reader.matching, prepare=reader.prepare)
+
+    async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
+        """Return how some episodes were read; those that never were are left out."""
+        return await self._read(partial(accesses.accesses, eids=eids))
+
+    async def hold(self, seen: Mapping[str, int]) -> None:
+        """Log some episodes again, for every rule, once somebody reads them.
+
+        Args:
+            seen: By episode, how many reads are known of; it is logged at once after one more.
+        """
+
+        def work(connection: sqlite3.Connection) -> bool:
+            with transaction(connection):
+                self._prepare(connection)
+                return accesses.hold(connection, seen)
+
+        if await self._database.write(work):
+            tell_here(self._path)
 
     async def harden(self) -> None:
         """Let all that was read so far survive a power cut, whoever wrote it."""

@@ -19,7 +19,7 @@ from slumberd.core.ground import Ground, Incoming
 from slumberd.core.law import MultiValued
 from slumberd.core.likeness import Statement, family_of, says_the_same, statement_of
 from slumberd.core.settle import order_of
-from slumberd.ports import Embedder
+from slumberd.ports import TextComparer
 from slumberd.stores.queries import statements
 
 MOST_COMPARED = 1_000
@@ -37,13 +37,15 @@ class Nearness:
 
     Args:
         connection: In the transaction of the batch.
-        embedder: Says what texts speak of.
+        comparer: Finds texts that are near to each other.
         least: The cosine from which on two texts are near.
     """
 
-    def __init__(self, connection: sqlite3.Connection, embedder: Embedder, least: float) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, comparer: TextComparer, least: float
+    ) -> None:
         self._connection = connection
-        self._embedder = embedder
+        self._comparer = comparer
         self._least = least
 
     def compared(self, met: Sequence[Incoming], ground: Ground) -> list[Incoming]:
@@ -71,7 +73,7 @@ class Nearness:
         if len(others) == 1:
             yield ones[0]
             return
-        near = self._embedder.near(
+        near = self._comparer.near(
             [one.text for one in others], first=first, least=self._least, most=MOST_COMPARED
         )
         gone: set[str] = set()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.core.act import HAND, episode_id_of
+from slumberd.core.episode import Gated
 from slumberd.core.forgotten import FORGOTTEN
 from slumberd.core.ground import Incoming
 from slumberd.core.law import MultiValued, said_by
@@ -219,6 +220,11 @@ class _Resettled:
                 return Incoming(
                     "", "", rule_id, row.version, 0, "", None, FORGOTTEN, contested=True
                 )
+            case "gated":
+                return Incoming(
+                    fact_id, document["owner"], rule_id, row.version, at, document["eid"], None,
+                    gated=Gated(document["salience"], document["min"]),
+                )  # fmt: skip
             case _:
                 # A quarantine that takes something out is recorded without its reason.
                 unread = WHATS[row.what] == "quarantine"

@@ -109,7 +109,11 @@ class Reader:
         if not rows:
             return Window(after, after)
         end = Position(rows[-1][0], shown(rows[-1][1]))
-        return Window(after, end, self._versions(connection, _found(connection, rows)))
+        found, reread = _found(connection, rows)
+        versions = self._versions(connection, [*found, *reread])
+        for place in range(len(found), len(versions)):
+            versions[place] = versions[place]._replace(reread=True)
+        return Window(after, end, versions)
 
     def named(
         self, connection: sqlite3.Connection, eids: Sequence[str], upto: int
@@ -210,20 +214,29 @@ def _fetch(
         connection.text_factory = str
 
 
-def _found(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> list[Found]:
+def _found(
+    connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]
+) -> tuple[list[Found], list[Found]]:
     """Return, in log order, the log rows that are the newest of an episode that still stands.
 
     A version is read at its newest log row only: at an older one, two rules that come by at
-    different moments would hear different content under one number.
+    different moments would hear different content under one number. A row that is there because
+    an episode was read is no version: what has none but such comes second, with its own number.
     """
-    lost = [row[1] for row in rows if row[3] is None and isinstance(row[1], str)]
+    lost = [row[1] for row in rows if row[4] is None and isinstance(row[1], str)]
     moved = _moved(connection, lost) if lost else {}
     found: dict[int, Found] = {}
-    for seq, eid, *stored in rows:
+    reread: dict[int, Found] = {}
+    for seq, eid, is_reread, *stored in rows:
         newest, rowid, *told = stored if stored[1] is not None else moved.get(eid, stored)
-        if rowid is not None and (newest is None or newest <= seq):
+        if rowid is None or (newest is not None and newest > seq):
+            continue
+        if is_reread:
+            reread[rowid] = (newest or seq, rowid, told)
+        else:
             found[rowid] = (seq, rowid, told)
-    return sorted(found.values(), key=itemgetter(0))
+    again = [one for rowid, one in reread.items() if rowid not in found]
+    return sorted(found.values(), key=itemgetter(0)), sorted(again, key=itemgetter(0))
 
 
 def _moved(connection: sqlite3.Connection, eids: Sequence[str]) -> dict[str, Sequence[Any]]:

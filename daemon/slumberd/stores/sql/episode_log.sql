@@ -56,6 +56,7 @@ WHERE name IN (
   'idx_episodes_scope_ts',
   'slumberd_episodes_utc',
   'slumberd_episodes_other',
+  'slumberd_accesses',
   'slumberd_episode_log',
   'slumberd_episode_log_rid',
   'slumberd_episode_inserted',
@@ -89,7 +90,7 @@ FROM (
 )
 
 -- name: window
-SELECT l.seq, l.eid,
+SELECT l.seq, l.eid, l.rid IS NULL,
   (
     SELECT max(later.seq)
     FROM slumberd_episode_log AS later INDEXED BY slumberd_episode_log_rid

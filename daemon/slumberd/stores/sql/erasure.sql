@@ -8,9 +8,9 @@ WHERE keys.key >= :low
   AND ledger.what = 1
 
 -- name: rows_without_key
-SELECT seq, fact_id, at, payload
+SELECT seq, CASE what WHEN 8 THEN NULL ELSE fact_id END, at, payload
 FROM slumberd_ledger
-WHERE what IN (2, 3)
+WHERE what IN (2, 3, 8)
   AND payload IS NOT NULL
 
 -- name: hands_that_name

@@ -57,4 +57,5 @@ WHERE eid IN (SELECT value FROM json_each(:eids))
 UPDATE slumberd_episode_log
 SET rid = (SELECT episodes.rowid FROM episodes WHERE episodes.id = slumberd_episode_log.eid)
 WHERE eid IN (SELECT id FROM episodes)
+  AND rid IS NOT NULL
   AND rid IS NOT (SELECT episodes.rowid FROM episodes WHERE episodes.id = slumberd_episode_log.eid)

@@ -96,6 +96,15 @@ WHERE firings.n = :firing
   AND ledger.what IN (1, 2, 3, 6)
   AND ledger.fact_id IS NOT NULL
 
+-- name: last_of_rule
+SELECT ledger.fact_id, ledger.what, ledger.version
+FROM json_each(:ids) AS wanted
+CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE firings.rule = :rule
+  AND ledger.what IN (1, 2, 3, 4, 8)
+ORDER BY ledger.seq
+
 -- name: firing
 SELECT rule, at
 FROM slumberd_firings

@@ -1,0 +1,200 @@
+"""Salience: how much an episode is worth keeping, 0 to 1. Reads no clock: the caller says when.
+
+The weighted sum is that of Park et al. 2023, "Generative Agents", section 4.1: recency, which
+decays with the time since the last access, relevance and importance. As in Stargraph, it counts
+the more, the more often an episode was read, and the more rules it matches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from slumberd.core.duration import Duration
+from slumberd.core.episode import Gated, instant
+
+USUAL_WEIGHTS = {"recency": 1.0, "relevance": 0.0, "importance": 0.0}
+"""What weighs where nothing is said: recency alone."""
+
+TAU_SECONDS = 86_400.0
+"""After so long recency is worth 1/e, where nothing is said: a day."""
+
+_ACCESSES, _MATCHES = 10, 5
+"""So many, and an access or a match more hardly counts any more."""
+
+_MANY = 1_000
+"""From here on their factors are 1 to the last digit."""
+
+
+def _whole_weights(given: dict[str, float]) -> dict[str, float]:
+    if unknown := given.keys() - USUAL_WEIGHTS.keys():
+        known = ", ".join(USUAL_WEIGHTS)
+        raise ValueError(f"weight {min(unknown)!r} is not known; known are {known}")
+    return USUAL_WEIGHTS | given
+
+
+def _aware(at: datetime) -> datetime:
+    return at.replace(tzinfo=UTC) if at.utcoffset() is None else at
+
+
+Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Weights = Annotated[dict[str, Weight], AfterValidator(_whole_weights)]
+"""Of recency, relevance and importance, 0 to 1 each; one that is left out is as usual."""
+
+
+class SalienceContext(BaseModel):
+    """What is known of an episode beside its content, as the specification has it.
+
+    Attributes:
+        query_embedding: What relevance is measured against; None without it.
+        last_access_ts: When it was last read; UTC when it has no time zone.
+        access_count: How often it was read, from 0.
+        rule_match_count: How many rules match it, from 0.
+        weights: Of ``recency``, ``relevance`` and ``importance``, 0 to 1 each.
+        decay_tau_seconds: After so long recency is worth 1/e; finite, above 0.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    query_embedding: list[Annotated[float, Field(allow_inf_nan=False)]] | None = None
+    last_access_ts: Annotated[datetime, AfterValidator(_aware)]
+    access_count: int = Field(ge=0)
+    rule_match_count: int = Field(ge=0)
+    weights: Weights = Field(default=USUAL_WEIGHTS, validate_default=True)
+    decay_tau_seconds: float = Field(default=TAU_SECONDS, gt=0, allow_inf_nan=False)
+
+
+def salience(
+    context: SalienceContext, *, at: datetime, relevance: float = 0.0, importance: float = 0.0
+) -> float:
+    """Return the salience of an episode, 0 to 1; never NaN.
+
+    Args:
+        context: What is known of it.
+        at: Now; aware. An access that lies ahead of it counts as one now.
+        relevance: A cosine, -1 to 1.
+        importance: 0 to 1.
+    """
+    weights = context.weights
+    age = max(0.0, (at - context.last_access_ts).total_seconds())
+    worth = (
+        weights["recency"] * math.exp(-age / context.decay_tau_seconds)
+        + weights["relevance"] * relevance
+        + weights["importance"] * importance
+    )
+    accesses = math.tanh(min(context.access_count, _MANY) / _ACCESSES)
+    matches = math.tanh(min(context.rule_match_count, _MANY) / _MATCHES)
+    return min(1.0, max(0.0, worth * accesses * matches))
+
+
+def importance_of(metadata: Mapping[str, Any]) -> float:
+    """Return ``metadata.importance`` when it is a number in 0..1, else 0."""
+    value = metadata.get("importance")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if 0 <= value <= 1 else 0.0
+
+
+def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return how near two directions are, -1 to 1; 0 when they cannot be compared."""
+    lengths = math.hypot(*one), math.hypot(*other)
+    if len(one) != len(other) or not all(0 < length < math.inf for length in lengths):
+        return 0.0
+    parts = (a / lengths[0] * (b / lengths[1]) for a, b in zip(one, other, strict=True))
+    return min(1.0, max(-1.0, math.fsum(parts)))
+
+
+class Access(NamedTuple):
+    """How an episode was read.
+
+    Attributes:
+        reads: How often.
+        last: When last, microseconds since 1970 UTC; None when it never was.
+    """
+
+    reads: int = 0
+    last: int | None = None
+
+
+NEVER = Access()
+"""Of an episode that nobody has read."""
+
+
+class Gate(BaseModel):
+    """What an episode must be worth before a rule takes it in.
+
+    Attributes:
+        min: The least salience that passes.
+        tau: After so many seconds recency is worth 1/e.
+        weights: Of recency, relevance and importance, 0 to 1 each.
+        about: What relevance is measured against; empty when that weighs nothing.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min: float = Field(gt=0, le=1)
+    tau: Duration = TAU_SECONDS
+    weights: Weights = Field(default=USUAL_WEIGHTS, validate_default=True)
+    about: str = ""
+
+    @model_validator(mode="after")
+    def _can_be_passed(self) -> Self:
+        check_gate(self.min, self.weights, self.about)
+        return self
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it compares texts by what they mean."""
+        return self.weights["relevance"] > 0
+
+    def judge(
+        self,
+        said: int,
+        access: Access,
+        *,
+        at: datetime,
+        relevance: float = 0.0,
+        importance: float = 0.0,
+    ) -> Gated | None:
+        """Return how an episode falls short; None when it passes.
+
+        Its writing is its first access, and that this rule selects it is a match. No other rule's
+        is: what a rule takes in must not depend on which of them came first.
+
+        Args:
+            said: The episode's own instant, microseconds since 1970 UTC.
+            access: How it was read.
+            at: The firing's instant.
+            relevance: A cosine, -1 to 1.
+            importance: 0 to 1.
+        """
+        context = SalienceContext(
+            last_access_ts=instant(said if access.last is None else max(said, access.last)),
+            access_count=1 + access.reads,
+            rule_match_count=1,
+            weights=self.weights,
+            decay_tau_seconds=self.tau,
+        )
+        score = salience(context, at=at, relevance=relevance, importance=importance)
+        return None if score >= self.min else Gated(score, self.min, access.reads)
+
+
+def check_gate(least: float, weights: Mapping[str, float], about: str) -> None:
+    """Let a gate pass that something can pass, and that says what relevance is measured against.
+
+    Raises:
+        ValueError: Nothing can, or it does not.
+    """
+    most = math.tanh(1 / _MATCHES) * min(1.0, sum(weights.values()))
+    if least >= most:
+        raise ValueError(
+            f"no episode reaches {least:g}: with these weights all are below {most:.3f}"
+        )
+    if (weights["relevance"] > 0) != bool(about.strip()):
+        raise ValueError(
+            "'about' and a weight of relevance above 0 go together: give both, or none"
+        )
