@@ -13,6 +13,7 @@ from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position, Window
 from slumberd.core.ground import Incoming
 from slumberd.core.health import MigrationPlan, StoreHealth
+from slumberd.core.promotion import Lag, Page
 from slumberd.core.provenance import ProvenanceBundle
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
@@ -239,6 +240,40 @@ class Ledger(Protocol):
 
     async def head(self) -> Checkpoint:
         """Return how far the ledger reaches, as committed, and its chain hash there."""
+        ...
+
+
+class Promotions(Protocol):
+    """The side of a ledger that a sink of provenance is told from."""
+
+    async def promotions(self, after: int, *, limit: int, standing: bool) -> Page:
+        """Return what made facts stand in at most `limit` rows above a number.
+
+        Args:
+            after: The number.
+            limit: How many rows are read, of any kind.
+            standing: Whether facts are left out that no longer stand.
+        """
+        ...
+
+    async def is_told(self, seq: int) -> bool:
+        """Say whether a row still says what it said, and was not erased."""
+        ...
+
+    async def asserted(self) -> tuple[int, int]:
+        """Return up to which row a sink was told, and how many rows it refused."""
+        ...
+
+    async def mark_asserted(self, seq: int, *, refused: int) -> None:
+        """Remember what `asserted` returns."""
+        ...
+
+    async def ledger_rows(self) -> int:
+        """Return how many rows the ledger has."""
+        ...
+
+    async def lag(self) -> Lag:
+        """Return how far the ledger reaches above what a sink was told."""
         ...
 
 

@@ -412,7 +412,7 @@ SELECT max(seq)
 FROM (
   SELECT value AS seq
   FROM slumberd_numbers
-  WHERE name = 'logged'
+  WHERE name IN ('logged', 'asserted')
   UNION ALL
   SELECT max(seq)
   FROM slumberd_quarantine
