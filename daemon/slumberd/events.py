@@ -351,6 +351,30 @@ _ALL = (
     ),
     _kind("warning", "notify.failed", "The service manager cannot be told.", error=_TEXT),
     _kind(
+        "warning",
+        "provenance.failed",
+        "The sink of provenance cannot be told; told once until it can. The ledger waits for it.",
+        store=_TEXT,
+        rows=_or_null(_COUNT),
+        seconds=_or_null(_NUMBER),
+        **_FAILURE,
+    ),
+    _kind(
+        "warning",
+        "provenance.refused",
+        "A row of the ledger has no form that the sink of provenance takes; it is passed over.",
+        store=_TEXT,
+        seq=_COUNT,
+        slot=_TEXT,
+        message=_TEXT,
+    ),
+    _kind(
+        "info",
+        "provenance.resumed",
+        "The sink of provenance can be told again.",
+        store=_TEXT,
+    ),
+    _kind(
         "info", "rule.added", "A reload brought a rule.", rule_id=_TEXT, rule_hash=_TEXT, file=_TEXT
     ),
     _kind(

@@ -260,11 +260,11 @@ class Promotions(Protocol):
         """Say whether a row still says what it said, and was not erased."""
         ...
 
-    async def asserted(self) -> tuple[int, int]:
+    async def asserted(self, reader: str) -> tuple[int, int]:
         """Return up to which row a sink was told, and how many rows it refused."""
         ...
 
-    async def mark_asserted(self, seq: int, *, refused: int) -> None:
+    async def mark_asserted(self, reader: str, seq: int, refused: int) -> None:
         """Remember what `asserted` returns."""
         ...
 
@@ -272,7 +272,7 @@ class Promotions(Protocol):
         """Return how many rows the ledger has."""
         ...
 
-    async def lag(self) -> Lag:
+    async def lag(self, reader: str) -> Lag:
         """Return how far the ledger reaches above what a sink was told."""
         ...
 

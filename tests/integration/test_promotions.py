@@ -150,17 +150,19 @@ async def test_forgotten_rows_are_told_to_nobody(tmp_path: Path) -> None:
 async def test_lag_is_what_lies_above_the_place_and_since_when(tmp_path: Path) -> None:
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
         await store.bootstrap()
-        assert await store.lag() == Lag(0, None)
-        assert await store.asserted() == (0, 0)
+        assert await store.lag("file") == Lag(0, None)
+        assert await store.asserted("file") == (0, 0)
         await fire(store, ALL, [said("e1", 1), said("e2", 2)])
-        assert await store.lag() == Lag(3, at(100))
-        await store.mark_asserted(2, refused=1)
-        assert await store.lag() == Lag(1, at(100))
-        assert await store.asserted() == (2, 1)
-        await store.mark_asserted(3, refused=1)
-        assert await store.lag() == Lag(0, None)
+        assert await store.lag("file") == Lag(3, at(100))
+        await store.mark_asserted("file", 2, 1)
+        assert await store.lag("file") == Lag(1, at(100))
+        assert await store.asserted("file") == (2, 1)
+        await store.mark_asserted("file", 3, 1)
+        assert await store.lag("file") == Lag(0, None)
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
-        assert await store.asserted() == (3, 1)
+        assert await store.asserted("file") == (3, 1)
+        assert await store.asserted("another") == (0, 0)
+        assert await store.lag("another") == Lag(3, at(100))
 
 
 def test_lag_is_never_negative_when_the_clock_was_set_back() -> None:
@@ -178,8 +180,8 @@ async def test_place_is_kept_by_the_only_writer(tmp_path: Path) -> None:
         await old.take_over()
         await new.take_over()
         with pytest.raises(StaleWriterError):
-            await old.mark_asserted(1, refused=0)
-        assert await new.asserted() == (0, 0)
+            await old.mark_asserted("file", 1, 0)
+        assert await new.asserted("file") == (0, 0)
 
 
 async def test_a_place_above_the_ledger_shows_that_it_was_cut(tmp_path: Path) -> None:
@@ -187,9 +189,9 @@ async def test_a_place_above_the_ledger_shows_that_it_was_cut(tmp_path: Path) ->
     async with SQLiteFactStore(path) as store:
         await store.bootstrap()
         await fire(store, ALL, [said("e1", 1)])
-        await store.mark_asserted(2, refused=0)
+        await store.mark_asserted("file", 2, 0)
         assert (await store.verify())[2] is None
-        await store.mark_asserted(3, refused=0)
+        await store.mark_asserted("file", 3, 0)
         _, _, broken = await store.verify()
     assert broken is not None
     assert "3" in broken.problem
@@ -198,11 +200,11 @@ async def test_a_place_above_the_ledger_shows_that_it_was_cut(tmp_path: Path) ->
 async def test_replayed_file_goes_on_at_the_same_place(tmp_path: Path) -> None:
     await tell_everything(tmp_path / "facts.db")
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
-        await store.mark_asserted(4, refused=2)
+        await store.mark_asserted("file", 4, 2)
         replay = await store.replay(tmp_path / "again.db")
         assert replay.first is None
     async with SQLiteFactStore(tmp_path / "again.db") as store:
-        assert await store.asserted() == (4, 2)
+        assert await store.asserted("file") == (4, 2)
 
 
 async def test_hand_is_told_too(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from slumberd.core.record import Record
 from slumberd.errors import StoreError
 from slumberd.stores.batch import number
 from slumberd.stores.factfile import set_number
-from slumberd.stores.promotions import ASSERTED, REFUSED, keep_place
+from slumberd.stores.promotions import keep_place
 from slumberd.stores.queries import statements
 from slumberd.stores.questions import Questions, records
 from slumberd.stores.sqlite import transaction
@@ -92,14 +92,13 @@ class Marks(Questions):
         """Remember that log lines up to a ledger row are written; kept with the next commit."""
         self._logged = max(self._logged, seq)
 
-    async def mark_asserted(self, seq: int, *, refused: int) -> None:
+    async def mark_asserted(self, reader: str, seq: int, refused: int) -> None:
         """Remember up to which row a sink of provenance was told, and how many rows it refused."""
 
         def work(connection: sqlite3.Connection) -> None:
             with transaction(connection):
                 self._fence(connection)
-                keep_place(connection, ASSERTED, seq)
-                keep_place(connection, REFUSED, refused)
+                keep_place(connection, reader, seq, refused)
 
         await self._database.write(work)
 

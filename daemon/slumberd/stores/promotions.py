@@ -19,8 +19,8 @@ from slumberd.stores.sqlite import snapshot
 
 _SQL = statements("following")
 _LEDGER = statements("ledger")
-ASSERTED, REFUSED = "asserted", "refused"
-"""Numbers: the last row that a sink of provenance was told of, and how many it refused."""
+ASSERTED, REFUSED = "asserted:", "refused:"
+"""Begin the names of numbers: the last row that a sink was told of, and how many it refused."""
 
 _KIND: Mapping[int, Literal["add", "update"]] = {1: "add", 2: "update"}
 _ACT = 1
@@ -127,19 +127,24 @@ def is_told(connection: sqlite3.Connection, seq: int) -> bool:
     return connection.execute(_SQL["is_told"], {"seq": seq}).fetchone() is not None
 
 
-def place(connection: sqlite3.Connection, name: str) -> int:
-    """Return one of the numbers of whoever follows the ledger; 0 before its first."""
-    row = connection.execute(_LEDGER["number"], (name,)).fetchone()
+def place(connection: sqlite3.Connection, reader: str) -> tuple[int, int]:
+    """Return up to which row a sink was told, and how many rows it refused."""
+    return _number(connection, ASSERTED, reader), _number(connection, REFUSED, reader)
+
+
+def _number(connection: sqlite3.Connection, what: str, reader: str) -> int:
+    row = connection.execute(_LEDGER["number"], (what + reader,)).fetchone()
     return row[0] if row else 0
 
 
-def keep_place(connection: sqlite3.Connection, name: str, value: int) -> None:
+def keep_place(connection: sqlite3.Connection, reader: str, seq: int, refused: int) -> None:
     """Keep what `place` returns; inside of a transaction."""
-    connection.execute(_SQL["keep_number"], {"name": name, "value": value})
+    for what, value in ((ASSERTED, seq), (REFUSED, refused)):
+        connection.execute(_SQL["keep_number"], {"name": what + reader, "value": value})
 
 
-def lag(connection: sqlite3.Connection) -> Lag:
+def lag(connection: sqlite3.Connection, reader: str) -> Lag:
     """Return how far the ledger reaches above what a sink was told."""
-    after = place(connection, ASSERTED)
+    after = _number(connection, ASSERTED, reader)
     rows, first = connection.execute(_SQL["lag"], {"after": after}).fetchone()
     return Lag(max(0, rows), None if first is None else instant(first))

@@ -158,18 +158,13 @@ class Questions(FactFile):
         """Say whether a row still says what it said, and was not erased."""
         return await self._database.read(lambda connection: promotions.is_told(connection, seq))
 
-    async def asserted(self) -> tuple[int, int]:
+    async def asserted(self, reader: str) -> tuple[int, int]:
         """Return up to which row a sink of provenance was told, and how many rows it refused."""
+        return await self._database.read(lambda connection: promotions.place(connection, reader))
 
-        def work(connection: sqlite3.Connection) -> tuple[int, int]:
-            asserted = promotions.place(connection, promotions.ASSERTED)
-            return asserted, promotions.place(connection, promotions.REFUSED)
-
-        return await self._database.read(work)
-
-    async def lag(self) -> Lag:
+    async def lag(self, reader: str) -> Lag:
         """Return how far the ledger reaches above what a sink of provenance was told."""
-        return await self._database.read(promotions.lag)
+        return await self._database.read(lambda connection: promotions.lag(connection, reader))
 
     async def why(self, fact_id: str) -> Explanation:
         """Explain how a fact came and, when it no longer stands, how it went.

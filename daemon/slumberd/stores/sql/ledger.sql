@@ -412,7 +412,8 @@ SELECT max(seq)
 FROM (
   SELECT value AS seq
   FROM slumberd_numbers
-  WHERE name IN ('logged', 'asserted')
+  WHERE name = 'logged'
+    OR name GLOB 'asserted:*'
   UNION ALL
   SELECT max(seq)
   FROM slumberd_quarantine
