@@ -112,7 +112,8 @@ def _databases(settings: Settings) -> list[Path]:
 def _files(settings: Settings) -> list[Path]:
     ends = ("", "-wal", "-shm")
     files = [path.with_name(path.name + end) for path in _databases(settings) for end in ends]
-    return [*files, *filter(None, [settings.log_path])]
+    told = settings.provenance_path if settings.provenance.sink == "file" else None
+    return [*files, *filter(None, [settings.log_path, told])]
 
 
 def _obeyed(patient: Patient) -> Iterator[Finding]:

@@ -134,6 +134,7 @@ _HEARTBEAT = {
     "last_success_seconds": _or_null(_NUMBER),
     "held": _COUNT,
     "quarantined": _COUNT,
+    "provenance": _or_null(_of({"rows": _COUNT, "seconds": _NUMBER, "refused": _COUNT})),
 }
 _FAILURE = {"error": _TEXT, "message": _TEXT}
 _NAMED = {"generation": _COUNT, "rules_hash": _TEXT, "rules": _COUNT}
@@ -350,6 +351,14 @@ _ALL = (
         **_FAILURE,
     ),
     _kind("warning", "notify.failed", "The service manager cannot be told.", error=_TEXT),
+    _kind(
+        "info",
+        "provenance.concluded",
+        "Rules of the Fathom engine fired on what it was told.",
+        template=_TEXT,
+        rules=_TEXTS,
+        decision=_or_null(_TEXT),
+    ),
     _kind(
         "warning",
         "provenance.failed",

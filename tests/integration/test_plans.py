@@ -59,7 +59,7 @@ FLAT = {
     "facts": "drop_facts find_facts_of_object find_facts_of_subject "
     "find_facts_of_subject_and_predicate find_facts_of_user find_facts_of_user_and_agent "
     "has_fact put_fact",
-    "following": "is_told keep_number promotions promotions_that_stand",
+    "following": "is_told keep_number promotions promotions_that_stand readers",
     "ledger": "add_channels add_firing add_generation add_name add_row all_channels approve chain "
     "chain_at channels drop_heads drop_quarantine facts_by_id firing first_watermark generations "
     "heads heads_of_slots held hold last_counts last_firings last_generation lines_of_quarantine "

@@ -137,6 +137,11 @@ def _number(connection: sqlite3.Connection, what: str, reader: str) -> int:
     return row[0] if row else 0
 
 
+def readers(connection: sqlite3.Connection) -> list[str]:
+    """Return who was told of a ledger, or is, in order of their names."""
+    return [name for (name,) in connection.execute(_SQL["readers"]).fetchall()]
+
+
 def keep_place(connection: sqlite3.Connection, reader: str, seq: int, refused: int) -> None:
     """Keep what `place` returns; inside of a transaction."""
     for what, value in ((ASSERTED, seq), (REFUSED, refused)):

@@ -46,6 +46,12 @@ VALUES (:name, :value)
 ON CONFLICT (name) DO UPDATE SET
   value = excluded.value
 
+-- name: readers
+SELECT substr(name, 10)
+FROM slumberd_numbers
+WHERE name GLOB 'asserted:*'
+ORDER BY name
+
 -- name: lag
 SELECT ifnull((SELECT max(seq) FROM slumberd_ledger), 0) - :after, (
     SELECT firings.at
