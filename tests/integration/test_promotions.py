@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from slumberd.core.act import channel_of
 from slumberd.core.episode import microseconds
@@ -23,6 +23,14 @@ from tests.histories import EVERYTHING, Shown, Step, Story, play
 from tests.stories import ALL, fire, said, tell_everything
 
 QUIET = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+SAID = {"subject": "s", "predicate": "is"}
+HANDS_OWN: list[Step] = [
+    ("put", {"id": "e1", "user": "alice", "agent": "rag", "at": microseconds(START), "tag": 1,
+             "metadata": SAID}),
+    ("pin", "e1", "a"),
+]  # fmt: skip
+"""Two rules say what a hand has said otherwise since, under the same id: the hand's stands."""
 
 
 async def told_by(
@@ -74,6 +82,7 @@ async def check_against_what_stood(story: Story) -> None:
 
 @QUIET
 @given(EVERYTHING)
+@example(HANDS_OWN)
 def test_promotion_tells_what_stood_when_it_was_written(steps: list[Step]) -> None:
     play(steps, check_against_what_stood)
 
@@ -88,6 +97,7 @@ async def check_what_stands(story: Story) -> None:
 
 @QUIET
 @given(EVERYTHING)
+@example(HANDS_OWN)
 def test_promotions_that_stand_end_with_every_fact_as_it_is(steps: list[Step]) -> None:
     play(steps, check_what_stands)
 
