@@ -300,7 +300,7 @@ class FakePromotions:
         rows: What each row promotes; None for a row that promotes nothing.
         erased: The numbers of those that were forgotten.
         standing: The numbers of those whose fact stands; None for all.
-        place: What `mark_asserted` was told last.
+        places: What `mark_asserted` was told last, by reader.
         longest: The most promotions that one page held.
         fault: Raised by every call while it is set.
     """
@@ -309,7 +309,7 @@ class FakePromotions:
         self.rows = [*rows]
         self.erased: set[int] = set()
         self.standing: set[int] | None = None
-        self.place = (0, 0)
+        self.places: dict[str, tuple[int, int]] = {}
         self.longest = 0
         self.fault: Exception | None = None
 
@@ -336,11 +336,11 @@ class FakePromotions:
 
     async def asserted(self, reader: str) -> tuple[int, int]:
         self._raise()
-        return self.place
+        return self.places.get(reader, (0, 0))
 
     async def mark_asserted(self, reader: str, seq: int, refused: int) -> None:
         self._raise()
-        self.place = seq, refused
+        self.places[reader] = seq, refused
 
     async def ledger_rows(self) -> int:
         self._raise()
@@ -348,7 +348,7 @@ class FakePromotions:
 
     async def lag(self, reader: str) -> Lag:
         self._raise()
-        rows = len(self.rows) - self.place[0]
+        rows = len(self.rows) - self.places.get(reader, (0, 0))[0]
         return Lag(rows, builders.START if rows else None)
 
     def _raise(self) -> None:

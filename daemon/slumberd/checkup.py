@@ -119,7 +119,9 @@ def _files(settings: Settings) -> list[Path]:
 def _obeyed(patient: Patient) -> Iterator[Finding]:
     rules = patient.settings.rules_dir
     files = sorted(rules.iterdir()) if rules.is_dir() else []
-    return obeyed([*filter(None, [patient.config]), rules, *files])
+    pack = patient.settings.pack_path
+    packed = [pack, *sorted(pack.rglob("*"))] if pack and pack.is_dir() else []
+    return obeyed([*filter(None, [patient.config]), rules, *files, *packed])
 
 
 def _unit_user(patient: Patient) -> Iterator[Finding]:
