@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from slumberd.core.episode import Episode, EpisodeVersion, microseconds
+from slumberd.core.promotion import Promotion
 from slumberd.core.rule import ConsolidationRule
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -62,3 +63,12 @@ def rule(id: str = "everything", **overrides: Any) -> ConsolidationRule:
         "then_emits": ["facts"],
     }
     return ConsolidationRule(id=id, **(fields | overrides))
+
+
+def promotion(seq: int = 1, **overrides: Any) -> Promotion:
+    """Return a row of a ledger that adds a fact of alice's."""
+    told = Promotion(
+        seq, "add", "everything@1", "everything", START, f"e{seq}", "alice", "rag", "facts",
+        "alice", "drinks", '"tea"', 1.0, (),
+    )  # fmt: skip
+    return told._replace(**overrides)

@@ -11,6 +11,8 @@ from slumberd.core.brake import Held
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.firing import START, Counts, Firing, Position, Window
 from slumberd.core.ground import Incoming
+from slumberd.core.promotion import Lag, Page, Promotion
+from slumberd.core.provenance import ProvenanceBundle, asserted
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.salience import Access
@@ -328,3 +330,102 @@ def _words_of(text: str) -> list[str]:
 def _direction(counts: Sequence[int]) -> tuple[float, ...]:
     length = sum(count * count for count in counts) ** 0.5 or 1.0
     return tuple(count / length for count in counts)
+
+
+class FakePromotions:
+    """A ledger's rows, some of them promotions, and how far a sink was told.
+
+    Attributes:
+        rows: What each row promotes; None for a row that promotes nothing.
+        erased: The numbers of those that were forgotten.
+        standing: The numbers of those whose fact stands; None for all.
+        places: What `mark_asserted` was told last, by reader.
+        longest: The most promotions that one page held.
+        fault: Raised by every call while it is set.
+    """
+
+    def __init__(self, *rows: Promotion | None) -> None:
+        self.rows = [*rows]
+        self.erased: set[int] = set()
+        self.standing: set[int] | None = None
+        self.places: dict[str, tuple[int, int]] = {}
+        self.longest = 0
+        self.fault: Exception | None = None
+
+    def promote(self, *kinds: bool) -> None:
+        """Append rows, each a promotion or not."""
+        for is_one in kinds:
+            seq = len(self.rows) + 1
+            self.rows.append(builders.promotion(seq) if is_one else None)
+
+    async def promotions(self, after: int, *, limit: int, standing: bool) -> Page:
+        self._raise()
+        found = [
+            one
+            for one in self.rows[after : after + limit]
+            if one and one.seq not in self.erased
+            if not (standing and self.standing is not None and one.seq not in self.standing)
+        ]
+        self.longest = max(self.longest, len(found))
+        return Page(found, min(after + limit, max(after, len(self.rows))))
+
+    async def is_told(self, seq: int) -> bool:
+        self._raise()
+        return seq not in self.erased
+
+    async def asserted(self, reader: str) -> tuple[int, int]:
+        self._raise()
+        return self.places.get(reader, (0, 0))
+
+    async def mark_asserted(self, reader: str, seq: int, refused: int) -> None:
+        self._raise()
+        self.places[reader] = seq, refused
+
+    async def ledger_rows(self) -> int:
+        self._raise()
+        return len(self.rows)
+
+    async def lag(self, reader: str) -> Lag:
+        self._raise()
+        rows = len(self.rows) - self.places.get(reader, (0, 0))[0]
+        return Lag(rows, builders.START if rows else None)
+
+    def _raise(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+
+class FakeSink:
+    """A sink of provenance that keeps all that it is told.
+
+    Attributes:
+        told: Template, and what was asserted, in order.
+        fault: Raised by every call while it is set.
+        hangs: Whether it never answers.
+        deaf: Whether it forgets, when it fails, what it was told in that call.
+    """
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, dict[str, str | int]]] = []
+        self.fault: BaseException | None = None
+        self.hangs = False
+        self.deaf = True
+        self.asked = asyncio.Event()
+
+    async def assert_with_provenance(
+        self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
+    ) -> None:
+        told = asserted(slots, provenance)
+        self.asked.set()
+        fails = self.fault is not None or self.hangs
+        if not (fails and self.deaf):
+            self.told.append((template, told))
+        if self.fault is not None:
+            raise self.fault
+        if self.hangs:
+            await asyncio.Event().wait()
+
+    @property
+    def seqs(self) -> list[int]:
+        """The numbers of the rows that it was told of."""
+        return [int(one["seq"]) for _, one in self.told]

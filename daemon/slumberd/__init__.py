@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from slumberd.core.fact import Fact, FactPattern
     from slumberd.core.health import MigrationPlan, StoreHealth
     from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
+    from slumberd.core.provenance import ProvenanceBundle
     from slumberd.core.rule import ConsolidationRule
     from slumberd.core.salience import SalienceContext
     from slumberd.errors import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         PatternError,
         PermissionDeniedError,
         PlanMovedError,
+        ProvenanceError,
         ReloadFailedError,
         SchemaError,
         SlumberdError,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
         SupersededError,
         UsageError,
     )
-    from slumberd.ports import FactStore, MemoryStore, SalienceScorer
+    from slumberd.ports import FactStore, MemoryStore, ProvenanceSink, SalienceScorer
     from slumberd.scorers import EmbeddingScorer, RuleBasedScorer
     from slumberd.stores.facts import SQLiteFactStore
     from slumberd.stores.memory import SQLiteMemoryStore
@@ -87,6 +89,9 @@ __all__ = [
     "PermissionDeniedError",
     "PlanMovedError",
     "Prefix",
+    "ProvenanceBundle",
+    "ProvenanceError",
+    "ProvenanceSink",
     "ReloadFailedError",
     "RuleBasedScorer",
     "SQLiteFactStore",
@@ -115,9 +120,10 @@ _HOMES = {
     "core.fact": ("Fact", "FactPattern"),
     "core.health": ("MigrationPlan", "StoreHealth"),
     "core.pattern": ("Equals", "Glob", "Matches", "OneOf", "Prefix"),
+    "core.provenance": ("ProvenanceBundle",),
     "core.rule": ("ConsolidationRule",),
     "core.salience": ("SalienceContext",),
-    "ports": ("FactStore", "MemoryStore", "SalienceScorer"),
+    "ports": ("FactStore", "MemoryStore", "ProvenanceSink", "SalienceScorer"),
     "scorers": ("EmbeddingScorer", "RuleBasedScorer"),
     "stores.facts": ("SQLiteFactStore",),
     "stores.memory": ("SQLiteMemoryStore",),

@@ -82,6 +82,7 @@ def told_by(
     yield from _held(seen)
     yield from _unreached(unreached)
     yield from _unlogged(path, seen, patient)
+    yield from _behind(path, seen, patient)
 
 
 def _triggers(path: Path, seen: FactsSeen) -> Iterator[Finding]:
@@ -138,6 +139,25 @@ def _unlogged(path: Path, seen: FactsSeen, patient: Patient) -> Iterator[Finding
         yield Finding("log.unwritten", str(path), problem, "start the daemon: it writes them first")
 
 
+def _behind(path: Path, seen: FactsSeen, patient: Patient) -> Iterator[Finding]:
+    sink = patient.settings.provenance.sink
+    if sink is None or sink not in seen.told or _is_young(patient):
+        return
+    lag = seen.told[sink].lag
+    if lag.seconds(patient.now) > PATIENCE.total_seconds():
+        since = f"{lag.since:%Y-%m-%d %H:%M:%S}Z"
+        problem = f"the sink of provenance is {lag.rows} rows behind, since {since}"
+        down = "start the daemon: it tells it"
+        remedy = "see `provenance.failed` in the daemon's log" if patient.daemon else down
+        yield Finding("provenance.behind", str(path), problem, remedy)
+
+
+def _is_young(patient: Patient) -> bool:
+    """Say whether the daemon has had no time yet for what it found."""
+    daemon = patient.daemon
+    return daemon is not None and daemon["uptime_seconds"] < PATIENCE.total_seconds()
+
+
 def waiting(patient: Patient) -> Iterator[Finding]:
     """Find rules that have been due for longer than they should be."""
     seen = {name: _seen(path) for name, path in patient.settings.facts_paths.items()}
@@ -161,10 +181,7 @@ def _late(
     rule: ConsolidationRule, stores: Sequence[FactsSeen], patient: Patient
 ) -> Iterator[Finding]:
     begun = [one for one in stores if rule.id in one.marks]
-    young = (
-        patient.daemon is not None and patient.daemon["uptime_seconds"] < PATIENCE.total_seconds()
-    )
-    if not begun or young:
+    if not begun or _is_young(patient):
         return
     fired = max((one.fired[rule.id] for one in begun if rule.id in one.fired), default=0)
     if why := _why_late(rule, begun, fired, patient):

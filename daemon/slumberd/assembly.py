@@ -14,10 +14,14 @@ from slumberd import cron
 from slumberd.branches import Branch, Branches
 from slumberd.consolidator import Consolidator, Part
 from slumberd.core.brake import Limits
+from slumberd.core.promotion import SLOTS
+from slumberd.courier import Courier, Terms
 from slumberd.credentials import read_key
 from slumberd.errors import NoInputError
+from slumberd.fathom import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
 from slumberd.lock import StateLock, refuse_network
-from slumberd.ports import Clock, Logs
+from slumberd.ports import Clock, Logs, ProvenanceSink
+from slumberd.recorder import FileSink
 from slumberd.rulebook import RuleSet, load_rules
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
@@ -206,3 +210,46 @@ def branches_of(
 def limits_of(settings: Settings) -> Limits:
     """Return the limits of rules that have none of their own."""
     return Limits(settings.limits.max_deletes, settings.limits.max_delete_fraction)
+
+
+@asynccontextmanager
+async def provenance_sink(settings: Settings) -> AsyncIterator[ProvenanceSink | None]:
+    """Open the sink of provenance that a configuration names, if any, and close it after.
+
+    Raises:
+        ExtraMissingError: It is an engine, and the extra ``fathom`` is not installed.
+        ConfigurationError: The engine's rules cannot be loaded.
+    """
+    sink = _sink_of(settings)
+    try:
+        yield sink
+    finally:
+        if sink is not None:
+            await sink.close()
+
+
+def _sink_of(settings: Settings) -> FileSink | FathomSink | None:
+    wanted = settings.provenance
+    if wanted.sink is None:
+        return None
+    if wanted.sink == "file":
+        return FileSink(settings.provenance_path)
+    templates = {EVIDENCE: EVIDENCE_SLOTS, wanted.template: SLOTS}
+    return FathomSink(open_engine(settings.pack_path, templates), runs=True)
+
+
+def couriers_of(
+    settings: Settings, stores: Stores, sink: ProvenanceSink | None, clock: Clock
+) -> list[Courier]:
+    """Return who tells the sink of each fact store; nobody where there is no sink."""
+    wanted = settings.provenance
+    if sink is None or wanted.sink is None:
+        return []
+    terms = Terms(
+        wanted.sink,
+        wanted.template,
+        wanted.timeout_seconds,
+        wanted.retry_seconds,
+        forgetful=wanted.sink == "fathom",
+    )
+    return [Courier(name, facts, sink, clock, terms) for name, facts in stores.facts.items()]

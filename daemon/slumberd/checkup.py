@@ -112,13 +112,16 @@ def _databases(settings: Settings) -> list[Path]:
 def _files(settings: Settings) -> list[Path]:
     ends = ("", "-wal", "-shm")
     files = [path.with_name(path.name + end) for path in _databases(settings) for end in ends]
-    return [*files, *filter(None, [settings.log_path])]
+    told = settings.provenance_path if settings.provenance.sink == "file" else None
+    return [*files, *filter(None, [settings.log_path, told])]
 
 
 def _obeyed(patient: Patient) -> Iterator[Finding]:
     rules = patient.settings.rules_dir
     files = sorted(rules.iterdir()) if rules.is_dir() else []
-    return obeyed([*filter(None, [patient.config]), rules, *files])
+    pack = patient.settings.pack_path
+    packed = [pack, *sorted(pack.rglob("*"))] if pack and pack.is_dir() else []
+    return obeyed([*filter(None, [patient.config]), rules, *files, *packed])
 
 
 def _unit_user(patient: Patient) -> Iterator[Finding]:

@@ -134,6 +134,7 @@ _HEARTBEAT = {
     "last_success_seconds": _or_null(_NUMBER),
     "held": _COUNT,
     "quarantined": _COUNT,
+    "provenance": _or_null(_of({"rows": _COUNT, "seconds": _NUMBER, "refused": _COUNT})),
 }
 _FAILURE = {"error": _TEXT, "message": _TEXT}
 _NAMED = {"generation": _COUNT, "rules_hash": _TEXT, "rules": _COUNT}
@@ -350,6 +351,38 @@ _ALL = (
         **_FAILURE,
     ),
     _kind("warning", "notify.failed", "The service manager cannot be told.", error=_TEXT),
+    _kind(
+        "info",
+        "provenance.concluded",
+        "Rules of the Fathom engine fired on what it was told.",
+        template=_TEXT,
+        rules=_TEXTS,
+        decision=_or_null(_TEXT),
+    ),
+    _kind(
+        "warning",
+        "provenance.failed",
+        "The sink of provenance cannot be told; told once until it can. The ledger waits for it.",
+        store=_TEXT,
+        rows=_or_null(_COUNT),
+        seconds=_or_null(_NUMBER),
+        **_FAILURE,
+    ),
+    _kind(
+        "warning",
+        "provenance.refused",
+        "A row of the ledger has no form that the sink of provenance takes; it is passed over.",
+        store=_TEXT,
+        seq=_COUNT,
+        slot=_TEXT,
+        message=_TEXT,
+    ),
+    _kind(
+        "info",
+        "provenance.resumed",
+        "The sink of provenance can be told again.",
+        store=_TEXT,
+    ),
     _kind(
         "info", "rule.added", "A reload brought a rule.", rule_id=_TEXT, rule_hash=_TEXT, file=_TEXT
     ),

@@ -19,7 +19,7 @@ from slumberd.core.episode import microseconds
 from slumberd.core.firing import Position
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.trouble import Trouble
-from slumberd.core.vitals import RuleVitals, Vitals
+from slumberd.core.vitals import ProvenanceVitals, RuleVitals, Vitals
 from slumberd.lookout import Mark
 from slumberd.ports import Clock, EpisodeLog
 
@@ -46,6 +46,7 @@ class Body:
         troubles: Returns which rules fail.
         files: The databases.
         dropped: Returns how many log lines were dropped.
+        reader: The name of the sink of provenance; None when there is none.
     """
 
     episodes: EpisodeLog
@@ -55,6 +56,7 @@ class Body:
     troubles: Callable[[], Mapping[str, Trouble]]
     files: Sequence[Path]
     dropped: Callable[[], int]
+    reader: str | None = None
 
 
 class _Place(NamedTuple):
@@ -114,7 +116,19 @@ class Examination:
             succeeded_at=max(written.succeeded.values(), default=None),
             quarantined=written.quarantined.total(),
             held=written.held.total(),
+            provenance=await self._provenance(now),
         )
+
+    async def _provenance(self, now: datetime) -> ProvenanceVitals | None:
+        """Return how far the sink of provenance is behind, in the store where it is worst."""
+        reader = self._body.reader
+        if reader is None:
+            return None
+        facts = [branch.facts for branch in self._body.branches]
+        lags = [await one.lag(reader) for one in facts]
+        refused = [(await one.asserted(reader))[1] for one in facts]
+        rows, seconds = sum(lag.rows for lag in lags), max(lag.seconds(now) for lag in lags)
+        return ProvenanceVitals(rows, seconds, sum(refused))
 
     def _of_rules(
         self,

@@ -51,6 +51,22 @@ OF_DAEMON: Sequence[Family[Vitals]] = (
     Family("held_batches", "Batches that wait for a person.", lambda v: v.held),
     Family("quarantined_episodes", "Episodes that a rule could not read.", lambda v: v.quarantined),
     Family(
+        "provenance_lag_rows",
+        "Rows of the ledgers that the sink of provenance was not told of yet.",
+        lambda v: v.provenance.rows if v.provenance else None,
+    ),
+    Family(
+        "provenance_lag_seconds",
+        "How old the first of them is; 0 without any.",
+        lambda v: v.provenance.seconds if v.provenance else None,
+    ),
+    Family(
+        "provenance_refused_total",
+        "Rows that have no form that the sink of provenance takes.",
+        lambda v: v.provenance.refused if v.provenance else None,
+        "counter",
+    ),
+    Family(
         "last_success_timestamp_seconds",
         "When the last firing of any rule began that went well.",
         lambda v: _epoch(v.succeeded_at),

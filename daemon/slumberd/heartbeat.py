@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import asdict
 from heapq import nlargest
 from typing import Any
 
@@ -110,4 +111,5 @@ def _told(vitals: Vitals) -> dict[str, Any]:
         "last_success_seconds": round(since.total_seconds(), 3) if since is not None else None,
         "held": vitals.held,
         "quarantined": vitals.quarantined,
+        "provenance": asdict(vitals.provenance) if vitals.provenance else None,
     }

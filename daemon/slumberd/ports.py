@@ -13,6 +13,8 @@ from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position, Window
 from slumberd.core.ground import Incoming
 from slumberd.core.health import MigrationPlan, StoreHealth
+from slumberd.core.promotion import Lag, Page
+from slumberd.core.provenance import ProvenanceBundle
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.salience import Access, SalienceContext
@@ -270,6 +272,40 @@ class Ledger(Protocol):
         ...
 
 
+class Promotions(Protocol):
+    """The side of a ledger that a sink of provenance is told from."""
+
+    async def promotions(self, after: int, *, limit: int, standing: bool) -> Page:
+        """Return what made facts stand in at most `limit` rows above a number.
+
+        Args:
+            after: The number.
+            limit: How many rows are read, of any kind.
+            standing: Whether facts are left out that no longer stand.
+        """
+        ...
+
+    async def is_told(self, seq: int) -> bool:
+        """Say whether a row still says what it said, and was not erased."""
+        ...
+
+    async def asserted(self, reader: str) -> tuple[int, int]:
+        """Return up to which row a sink was told, and how many rows it refused."""
+        ...
+
+    async def mark_asserted(self, reader: str, seq: int, refused: int) -> None:
+        """Remember what `asserted` returns."""
+        ...
+
+    async def ledger_rows(self) -> int:
+        """Return how many rows the ledger has."""
+        ...
+
+    async def lag(self, reader: str) -> Lag:
+        """Return how far the ledger reaches above what a sink was told."""
+        ...
+
+
 class DeltaLog(Protocol):
     """Where every committed delta leaves a line."""
 
@@ -348,5 +384,30 @@ class TextComparer(Protocol):
 
         Yields:
             Numbers of texts and cosines, in the texts' order; a text without words is near to none.
+        """
+        ...
+
+
+@runtime_checkable
+class ProvenanceSink(Protocol):
+    """Where an assertion goes together with where it comes from.
+
+    It is told of each at least once, so it may be told of the same again, after a crash or when
+    it did not answer in time: slots, bundle and all are then equal to those of the first time.
+    """
+
+    async def assert_with_provenance(
+        self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
+    ) -> None:
+        """Take an assertion; it is kept, as far as this sink keeps anything, when this returns.
+
+        Args:
+            template: What kind of assertion it is.
+            slots: What is asserted; no name begins with ``_``.
+            provenance: Where it comes from.
+
+        Raises:
+            ProvenanceError: It has no form that could be stored; it never will.
+            Exception: Anything else, and it may go better later.
         """
         ...

@@ -13,11 +13,19 @@ from typing import Any, NamedTuple
 import structlog
 
 from slumberd.answers import scheduled
-from slumberd.assembly import branches_of, rehearsing, rules_of, writing
+from slumberd.assembly import (
+    branches_of,
+    couriers_of,
+    provenance_sink,
+    rehearsing,
+    rules_of,
+    writing,
+)
 from slumberd.branches import Branches
 from slumberd.control import Answer, Operation, Peer, listen
 from slumberd.core.due import Due
 from slumberd.core.rule import ConsolidationRule
+from slumberd.courier import Courier
 from slumberd.effects import Effects
 from slumberd.errors import StoppedError, StoreError
 from slumberd.examination import Body
@@ -54,6 +62,7 @@ class _Organs(NamedTuple):
     alarm: Alarm
     pausing: Pausing
     reloading: Reloading
+    couriers: Sequence[Courier]
 
 
 class Daemon:
@@ -102,15 +111,16 @@ class Daemon:
         Raises:
             StateDirectoryLockedError: Another daemon runs on the state directory.
             StoreError: A store cannot be opened, or another daemon has taken over.
+            ExtraMissingError: The sink of provenance needs an extra that is not installed.
         """
         self._stop = stop
-        async with writing(self._settings, self._clock) as stores:
-            branches = branches_of(
-                self._settings, stores, self._logs, self._clock, lambda: self._rules
-            )
+        settings, clock = self._settings, self._clock
+        async with provenance_sink(settings) as sink, writing(settings, clock) as stores:
+            branches = branches_of(settings, stores, self._logs, clock, lambda: self._rules)
             await self._recover(branches)
             await branches.checkpoint()
-            await self._serve(stores.memory, branches)
+            couriers = couriers_of(settings, stores, sink, clock)
+            await self._serve(stores.memory, branches, couriers)
             await branches.checkpoint()
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
@@ -118,7 +128,9 @@ class Daemon:
         await _tell_again(branches)
         await apply_channels(branches, self._rules, self._clock.now())
 
-    async def _serve(self, memory: SQLiteMemoryStore, branches: Branches) -> None:
+    async def _serve(
+        self, memory: SQLiteMemoryStore, branches: Branches, couriers: Sequence[Courier]
+    ) -> None:
         """Answer and fire until told to stop."""
         operations = Operations(memory, branches, lambda: self._rules, self._clock, stop=self._stop)
         fire = partial(self._fire, branches, operations.turn)
@@ -130,9 +142,8 @@ class Daemon:
             reloading = self._reloading(branches, operations.turn, follow)
             pausing.changed = reloading.begin
             reloading.begin()
-            await self._live(
-                _Organs(memory, branches, operations, scheduler, alarm, pausing, reloading)
-            )
+            judging = (alarm, pausing, reloading)
+            await self._live(_Organs(memory, branches, operations, scheduler, *judging, couriers))
 
     async def _live(self, organs: _Organs) -> None:
         answers, runtime = self._answers(organs), self._settings.runtime_dir
@@ -154,7 +165,7 @@ class Daemon:
 
     def _work(self, organs: _Organs) -> Sequence[Coroutine[Any, Any, None]]:
         """Return what goes on side by side until the daemon is told to stop."""
-        memory, branches, operations, scheduler, alarm, pausing, reloading = organs
+        memory, branches, operations, scheduler, alarm, pausing, reloading, couriers = organs
         return (
             alarm.heartbeat(self._stop),
             scheduler.run(self._stop),
@@ -163,6 +174,7 @@ class Daemon:
             self._heartbeat(branches, memory, scheduler, pausing).keep(self._stop),
             reloading.keep(),
             self._keep_alive(memory, branches, scheduler),
+            *(courier.keep(self._stop) for courier in couriers),
         )
 
     async def _keep_telling(self, branches: Branches, turn: asyncio.Lock) -> None:
@@ -190,6 +202,7 @@ class Daemon:
             troubles=lambda: scheduler.troubles.by_rule,
             files=[settings.memory_path, *settings.facts_paths.values()],
             dropped=lambda: self._logs.dropped,
+            reader=settings.provenance.sink,
         )
         write = partial(write_textfile, textfile) if textfile else None
         return Heartbeat(body, self._clock, write)

@@ -122,6 +122,26 @@ class MetricsSettings(Form):
     textfile: FilePath | None = None
 
 
+class ProvenanceSettings(Form):
+    """Who is told, with where it comes from, of every fact that comes to stand.
+
+    Attributes:
+        sink: A file, or a Fathom engine in the daemon's process; null for nobody.
+        template: What a promotion is called.
+        file: Of the sink ``file``; relative to ``state_dir``.
+        pack: Of the sink ``fathom``, a directory of rules; relative to ``state_dir``.
+        timeout_seconds: How long the sink may take to answer.
+        retry_seconds: The longest rest after failures, which begins with 1 s and doubles.
+    """
+
+    sink: Literal["file", "fathom"] | None = None
+    template: Name = "slumberd.fact"
+    file: FilePath = Path("provenance.jsonl")
+    pack: FilePath | None = None
+    timeout_seconds: float = Field(default=10.0, ge=0.1, le=3600, allow_inf_nan=False)
+    retry_seconds: float = Field(default=300.0, ge=1, le=86_400, allow_inf_nan=False)
+
+
 class Settings(Form):
     """The configuration of slumberd: everything that can be set.
 
@@ -136,6 +156,7 @@ class Settings(Form):
         timezone: The IANA time zone of cron rules that name none, as ``Europe/Berlin``.
         logging: What is logged, how and where.
         metrics: Figures for Prometheus.
+        provenance: Who is told of every fact that comes to stand.
         stop_seconds: Seconds that a stop waits for what is under way.
     """
 
@@ -150,6 +171,7 @@ class Settings(Form):
     timezone: TimeZone = "UTC"
     logging: LoggingSettings = LoggingSettings()
     metrics: MetricsSettings = MetricsSettings()
+    provenance: ProvenanceSettings = ProvenanceSettings()
     stop_seconds: float = Field(default=25.0, ge=0, le=3600, allow_inf_nan=False)
 
     _credentials_dir: Path | None = PrivateAttr(default=None)
@@ -189,6 +211,16 @@ class Settings(Form):
     def log_path(self) -> Path | None:
         """The log file; None is standard error."""
         return None if self.logging.file is None else self.state_dir / self.logging.file
+
+    @property
+    def provenance_path(self) -> Path:
+        """The file that a sink of that kind appends to."""
+        return self.state_dir / self.provenance.file
+
+    @property
+    def pack_path(self) -> Path | None:
+        """The rules of a Fathom engine; None when it has none."""
+        return None if self.provenance.pack is None else self.state_dir / self.provenance.pack
 
     @property
     def textfile_path(self) -> Path | None:

@@ -34,8 +34,9 @@ class _Model(Protocol):
 
 
 class WordEmbedder:
-    """Embeds texts with a model that lies in the package itself; implements ``ports.Embedder`` and
-    ``ports.TextComparer``.
+    """Embeds texts with a model that lies in the package itself, and compares them.
+
+    Implements ``ports.Embedder`` and ``ports.TextComparer``.
 
     The model, some 20 MB, is read when it is first needed, and kept for the process, as are the
     vectors of the texts that were asked for last.

@@ -471,3 +471,29 @@ def test_disk_and_zones_are_looked_at(tmp_path: Path) -> None:
     assert told(room(tmp_path, 10**18)) == ["disk.low"]
     assert told(zones(["Mars/Olympus"])) == ["timezone.missing"]
     assert told(zones(["Asia/Tokyo"])) == []
+
+
+def test_rules_of_an_engine_are_for_nobody_else_to_write(site: Site) -> None:
+    site.config.write_text(f"{CONFIG}provenance: {{sink: file, pack: pack}}\n")
+    rules = site.state / "pack" / "rules" / "one.yaml"
+    rules.parent.mkdir(parents=True)
+    rules.write_text("")
+    for path in (rules, rules.parent, rules.parent.parent):
+        path.chmod(0o750)
+    assert found(site) == set()
+
+    rules.chmod(0o666)
+
+    assert found(site) == {"file.open"}
+
+
+def test_what_a_sink_was_told_is_for_nobody_else_to_read(site: Site) -> None:
+    site.config.write_text(f"{CONFIG}provenance: {{sink: file}}\n")
+    told = site.state / "provenance.jsonl"
+    told.write_text("")
+    told.chmod(0o640)
+    assert found(site) == set()
+
+    told.chmod(0o644)
+
+    assert found(site) == {"file.open"}

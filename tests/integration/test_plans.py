@@ -31,6 +31,7 @@ FILES = {
     "erasure": "facts.db",
     "external": "facts.db",
     "facts": "facts.db",
+    "following": "facts.db",
     "ledger": "facts.db",
     "looking": "facts.db",
     "migrations": "facts.db",
@@ -67,6 +68,7 @@ FLAT = {
     "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
     "find_facts_without_object has_fact put_fact",
+    "following": "is_told keep_number promotions promotions_that_stand readers",
     "ledger": "add_channels add_firing add_generation add_name add_row all_channels approve chain "
     "chain_at channels drop_heads drop_quarantine facts_by_id firing first_watermark generations "
     "has_older_index heads heads_of_slots held hold last_counts last_firings last_generation "
@@ -83,6 +85,7 @@ FIRST = {
     "episodes": "probe",  # LIMIT 0
     "episode_log": "newest pending",
     "external": "any_touched",
+    "following": "end_of_stretch lag",
     "ledger": "any_quarantine last_instant last_row last_seq_by",
     "looking": "origin_of_slumberd_episode_log unlogged",
     "migrations": "migrated_to",

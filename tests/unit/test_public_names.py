@@ -13,8 +13,8 @@ from slumberd import errors
 SPECIFIED = {
     "AddDelta", "ConsolidationRule", "DeleteDelta", "Episode", "Fact", "FactPattern", "FactStore",
     "MemoryDelta", "MemoryStore", "MigrationNotSupported", "MigrationPlan", "NoopDelta",
-    "RuleBasedScorer", "SQLiteFactStore", "SQLiteMemoryStore", "SalienceContext", "SalienceScorer",
-    "StoreHealth", "UpdateDelta",
+    "ProvenanceBundle", "ProvenanceSink", "RuleBasedScorer", "SQLiteFactStore",
+    "SQLiteMemoryStore", "SalienceContext", "SalienceScorer", "StoreHealth", "UpdateDelta",
 }  # fmt: skip
 FORMS = {"Equals", "Glob", "Matches", "OneOf", "Prefix"}
 """What slots of patterns take besides texts."""

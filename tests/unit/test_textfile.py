@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slumberd.core.vitals import RuleVitals, Vitals
+from slumberd.core.vitals import ProvenanceVitals, RuleVitals, Vitals
 from slumberd.exposition import OF_DAEMON, OF_RULE, escaped, exposition
 from slumberd.textfile import write_textfile
 from tests.builders import at
@@ -31,6 +31,7 @@ VITALS = Vitals(
     succeeded_at=at(-60),
     quarantined=5,
     held=1,
+    provenance=ProvenanceVitals(rows=4, seconds=1.5, refused=2),
 )
 
 
@@ -51,6 +52,8 @@ def test_figures_are_what_the_vitals_say() -> None:
     assert told["log_lines_dropped_total"] == 7
     assert (told["held_batches"], told["quarantined_episodes"]) == (1, 5)
     assert told["late_seconds"] == 2.5
+    assert (told["provenance_lag_rows"], told["provenance_lag_seconds"]) == (4, 1.5)
+    assert told["provenance_refused_total"] == 2
     assert (told["rule_pending_episodes/tea"], told["rule_pending_episodes/idle"]) == (3, 0)
     assert told["rule_oldest_pending_seconds/tea"] == 4.5
     assert told["rule_oldest_pending_seconds/idle"] == 0
@@ -59,9 +62,11 @@ def test_figures_are_what_the_vitals_say() -> None:
 
 
 def test_figure_that_nobody_knows_is_left_out() -> None:
-    unknown = figures(replace(VITALS, rss_bytes=None, next_at=None, succeeded_at=None, rules=[]))
+    without = replace(VITALS, provenance=None, rules=[])
+    unknown = figures(replace(without, rss_bytes=None, next_at=None, succeeded_at=None))
 
-    assert not {name for name in unknown if name.startswith(("rule_", "next_", "last_", "resid"))}
+    left_out = ("rule_", "next_", "last_", "resid", "provenance_")
+    assert not {name for name in unknown if name.startswith(left_out)}
     assert "rule_last_success_timestamp_seconds/idle" not in figures(VITALS)
 
 

@@ -23,6 +23,7 @@ from slumberd.cli.survey import RuleState, Survey, surveyed
 from slumberd.clock import SystemClock
 from slumberd.core.finding import Finding
 from slumberd.core.firing import Counts
+from slumberd.core.promotion import Lag
 from slumberd.errors import ConfigurationError, StoreError
 from slumberd.lines import printable
 from slumberd.pauses import paused_in
@@ -123,8 +124,29 @@ def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey)
             for path, size, log in _sizes(settings)
         ],
         "disk_free_bytes": _free(settings),
+        "provenance": _provenance(settings, survey),
         "rules": documents(survey.rules, paused_in(settings.state_dir)),
     }
+
+
+def _provenance(settings: Settings, survey: Survey) -> dict[str, Any] | None:
+    """Return how far the sink of provenance is behind in each store; None without a sink."""
+    sink, now = settings.provenance.sink, SystemClock().now()
+    if sink is None:
+        return None
+    stores = []
+    for name, seen in survey.stores.items():
+        told = seen.told.get(sink) if seen else None
+        lag = told.lag if told else Lag(seen.rows if seen else 0, None)
+        stores.append(
+            {
+                "store": printable(name),
+                "rows": lag.rows,
+                "seconds": lag.seconds(now),
+                "refused": told.refused if told else 0,
+            }
+        )
+    return {"sink": sink, "stores": stores}
 
 
 def _sizes(settings: Settings) -> list[tuple[Path, int, int]]:
@@ -163,12 +185,23 @@ def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Sur
         for name, one in survey.stores.items():
             facts = f"{one.facts} facts, {one.rows} rows" if one else "not there yet"
             print(f"  {cell(name)}: {facts}")
+    if provenance := _provenance(settings, survey):
+        for one in provenance["stores"]:
+            print(f"provenance {provenance['sink']}: {_told(one)}")
     if paused := paused_in(settings.state_dir):
         print(f"paused     {cell(', '.join(sorted(paused)))}")
     for one in daemon["failing"] if daemon else ():
         print(f"failing    {_failing(one)}")
     print()
     _print_rules(survey.rules)
+
+
+def _told(one: dict[str, Any]) -> str:
+    behind = (
+        f"{one['rows']} rows behind, since {one['seconds']:.0f} s" if one["rows"] else "all told"
+    )
+    refused = f", {one['refused']} refused" if one["refused"] else ""
+    return f"{cell(one['store'])}, {behind}{refused}"
 
 
 def _print_rules(states: Sequence[RuleState]) -> None:

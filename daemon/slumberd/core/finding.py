@@ -36,6 +36,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "episodes.mismatched": ("warning", "scope key and content agree on whom each row belongs to"),
     "acts.unreached": ("warning", "every retraction has reached something"),
     "metrics.unwritable": ("warning", "the file of `metrics.textfile` can be written"),
+    "provenance.behind": ("warning", "the sink of provenance is told of what is committed"),
     "log.unwritten": ("warning", "every row of the ledger has its log line"),
 }  # fmt: skip
 """By id: how bad it is, and what is so where it is not found. Ids are never given anew."""

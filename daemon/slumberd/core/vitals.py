@@ -35,6 +35,21 @@ class RuleVitals:
 
 
 @dataclass(frozen=True, slots=True)
+class ProvenanceVitals:
+    """How far a sink of provenance is behind.
+
+    Attributes:
+        rows: Of the ledgers, that it was not told of yet.
+        seconds: How old the first of them is; 0 without any.
+        refused: Rows that it will never be told of, for they have no form that it takes.
+    """
+
+    rows: int
+    seconds: float
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
 class Vitals:
     """How the daemon is.
 
@@ -52,6 +67,7 @@ class Vitals:
         succeeded_at: When the last firing of any rule that went well began.
         quarantined: Episodes, also of rules that are not there any more.
         held: Batches that wait for a person, also of such rules.
+        provenance: How far its sink is behind; None when there is none.
     """
 
     at: datetime
@@ -67,6 +83,7 @@ class Vitals:
     succeeded_at: datetime | None
     quarantined: int
     held: int
+    provenance: ProvenanceVitals | None = None
 
     @property
     def late_seconds(self) -> float:

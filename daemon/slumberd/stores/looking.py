@@ -14,8 +14,9 @@ from typing import TypeVar
 import orjson
 
 from slumberd.core.firing import Counts
+from slumberd.core.promotion import Lag
 from slumberd.errors import SchemaError, StoreError
-from slumberd.stores import episode_log
+from slumberd.stores import episode_log, promotions
 from slumberd.stores.inspection import has_table
 from slumberd.stores.ledger import firing_id_of
 from slumberd.stores.queries import statements
@@ -58,6 +59,19 @@ class HeldBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """How far a sink of provenance is.
+
+    Attributes:
+        lag: What it was not told of yet.
+        refused: Rows that it will never be told of.
+    """
+
+    lag: Lag
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
 class FactsSeen:
     """What a database of facts says of itself; instants are microseconds since 1970 UTC.
 
@@ -73,6 +87,7 @@ class FactsSeen:
         outcomes: What each rule's last batch came to, as `Counts` names it, over all channels.
         quarantined: Episodes that could not be read, by rule and reason.
         held: The batch of each rule that waits for a person.
+        told: How far each sink of provenance is, by its name.
     """
 
     facts: int
@@ -86,6 +101,7 @@ class FactsSeen:
     outcomes: Mapping[str, Counts] = field(default_factory=dict)
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
     held: Mapping[str, HeldBatch] = field(default_factory=dict)
+    told: Mapping[str, Told] = field(default_factory=dict)
 
 
 def look(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -252,7 +268,13 @@ def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
             (rule, reason): count for rule, reason, count in connection.execute(_SQL["quarantined"])
         },
         held=_held(connection),
+        told={name: _told(connection, name) for name in promotions.readers(connection)},
     )
+
+
+def _told(connection: sqlite3.Connection, reader: str) -> Told:
+    _, refused = promotions.place(connection, reader)
+    return Told(promotions.lag(connection, reader), refused)
 
 
 def _successes(connection: sqlite3.Connection) -> dict[str, int]:

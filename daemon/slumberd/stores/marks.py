@@ -12,6 +12,7 @@ from slumberd.core.record import Record
 from slumberd.errors import StoreError
 from slumberd.stores.batch import number
 from slumberd.stores.factfile import set_number
+from slumberd.stores.promotions import keep_place
 from slumberd.stores.queries import statements
 from slumberd.stores.questions import Questions, records
 from slumberd.stores.sqlite import transaction
@@ -22,7 +23,7 @@ _EVERYTHING = 2**63 - 1
 
 
 class Marks(Questions):
-    """Watermarks, served instants, successes, and the row up to which log lines are written."""
+    """Watermarks, served instants, successes, and up to which row log and sink were told."""
 
     _logged = 0
 
@@ -90,6 +91,16 @@ class Marks(Questions):
     async def mark_logged(self, seq: int) -> None:
         """Remember that log lines up to a ledger row are written; kept with the next commit."""
         self._logged = max(self._logged, seq)
+
+    async def mark_asserted(self, reader: str, seq: int, refused: int) -> None:
+        """Remember up to which row a sink of provenance was told, and how many rows it refused."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                self._fence(connection)
+                keep_place(connection, reader, seq, refused)
+
+        await self._database.write(work)
 
     async def close(self) -> None:
         """Keep what is known of the log lines, and close the file; the next use opens it."""

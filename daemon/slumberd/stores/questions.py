@@ -14,10 +14,11 @@ from slumberd.core.episode import EpisodeVersion, instant
 from slumberd.core.explanation import Decision, Explanation
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Position
+from slumberd.core.promotion import Lag, Page
 from slumberd.core.record import Break, Checkpoint, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
-from slumberd.stores import inspection, schema
+from slumberd.stores import inspection, promotions, schema
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.explaining import decisions_of, why
 from slumberd.stores.exporting import exported
@@ -144,6 +145,30 @@ class Questions(FactFile):
     async def head(self) -> Checkpoint:
         """Return how far the ledger reaches, as committed, and its chain hash there."""
         return await self._database.read(head_of)
+
+    async def promotions(self, after: int, *, limit: int, standing: bool) -> Page:
+        """Return what made facts stand in at most `limit` rows above a number.
+
+        Args:
+            after: The number.
+            limit: How many rows are read, of any kind.
+            standing: Whether facts are left out that no longer stand.
+        """
+        return await self._database.read(
+            lambda connection: promotions.page(connection, after, limit, standing=standing)
+        )
+
+    async def is_told(self, seq: int) -> bool:
+        """Say whether a row still says what it said, and was not erased."""
+        return await self._database.read(lambda connection: promotions.is_told(connection, seq))
+
+    async def asserted(self, reader: str) -> tuple[int, int]:
+        """Return up to which row a sink of provenance was told, and how many rows it refused."""
+        return await self._database.read(lambda connection: promotions.place(connection, reader))
+
+    async def lag(self, reader: str) -> Lag:
+        """Return how far the ledger reaches above what a sink of provenance was told."""
+        return await self._database.read(lambda connection: promotions.lag(connection, reader))
 
     async def why(self, fact_id: str) -> Explanation:
         """Explain how a fact came and, when it no longer stands, how it went.

@@ -422,6 +422,7 @@ FROM (
   SELECT value AS seq
   FROM slumberd_numbers
   WHERE name = 'logged'
+    OR name GLOB 'asserted:*'
   UNION ALL
   SELECT max(seq)
   FROM slumberd_quarantine

@@ -1,0 +1,155 @@
+"""What made facts stand, read out of the ledger for whoever follows it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import orjson
+
+from slumberd.core.act import Act, channel_of
+from slumberd.core.episode import instant
+from slumberd.core.law import counting
+from slumberd.core.promotion import Lag, Page, Promotion, text_of
+from slumberd.stores.batch import user_and_agent
+from slumberd.stores.ledger import act_from, firing_id_of, histories_from
+from slumberd.stores.queries import statements
+from slumberd.stores.sqlite import snapshot
+
+_SQL = statements("following")
+_LEDGER = statements("ledger")
+ASSERTED, REFUSED = "asserted:", "refused:"
+"""Begin the names of numbers: the last row that a sink was told of, and how many it refused."""
+
+_KIND: Mapping[int, Literal["add", "update"]] = {1: "add", 2: "update"}
+_ACT = 1
+
+
+class _Row(NamedTuple):
+    seq: int
+    rule_id: str
+    firing: int
+    fired_at: int
+    what: int
+    kind: int
+    at: int | None
+    fact_id: str
+    replaces: str | None
+    payload: bytes | None
+
+    @property
+    def went(self) -> tuple[str, ...]:
+        return tuple(orjson.loads(self.replaces)) if self.replaces else ()
+
+
+def page(connection: sqlite3.Connection, after: int, limit: int, *, standing: bool) -> Page:
+    """Return what made facts stand in at most `limit` rows above a number.
+
+    Args:
+        connection: Outside of any transaction.
+        after: The number.
+        limit: How many rows are read, of any kind.
+        standing: Whether facts are left out that no longer stand.
+    """
+    with snapshot(connection):
+        stretch = {"after": after, "limit": limit}
+        upto = connection.execute(_SQL["end_of_stretch"], stretch).fetchone()[0]
+        if upto is None:
+            return Page((), after)
+        query = _SQL["promotions_that_stand" if standing else "promotions"]
+        found = connection.execute(query, {"after": after, "upto": upto})
+        rows = [_Row(*row) for row in found.fetchall()]
+        return Page(_promotions(connection, rows), upto)
+
+
+def _promotions(connection: sqlite3.Connection, rows: Sequence[_Row]) -> list[Promotion]:
+    again = {row.fact_id for row in rows if not _says_itself(row)}
+    meetings = _meetings(connection, again) if again else []
+    acts = [(row, _own_act(row) or _act_then(row, meetings)) for row in rows]
+    return [_promotion(row, act) for row, act in acts if act is not None]
+
+
+def _says_itself(row: _Row) -> bool:
+    """Say whether what stands since is what the row itself says.
+
+    Where its own id went, it may be one more who says so, while what stands is a hand's.
+    """
+    return row.what == _ACT and row.payload is not None and row.fact_id not in row.went
+
+
+def _own_act(row: _Row) -> Act | None:
+    if row.payload is None or not _says_itself(row):
+        return None
+    return act_from(row.fact_id, row.at or 0, orjson.loads(row.payload))
+
+
+def _meetings(connection: sqlite3.Connection, ids: Iterable[str]) -> list[tuple[Any, ...]]:
+    asked = {"ids": orjson.dumps(sorted(ids)).decode()}
+    return connection.execute(_LEDGER["meetings"], asked).fetchall()
+
+
+def _act_then(row: _Row, meetings: Iterable[tuple[Any, ...]]) -> Act | None:
+    """Return the act that stood under a fact id once a row was written.
+
+    The row brings a fact back, or undoes what hid it, so its act is in an earlier row. Of two that
+    hold one id only the later can stand: each says that the other does not.
+    """
+    until = (one for one in meetings if one[0] == row.fact_id and one[1] <= row.seq)
+    history = histories_from(until).get(row.fact_id)
+    counted = counting(history.remaining()) if history else ()
+    asserting = [one.act for one in counted if one.act.asserts]
+    return max(asserting, key=lambda act: act.stamp, default=None)
+
+
+def _promotion(row: _Row, act: Act) -> Promotion:
+    user, agent = user_and_agent(act.owner)
+    return Promotion(
+        row.seq,
+        _KIND[row.kind],
+        firing_id_of(row.rule_id, row.firing),
+        row.rule_id,
+        instant(row.fired_at),
+        row.fact_id,
+        user,
+        agent,
+        channel_of(row.fact_id),
+        text_of(act.payload.get("subject")),
+        text_of(act.payload.get("predicate")),
+        act.object,
+        act.confidence,
+        row.went,
+    )
+
+
+def is_told(connection: sqlite3.Connection, seq: int) -> bool:
+    """Say whether a row still says what it said, and was not erased."""
+    return connection.execute(_SQL["is_told"], {"seq": seq}).fetchone() is not None
+
+
+def place(connection: sqlite3.Connection, reader: str) -> tuple[int, int]:
+    """Return up to which row a sink was told, and how many rows it refused."""
+    return _number(connection, ASSERTED, reader), _number(connection, REFUSED, reader)
+
+
+def _number(connection: sqlite3.Connection, what: str, reader: str) -> int:
+    row = connection.execute(_LEDGER["number"], (what + reader,)).fetchone()
+    return row[0] if row else 0
+
+
+def readers(connection: sqlite3.Connection) -> list[str]:
+    """Return who was told of a ledger, or is, in order of their names."""
+    return [name for (name,) in connection.execute(_SQL["readers"]).fetchall()]
+
+
+def keep_place(connection: sqlite3.Connection, reader: str, seq: int, refused: int) -> None:
+    """Keep what `place` returns; inside of a transaction."""
+    for what, value in ((ASSERTED, seq), (REFUSED, refused)):
+        connection.execute(_SQL["keep_number"], {"name": what + reader, "value": value})
+
+
+def lag(connection: sqlite3.Connection, reader: str) -> Lag:
+    """Return how far the ledger reaches above what a sink was told."""
+    after = _number(connection, ASSERTED, reader)
+    rows, first = connection.execute(_SQL["lag"], {"after": after}).fetchone()
+    return Lag(max(0, rows), None if first is None else instant(first))

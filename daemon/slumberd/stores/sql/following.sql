@@ -1,0 +1,63 @@
+-- name: end_of_stretch
+SELECT max(seq)
+FROM (
+  SELECT seq
+  FROM slumberd_ledger
+  WHERE seq > :after
+  ORDER BY seq
+  LIMIT :limit
+)
+
+-- name: promotions
+SELECT ledger.seq, firings.rule, ledger.firing, firings.at, ledger.what, ledger.kind, ledger.at,
+  ledger.fact_id, ledger.replaces, ledger.payload
+FROM slumberd_ledger AS ledger
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.seq > :after
+  AND ledger.seq <= :upto
+  AND ledger.kind IN (1, 2)
+  AND ledger.fact_id IS NOT NULL
+ORDER BY ledger.seq
+
+-- name: promotions_that_stand
+SELECT ledger.seq, firings.rule, ledger.firing, firings.at, ledger.what, ledger.kind, ledger.at,
+  ledger.fact_id, ledger.replaces, ledger.payload
+FROM slumberd_ledger AS ledger
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.seq > :after
+  AND ledger.seq <= :upto
+  AND ledger.kind IN (1, 2)
+  AND EXISTS (
+    SELECT 1
+    FROM facts
+    WHERE facts.fact_id = ledger.fact_id
+  )
+ORDER BY ledger.seq
+
+-- name: is_told
+SELECT 1
+FROM slumberd_ledger
+WHERE seq = :seq
+  AND salt IS NOT NULL
+
+-- name: keep_number
+INSERT INTO slumberd_numbers (name, value)
+VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET
+  value = excluded.value
+
+-- name: readers
+SELECT substr(name, 10)
+FROM slumberd_numbers
+WHERE name GLOB 'asserted:*'
+ORDER BY name
+
+-- name: lag
+SELECT ifnull((SELECT max(seq) FROM slumberd_ledger), 0) - :after, (
+    SELECT firings.at
+    FROM slumberd_ledger AS ledger
+    CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+    WHERE ledger.seq > :after
+    ORDER BY ledger.seq
+    LIMIT 1
+  )
