@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from slumberd.core.episode import Episode, EpisodeVersion, microseconds
-from slumberd.core.promotion import Promotion
+from slumberd.core.promoted import Promotion
 from slumberd.core.rule import ConsolidationRule
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -11,7 +11,7 @@ from slumberd.core.brake import Held
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.firing import START, Counts, Firing, Position, Window
 from slumberd.core.ground import Incoming
-from slumberd.core.promotion import Lag, Page, Promotion
+from slumberd.core.promoted import Lag, Page, Promotion
 from slumberd.core.provenance import ProvenanceBundle, asserted
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule

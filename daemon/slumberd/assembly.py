@@ -14,7 +14,7 @@ from slumberd import cron
 from slumberd.branches import Branch, Branches
 from slumberd.consolidator import Consolidator, Part
 from slumberd.core.brake import Limits
-from slumberd.core.promotion import SLOTS
+from slumberd.core.promoted import SLOTS
 from slumberd.courier import Courier, Terms
 from slumberd.credentials import read_key
 from slumberd.errors import NoInputError

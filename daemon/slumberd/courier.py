@@ -13,7 +13,7 @@ from math import inf
 
 import structlog
 
-from slumberd.core.promotion import Promotion, bundle_of, slots_of
+from slumberd.core.promoted import Promotion, bundle_of, slots_of
 from slumberd.core.provenance import asserted
 from slumberd.errors import ProvenanceError, StoreError, SupersededError
 from slumberd.ports import Clock, Promotions, ProvenanceSink

@@ -13,7 +13,7 @@ from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position, Window
 from slumberd.core.ground import Incoming
 from slumberd.core.health import MigrationPlan, StoreHealth
-from slumberd.core.promotion import Lag, Page
+from slumberd.core.promoted import Lag, Page
 from slumberd.core.provenance import ProvenanceBundle
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from slumberd.core.act import channel_of
 from slumberd.core.episode import microseconds
 from slumberd.core.fact import Fact
-from slumberd.core.promotion import SLOTS, Lag, Promotion, bundle_of, slots_of
+from slumberd.core.promoted import SLOTS, Lag, Promotion, bundle_of, slots_of
 from slumberd.core.provenance import asserted
 from slumberd.core.scope import Reach
 from slumberd.errors import StaleWriterError

@@ -23,7 +23,7 @@ from slumberd.cli.survey import RuleState, Survey, surveyed
 from slumberd.clock import SystemClock
 from slumberd.core.finding import Finding
 from slumberd.core.firing import Counts
-from slumberd.core.promotion import Lag
+from slumberd.core.promoted import Lag
 from slumberd.errors import ConfigurationError, StoreError
 from slumberd.lines import printable
 from slumberd.pauses import paused_in

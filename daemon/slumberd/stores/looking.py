@@ -14,7 +14,7 @@ from typing import TypeVar
 import orjson
 
 from slumberd.core.firing import Counts
-from slumberd.core.promotion import Lag
+from slumberd.core.promoted import Lag
 from slumberd.errors import SchemaError, StoreError
 from slumberd.stores import episode_log, promotions
 from slumberd.stores.inspection import has_table

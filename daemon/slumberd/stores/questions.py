@@ -14,7 +14,7 @@ from slumberd.core.episode import EpisodeVersion, instant
 from slumberd.core.explanation import Decision, Explanation
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Position
-from slumberd.core.promotion import Lag, Page
+from slumberd.core.promoted import Lag, Page
 from slumberd.core.record import Break, Checkpoint, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
