@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from slumberd.core.episode import Episode
     from slumberd.core.fact import Fact, FactPattern
     from slumberd.core.health import MigrationPlan, StoreHealth
+    from slumberd.core.provenance import ProvenanceBundle
     from slumberd.core.rule import ConsolidationRule
     from slumberd.errors import (
         ConfigurationError,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         OutputExistsError,
         PermissionDeniedError,
         PlanMovedError,
+        ProvenanceError,
         ReloadFailedError,
         SchemaError,
         SlumberdError,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
         SupersededError,
         UsageError,
     )
-    from slumberd.ports import FactStore, MemoryStore
+    from slumberd.ports import FactStore, MemoryStore, ProvenanceSink
     from slumberd.stores.facts import SQLiteFactStore
     from slumberd.stores.memory import SQLiteMemoryStore
 
@@ -76,6 +78,9 @@ __all__ = [
     "OutputExistsError",
     "PermissionDeniedError",
     "PlanMovedError",
+    "ProvenanceBundle",
+    "ProvenanceError",
+    "ProvenanceSink",
     "ReloadFailedError",
     "SQLiteFactStore",
     "SQLiteMemoryStore",
@@ -100,8 +105,9 @@ _HOMES = {
     "core.episode": ("Episode",),
     "core.fact": ("Fact", "FactPattern"),
     "core.health": ("MigrationPlan", "StoreHealth"),
+    "core.provenance": ("ProvenanceBundle",),
     "core.rule": ("ConsolidationRule",),
-    "ports": ("FactStore", "MemoryStore"),
+    "ports": ("FactStore", "MemoryStore", "ProvenanceSink"),
     "stores.facts": ("SQLiteFactStore",),
     "stores.memory": ("SQLiteMemoryStore",),
 }

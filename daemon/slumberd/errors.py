@@ -12,6 +12,7 @@ act on the fields and a person can act on the message::
     ├── NotRunningError                   a daemon is needed and none answers      (exit 69)
     ├── ConfigurationError                configuration or rules with mistakes     (exit 78)
     ├── ExtraMissingError                 an optional part is not installed        (exit 78)
+    ├── ProvenanceError                   an assertion that no sink could store    (exit 65)
     ├── ReloadFailedError                 a daemon keeps the rules that it had     (exit 1)
     └── StoreError                        the stores                               (exit 74)
         ├── MemoryScopeError              an episode where it does not belong      (exit 65)
@@ -58,6 +59,7 @@ __all__ = [
     "OutputExistsError",
     "PermissionDeniedError",
     "PlanMovedError",
+    "ProvenanceError",
     "ReloadFailedError",
     "SchemaError",
     "SlumberdError",
@@ -135,6 +137,22 @@ class ExtraMissingError(SlumberdError):
         self.extra = extra
         self.consequence = consequence
         super().__init__(f"{consequence}: install it with `pip install 'slumberd[{extra}]'`")
+
+
+class ProvenanceError(SlumberdError, ValueError):
+    """An assertion, or where it comes from, has no form that a sink could store as it is.
+
+    Attributes:
+        slot: The name of what is wrong, as ``_source``.
+        reason: What is wrong with it.
+    """
+
+    exit_code = 65
+
+    def __init__(self, slot: str, reason: str) -> None:
+        self.slot = slot
+        self.reason = reason
+        super().__init__(f"slot {slot!r}: {reason}")
 
 
 class OutputExistsError(SlumberdError):

@@ -13,6 +13,7 @@ from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position, Window
 from slumberd.core.ground import Incoming
 from slumberd.core.health import MigrationPlan, StoreHealth
+from slumberd.core.provenance import ProvenanceBundle
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 
@@ -299,5 +300,30 @@ class Embedder(Protocol):
 
         All have the same dimensions. It may be called from any thread, and takes some 20 us a
         short text.
+        """
+        ...
+
+
+@runtime_checkable
+class ProvenanceSink(Protocol):
+    """Where an assertion goes together with where it comes from.
+
+    It is told of each at least once, so it may be told of the same again, after a crash or when
+    it did not answer in time: slots, bundle and all are then equal to those of the first time.
+    """
+
+    async def assert_with_provenance(
+        self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
+    ) -> None:
+        """Take an assertion; it is kept, as far as this sink keeps anything, when this returns.
+
+        Args:
+            template: What kind of assertion it is.
+            slots: What is asserted; no name begins with ``_``.
+            provenance: Where it comes from.
+
+        Raises:
+            ProvenanceError: It has no form that could be stored; it never will.
+            Exception: Anything else, and it may go better later.
         """
         ...

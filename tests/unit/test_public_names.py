@@ -13,7 +13,8 @@ from slumberd import errors
 SPECIFIED = {
     "AddDelta", "ConsolidationRule", "DeleteDelta", "Episode", "Fact", "FactPattern", "FactStore",
     "MemoryDelta", "MemoryStore", "MigrationNotSupported", "MigrationPlan", "NoopDelta",
-    "SQLiteFactStore", "SQLiteMemoryStore", "StoreHealth", "UpdateDelta",
+    "ProvenanceBundle", "ProvenanceSink", "SQLiteFactStore", "SQLiteMemoryStore", "StoreHealth",
+    "UpdateDelta",
 }  # fmt: skip
 
 

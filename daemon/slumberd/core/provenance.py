@@ -1,0 +1,211 @@
+"""Provenance: where an assertion comes from, in the plain values that a sink stores with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import TypedDict
+from uuid import UUID
+
+from slumberd.errors import ProvenanceError
+
+Plain = str | int
+"""What any sink can store; an integer has at most 64 bits."""
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_UNLIKE_IDENTIFIERS = re.compile(r"[^A-WYZa-z0-9_-]")
+_LARGEST = 2**63
+
+
+class ProvenanceBundle(TypedDict):
+    """Where an assertion comes from; exactly these keys.
+
+    Attributes:
+        origin: What kind of process asserts, as an identifier.
+        source: Which one of its kind, as an identifier.
+        run_id: The run of it.
+        step: The place in the run, or in what the run wrote.
+        confidence: 0 to 1; a float is refused: ``Decimal(str(value))`` says which it is.
+        timestamp: When it was decided; aware.
+    """
+
+    origin: str | Enum
+    source: str
+    run_id: str | UUID
+    step: int
+    confidence: Decimal | int
+    timestamp: datetime
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "origin": (str, Enum),
+    "source": (str,),
+    "run_id": (str, UUID),
+    "step": (int,),
+    "confidence": (Decimal, int),
+    "timestamp": (datetime,),
+}
+"""What each key of a bundle may hold."""
+
+
+def asserted(slots: Mapping[str, object], provenance: ProvenanceBundle) -> dict[str, Plain]:
+    """Return all that a sink stores for one assertion, provenance under ``_origin`` and so on.
+
+    Args:
+        slots: What is asserted, by names that are identifiers and do not begin with ``_``.
+        provenance: Where it comes from.
+
+    Raises:
+        ProvenanceError: A name or a value is none that could be stored as it is.
+    """
+    return {
+        **{_named(name): encoded(value, slot=name) for name, value in slots.items()},
+        **encoded_bundle(provenance),
+    }
+
+
+def _named(name: str) -> str:
+    if name.startswith("_"):
+        raise ProvenanceError(name, "names that begin with '_' are those of provenance")
+    return _identifier(name, slot=name)
+
+
+def encoded_bundle(provenance: ProvenanceBundle) -> dict[str, Plain]:
+    """Return a bundle as a sink stores it, each key after ``_``.
+
+    Raises:
+        ProvenanceError: A key is missing or not one of the six, or a value none that may be there.
+    """
+    given: Mapping[str, object] = {**provenance}
+    for name in sorted(_KINDS.keys() ^ given.keys()):
+        raise ProvenanceError(f"_{name}", "missing" if name in _KINDS else "no key of provenance")
+    return {f"_{name}": _part(name, given[name]) for name in _KINDS}
+
+
+def _part(name: str, value: object) -> Plain:
+    slot = f"_{name}"
+    if not isinstance(value, _KINDS[name]) or isinstance(value, bool):
+        raise ProvenanceError(slot, f"cannot be a {type(value).__name__}")
+    plain = encoded(value, slot=slot)
+    if name == "confidence" and not 0 <= Decimal(plain) <= 1:
+        raise ProvenanceError(slot, f"must lie in 0..1, not {plain}")
+    if isinstance(plain, str) and not _is_balanced(plain):
+        raise ProvenanceError(slot, "holds parentheses that do not match")
+    if name in ("origin", "source"):
+        # The dot of an enumeration's member is ours, so both sides of it are looked at.
+        for part in str(plain).split(".", 1) if isinstance(value, Enum) else [str(plain)]:
+            _identifier(part, slot=slot)
+    return plain
+
+
+def _identifier(text: str, *, slot: str) -> str:
+    # The whole text: `$` would let a line feed pass at its end.
+    if _IDENTIFIER.fullmatch(text) is None:
+        raise ProvenanceError(
+            slot, f"{text!r} is no identifier: a letter or '_', then letters, digits, '_' and '-'"
+        )
+    return text
+
+
+def _is_balanced(text: str) -> bool:
+    open_ = 0
+    for character in text:
+        open_ += (character == "(") - (character == ")")
+        if open_ < 0:
+            return False
+    return open_ == 0
+
+
+def encoded(value: object, *, slot: str) -> Plain:
+    """Return a value in the plain form that a sink stores.
+
+    A member of an enumeration becomes ``Type.NAME``, a bool ``TRUE`` or ``FALSE``, a decimal its
+    digits, a UUID its hex digits, an instant ISO 8601 in UTC after ``Z``, a path its POSIX form,
+    a dict or list compact JSON with sorted keys; text and integers stay.
+
+    Args:
+        value: The value.
+        slot: Its name, for the error.
+
+    Raises:
+        ProvenanceError: It is of another kind, has no exact form (a float, a naive instant, a
+            relative path), or is a text that no store of texts takes.
+    """
+    if isinstance(value, int) and not isinstance(value, bool | Enum):
+        return _in_range(int(value), slot)
+    text = _text(value, slot)
+    if "\0" in text:
+        raise ProvenanceError(slot, "holds a NUL character")
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise ProvenanceError(slot, "is no valid Unicode")
+    return text
+
+
+def _in_range(value: int, slot: str) -> int:
+    if not -_LARGEST <= value < _LARGEST:
+        raise ProvenanceError(slot, "is an integer of more than 64 bits")
+    return value
+
+
+def _text(value: object, slot: str) -> str:
+    match value:
+        case Enum():
+            return f"{type(value).__name__}.{value.name}"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case str():
+            return str(value)
+        case UUID():
+            return value.hex
+        case dict() | list():
+            return _json(value, slot)
+        case _:
+            return _exact(value, slot)
+
+
+def _exact(value: object, slot: str) -> str:
+    match value:
+        case Decimal() if value.is_finite():
+            return str(value)
+        case datetime() if value.utcoffset() is not None:
+            return _utc(value, slot)
+        case PurePath() if value.is_absolute():
+            return value.as_posix()
+        case Decimal():
+            raise ProvenanceError(slot, f"must be finite, not {value}")
+        case datetime():
+            raise ProvenanceError(slot, f"must say its time zone, not {value.isoformat()!r}")
+        case PurePath():
+            raise ProvenanceError(slot, f"must be an absolute path, not {str(value)!r}")
+        case _:
+            raise ProvenanceError(slot, f"cannot be a {type(value).__name__}")
+
+
+def _utc(value: datetime, slot: str) -> str:
+    try:
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    except OverflowError as error:
+        raise ProvenanceError(slot, f"{value.isoformat()!r} has no year in UTC") from error
+
+
+def _json(value: object, slot: str) -> str:
+    try:
+        return json.dumps(
+            value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ProvenanceError(slot, f"is no JSON: {error}") from error
+
+
+def identifier_of(name: str) -> str:
+    """Return an identifier for any name; two names never share one.
+
+    Letters, digits, ``_`` and ``-`` stay; every other character, and ``X``, becomes its hex
+    digits between two ``X``. What comes of it may begin with a digit: put something before it.
+    """
+    return _UNLIKE_IDENTIFIERS.sub(lambda found: f"X{ord(found[0]):x}X", name)
