@@ -365,7 +365,7 @@ class UnportableCypherError(StoreError):
 
     exit_code = 78
 
-    def __init__(  # noqa: PLR0913 # the specification's fields, and where and how to mend it
+    def __init__(  # the specification's fields, and where and how to mend it
         self,
         cypher: str,
         rule: str,

@@ -16,12 +16,23 @@ from slumberd.core.duration import Duration
 FACTS = "facts"
 """The channel whose fact ids are the episode ids themselves."""
 
-_LATER_KEYS = ("limits", "on_missed", "catchup_window", "timeout")
+_LATER_KEYS = (
+    "limits", "on_missed", "catchup_window", "timeout", "kind", "filter_cypher", "user", "agent",
+)  # fmt: skip
 """What the first version did not know."""
+
+
+Kind = Literal["episodes", "graph"]
+"""What a rule promotes."""
+
+NO_EPISODE = "0"
+"""The ``when_filter`` that selects nothing."""
 
 
 class ConsolidationRule(BaseModel):
     """One rule, as the specification has it; what comes after ``then_emits`` is ours.
+
+    A rule of kind ``graph`` promotes triples of a graph. Its ``when_filter`` selects no episode.
 
     Attributes:
         id: Stamped onto every delta as ``rule_id``.
@@ -36,6 +47,10 @@ class ConsolidationRule(BaseModel):
             none: then their episodes wait for the next.
         catchup_window: How many seconds ago the newest of them may be; else it is as with ``skip``.
         timeout: How many seconds a firing may take in one store; then it is stopped, and fails.
+        kind: Whether it promotes ``episodes``, or triples of a ``graph``.
+        filter_cypher: Of a graph's rule, the query that finds the triples.
+        user: Of a graph's rule, whose facts they become.
+        agent: Of a graph's rule, which agent's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,6 +65,10 @@ class ConsolidationRule(BaseModel):
     on_missed: OnMissed = "run_once"
     catchup_window: Duration = 86_400.0
     timeout: Duration | None = None
+    kind: Kind = "episodes"
+    filter_cypher: str = ""
+    user: str = ""
+    agent: str = ""
 
     @field_validator("cadence")
     @classmethod
@@ -60,6 +79,11 @@ class ConsolidationRule(BaseModel):
     @field_serializer("limits")
     def _limits_by_name(self, limits: Limits) -> dict[str, Any]:
         return limits._asdict()
+
+    @property
+    def reads_episodes(self) -> bool:
+        """Whether it promotes episodes, and not a graph's triples."""
+        return self.kind == "episodes"
 
     @property
     def due(self) -> Cadence:

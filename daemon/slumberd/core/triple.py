@@ -69,11 +69,9 @@ class Owner(NamedTuple):
     channel: str = FACTS
 
 
-def triple_id(subject: str, predicate: str, object: str) -> str:
+def triple_id(*parts: str) -> str:
     """Return the id of a triple that its graph gives none; no two triples share one."""
-    return "|".join(
-        part.replace("%", "%25").replace("|", "%7C") for part in (subject, predicate, object)
-    )
+    return "|".join(part.replace("%", "%25").replace("|", "%7C") for part in parts)
 
 
 def triples_in(rows: Sequence[Mapping[str, Any]], rule_id: str) -> list[Triple]:
@@ -111,13 +109,11 @@ class _Place(NamedTuple):
 
 
 def _read(row: Mapping[str, Any], place: _Place) -> Triple:
-    subject, predicate, object = (_part(row, name, place) for name in PARTS)
+    parts = [_part(row, name, place) for name in PARTS]
     confidence = _confidence(row.get("confidence"), place)
     given = row.get("triple_id")
-    own = (
-        triple_id(subject, predicate, object) if given is None else _text(given, "triple_id", place)
-    )
-    return Triple(own, subject, predicate, object, confidence)
+    own = triple_id(*parts) if given is None else _text(given, "triple_id", place)
+    return Triple(own, *parts, confidence)
 
 
 def _part(row: Mapping[str, Any], name: str, place: _Place) -> str:
@@ -172,7 +168,7 @@ def confidence_in(value: object) -> float:
         ValueError: It is something else, or lies outside 0..1; the message says which.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
-        raise ValueError(f"is a {type(value).__name__}, not a number in 0..1")
+        raise ValueError(f"is a {type(value).__name__}, not a number in 0..1")  # noqa: TRY004 # and so is a wrong number
     try:
         number = Decimal(value)
     except InvalidOperation:

@@ -21,6 +21,9 @@ from slumberd.graph.triples import EDGE, NODE, checked_triple
 
 T = TypeVar("T")
 
+Driver = Any
+"""Whatever the extra brings; it has no types of its own."""
+
 TIMEOUT_SECONDS = 60.0
 """How long a query may take."""
 
@@ -73,8 +76,8 @@ class LadybugGraphStore:
         self._timeout_seconds = timeout_seconds
         self._linter = Linter()
         self._lock = Lock()
-        self._database: Any = None
-        self._connection: Any = None
+        self._database: Driver = None
+        self._connection: Driver = None
 
     async def bootstrap(self) -> None:
         """Create file and schema where they are missing; one that is only read is only opened.
@@ -85,14 +88,14 @@ class LadybugGraphStore:
         """
         await self._in_thread(self._bootstrap)
 
-    def _bootstrap(self, connection: Any) -> None:
+    def _bootstrap(self, connection: Driver) -> None:
         if not self._read_only:
             for statement in _SCHEMA:
                 connection.execute(statement).close()
 
     async def health(self) -> StoreHealth:
         """Say whether it can be asked, and how many nodes there are; never raises for its file."""
-        count = f"MATCH (n:{NODE}) RETURN count(n)"
+        count = "MATCH (n) RETURN count(n)"
         try:
             _, rows = await self._in_thread(lambda one: _fetched(one.execute(count), 1))
         except (GraphStoreError, ExtraMissingError) as error:
@@ -134,7 +137,7 @@ class LadybugGraphStore:
         self,
         subject: str,
         predicate: str,
-        object: str,
+        object: str,  # noqa: A002 # the specification's word
         *,
         confidence: float = 1.0,
         id: str | None = None,
@@ -154,7 +157,7 @@ class LadybugGraphStore:
         """
         values = checked_triple(subject, predicate, object, confidence, id)._asdict()
 
-        def add(connection: Any) -> None:
+        def add(connection: Driver) -> None:
             connection.execute(_DROP, {"id": values["id"]}).close()
             connection.execute(_ADD, values).close()
 
@@ -179,7 +182,7 @@ class LadybugGraphStore:
                     one.close()
             self._connection = self._database = None
 
-    async def _in_thread(self, work: Callable[[Any], T]) -> T:
+    async def _in_thread(self, work: Callable[[Driver], T]) -> T:
         """Do something with the connection; who is cancelled stops it, and waits for that."""
         future = asyncio.get_running_loop().run_in_executor(None, self._locked, work)
         try:
@@ -198,7 +201,7 @@ class LadybugGraphStore:
         if connection is not None:
             connection.interrupt()
 
-    def _locked(self, work: Callable[[Any], T]) -> T:
+    def _locked(self, work: Callable[[Driver], T]) -> T:
         with self._lock, self._translated():
             if self._connection is None:
                 self._open()
@@ -234,7 +237,7 @@ def _problem(error: Exception, seconds: float) -> str:
     return told[:_LONGEST_PROBLEM] or type(error).__name__
 
 
-def _whole(connection: Any, work: Callable[[Any], None]) -> None:
+def _whole(connection: Driver, work: Callable[[Driver], None]) -> None:
     """Write in one transaction."""
     connection.execute("BEGIN TRANSACTION").close()
     try:
@@ -245,9 +248,9 @@ def _whole(connection: Any, work: Callable[[Any], None]) -> None:
     connection.execute("COMMIT").close()
 
 
-def _fetched(result: Any, most: int) -> tuple[list[str], list[list[Any]]]:
+def _fetched(result: Driver, most: int) -> tuple[list[str], list[list[Any]]]:
     """Return the columns and at most so many rows of a result."""
-    rows = []
+    rows: list[list[Any]] = []
     try:
         while len(rows) < most and result.has_next():
             rows.append(result.get_next())
@@ -256,13 +259,13 @@ def _fetched(result: Any, most: int) -> tuple[list[str], list[list[Any]]]:
         result.close()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Driver:
     """Return a value as every store has it: nodes and paths as references."""
     match value:
         case {"_NODES": nodes, "_RELS": edges}:
             return GraphPath(nodes=[_plain(node) for node in nodes], edges=[*map(_plain, edges)])
-        case {"_ID": id, "_LABEL": label, "_SRC": _}:
-            own = {key: one for key, one in value.items() if not key.startswith("_")}
+        case {"_ID": id, "_LABEL": label, "_SRC": _, **rest}:
+            own = {key: one for key, one in rest.items() if not key.startswith("_")}
             return {"id": _name_of(id), "kind": label, **own}
         case {"_ID": id, "_LABEL": label}:
             return NodeRef(id=_name_of(id), kind=label)
@@ -275,7 +278,7 @@ def _name_of(id: Mapping[str, int]) -> str:
 
 
 @cache
-def _driver() -> Any:
+def _driver() -> Driver:
     try:
         import ladybug  # of an extra, and slow
     except ImportError as error:

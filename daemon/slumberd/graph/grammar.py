@@ -1,7 +1,7 @@
 """Parse Cypher, in bounded time, into a tree that others walk by the names of its nodes.
 
 The parser is that of the extra ``graph``. It tries again whatever it has tried before, so that a
-few parentheses take it minutes; what it has found at a place is kept here, and its steps are counted.
+few parentheses take it minutes: what it has found at a place is kept, and its steps are counted.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _parser() -> _Parser:
     return _Parser(parse, errors, Expression)
 
 
-def _bounded(base: Any) -> Any:
+def _bounded(base: type[Node]) -> type[Node]:
     """Return a parser that keeps what it has found, and gives up in the end."""
 
     class Bounded(base):  # type: ignore[misc]  # the extra may not be there
@@ -149,7 +149,7 @@ def _bounded(base: Any) -> Any:
                 raise _TooLongError
             super()._advance(times)
 
-        def try_parse(self, parser: Any, retreat: bool = False) -> Node:
+        def try_parse(self, parser: object, retreat: bool = False) -> Node:
             # What a parser makes of a place does not depend on how it came there.
             start = self._index
             key = id(self._tokens), parser, start

@@ -17,6 +17,11 @@ from slumberd.graph.texts import PARSE_ERROR, Text, text_of
 WRITE_IN_PROMOTION = "write-in-promotion"
 """The rule that a query breaks which writes, or may, where it must only read."""
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _FRAME = """
     AmbientLinearQueryStatement CompositeQueryExpression GqlProgram PrimitiveResultStatement
     ProcedureBody QueryConjunction ReturnStatement ReturnStatementBody SetOperator
@@ -74,30 +79,24 @@ _FUNCTIONS = """
     _ZonedDatetimeLeftParenDatetimeFunctionParametersRightParen
 """
 
-READING = frozenset(
-    " ".join([_FRAME, _CLAUSES, _PATTERNS, _CONDITIONS, _VALUES, _FUNCTIONS]).split()
-)
+READING = _words(_FRAME + _CLAUSES + _PATTERNS + _CONDITIONS + _VALUES + _FUNCTIONS)
 """The nodes of queries that only read."""
 
-WRITING = frozenset(
-    """
+WRITING = _words("""
     AmbientLinearDataModifyingStatementBody CreateClause DeleteItemList DeleteStatement
-    InsertElementPatternFiller InsertNodePattern InsertPathPattern InsertPathPatternList MergeClause
-    RemoveItemList RemoveLabelItem RemovePropertyItem RemoveStatement SetAllPropertiesItem
-    SetItemList SetLabelItem SetPropertyItem SetStatement SimpleLinearDataAccessingStatement
-    InsertEdgePointingRight InsertEdgePointingLeft
-    """.split()
-)
+    InsertEdgePointingLeft InsertEdgePointingRight InsertElementPatternFiller InsertNodePattern
+    InsertPathPattern InsertPathPatternList MergeClause RemoveItemList RemoveLabelItem
+    RemovePropertyItem RemoveStatement SetAllPropertiesItem SetItemList SetLabelItem SetPropertyItem
+    SetStatement SimpleLinearDataAccessingStatement
+""")
 """The nodes of those that write, and are portable still."""
 
-_NAMED_FUNCTIONS = frozenset(
-    """
+_NAMED_FUNCTIONS = _words("""
     abs ceil ceiling coalesce elementid endnode exists floor head id keys labels last left length
     lower ltrim nodes properties range relationships replace reverse right round rtrim sign size
     split startnode substring tail toboolean tofloat tointeger tolower tostring toupper trim type
     upper
-    """.split()
-)
+""")
 _VENDORS = frozenset({"apoc", "gds", "db", "dbms"})
 
 _MUTATING = re.compile(

@@ -66,7 +66,7 @@ class InMemoryGraphStore:
         self,
         subject: str,
         predicate: str,
-        object: str,
+        object: str,  # noqa: A002 # the specification's word
         *,
         confidence: float = 1.0,
         id: str | None = None,

@@ -1,8 +1,8 @@
 """Read the subset of Cypher that can be answered in memory; what is not of it is refused.
 
 One ``MATCH`` or several, each of paths of edges that are all different, as openCypher has it; then
-``RETURN``, which may be ``DISTINCT``, ordered, skipped and limited. Labels, kinds of edges and their
-alternatives, properties in braces. Conditions: ``AND OR XOR NOT``, comparisons, ``IN`` a list,
+``RETURN``, which may be ``DISTINCT``, ordered, skipped and limited. Labels, kinds of edges and
+their alternatives, properties in braces. Conditions: ``AND OR XOR NOT``, comparisons, ``IN`` lists,
 ``IS NULL``, ``STARTS WITH``, ``ENDS WITH``, ``CONTAINS``, labels. Values: literals, parameters,
 variables, their properties, ``coalesce``, ``toLower``, ``toUpper``. Unknown is null, as in Cypher.
 """
@@ -101,11 +101,11 @@ class _Reading:
                 raise self.refused(node)
         return [getattr(node, one) for one in fields]
 
-    def part(self, node: Syntax, name: str, field: str) -> Any:
+    def part(self, node: Syntax, name: str, field: str) -> Syntax:
         """Return the one field of a node of a kind."""
         return self.parts(node, name, field)[0]
 
-    def down(self, node: Syntax, *path: str) -> Any:
+    def down(self, node: Syntax, *path: str) -> Syntax:
         """Go down through nodes of one field each, as ``Kind.field``."""
         for step in path:
             node = self.part(node, *step.split("."))

@@ -12,7 +12,11 @@ EDGE = "Fact"
 
 
 def checked_triple(
-    subject: str, predicate: str, object: str, confidence: float, id: str | None
+    subject: str,
+    predicate: str,
+    object: str,  # noqa: A002 # the specification's word
+    confidence: float,
+    id: str | None,
 ) -> Triple:
     """Return a triple that can be kept.
 

@@ -145,5 +145,5 @@ class _Promoting:
 
 def _withheld(verdicts: dict[str, Verdict]) -> Iterator[tuple[str, Withheld]]:
     for fact_id, verdict in verdicts.items():
-        if verdict not in ("news", "unchanged"):
+        if verdict != "news" and verdict != "unchanged":  # mypy follows this one
             yield fact_id, verdict
