@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from slumberd.core.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
     from slumberd.core.episode import Episode
     from slumberd.core.fact import Fact, FactPattern
+    from slumberd.core.graph import GraphPath, NodeRef, ResultSet
     from slumberd.core.health import MigrationPlan, StoreHealth
     from slumberd.core.provenance import ProvenanceBundle
     from slumberd.core.rule import ConsolidationRule
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         FilterError,
         FiringTimeoutError,
         ForgottenError,
+        GraphStoreError,
         InputError,
         LedgerKeyError,
         MemoryScopeError,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         OutputExistsError,
         PermissionDeniedError,
         PlanMovedError,
+        PromotionError,
         ProvenanceError,
         ReloadFailedError,
         SchemaError,
@@ -40,9 +43,14 @@ if TYPE_CHECKING:
         StoreError,
         StoreReplacedError,
         SupersededError,
+        UnportableCypherError,
         UsageError,
     )
-    from slumberd.ports import FactStore, MemoryStore, ProvenanceSink
+    from slumberd.graph.embedded import LadybugGraphStore
+    from slumberd.graph.linter import Linter
+    from slumberd.graph.memory import InMemoryGraphStore
+    from slumberd.ports import FactStore, GraphStore, MemoryStore, ProvenanceSink
+    from slumberd.promotion import PromoteTriplesToFacts
     from slumberd.stores.facts import SQLiteFactStore
     from slumberd.stores.memory import SQLiteMemoryStore
 
@@ -63,8 +71,14 @@ __all__ = [
     "FilterError",
     "FiringTimeoutError",
     "ForgottenError",
+    "GraphPath",
+    "GraphStore",
+    "GraphStoreError",
+    "InMemoryGraphStore",
     "InputError",
+    "LadybugGraphStore",
     "LedgerKeyError",
+    "Linter",
     "MemoryDelta",
     "MemoryScopeError",
     "MemoryStore",
@@ -73,15 +87,19 @@ __all__ = [
     "MigrationPlan",
     "Mistake",
     "NoInputError",
+    "NodeRef",
     "NoopDelta",
     "NotRunningError",
     "OutputExistsError",
     "PermissionDeniedError",
     "PlanMovedError",
+    "PromoteTriplesToFacts",
+    "PromotionError",
     "ProvenanceBundle",
     "ProvenanceError",
     "ProvenanceSink",
     "ReloadFailedError",
+    "ResultSet",
     "SQLiteFactStore",
     "SQLiteMemoryStore",
     "SchemaError",
@@ -94,6 +112,7 @@ __all__ = [
     "StoreHealth",
     "StoreReplacedError",
     "SupersededError",
+    "UnportableCypherError",
     "UpdateDelta",
     "UsageError",
 ]
@@ -104,10 +123,15 @@ _HOMES = {
     "core.delta": ("AddDelta", "DeleteDelta", "MemoryDelta", "NoopDelta", "UpdateDelta"),
     "core.episode": ("Episode",),
     "core.fact": ("Fact", "FactPattern"),
+    "core.graph": ("GraphPath", "NodeRef", "ResultSet"),
     "core.health": ("MigrationPlan", "StoreHealth"),
     "core.provenance": ("ProvenanceBundle",),
     "core.rule": ("ConsolidationRule",),
-    "ports": ("FactStore", "MemoryStore", "ProvenanceSink"),
+    "graph.embedded": ("LadybugGraphStore",),
+    "graph.linter": ("Linter",),
+    "graph.memory": ("InMemoryGraphStore",),
+    "ports": ("FactStore", "GraphStore", "MemoryStore", "ProvenanceSink"),
+    "promotion": ("PromoteTriplesToFacts",),
     "stores.facts": ("SQLiteFactStore",),
     "stores.memory": ("SQLiteMemoryStore",),
 }

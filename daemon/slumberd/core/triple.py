@@ -109,11 +109,11 @@ class _Place(NamedTuple):
 
 
 def _read(row: Mapping[str, Any], place: _Place) -> Triple:
-    parts = [_part(row, name, place) for name in PARTS]
+    subject, predicate, what = (_part(row, name, place) for name in PARTS)
     confidence = _confidence(row.get("confidence"), place)
     given = row.get("triple_id")
-    own = triple_id(*parts) if given is None else _text(given, "triple_id", place)
-    return Triple(own, *parts, confidence)
+    own = triple_id(subject, predicate, what) if given is None else _text(given, "triple_id", place)
+    return Triple(own, subject, predicate, what, confidence)
 
 
 def _part(row: Mapping[str, Any], name: str, place: _Place) -> str:

@@ -265,7 +265,7 @@ def _plain(value: object) -> Driver:
         case {"_NODES": nodes, "_RELS": edges}:
             return GraphPath(nodes=[_plain(node) for node in nodes], edges=[*map(_plain, edges)])
         case {"_ID": id, "_LABEL": label, "_SRC": _, **rest}:
-            own = {key: one for key, one in rest.items() if not key.startswith("_")}
+            own = {key: one for key, one in rest.items() if not str(key).startswith("_")}
             return {"id": _name_of(id), "kind": label, **own}
         case {"_ID": id, "_LABEL": label}:
             return NodeRef(id=_name_of(id), kind=label)

@@ -74,8 +74,8 @@ def kind(node: Node) -> str:
 
 
 def children(node: Node) -> Iterator[Node]:
-    """Yield the nodes right below one, in the order of the grammar."""
-    for name, value in vars(node).items():
+    """Yield the nodes right below one, in the order of the grammar; of what is none, nothing."""
+    for name, value in getattr(node, "__dict__", {}).items():
         if not name.startswith("_"):
             yield from _nodes_in(value)
 

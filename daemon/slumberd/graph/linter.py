@@ -73,7 +73,8 @@ _VALUES = """
 _FUNCTIONS = """
     AbsoluteValueExpression AggregateFunction Anonymous CeilingFunction DateFunction
     DatetimeFunction DatetimeValueExpression ElementIdFunction FloorFunction GeneralSetFunction
-    GeneralSetFunctionType Keys Labels ModulusExpression PowerFunction Properties ToLower ToString
+    GeneralSetFunctionType Head Keys Labels Last ModulusExpression Nodes PowerFunction Properties
+    RangeFunc Relationships ReverseFunc Round SignFunc Size Split Substring Tail ToLower ToString
     ToUpper TypeFunc _Avg _CollectList _Count _CountAsterisk
     _DateLeftParenDateFunctionParametersRightParen _Max _Min _Sum
     _ZonedDatetimeLeftParenDatetimeFunctionParametersRightParen
