@@ -166,10 +166,8 @@ _SCOPE_PART = r"^[^\u0000-\u001f\u007f-\u009f]+$"
 Part = Annotated[str, AfterValidator(_something), Field(json_schema_extra={"pattern": _SCOPE_PART})]
 
 
-def _by_clock(schema: JsonDict) -> None:
-    """Say in a schema what `GraphRuleForm._fires_by_clock` says in Python."""
-    properties: Any = schema["properties"]
-    properties["cadence"] = {**properties["cadence"], "required": ["cron"]}
+_BY_CLOCK: JsonDict = {"oneOf": [{"required": ["cron"], "properties": {"every": False}}]}
+"""Says in a schema what `GraphRuleForm._fires_by_clock` says in Python."""
 
 
 class GraphRuleForm(Form):
@@ -194,7 +192,7 @@ class GraphRuleForm(Form):
 
     id: Name
     kind: Literal["graph"]
-    cadence: Annotated[CadenceForm, Field(json_schema_extra=_by_clock)]
+    cadence: Annotated[CadenceForm, Field(json_schema_extra=_BY_CLOCK)]
     filter_cypher: str = Field(min_length=1)
     user: Part
     agent: Part

@@ -443,7 +443,10 @@ async def test_a_query_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
     await store.close()
 
 
-ENDLESS = "UNWIND range(1, 30000) AS x UNWIND range(1, 30000) AS y WITH x, y WHERE x * y < 0 RETURN x AS n"
+ENDLESS = (
+    "UNWIND range(1, 30000) AS x UNWIND range(1, 30000) AS y WITH x, y WHERE x * y < 0"
+    " RETURN x AS n"
+)
 
 
 async def test_who_is_cancelled_stops_the_query_under_way(tmp_path: Path) -> None:

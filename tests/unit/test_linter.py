@@ -204,16 +204,12 @@ def test_what_the_parser_keeps_does_not_change_what_it_reads(cypher: str) -> Non
     assert str(grammar.parsed(text_of(cypher))) == str(plain)
 
 
-PIECES = st.sampled_from(
-    [
-        "MATCH", "OPTIONAL MATCH", "WHERE", "RETURN", "WITH", "UNWIND", "AS", "(n)",
-        "(a)-[r]->(b)",        "(n:L {x: 1})", "-->", "n", "a.x", "n.set", "[x IN l | x]", "{", "}", "(", ")", "[", "]",
-        ",",
-        ";", "*", "1", "'t'", '"', "'", "`q`", "AND", "OR", "NOT", "IN", "EXISTS", "COUNT", "UNION",
-        "YIELD", "CASE", "WHEN", "THEN", "END", "ORDER BY n", "LIMIT 1", "--", "//", "\\", "$p", ":",
-        "=", "<>", "true", "null", "toLower(n.x)", "f(n)", "a.b.c()", "n.x = 1", "\n", "é",
-    ]
-)  # fmt: skip
+_WORDS = """
+    MATCH OPTIONAL_MATCH WHERE RETURN WITH UNWIND AS (n) (a)-[r]->(b) (n:L_{x:1}) --> n a.x n.set
+    [x_IN_l_|_x] { } ( ) [ ] , ; * 1 't' " ' `q` AND OR NOT IN EXISTS COUNT UNION YIELD CASE WHEN
+    THEN END ORDER_BY_n LIMIT_1 -- // \\ $p : = <> true null toLower(n.x) f(n) a.b.c() n.x=1 é
+"""
+PIECES = st.sampled_from([word.replace("_", " ") for word in _WORDS.split()])
 MUTATING = st.sampled_from(
     [
         "CREATE (x)", "MERGE (x)", "SET n.x = 1", "SET n:L", "REMOVE n.x", "DELETE n",

@@ -187,11 +187,16 @@ class Linter:
             ExtraMissingError: The extra ``graph`` is not installed.
         """
         self.check(cypher)
-        if self.requires_write(cypher):
-            problem = "only what reads is taken here: MATCH ... RETURN; a name that is a keyword"
-            raise UnportableCypherError(
-                cypher, WRITE_IN_PROMOTION, f"{problem} stands in backticks"
-            )
+        if not self.requires_write(cypher):
+            return
+        problem = (
+            "only what reads is taken: MATCH ... RETURN; a keyword as a name goes in backticks"
+        )
+        text = text_of(cypher)
+        words = _MUTATING.finditer(text.bare)
+        for found in (one for one in words if _is_mutating(text, one)):
+            raise text.refused(WRITE_IN_PROMOTION, problem, *found.span())
+        raise UnportableCypherError(cypher, WRITE_IN_PROMOTION, problem)
 
     def _only_reads(self, node: Node) -> bool:
         name = kind(node)
