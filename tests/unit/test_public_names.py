@@ -11,10 +11,11 @@ import slumberd
 from slumberd import errors
 
 SPECIFIED = {
-    "AddDelta", "ConsolidationRule", "DeleteDelta", "Episode", "Fact", "FactPattern", "FactStore",
-    "MemoryDelta", "MemoryStore", "MigrationNotSupported", "MigrationPlan", "NoopDelta",
-    "ProvenanceBundle", "ProvenanceSink", "SQLiteFactStore", "SQLiteMemoryStore", "StoreHealth",
-    "UpdateDelta",
+    "AddDelta", "ConsolidationRule", "DeleteDelta", "Episode", "Fact", "FactPattern",
+    "FactStore", "GraphPath", "GraphStore", "InMemoryGraphStore", "LadybugGraphStore", "Linter",
+    "MemoryDelta", "MemoryStore", "MigrationNotSupported", "MigrationPlan", "NodeRef",
+    "NoopDelta", "PromoteTriplesToFacts", "ProvenanceBundle", "ProvenanceSink", "ResultSet",
+    "SQLiteFactStore", "SQLiteMemoryStore", "StoreHealth", "UpdateDelta",
 }  # fmt: skip
 
 
