@@ -61,8 +61,8 @@ FLAT = {
     "ledger": "add_channels add_firing add_generation add_name add_row all_channels approve chain "
     "chain_at channels drop_heads drop_quarantine facts_by_id firing first_watermark generations "
     "heads heads_of_slots held hold last_counts last_firings last_generation lines_of_quarantine "
-    "marks namers number put_head put_quarantine records records_of_fact release serve served "
-    "set_number set_watermark succeed successes watermark watermarks whole_rows",
+    "marks namers number put_head put_quarantine records records_of_fact release rules_of_firings "
+    "serve served set_number set_watermark succeed successes watermark watermarks whole_rows",
     "looking": "last_firings oldest origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file record_migration set_component_version "
     "table_exists",
