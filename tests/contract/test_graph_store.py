@@ -460,6 +460,22 @@ async def test_who_is_cancelled_stops_the_query_under_way(tmp_path: Path) -> Non
     await store.close()
 
 
+async def test_who_gives_up_before_its_turn_waits_for_nobody_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await filled(LadybugGraphStore(tmp_path / "graph.lbug"))
+    stopped: list[object] = []
+    monkeypatch.setattr(embedded._driver().Connection, "interrupt", stopped.append)
+
+    with store._lock, pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await store.query(QUERY)
+
+    assert stopped == []
+    assert len((await store.query(QUERY)).rows) == 5
+    await store.close()
+
+
 async def test_a_graph_that_is_only_read_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "graph.lbug"
     writing = await filled(LadybugGraphStore(path))

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -31,6 +32,7 @@ _BUFFER_BYTES = 256 << 20
 _LARGEST_BYTES = 1 << 38
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _LONGEST_PROBLEM = 200
+_PAUSE_SECONDS = 0.05
 
 _SCHEMA = (
     f"CREATE NODE TABLE IF NOT EXISTS {NODE}(name STRING, PRIMARY KEY(name))",
@@ -42,6 +44,17 @@ _ADD = (
     f"MERGE (s:{NODE} {{name: $subject}}) MERGE (o:{NODE} {{name: $object}})"
     f" CREATE (s)-[:{EDGE} {{id: $id, predicate: $predicate, confidence: $confidence}}]->(o)"
 )
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One caller's work.
+
+    Attributes:
+        given_up: Whether the caller waits for it no longer.
+    """
+
+    given_up: bool = False
 
 
 class LadybugGraphStore:
@@ -76,6 +89,7 @@ class LadybugGraphStore:
         self._timeout_seconds = timeout_seconds
         self._linter = Linter()
         self._lock = Lock()
+        self._turn: _Turn | None = None
         self._database: Driver = None
         self._connection: Driver = None
 
@@ -184,25 +198,39 @@ class LadybugGraphStore:
 
     async def _in_thread(self, work: Callable[[Driver], T]) -> T:
         """Do something with the connection; who is cancelled stops it, and waits for that."""
-        future = asyncio.get_running_loop().run_in_executor(None, self._locked, work)
+        turn = _Turn()
+        future = asyncio.get_running_loop().run_in_executor(None, self._in_turn, turn, work)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
+            turn.given_up = True
             while not future.done():
                 # What has not begun yet does not hear it, so it is said again.
-                self._interrupt()
-                await asyncio.wait([future], timeout=0.05)
+                self._interrupt(turn)
+                await asyncio.wait([future], timeout=_PAUSE_SECONDS)
             with suppress(GraphStoreError, ExtraMissingError):
                 future.result()
             raise
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, turn: _Turn) -> None:
+        """Stop what has the turn, and nobody else's work."""
         connection = self._connection
-        if connection is not None:
+        if connection is not None and self._turn is turn:
             connection.interrupt()
 
-    def _locked(self, work: Callable[[Driver], T]) -> T:
-        with self._lock, self._translated():
+    def _in_turn(self, turn: _Turn, work: Callable[[Driver], T]) -> T:
+        while not self._lock.acquire(timeout=_PAUSE_SECONDS):
+            if turn.given_up:
+                raise GraphStoreError(self.path, "nobody waits for the answer any more")
+        self._turn = turn
+        try:
+            return self._done(work)
+        finally:
+            self._turn = None
+            self._lock.release()
+
+    def _done(self, work: Callable[[Driver], T]) -> T:
+        with self._translated():
             if self._connection is None:
                 self._open()
             return work(self._connection)
