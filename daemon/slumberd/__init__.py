@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from slumberd.core.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
     from slumberd.core.episode import Episode
     from slumberd.core.fact import Fact, FactPattern
+    from slumberd.core.graph import GraphPath, NodeRef, ResultSet
     from slumberd.core.health import MigrationPlan, StoreHealth
     from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
     from slumberd.core.provenance import ProvenanceBundle
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         FilterError,
         FiringTimeoutError,
         ForgottenError,
+        GraphStoreError,
         InputError,
         LedgerKeyError,
         MemoryScopeError,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         PatternError,
         PermissionDeniedError,
         PlanMovedError,
+        PromotionError,
         ProvenanceError,
         ReloadFailedError,
         SchemaError,
@@ -43,9 +46,20 @@ if TYPE_CHECKING:
         StoreError,
         StoreReplacedError,
         SupersededError,
+        UnportableCypherError,
         UsageError,
     )
-    from slumberd.ports import FactStore, MemoryStore, ProvenanceSink, SalienceScorer
+    from slumberd.graph.embedded import LadybugGraphStore
+    from slumberd.graph.linter import Linter
+    from slumberd.graph.memory import InMemoryGraphStore
+    from slumberd.ports import (
+        FactStore,
+        GraphStore,
+        MemoryStore,
+        ProvenanceSink,
+        SalienceScorer,
+    )
+    from slumberd.promotion import PromoteTriplesToFacts
     from slumberd.scorers import EmbeddingScorer, RuleBasedScorer
     from slumberd.stores.facts import SQLiteFactStore
     from slumberd.stores.memory import SQLiteMemoryStore
@@ -70,8 +84,14 @@ __all__ = [
     "FiringTimeoutError",
     "ForgottenError",
     "Glob",
+    "GraphPath",
+    "GraphStore",
+    "GraphStoreError",
+    "InMemoryGraphStore",
     "InputError",
+    "LadybugGraphStore",
     "LedgerKeyError",
+    "Linter",
     "Matches",
     "MemoryDelta",
     "MemoryScopeError",
@@ -81,6 +101,7 @@ __all__ = [
     "MigrationPlan",
     "Mistake",
     "NoInputError",
+    "NodeRef",
     "NoopDelta",
     "NotRunningError",
     "OneOf",
@@ -89,10 +110,13 @@ __all__ = [
     "PermissionDeniedError",
     "PlanMovedError",
     "Prefix",
+    "PromoteTriplesToFacts",
+    "PromotionError",
     "ProvenanceBundle",
     "ProvenanceError",
     "ProvenanceSink",
     "ReloadFailedError",
+    "ResultSet",
     "RuleBasedScorer",
     "SQLiteFactStore",
     "SQLiteMemoryStore",
@@ -108,6 +132,7 @@ __all__ = [
     "StoreHealth",
     "StoreReplacedError",
     "SupersededError",
+    "UnportableCypherError",
     "UpdateDelta",
     "UsageError",
 ]
@@ -118,12 +143,17 @@ _HOMES = {
     "core.delta": ("AddDelta", "DeleteDelta", "MemoryDelta", "NoopDelta", "UpdateDelta"),
     "core.episode": ("Episode",),
     "core.fact": ("Fact", "FactPattern"),
+    "core.graph": ("GraphPath", "NodeRef", "ResultSet"),
     "core.health": ("MigrationPlan", "StoreHealth"),
     "core.pattern": ("Equals", "Glob", "Matches", "OneOf", "Prefix"),
     "core.provenance": ("ProvenanceBundle",),
     "core.rule": ("ConsolidationRule",),
     "core.salience": ("SalienceContext",),
-    "ports": ("FactStore", "MemoryStore", "ProvenanceSink", "SalienceScorer"),
+    "graph.embedded": ("LadybugGraphStore",),
+    "graph.linter": ("Linter",),
+    "graph.memory": ("InMemoryGraphStore",),
+    "ports": ("FactStore", "GraphStore", "MemoryStore", "ProvenanceSink", "SalienceScorer"),
+    "promotion": ("PromoteTriplesToFacts",),
     "scorers": ("EmbeddingScorer", "RuleBasedScorer"),
     "stores.facts": ("SQLiteFactStore",),
     "stores.memory": ("SQLiteMemoryStore",),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,12 +18,15 @@ from slumberd.core.brake import Limits
 from slumberd.core.promoted import SLOTS
 from slumberd.courier import Courier, Terms
 from slumberd.credentials import read_key
-from slumberd.errors import NoInputError
+from slumberd.errors import NoInputError, UsageError
 from slumberd.fathom import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
+from slumberd.graph.embedded import LadybugGraphStore
+from slumberd.graph.linter import Linter
 from slumberd.lock import StateLock, refuse_network
-from slumberd.ports import Clock, Logs, ProvenanceSink
+from slumberd.ports import Clock, GraphStore, Logs, ProvenanceSink
+from slumberd.promotion import Promoter
 from slumberd.recorder import FileSink
-from slumberd.rulebook import RuleSet, load_rules
+from slumberd.rulebook import CheckCypher, RuleSet, load_rules
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.filters import checking_filters
@@ -40,15 +44,17 @@ def rules_of(settings: Settings) -> RuleSet:
     Raises:
         ConfigurationError: With every mistake of every rule file.
     """
-    return rules_in(settings.rules_dir, settings.timezone)
+    graph = settings.graph_path is not None
+    return rules_in(settings.rules_dir, settings.timezone, graph=graph)
 
 
-def rules_in(directory: Path, timezone: str) -> RuleSet:
+def rules_in(directory: Path, timezone: str, *, graph: bool = True) -> RuleSet:
     """Load the rules of a directory.
 
     Args:
         directory: Of rule files.
         timezone: Of cron rules that name none.
+        graph: Whether there is a graph that rules may promote.
 
     Raises:
         ConfigurationError: With every mistake of every rule file.
@@ -59,7 +65,20 @@ def rules_in(directory: Path, timezone: str) -> RuleSet:
             check_filter=check,
             check_cron=cron.check,
             timezone=timezone,
+            check_cypher=checking_cypher(graph=graph),
         )
+
+
+def checking_cypher(*, graph: bool) -> CheckCypher:
+    """Return what looks at the queries of a graph's rules; the parser is loaded by the first."""
+    linter = Linter()
+
+    def check(cypher: str) -> None:
+        linter.check_reading(cypher)
+        if not graph:
+            raise UsageError("there is no graph to promote; set 'graph.path' in the configuration")
+
+    return check
 
 
 def key_of(settings: Settings) -> bytes | None:
@@ -202,9 +221,21 @@ def branches_of(
             part=part,
             embedding=WordEmbedder,
         )
-        return Branch(part, facts, consolidator)
+        promoter = Promoter(partial(graph_of, settings), facts, consolidator, clock, store=name)
+        return Branch(part, facts, consolidator, promoter)
 
     return Branches([branch(name, facts) for name, facts in stores.facts.items()], rules)
+
+
+def graph_of(settings: Settings) -> GraphStore:
+    """Return the graph of a configuration, to be read; nothing is opened yet.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if settings.graph_path is None:
+        raise UsageError("there is no graph to promote; set 'graph.path' in the configuration")
+    return LadybugGraphStore(settings.graph_path, read_only=True)
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -18,6 +18,7 @@ from slumberd.core.record import Outcome
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import SlumberdError, UsageError
 from slumberd.lookout import Mark
+from slumberd.promotion import Promoter
 from slumberd.rulebook import RuleSet
 from slumberd.stores.facts import SQLiteFactStore
 
@@ -30,16 +31,34 @@ class Branch:
         part: The name of the store, as the configuration has it, and its channels.
         facts: The store.
         consolidator: Into it.
+        promoter: What promotes a graph's triples into it; None where no graph can be.
     """
 
     part: Part
     facts: SQLiteFactStore
     consolidator: Consolidator
+    promoter: Promoter | None = None
 
     @property
     def name(self) -> str:
         """The name of the store."""
         return self.part.store
+
+    async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
+        """Say what a firing would do now; write nothing."""
+        return await self.firing(rule).rehearse(rule, at)
+
+    def firing(self, rule: ConsolidationRule) -> Consolidator | Promoter:
+        """Return who fires a rule.
+
+        Raises:
+            UsageError: It promotes a graph, and there is none.
+        """
+        if rule.reads_episodes:
+            return self.consolidator
+        if self.promoter is None:
+            raise UsageError(f"rule {rule.id!r} promotes a graph, and there is none here")
+        return self.promoter
 
     def takes(self, channel: str) -> bool:
         """Say whether a channel's facts are in the store."""
@@ -135,10 +154,9 @@ class Branches:
         with self._uncollected():
             for branch in self.of_rule(rule):
                 last = None if upto is None else upto[branch.name]
-                fire = branch.consolidator.fire(
-                    rule, trigger, at, by=by, stop=stop, upto=last, timing=timing
-                )
                 try:
+                    who = branch.firing(rule)
+                    fire = who.fire(rule, trigger, at, by=by, stop=stop, upto=last, timing=timing)
                     reports.append(await fire)
                 except SlumberdError as error:
                     errors.append(error)

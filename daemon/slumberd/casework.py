@@ -116,7 +116,12 @@ class _Preparation:
 
 
 def _trial(case: Case, file: Path, rule_set: RuleSet) -> Trial:
-    rules = tuple(_rules_of(case, file, rule_set))
+    found = tuple(_rules_of(case, file, rule_set))
+    rules = tuple(rule for rule in found if rule.reads_episodes)
+    if found and (case.rules or not rules) and found != rules:
+        graphs = ", ".join(rule.id for rule in found if not rule.reads_episodes)
+        problem = f"{graphs} reads no episodes, but a graph: tests are about rules of episodes"
+        raise ConfigurationError([Mistake(str(file), case.line, 0, "", problem)])
     if not rules:
         problem = f"no rule in {str(file.parent)!r} that it is about is enabled; name it in 'rules'"
         raise ConfigurationError([Mistake(str(file), case.line, 0, "", problem)])

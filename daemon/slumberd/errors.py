@@ -19,11 +19,14 @@ act on the fields and a person can act on the message::
         ├── MemoryScopeError              an episode where it does not belong      (exit 65)
         │   └── ForgottenError            an episode of a scope that was forgotten
         ├── ConsolidationRuleError        a rule or a delta that breaks its form   (exit 78)
-        │   └── FilterError               a ``when_filter`` that must not run, or cannot
+        │   ├── FilterError               a ``when_filter`` that must not run, or cannot
+        │   └── PromotionError            what a graph says cannot be promoted     (exit 65)
         ├── FactConflictError             a fact id or replaced id held elsewhere  (exit 65)
+        ├── GraphStoreError               a graph that cannot be opened or asked   (exit 74)
         ├── MigrationNotSupportedError    also importable as ``MigrationNotSupported``
         ├── SchemaError                   a file that is not ours, or too new      (exit 74)
         ├── LedgerKeyError                a ledger and a key that do not belong together (exit 78)
+        ├── UnportableCypherError         a query that must not run on a graph     (exit 78)
         ├── StoreBusyError                another process holds the lock           (exit 75)
         ├── StateDirectoryLockedError     another daemon works on this directory   (exit 75)
         ├── SupersededError               what is open is the store no more        (exit 75)
@@ -49,6 +52,7 @@ __all__ = [
     "FilterError",
     "FiringTimeoutError",
     "ForgottenError",
+    "GraphStoreError",
     "InputError",
     "LedgerKeyError",
     "MemoryScopeError",
@@ -61,6 +65,7 @@ __all__ = [
     "PatternError",
     "PermissionDeniedError",
     "PlanMovedError",
+    "PromotionError",
     "ProvenanceError",
     "ReloadFailedError",
     "SchemaError",
@@ -72,6 +77,7 @@ __all__ = [
     "StoreError",
     "StoreReplacedError",
     "SupersededError",
+    "UnportableCypherError",
     "UsageError",
 ]
 
@@ -320,6 +326,23 @@ class FilterError(ConsolidationRuleError):
         super().__init__(rule_id, "", f"when_filter{where}: {violation}")
 
 
+class PromotionError(ConsolidationRuleError):
+    """What a graph says cannot be promoted, so nothing of it was.
+
+    Attributes:
+        row: The number of the row that is meant, from 1; 0 when it is no single one.
+        problem: What is wrong, without the place.
+    """
+
+    exit_code = 65
+
+    def __init__(self, rule_id: str, problem: str, *, row: int = 0) -> None:
+        self.row = row
+        self.problem = problem
+        where = f"row {row} of the graph's answer: " if row else ""
+        super().__init__(rule_id, "", f"{where}{problem}; nothing was promoted")
+
+
 class FactConflictError(StoreError):
     """A fact id is held by another user, agent or channel, or cannot be resolved.
 
@@ -333,6 +356,53 @@ class FactConflictError(StoreError):
         self.fact_id = fact_id
         self.violation = violation
         super().__init__(f"fact {fact_id!r}: {violation}")
+
+
+class GraphStoreError(StoreError):
+    """A graph cannot be opened, read or written.
+
+    Attributes:
+        path: Its file; may be empty for a graph that has none.
+        problem: What is wrong.
+    """
+
+    def __init__(self, path: Path | str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"graph {str(path)!r}: {problem}")
+
+
+class UnportableCypherError(StoreError):
+    """A Cypher query that does not mean the same everywhere, or that must not run here.
+
+    Attributes:
+        cypher: The query.
+        violation: The rule that it breaks; the same as `rule`, as the specification has it.
+        rule: One word, as ``varlen-unbounded``.
+        match: What of the query breaks it; may be empty when the whole does.
+        problem: What is wrong and what to write instead, without the place.
+        position: Character offset in the query, from 0; None when the whole is meant.
+    """
+
+    exit_code = 78
+
+    def __init__(  # the specification's fields, and where and how to mend it
+        self,
+        cypher: str,
+        rule: str,
+        problem: str,
+        *,
+        match: str = "",
+        position: int | None = None,
+    ) -> None:
+        self.cypher = cypher
+        self.violation = rule
+        self.rule = rule
+        self.match = match
+        self.problem = problem
+        self.position = position
+        where = "" if position is None else f" at character {position + 1}"
+        super().__init__(f"cypher{where}: {rule}: {problem}")
 
 
 class MigrationNotSupportedError(StoreError):

@@ -99,7 +99,8 @@ class Examination:
             for name, mark in (await self._body.branches.watermarks()).items()
             if name in active
         }
-        places = await self._places({mark for mark, _ in marks.values()}, now)
+        read = {name: mark for name, mark in marks.items() if active[name].reads_episodes}
+        places = await self._places({mark for mark, _ in read.values()}, now)
         late = await self._late(active, timezone, marks, places, now)
         written = await self._written()
         return Vitals(
@@ -110,7 +111,7 @@ class Examination:
             rss_bytes=_rss_bytes(),
             dropped=self._body.dropped(),
             loaded=len(rules),
-            rules=self._of_rules(active, marks, places, late, written),
+            rules=self._of_rules(active, read, places, late, written),
             oldest_seconds=places[min(places)].oldest_seconds if places else None,
             next_at=await asyncio.to_thread(_next_at, active.values(), timezone, now),
             succeeded_at=max(written.succeeded.values(), default=None),

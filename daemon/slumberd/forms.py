@@ -10,9 +10,9 @@ from difflib import get_close_matches
 from functools import cache
 from reprlib import Repr
 from types import NoneType, UnionType
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from slumberd.documents import Document, Trail
@@ -135,7 +135,26 @@ _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 
 
+def tag(name: str) -> str:
+    """Return what stands for one of several forms in the places that a model tells of."""
+    return f"<{name}>"
+
+
+def _is_tag(step: object) -> bool:
+    return isinstance(step, str) and step.startswith("<") and step.endswith(">")
+
+
+def _untagged(trail: Trail) -> Trail:
+    """Return a trail as the document has it."""
+    return tuple(step for step in trail if not _is_tag(step))
+
+
 def _problem(form: type[BaseModel], details: ErrorDetails) -> Problem:
+    found = _found(form, details)
+    return found._replace(trail=_untagged(found.trail))
+
+
+def _found(form: type[BaseModel], details: ErrorDetails) -> Problem:
     trail, kind = details["loc"], details["type"]
     if kind == "missing":
         key = str(trail[-1])
@@ -244,7 +263,11 @@ def _form_at(form: type[BaseModel], trail: Trail) -> type[BaseModel] | None:
         arguments = get_args(kind)
         if not fields and not arguments:
             return None
-        kind = _given(fields[step].annotation) if fields else arguments[-1]
+        if fields:
+            kind = _given(fields[step].annotation)
+        else:
+            kind = _tagged(kind, step) if _is_tag(step) else arguments[-1]
+    kind = _tagged(kind, "") if get_origin(kind) is Annotated else kind
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
@@ -252,6 +275,13 @@ def _given(annotation: object) -> object:
     """Return what a key holds when it is not null."""
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
     return kinds[0] if isinstance(annotation, UnionType) and len(kinds) == 1 else annotation
+
+
+def _tagged(kind: object, step: object) -> object:
+    """Return the form that a tag stands for among several; the first for any other step."""
+    members = [get_args(one) for one in get_args(get_args(kind)[0])]
+    named = {one.tag: form for form, *told in members for one in told if isinstance(one, Tag)}
+    return named.get(str(step), next(iter(named.values()), None))
 
 
 def _checked_name(value: str) -> str:

@@ -83,7 +83,7 @@ class Operations:
     async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> Rehearsed:
         now = self._clock.now()
         return [
-            (rule, await branch.consolidator.rehearse(rule, now))
+            (rule, await branch.rehearse(rule, now))
             for rule in rules
             for branch in self._branches.of_rule(rule)
         ]
@@ -111,7 +111,7 @@ class Operations:
 
     async def backfill(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Make what ``rule`` promoted ``between`` two instants equal to what it says today."""
-        (rule,) = chosen(self._rules(), [request.get("rule")])
+        (rule,) = of_episodes(chosen(self._rules(), [request.get("rule")]), "backfill")
         between = request.get("between")
         async with self.turn:
             reports = [
@@ -129,6 +129,8 @@ class Operations:
     async def retry(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Meet the quarantined ``episodes`` of ``rules`` again; all of them for null."""
         rules = chosen(self._rules(), request.get("rules"))
+        if request.get("rules") is None:
+            rules = [rule for rule in rules if rule.reads_episodes]
         async with self.turn:
             reports = [
                 await branch.consolidator.retry(
@@ -138,7 +140,7 @@ class Operations:
                     eids=request.get("episodes"),
                     dry_run=bool(request.get("dry_run")),
                 )
-                for rule in rules
+                for rule in of_episodes(rules, "quarantine retry")
                 for branch in self._branches.of_rule(rule)
             ]
         return reported(reports)
@@ -321,3 +323,18 @@ def chosen(rules: RuleSet, ids: object) -> list[ConsolidationRule]:
     if unknown := [name for name in ids if name not in known]:
         raise UsageError(f"no rule {unknown[0]!r}; there are {', '.join(known) or 'none'}")
     return [known[name] for name in sorted(set(ids))]
+
+
+def of_episodes(rules: list[ConsolidationRule], command: str) -> list[ConsolidationRule]:
+    """Return rules that all read episodes, for a command that is about those.
+
+    Raises:
+        UsageError: One of them promotes a graph.
+    """
+    for rule in rules:
+        if not rule.reads_episodes:
+            raise UsageError(
+                f"rule {rule.id!r} is of kind graph and reads no episodes, so `slumberd {command}`"
+                f" does not apply; `slumberd fire {rule.id}` promotes what the graph says now"
+            )
+    return rules

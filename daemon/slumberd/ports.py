@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from slumberd.core.brake import Held
 from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.core.episode import Episode, EpisodeVersion
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position, Window
+from slumberd.core.graph import ResultSet
 from slumberd.core.ground import Incoming
 from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.promoted import Lag, Page
+from slumberd.core.promotion import Promotion
 from slumberd.core.provenance import ProvenanceBundle
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
@@ -409,5 +411,49 @@ class ProvenanceSink(Protocol):
         Raises:
             ProvenanceError: It has no form that could be stored; it never will.
             Exception: Anything else, and it may go better later.
+        """
+        ...
+
+
+@runtime_checkable
+class GraphStore(Protocol):
+    """A graph that can be asked in portable Cypher."""
+
+    async def bootstrap(self) -> None:
+        """Create what is missing; changes nothing where all is there."""
+        ...
+
+    async def health(self) -> StoreHealth:
+        """Say whether the graph can be asked; never raises for the state of its file."""
+        ...
+
+    async def query(self, cypher: str, params: Mapping[str, Any] | None = None) -> ResultSet:
+        """Return what a query finds, which only reads.
+
+        Raises:
+            UnportableCypherError: The query is not portable, or writes; nothing was done.
+            GraphStoreError: It cannot be answered.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of what is open."""
+        ...
+
+
+@runtime_checkable
+class Promoting(Protocol):
+    """A fact store that takes what a graph says: all of it or nothing."""
+
+    async def promote(
+        self, facts: Sequence[Fact], *, rule_id: str, at: datetime | None = None
+    ) -> Promotion:
+        """Say what of a graph's facts is news, in one transaction.
+
+        What was said before and has not changed is not said again, whatever became of it; nor is
+        what a person has taken out or said over.
+
+        Raises:
+            PromotionError: Two of the facts contradict each other; nothing was written.
         """
         ...

@@ -98,7 +98,7 @@ def _by_channel(outcome: Outcome) -> Iterator[tuple[str, Sequence[Record]]]:
 async def previewed(
     settings: Settings, rules: RuleSet, *, whole: bool, clock: Clock, tell: Telling
 ) -> list[Preview]:
-    """Say what each rule selects and what its firing would do, in the order of the firings.
+    """Say what each rule of episodes selects and what its firing would do, in their order.
 
     Everything happens on a copy: it takes no lock, writes nothing, and a daemon may run.
 
@@ -121,7 +121,7 @@ async def previewed(
             raise NoInputError(f"any episode in {settings.memory_path}", remedy)
         previewing = _Previewing(copy, rules, clock, tell)
         await previewing.take_channels(whole=whole)
-        return [await previewing.preview(rule) for rule in rules.rules]
+        return [await previewing.preview(rule) for rule in rules.of_episodes().rules]
 
 
 class _Previewing:

@@ -12,7 +12,14 @@ import orjson
 
 from slumberd.core.rule import ConsolidationRule
 from slumberd.documents import Document, Trail, dotted, read_document
-from slumberd.errors import ConfigurationError, FilterError, Mistake
+from slumberd.errors import (
+    ConfigurationError,
+    ExtraMissingError,
+    FilterError,
+    Mistake,
+    UnportableCypherError,
+    UsageError,
+)
 from slumberd.extras import is_installed
 from slumberd.files import open_to_everybody
 from slumberd.forms import mistakes_of
@@ -26,6 +33,15 @@ CheckCron = Callable[[str, str], None]
 
 _EXTRAS = {("similarity",): "vectors", ("salience", "about"): "vectors"}
 """Keys of a rule, and the optional part of slumberd that each needs."""
+
+
+CheckCypher = Callable[[str], None]
+"""Takes a ``filter_cypher``; raises `UnportableCypherError` when it must not run, `UsageError` when
+there is no graph, and `ExtraMissingError` when none can be asked."""
+
+
+def _as_it_is(_: str) -> None:
+    """Take a query as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +60,10 @@ class RuleSet:
     sources: Mapping[str, str]
     generation: int = 1
 
+    def of_episodes(self) -> RuleSet:
+        """Return the set without the rules of graphs."""
+        return replace(self, rules=tuple(rule for rule in self.rules if rule.reads_episodes))
+
     @property
     def content_hash(self) -> str:
         """Sixteen hex digits that change with any rule or channel, but not with the files."""
@@ -59,6 +79,7 @@ def load_rules(
     check_filter: CheckFilter,
     check_cron: CheckCron,
     timezone: str,
+    check_cypher: CheckCypher = _as_it_is,
     by_root: bool | None = None,
 ) -> RuleSet:
     """Load the rule files of a directory.
@@ -68,6 +89,7 @@ def load_rules(
         check_filter: Called for each rule that is well formed.
         check_cron: Called for each of them that has a cron cadence.
         timezone: Of cron rules that name none.
+        check_cypher: Called for each rule of a graph that is well formed.
         by_root: Whether root loads them, who must not obey everybody; None looks.
 
     Raises:
@@ -79,6 +101,7 @@ def load_rules(
         check_filter=check_filter,
         check_cron=check_cron,
         timezone=timezone,
+        check_cypher=check_cypher,
         by_root=by_root,
     )
 
@@ -108,6 +131,7 @@ def load_rule_files(
     check_filter: CheckFilter,
     check_cron: CheckCron,
     timezone: str,
+    check_cypher: CheckCypher = _as_it_is,
     by_root: bool | None = None,
 ) -> RuleSet:
     """Load files, and what directories hold, as one set; the rest as in `load_rules`.
@@ -123,6 +147,7 @@ def load_rule_files(
         *_refused_filters(places, check_filter),
         *_refused_crons(places, check_cron, timezone),
         *_without_their_extra(places),
+        *_refused_cyphers(places, check_cypher),
     ]
     if mistakes:
         raise ConfigurationError(_in_order(mistakes))
@@ -178,13 +203,20 @@ class _Place(NamedTuple):
 
     def filter_mistake(self, error: FilterError) -> Mistake:
         """Return a mistake in the filter, at the place in the file that it names."""
-        whole = self.mistake("when_filter", problem=error.problem)
-        if error.position is None:
+        return self._mistake_at("when_filter", error.problem, error.position)
+
+    def cypher_mistake(self, error: UnportableCypherError) -> Mistake:
+        """Return a mistake in the query, at the place in the file that it names."""
+        problem = f"{error.rule}: {error.problem}"
+        return self._mistake_at("filter_cypher", problem, error.position)
+
+    def _mistake_at(self, key: str, problem: str, position: int | None) -> Mistake:
+        whole = self.mistake(key, problem=problem)
+        if position is None:
             return whole
-        place = self.document.within((*self.trail, "when_filter"), error.position)
+        place = self.document.within((*self.trail, key), position)
         if place is None:
-            problem = f"at character {error.position + 1} of the filter: {error.problem}"
-            return replace(whole, problem=problem)
+            return replace(whole, problem=f"at character {position + 1} of the filter: {problem}")
         return replace(whole, line=place.line, column=place.column)
 
 
@@ -242,6 +274,18 @@ def _without_their_extra(places: Iterable[_Place]) -> Iterator[Mistake]:
             ):
                 problem = f"{keys[-1]!r} needs the extra: `pip install 'slumberd[{extra}]'`"
                 yield place.mistake(*keys, problem=problem)
+
+
+def _refused_cyphers(places: Iterable[_Place], check: CheckCypher) -> Iterator[Mistake]:
+    for place in places:
+        try:
+            if place.text("kind") == "graph" and (query := place.text("filter_cypher")):
+                check(query)
+        except UnportableCypherError as error:
+            yield place.cypher_mistake(error)
+        except (ExtraMissingError, UsageError) as error:
+            if place.document.at((*place.trail, "enabled")) is not False:
+                yield place.mistake("kind", problem=str(error))
 
 
 def _in_order(mistakes: Sequence[Mistake]) -> list[Mistake]:

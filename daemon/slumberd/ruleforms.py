@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 from pydantic.config import JsonDict
 
 from slumberd.core.cadence import MOST_EVERY, cadence_of
 from slumberd.core.due import OnMissed
 from slumberd.core.duration import Duration
-from slumberd.core.rule import ConsolidationRule
+from slumberd.core.rule import FACTS, NO_EPISODE, ConsolidationRule, Kind
 from slumberd.core.salience import TAU_SECONDS, USUAL_WEIGHTS, check_gate
-from slumberd.forms import Form, Name, TimeZone, shown
+from slumberd.core.scope import checked
+from slumberd.errors import MemoryScopeError
+from slumberd.forms import Form, Name, TimeZone, shown, tag
 
 
 def _one_cadence(schema: JsonDict) -> None:
@@ -176,6 +186,7 @@ class RuleForm(Form):
         similarity: Compares what it adds with what stands, as ``{min: 0.85}``; off when left out.
         salience: What an episode must be worth before the rule takes it in; what falls short is
             looked at again when somebody reads it.
+        kind: ``episodes``, or ``graph`` for a rule that promotes a graph's triples.
     """
 
     id: Name
@@ -194,6 +205,7 @@ class RuleForm(Form):
     timeout: Duration | None = None
     similarity: SimilarityForm | None = None
     salience: SalienceForm | None = None
+    kind: Annotated[Kind, Field(json_schema_extra={"enum": ["episodes"]})] = "episodes"
 
     @model_validator(mode="after")
     def _misses_instants(self) -> Self:
@@ -204,6 +216,94 @@ class RuleForm(Form):
     def rule(self) -> ConsolidationRule:
         """Return the rule that is meant."""
         return ConsolidationRule.model_validate(self.model_dump(exclude_unset=True))
+
+
+def _one_channel(channels: list[str]) -> list[str]:
+    if len(channels) != 1:
+        raise ValueError(f"exactly one channel is needed, not {len(channels)}")
+    return channels
+
+
+def _something(text: str) -> str:
+    try:
+        return checked(text, axis="it", scope=(), operation="promote")
+    except MemoryScopeError as error:
+        raise ValueError(error.violation) from None
+
+
+_SCOPE_PART = r"^[^\u0000-\u001f\u007f-\u009f]+$"
+
+
+Part = Annotated[str, AfterValidator(_something), Field(json_schema_extra={"pattern": _SCOPE_PART})]
+
+
+_BY_CLOCK: JsonDict = {"oneOf": [{"required": ["cron"], "properties": {"every": False}}]}
+"""Says in a schema what `GraphRuleForm._fires_by_clock` says in Python."""
+
+
+class GraphRuleForm(Form):
+    """One rule that promotes what a graph says: which triples become facts, whose, and how often.
+
+    Attributes:
+        id: 1 to 64 of a-z, 0-9, '.', '_' and '-'; unique over all files. Every fact names it.
+        kind: ``graph``.
+        cadence: When it fires: ``{cron: "0 3 * * *"}``; new episodes are nothing to it.
+        filter_cypher: Which triples: portable Cypher that returns subject, predicate and object,
+            and may return confidence and triple_id.
+        user: Whose the facts are.
+        agent: Which agent's they are.
+        then_emits: The one channel that they go to.
+        enabled: Whether the daemon fires it.
+        on_missed: Of cron instants that passed while no daemon ran: ``run_once`` fires once for all
+            of them, ``skip`` waits for the next instant.
+        catchup_window: How long ago the newest of them may be to fire for it, as ``24h``.
+        timeout: How long a firing may take, as ``10m``; then it is stopped, nothing is promoted,
+            and it counts as failed.
+    """
+
+    id: Name
+    kind: Literal["graph"]
+    cadence: Annotated[CadenceForm, Field(json_schema_extra=_BY_CLOCK)]
+    filter_cypher: str = Field(min_length=1)
+    user: Part
+    agent: Part
+    then_emits: Annotated[
+        list[Name],
+        Field(default_factory=lambda: [FACTS], json_schema_extra={"minItems": 1, "maxItems": 1}),
+        AfterValidator(_one_channel),
+    ]
+    enabled: bool = True
+    on_missed: OnMissed = "run_once"
+    catchup_window: Duration = 86_400.0
+    timeout: Duration | None = None
+
+    @field_validator("cadence")
+    @classmethod
+    def _fires_by_clock(cls, cadence: CadenceForm) -> CadenceForm:
+        if cadence.cron is None:
+            raise ValueError(
+                "a graph's rule fires by the clock, for it reads no episodes: write"
+                ' {cron: "0 3 * * *"}'
+            )
+        return cadence
+
+    def rule(self) -> ConsolidationRule:
+        """Return the rule that is meant."""
+        told = self.model_dump(exclude_unset=True)
+        named = {"when_filter": NO_EPISODE, "then_emits": [FACTS]}
+        return ConsolidationRule.model_validate(named | told)
+
+
+def _kind_of(value: object) -> str:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return tag("graph" if kind == "graph" else "episodes")
+
+
+AnyRuleForm = Annotated[
+    Annotated[RuleForm, Tag(tag("episodes"))] | Annotated[GraphRuleForm, Tag(tag("graph"))],
+    Discriminator(_kind_of),
+]
+"""A rule of either kind; one that does not say its kind is of episodes."""
 
 
 class ChannelForm(Form):
@@ -224,5 +324,5 @@ class RuleFile(Form):
         channels: What is so of channels, by their names.
     """
 
-    rules: list[RuleForm]
+    rules: list[AnyRuleForm]
     channels: dict[Name, ChannelForm] = Field(default_factory=dict)

@@ -270,7 +270,8 @@ class Daemon:
             reports = await branches.fire(
                 rule, due.trigger, at, stop=self._in_force.pause, timing=due.timing(at)
             )
-            self._effects.see(rule.id, reports, gated=rule.salience is not None)
+            if rule.reads_episodes:  # a graph that says the same again is no news
+                self._effects.see(rule.id, reports, gated=rule.salience is not None)
         if any(report.cut_short for report in reports):
             raise StoppedError(f"rule {rule.id!r} was told to stop before it had read everything")
 

@@ -84,6 +84,16 @@ class FactsSettings(Form):
     key_file: FilePath | None = None
 
 
+class GraphSettings(Form):
+    """The graph that rules of kind ``graph`` promote.
+
+    Attributes:
+        path: A Ladybug database, which is only read; relative to ``state_dir``; null for none.
+    """
+
+    path: FilePath | None = None
+
+
 class LimitsSettings(Form):
     """What one batch may take out of the facts before it is held.
 
@@ -152,6 +162,7 @@ class Settings(Form):
             absolute when loaded.
         memory: Episodes: what hosts write and slumberd reads.
         facts: Facts: what slumberd writes.
+        graph: Triples that rules of kind ``graph`` promote.
         limits: The brake: a batch that would take out more than this is held.
         timezone: The IANA time zone of cron rules that name none, as ``Europe/Berlin``.
         logging: What is logged, how and where.
@@ -167,6 +178,7 @@ class Settings(Form):
     rules_dir: FilePath
     memory: MemorySettings = MemorySettings()
     facts: FactsSettings = FactsSettings()
+    graph: GraphSettings = GraphSettings()
     limits: LimitsSettings = LimitsSettings()
     timezone: TimeZone = "UTC"
     logging: LoggingSettings = LoggingSettings()
@@ -206,6 +218,11 @@ class Settings(Form):
     def store_of(self, channel: str) -> str:
         """Return the name of the store that a channel's facts are in."""
         return str(self.facts.channels.get(channel, self.facts.path))
+
+    @property
+    def graph_path(self) -> Path | None:
+        """The graph; None when there is none."""
+        return None if self.graph.path is None else self.state_dir / self.graph.path
 
     @property
     def log_path(self) -> Path | None:

@@ -37,9 +37,6 @@ A04 A07 A11 B03 B08 B11 B12 D09 D10 D11 D13 D14 E01 E02 E03 E04 E05 E07 F02 F03 
 
 NOT_OURS = {
     "D13": "nothing is told to Fathom: provenance is the ledger's",
-    "F01": "no facts are promoted from a graph",
-    "F02": "no facts are promoted from a graph",
-    "F03": "no facts are promoted from a graph",
     "F06": "there is no adapter of Fathom",
     "G02": "no node of a graph writes episodes",
 }
@@ -71,6 +68,12 @@ SHOWN_BY = {
     "E04": "contract/test_memory_store.py::"
     "test_a_migration_adds_its_column_once_and_is_recorded",
     "E05": "contract/test_memory_store.py::test_one_store_serves_several_event_loops",
+    "F01": "integration/test_promotion.py::"
+    "test_provenance_names_a_source_that_every_sink_takes_whatever_the_path_is",
+    "F02": "integration/test_promotion.py::"
+    "test_promoting_twice_changes_nothing_not_even_the_ledger",
+    "F03": "integration/test_promotion.py::"
+    "test_a_confidence_that_is_none_is_refused_with_its_row",
     "F10": "unit/test_due.py::test_instant_at_or_before_the_last_one_served_never_fires_again",
     "G01": "contract/test_memory_store.py::test_a_very_long_user_is_read_as_it_was_put",
 }  # fmt: skip

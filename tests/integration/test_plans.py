@@ -73,8 +73,8 @@ FLAT = {
     "chain_at channels drop_heads drop_quarantine facts_by_id firing first_watermark generations "
     "has_older_index heads heads_of_slots held hold last_counts last_firings last_generation "
     "lines_of_quarantine marks namers number put_head put_quarantine records records_of_fact "
-    "release serve served set_number set_watermark succeed successes watermark watermarks "
-    "whole_rows",
+    "release rules_of_firings serve served set_number set_watermark succeed successes watermark "
+    "watermarks whole_rows",
     "looking": "last_firings oldest origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version table_exists types_of_columns",

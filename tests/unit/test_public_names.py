@@ -11,10 +11,12 @@ import slumberd
 from slumberd import errors
 
 SPECIFIED = {
-    "AddDelta", "ConsolidationRule", "DeleteDelta", "Episode", "Fact", "FactPattern", "FactStore",
-    "MemoryDelta", "MemoryStore", "MigrationNotSupported", "MigrationPlan", "NoopDelta",
-    "ProvenanceBundle", "ProvenanceSink", "RuleBasedScorer", "SQLiteFactStore",
-    "SQLiteMemoryStore", "SalienceContext", "SalienceScorer", "StoreHealth", "UpdateDelta",
+    "AddDelta", "ConsolidationRule", "DeleteDelta", "Episode", "Fact", "FactPattern",
+    "FactStore", "GraphPath", "GraphStore", "InMemoryGraphStore", "LadybugGraphStore", "Linter",
+    "MemoryDelta", "MemoryStore", "MigrationNotSupported", "MigrationPlan", "NodeRef",
+    "NoopDelta", "PromoteTriplesToFacts", "ProvenanceBundle", "ProvenanceSink", "ResultSet",
+    "RuleBasedScorer", "SQLiteFactStore", "SQLiteMemoryStore", "SalienceContext",
+    "SalienceScorer", "StoreHealth", "UpdateDelta",
 }  # fmt: skip
 FORMS = {"Equals", "Glob", "Matches", "OneOf", "Prefix"}
 """What slots of patterns take besides texts."""

@@ -16,7 +16,7 @@ from slumberd import cron
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.rulebook import RuleSet, load_rule_files, load_rules, rule_files
-from slumberd.ruleforms import RuleForm
+from slumberd.ruleforms import GraphRuleForm, RuleForm
 from slumberd.stores import filters
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +109,10 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             "weights": {"recency": 1.0, "relevance": 0.0, "importance": 0.5},
             "about": "",
         },
+        "kind": "episodes",
+        "filter_cypher": "",
+        "user": "",
+        "agent": "",
     }
 
 
@@ -213,7 +217,9 @@ def test_a_gate_that_needs_what_is_not_installed_is_a_mistake_of_the_rule(
 
 
 def test_form_of_a_rule_knows_every_key_of_a_rule() -> None:
-    assert set(RuleForm.model_fields) == set(ConsolidationRule.model_fields)
+    assert {*RuleForm.model_fields, *GraphRuleForm.model_fields} == {
+        *ConsolidationRule.model_fields
+    }
 
 
 def test_multi_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> None:

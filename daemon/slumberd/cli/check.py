@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from slumberd import cron
+from slumberd.assembly import checking_cypher
 from slumberd.casework import ENDINGS
 from slumberd.cli.against import against, document, print_previews
 from slumberd.cli.configuration import loaded, settings_of
@@ -62,6 +63,7 @@ def _rules_in(paths: Sequence[Path], settings: Settings | None) -> RuleSet:
         check_filter=check_filter,
         check_cron=cron.check,
         timezone=settings.timezone if settings else "UTC",
+        check_cypher=checking_cypher(graph=True),
     )
 
 

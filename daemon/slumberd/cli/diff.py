@@ -20,6 +20,7 @@ from slumberd.clock import SystemClock
 from slumberd.core.act import channel_of
 from slumberd.differences import Differences, RuleChange, candidate_of, differing
 from slumberd.lines import printable
+from slumberd.operations import of_episodes
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
 from slumberd.stores.comparing import Difference, Side, Totals
@@ -58,14 +59,18 @@ def diff(
     Both sides are tried on a copy of the data, in $TMPDIR, by the steps that an operator would
     take: the rules in force consume what is pending; then the candidate counts, a rule that is new
     fires, and one that promotes otherwise is backfilled. What a removed rule has promoted stays.
-    Nothing else is written, and a daemon may run.
+    Nothing else is written, and a daemon may run. Rules of kind graph are left out on both sides.
 
     With --json, each difference on a line of its own, those too where only the promoting rules are
     others, then a line with the summary. Exits with 0 when no fact would be another one, and with 1
     when some would.
     """
     settings, present = loaded(config, state_dir)
-    candidate = candidate_of(present, rules_in(directory, settings.timezone), only or [])
+    taken = rules_in(directory, settings.timezone)
+    named = [rule for side in (present, taken) for rule in side.rules if rule.id in (only or [])]
+    of_episodes(named, "diff")
+    present = present.of_episodes()
+    candidate = candidate_of(present, taken.of_episodes(), only or [])
     totals = asyncio.run(_told(settings, present, candidate, user=user, limit=limit, json=json))
     if totals.differ:
         raise typer.Exit(DIFFERENT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slumberd.core.act import episode_id_of
 from slumberd.core.brake import Held
 from slumberd.core.explanation import Decision, Line
-from slumberd.core.law import EXTERNAL, HANDS
+from slumberd.core.law import EXTERNAL, GRAPH, HANDS
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.settle import ID_TAKEN
 from slumberd.lines import printable
@@ -35,10 +35,16 @@ def went(line: Line, fact_id: str) -> str:
     other = printable(line.fact_id)
     if line.undoes:
         return f"{other} came back when {line.undoes} was undone"
-    hand = _HANDS.get(line.rule_id)
+    hand = _hand(line.rule_id)
     if line.kind == "delete":
         return f"{hand or other} took it out{_because(line)}"
     return f"{other} replaced it" + (f": {hand} said so{_because(line)}" if hand else "")
+
+
+def _hand(rule_id: str) -> str | None:
+    if rule_id.startswith(GRAPH):
+        return f"a graph's rule {rule_id.removeprefix(GRAPH)}"
+    return _HANDS.get(rule_id)
 
 
 def _because(line: Line) -> str:

@@ -84,5 +84,5 @@ def _row(state: RuleState, paused: Container[str]) -> tuple[object, ...]:
         state.quarantined,
         state.held or None,
         state.file,
-        rule.when_filter or "(all)",
+        (rule.when_filter or "(all)") if rule.reads_episodes else rule.filter_cypher,
     )

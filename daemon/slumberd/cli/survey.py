@@ -13,6 +13,7 @@ from slumberd import cron
 from slumberd.core.cadence import Cron
 from slumberd.core.episode import instant
 from slumberd.core.firing import Counts
+from slumberd.core.promotion import speaker_of
 from slumberd.core.rule import ConsolidationRule
 from slumberd.lines import printable, timestamp
 from slumberd.rulebook import RuleSet
@@ -213,9 +214,10 @@ def _state(
     now: datetime,
 ) -> RuleState:
     seen = [one for one in stores if one]
-    last = max(seen, key=lambda one: one.fired.get(rule.id, 0), default=None)
-    fired = last.fired.get(rule.id) if last else None
-    waiting = memory.above[_start(rule, mark)] if memory else None
+    name = rule.id if rule.reads_episodes else speaker_of(rule.id)
+    last = max(seen, key=lambda one: one.fired.get(name, 0), default=None)
+    fired = last.fired.get(name) if last else None
+    waiting = memory.above[_start(rule, mark)] if memory and rule.reads_episodes else None
     return RuleState(
         rule,
         rules.sources[rule.id],
@@ -226,7 +228,7 @@ def _state(
         ", ".join(one.held[rule.id].firing_id for one in seen if rule.id in one.held),
         _succeeded(rule.id, stores),
         waiting.oldest if waiting else None,
-        last.outcomes.get(rule.id) if last else None,
+        last.outcomes.get(name) if last else None,
         _next(rule, settings, now),
     )
 

@@ -76,7 +76,7 @@ def why_not(
     With --json, each rule and channel on a line of its own.
     """
     settings = settings_of(config, state_dir)
-    rules = rules_of(settings).rules
+    rules = rules_of(settings).of_episodes().rules
     found = asyncio.run(_decided(settings, rules, _checked(episode)))
     by_id = {rule.id: rule for rule in rules}
     remedies = (

@@ -25,10 +25,13 @@ HANDS = "@hand"
 EXTERNAL = "@external"
 """The rule id of what other programs wrote into the facts; in the law they are hands."""
 
+GRAPH = "@graph/"
+"""How the rule ids begin under which a graph's triples are promoted; in the law they are hands."""
+
 
 def said_by(rule_id: str) -> str:
     """Return as whose word what a firing of a rule met counts."""
-    return HANDS if rule_id == EXTERNAL else rule_id
+    return HANDS if rule_id == EXTERNAL or rule_id.startswith(GRAPH) else rule_id
 
 
 class Meeting(NamedTuple):

@@ -17,7 +17,10 @@ from slumberd.core.salience import Gate
 FACTS = "facts"
 """The channel whose fact ids are the episode ids themselves."""
 
-_LATER_KEYS = ("limits", "on_missed", "catchup_window", "timeout", "similarity", "salience")
+_LATER_KEYS = (
+    "limits", "on_missed", "catchup_window", "timeout", "similarity", "salience", "kind",
+    "filter_cypher", "user", "agent",
+)  # fmt: skip
 """What the first version did not know."""
 
 
@@ -33,8 +36,17 @@ class Similarity(BaseModel):
     min: float = Field(default=0.85, ge=0.0, le=1.0, allow_inf_nan=False)
 
 
+Kind = Literal["episodes", "graph"]
+"""What a rule promotes."""
+
+NO_EPISODE = "0"
+"""The ``when_filter`` that selects nothing."""
+
+
 class ConsolidationRule(BaseModel):
     """One rule, as the specification has it; what comes after ``then_emits`` is ours.
+
+    A rule of kind ``graph`` promotes triples of a graph. Its ``when_filter`` selects no episode.
 
     Attributes:
         id: Stamped onto every delta as ``rule_id``.
@@ -51,6 +63,10 @@ class ConsolidationRule(BaseModel):
         timeout: How many seconds a firing may take in one store; then it is stopped, and fails.
         similarity: Whether what it adds is compared with what stands, and how near is near.
         salience: What an episode must be worth before the rule takes it in; None takes in all.
+        kind: Whether it promotes ``episodes``, or triples of a ``graph``.
+        filter_cypher: Of a graph's rule, the query that finds the triples.
+        user: Of a graph's rule, whose facts they become.
+        agent: Of a graph's rule, which agent's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -67,6 +83,10 @@ class ConsolidationRule(BaseModel):
     timeout: Duration | None = None
     similarity: Similarity | None = None
     salience: Gate | None = None
+    kind: Kind = "episodes"
+    filter_cypher: str = ""
+    user: str = ""
+    agent: str = ""
 
     @field_validator("cadence")
     @classmethod
@@ -77,6 +97,11 @@ class ConsolidationRule(BaseModel):
     @field_serializer("limits")
     def _limits_by_name(self, limits: Limits) -> dict[str, Any]:
         return limits._asdict()
+
+    @property
+    def reads_episodes(self) -> bool:
+        """Whether it promotes episodes, and not a graph's triples."""
+        return self.kind == "episodes"
 
     @property
     def due(self) -> Cadence:

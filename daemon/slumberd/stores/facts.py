@@ -16,10 +16,11 @@ import orjson
 from slumberd.core.brake import Held
 from slumberd.core.delta import checked_delta
 from slumberd.core.fact import Fact
-from slumberd.core.firing import START, Firing, Position
+from slumberd.core.firing import START, Firing, Position, Trigger
 from slumberd.core.ground import Incoming
 from slumberd.core.hand import Said
 from slumberd.core.law import HANDS, MultiValued
+from slumberd.core.promotion import Promotion, speaker_of
 from slumberd.core.record import Outcome, Record
 from slumberd.core.scope import Reach
 from slumberd.errors import ExtraMissingError
@@ -33,6 +34,7 @@ from slumberd.stores.forgetting import overwriting, scrub
 from slumberd.stores.hands import HandAtWork
 from slumberd.stores.marks import Marks, succeed
 from slumberd.stores.nearness import Nearness
+from slumberd.stores.promoting import promote
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import giving_up, transaction
 from slumberd.stores.undoing import undo
@@ -113,6 +115,47 @@ class SQLiteFactStore(Marks):
                 hand = HandAtWork(connection, self._depth, firing)
                 work(hand)
                 return hand.finish()
+
+        return await self._database.write(transact)
+
+    async def promote(  # noqa: PLR0913 # how it is told in the ledger
+        self,
+        facts: Sequence[Fact],
+        *,
+        rule_id: str,
+        rule_hash: str = "",
+        trigger: Trigger = "manual",
+        at: datetime | None = None,
+        by: str = "",
+        dry_run: bool = False,
+    ) -> Promotion:
+        """Say what of a graph's facts is news, in one transaction: all of it or nothing.
+
+        What was said before and has not changed is not said again, whatever became of it; nor is
+        what a person has taken out or said over. Undoing its one firing takes all of it back.
+
+        Args:
+            facts: From `core.triple.facts_of`.
+            rule_id: The rule; the ledger has it as `core.promotion.speaker_of`.
+            rule_hash: Of the rule's content; empty when it is none of a file.
+            trigger: What made it due.
+            at: The instant; now for None.
+            by: Who asks for it; the rule itself when nobody does.
+            dry_run: Say what would come of it, and write nothing.
+
+        Raises:
+            PromotionError: Two of the facts contradict each other.
+            InputError: One of them cannot be kept as it is.
+        """
+        now = self._clock.now() if at is None else at
+        told = f"rule:{rule_id}" + (f", {by}" if by else "")
+        firing = Firing(speaker_of(rule_id), rule_hash, trigger, now, by=told)
+
+        def transact(connection: sqlite3.Connection) -> Promotion:
+            with self._committing(connection, keep=not dry_run):
+                done = promote(connection, facts, self._depth, firing, rule_id)
+                succeed(connection, rule_id, now)
+                return done
 
         return await self._database.write(transact)
 

@@ -69,7 +69,7 @@ class HandAtWork:
             FactConflictError: Another user, agent or channel holds an id of it, or it is one that
                 no fact may take.
         """
-        _check(said)
+        checked(said)
         act = self.said(said)
         self._refuse_foreign(act)
         self.batch.loaded.load([incoming(act)])
@@ -199,7 +199,13 @@ class HandAtWork:
                 raise NoInputError(fact_id, remedy)
 
 
-def _check(said: Said) -> None:
+def checked(said: Said) -> Said:
+    """Return what is said, when a ledger can keep it as it is.
+
+    Raises:
+        InputError: An id of it, its user or its agent holds NUL or no valid Unicode, or it is
+            nested too deep.
+    """
     # SQLite's JSON may end a text at a NUL, so such an id would be taken for another's.
     for text in (said.fact_id, said.user, said.agent, *said.names):
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
@@ -207,6 +213,7 @@ def _check(said: Said) -> None:
             raise InputError(f"fact {said.fact_id!r}: {problem}")
     if any(map(too_deep, [said.payload, *said.lineage, said.metadata or {}])):
         raise InputError(f"fact {said.fact_id!r} is nested deeper than {MOST_DEPTH} levels")
+    return said
 
 
 def _provenance(delta: AnyDelta) -> dict[str, Any]:

@@ -110,6 +110,11 @@ SELECT rule, at
 FROM slumberd_firings
 WHERE n = ?
 
+-- name: rules_of_firings
+SELECT firings.n, firings.rule
+FROM json_each(:numbers) AS wanted
+CROSS JOIN slumberd_firings AS firings ON firings.n = wanted.value
+
 -- name: drop_quarantine_of_firing
 DELETE FROM slumberd_quarantine
 WHERE seq > (SELECT n FROM slumberd_firings WHERE n = :firing)

@@ -1,0 +1,1 @@
+"""Graphs: stores of triples, and what of Cypher may be asked of them."""

@@ -1,0 +1,315 @@
+"""Promote a graph's triples into facts: what is asked, what is stored, who is told."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import structlog
+
+from slumberd.clock import SystemClock
+from slumberd.consolidator import Consolidator, Report
+from slumberd.core.fact import Fact
+from slumberd.core.firing import UNTIMED, Counts, Timing, Trigger
+from slumberd.core.promotion import Promotion
+from slumberd.core.provenance import ProvenanceBundle
+from slumberd.core.rule import ConsolidationRule
+from slumberd.core.triple import Owner, facts_of, is_storable, triples_in
+from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
+from slumberd.graph.linter import Linter
+from slumberd.ports import Clock, FactStore, GraphStore, Promoting, ProvenanceSink
+from slumberd.stores.facts import SQLiteFactStore
+
+TEMPLATE = "stargraph.evidence"
+"""What a sink is told that a promoted triple is."""
+
+ORIGIN = "graph_promotion"
+
+SINK_SECONDS = 10.0
+"""How long a sink may take for one fact; then it is told of no more this time."""
+
+_LOOK_SECONDS = 0.02
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+_log = structlog.get_logger("slumberd")
+
+
+async def PromoteTriplesToFacts(  # noqa: N802, PLR0913 # the specification's name and arguments
+    graph_store: GraphStore,
+    fact_store: FactStore,
+    fathom_adapter: ProvenanceSink | None,
+    *,
+    filter_cypher: str,
+    rule_id: str,
+    agent_id: str,
+    user: str = "",
+    clock: Clock | None = None,
+) -> list[Fact]:
+    """Promote what a query finds in a graph: all of it or nothing, once, and one way.
+
+    A triple's fact has an id of its own for ever, made of rule, user, agent and ``triple_id``, or
+    of subject, predicate and object. What has not changed is not said again. What a person took
+    out or said over stays so. A triple that vanishes takes nothing out.
+
+    Args:
+        graph_store: It is asked once.
+        fact_store: One that can take all or nothing, as `SQLiteFactStore`.
+        fathom_adapter: Told of each fact that stands, after the commit, at least once; None for
+            nobody. What goes wrong there is logged, and loses no fact.
+        filter_cypher: Returns ``subject``, ``predicate`` and ``object``; ``confidence``, 0 to 1,
+            is 1 where it gives none, and ``triple_id`` is made of the three.
+        rule_id: Names who promotes; not empty.
+        agent_id: Which agent's the facts are.
+        user: Whose they are; facts of nobody are found by no query for a user.
+        clock: Says when; the system's for None.
+
+    Returns:
+        The facts that stand by the triples, as they are stored, by id.
+
+    Raises:
+        UnportableCypherError: The query is not portable, or writes.
+        GraphStoreError: The graph cannot answer.
+        PromotionError: A row is not whole, rows contradict each other, or the fact store can only
+            take one at a time; nothing was promoted.
+        ExtraMissingError: The extra ``graph`` is not installed.
+    """
+    if not rule_id or not all(map(is_storable, (rule_id, agent_id, user))):
+        raise PromotionError(rule_id, "rule_id must be non-empty, and no id may hold NUL")
+    if not isinstance(fact_store, Promoting):
+        problem = "this fact store takes one fact at a time only; give one with 'promote'"
+        raise PromotionError(rule_id, problem)
+    owner = Owner(rule_id, user, agent_id, source_of(graph_store))
+    at = (clock or SystemClock()).now()
+    _, facts = await _asked(graph_store, filter_cypher, owner, at)
+    done = await fact_store.promote(facts, rule_id=rule_id, at=at)
+    if fathom_adapter is not None:
+        await _assert_each(fathom_adapter, done.facts, path_of(graph_store), rule_id)
+    return list(done.facts)
+
+
+async def _asked(
+    graph: GraphStore, cypher: str, owner: Owner, at: datetime
+) -> tuple[int, list[Fact]]:
+    """Return how many rows a query finds, and the facts that they become."""
+    await asyncio.to_thread(Linter().check_reading, cypher)
+    rows = (await graph.query(cypher)).rows
+    triples = await asyncio.to_thread(triples_in, rows, owner.rule_id)
+    return len(rows), facts_of(triples, owner, at)
+
+
+def source_of(graph: object) -> str:
+    """Return what provenance calls a graph: its kind, as an identifier, whatever its path is."""
+    given = getattr(graph, "source", None)
+    if isinstance(given, str) and _IDENTIFIER.fullmatch(given):
+        return given
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", type(graph).__name__)
+    return name if _IDENTIFIER.fullmatch(name) else "graph"
+
+
+def path_of(graph: object) -> str:
+    """Return where a graph is; empty when it does not tell."""
+    found = getattr(graph, "path", None) or getattr(graph, "_path", None)
+    return "" if found is None or inspect.isroutine(found) else str(found)
+
+
+async def _assert_each(
+    sink: ProvenanceSink, facts: Sequence[Fact], path: str, rule_id: str
+) -> None:
+    """Tell a sink of facts that are stored; what goes wrong is logged, and nothing is lost."""
+    for number, fact in enumerate(facts):
+        try:
+            async with asyncio.timeout(SINK_SECONDS):
+                await sink.assert_with_provenance(
+                    TEMPLATE, _slots(fact, path), _bundle(fact, rule_id)
+                )
+        except ProvenanceError as error:
+            _log_failure(rule_id, 1, error)
+        except Exception as error:  # noqa: BLE001 - whatever a sink does, the facts are stored
+            _log_failure(rule_id, len(facts) - number, error)
+            return
+
+
+def _log_failure(rule_id: str, facts: int, error: Exception) -> None:
+    _log.warning(
+        "graph.evidence_failed",
+        rule_id=rule_id,
+        facts=facts,
+        error=type(error).__name__,
+        message=str(error)[:500],
+    )
+
+
+def _slots(fact: Fact, path: str) -> dict[str, object]:
+    triple = {name: fact.payload[name] for name in ("subject", "predicate", "object")}
+    named = {"fact_id": fact.id, "triple_id": str(fact.lineage[0]["triple_id"])}
+    return {**triple, **named, "path": path}
+
+
+def _bundle(fact: Fact, rule_id: str) -> ProvenanceBundle:
+    # Of the instant that the fact stands by, so that it is the same each time.
+    return {
+        "origin": ORIGIN,
+        "source": str(fact.payload["source"]),
+        "run_id": rule_id,
+        "step": 0,
+        "confidence": Decimal(str(fact.confidence)),
+        "timestamp": fact.pinned_at,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Promoter:
+    """Fires rules of kind ``graph`` into one fact store.
+
+    Attributes:
+        open: Returns the graph, to be read; it is opened for each firing, and closed after.
+        facts: Where the facts go.
+        consolidator: Writes the log lines of what was committed.
+        clock: For durations.
+        store: The name of the fact store.
+    """
+
+    open: Callable[[], GraphStore]
+    facts: SQLiteFactStore
+    consolidator: Consolidator
+    clock: Clock
+    store: str
+
+    async def fire(  # noqa: PLR0913 # each is asked for by another caller
+        self,
+        rule: ConsolidationRule,
+        trigger: Trigger,
+        at: datetime,
+        *,
+        by: str = "",
+        stop: asyncio.Event | None = None,
+        upto: int | None = None,  # a graph has no log of rows
+        timing: Timing = UNTIMED,
+    ) -> Report:
+        """Promote what the graph says now.
+
+        Args:
+            rule: The rule.
+            trigger: What made it due.
+            at: The firing's instant.
+            by: Who asked for it; nobody did when it was due.
+            stop: When set, the query under way is given up, and nothing is promoted.
+            upto: Means nothing here.
+            timing: Is recorded with the instants that the rule has served.
+
+        Raises:
+            UnportableCypherError: The query is not portable, or writes.
+            GraphStoreError: The graph cannot answer.
+            PromotionError: What it says cannot be promoted.
+            FiringTimeoutError: It took too long.
+            SupersededError: Another daemon has taken over, or the store was replaced.
+        """
+        began = self.clock.monotonic()
+        found = await self._found(rule, at, stop)
+        if found is None:
+            report = self._report(rule, 0, None)
+            report.cut_short = True
+            return report
+        rows, facts = found
+        done = await self.facts.promote(
+            facts, rule_id=rule.id, rule_hash=rule.content_hash, trigger=trigger, at=at, by=by
+        )
+        await self.consolidator.tell_again()
+        report = self._report(rule, rows, done)
+        self._tell(rule, rows, done, report, self.clock.monotonic() - began)
+        return report
+
+    async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
+        """Say what a firing would do now; write nothing."""
+        rows, facts = await self._found(rule, at, None) or (0, [])
+        done = await self.facts.promote(
+            facts, rule_id=rule.id, rule_hash=rule.content_hash, at=at, dry_run=True
+        )
+        report = self._report(rule, rows, done)
+        report.rehearsed, report.firing_ids = True, []
+        report.records = list(done.outcome.records) if done.outcome else []
+        return report
+
+    async def _found(
+        self, rule: ConsolidationRule, at: datetime, stop: asyncio.Event | None
+    ) -> tuple[int, list[Fact]] | None:
+        """Return the rows and facts of a query; None when it was stopped."""
+        graph = self.open()
+        (channel,) = rule.then_emits
+        owner = Owner(rule.id, rule.user, rule.agent, source_of(graph), channel)
+        try:
+            async with asyncio.timeout(rule.timeout) as limit:
+                with _ended_by(stop, limit):
+                    return await _asked(graph, rule.filter_cypher, owner, at)
+        except TimeoutError as error:
+            if stop is not None and stop.is_set():
+                return None
+            raise FiringTimeoutError(rule.id, rule.timeout or 0.0) from error
+        finally:
+            await graph.close()
+
+    def _report(self, rule: ConsolidationRule, rows: int, done: Promotion | None) -> Report:
+        outcome = None if done is None else done.outcome
+        counts = Counts() if outcome is None else next(iter(outcome.channels.values()))
+        changed = counts.added + counts.updated + counts.deleted
+        counts = counts._replace(read=rows, noop=rows - changed)
+        firing_ids = [] if outcome is None else [outcome.firing_id]
+        return Report(rule.id, {rule.then_emits[0]: counts}, self.store, firing_ids)
+
+    def _tell(
+        self,
+        rule: ConsolidationRule,
+        rows: int,
+        done: Promotion,
+        report: Report,
+        seconds: float,
+    ) -> None:
+        (counts,) = report.channels.values()
+        _log.info(
+            "graph.promoted",
+            rule_id=rule.id,
+            store=self.store,
+            firing_id=next(iter(report.firing_ids), None),
+            rows=rows,
+            added=counts.added,
+            updated=counts.updated,
+            unchanged=done.unchanged,
+            merged=done.merged,
+            withheld=_by_reason(done),
+            seconds=round(seconds, 3),
+        )
+
+
+def _by_reason(done: Promotion) -> dict[str, int]:
+    reasons: dict[str, int] = {}
+    for reason in done.withheld.values():
+        reasons[reason] = reasons.get(reason, 0) + 1
+    return dict(sorted(reasons.items()))
+
+
+@contextmanager
+def _ended_by(stop: asyncio.Event | None, limit: asyncio.Timeout) -> Iterator[None]:
+    """Let a timeout end at once when `stop` is set."""
+    loop = asyncio.get_running_loop()
+    looks: list[Any] = []
+
+    def look() -> None:
+        if stop is not None and stop.is_set():
+            if not limit.expired():
+                limit.reschedule(loop.time())
+        else:
+            looks[:] = [loop.call_later(_LOOK_SECONDS, look)]
+
+    look()
+    try:
+        yield
+    finally:
+        for one in looks:
+            one.cancel()

@@ -1,0 +1,149 @@
+"""Promote what a graph says: all of it or nothing, once, and never over a person's word."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+import orjson
+
+from slumberd.core.act import Act
+from slumberd.core.episode import instant
+from slumberd.core.fact import Fact
+from slumberd.core.firing import Firing
+from slumberd.core.ground import Ground, Incoming
+from slumberd.core.hand import Said, assertion, incoming, stamp_of
+from slumberd.core.law import HANDS
+from slumberd.core.promotion import Known, Promotion, Verdict, Withheld, one_of_each
+from slumberd.stores.batch import fact_row
+from slumberd.stores.finding import fact_from
+from slumberd.stores.forgetting import forgotten_if_asked
+from slumberd.stores.hands import HandAtWork, checked
+from slumberd.stores.queries import statements
+
+_SQL = statements("ledger")
+_EVER = -(2**63)
+
+
+def promote(
+    connection: sqlite3.Connection,
+    facts: Sequence[Fact],
+    depth: int,
+    firing: Firing,
+    rule_id: str,
+) -> Promotion:
+    """Say what of some facts is news; inside of a transaction.
+
+    Args:
+        connection: Of facts.db.
+        facts: What the triples of a graph become.
+        depth: Links of lineage.
+        firing: Its rule id is `core.promotion.speaker_of` the rule.
+        rule_id: The rule, for errors.
+
+    Raises:
+        PromotionError: Two of them contradict each other.
+        InputError: One cannot be kept as it is.
+    """
+    work = _Promoting(connection, HandAtWork(connection, depth, firing), firing)
+    return work.promote(facts, rule_id)
+
+
+class _Promoting:
+    """One promotion."""
+
+    def __init__(self, connection: sqlite3.Connection, hand: HandAtWork, firing: Firing) -> None:
+        self._connection = connection
+        self._hand = hand
+        self._me = firing.rule_id
+        self._ground: Ground = hand.ground
+        self._past = forgotten_if_asked(connection)
+        self._said: dict[str, Said] = {}
+
+    def promote(self, facts: Sequence[Fact], rule_id: str) -> Promotion:
+        self._said = {fact.id: checked(self._said_by(fact)) for fact in facts}
+        acts = one_of_each(
+            [assertion(one, stamp_of(self._hand.batch.at, 0)) for one in self._said.values()],
+            self._ground.multi,
+            rule_id,
+        )
+        verdicts = self._verdicts(acts)
+        for act in acts:
+            if verdicts[act.fact_id] == "news":
+                self._say(self._said[act.fact_id])
+        outcome = self._hand.finish()
+        return Promotion(
+            self._standing(verdicts),
+            outcome,
+            unchanged=sum(verdict == "unchanged" for verdict in verdicts.values()),
+            merged=len(facts) - len(acts),
+            withheld=dict(_withheld(verdicts)),
+        )
+
+    def _said_by(self, fact: Fact) -> Said:
+        at = instant(self._hand.batch.at).isoformat()
+        lineage = [{**entry, "promotion_ts": at} for entry in fact.lineage]
+        return Said(
+            fact.id, fact.user, fact.agent, dict(fact.payload), fact.confidence, lineage,
+            dict(fact.metadata),
+        )  # fmt: skip
+
+    def _verdicts(self, acts: Sequence[Act]) -> dict[str, Verdict]:
+        known = self._known(acts)
+        taken: dict[str, Verdict] = {}
+        for act in acts:
+            if self._is_forgotten(self._said[act.fact_id]):
+                taken[act.fact_id] = "forgotten"
+            elif self._hand.is_taken(act.fact_id, act.owner):
+                taken[act.fact_id] = "id_taken"
+            else:
+                taken[act.fact_id] = known.verdict(act)
+        return taken
+
+    def _known(self, acts: Sequence[Act]) -> Known:
+        """Load all that the verdicts, and settling what is news, can need."""
+        loaded, ground = self._hand.batch.loaded, self._ground
+        histories = loaded.load_histories([act.fact_id for act in acts])
+        loaded.load(self._met(acts))
+        tops = [top.fact_id for act in acts for top in ground.standing(act.key).values()]
+        loaded.load_named(tops)
+        firings = {
+            met.firing
+            for meetings in (
+                *ground.meetings.values(),
+                *(one.meetings for one in histories.values()),
+            )
+            for met in meetings
+            if met.rule_id == HANDS
+        }
+        asked = {"numbers": orjson.dumps(sorted(firings)).decode()}
+        speakers = dict(self._connection.execute(_SQL["rules_of_firings"], asked).fetchall())
+        return Known(ground, histories, speakers, self._me)
+
+    @staticmethod
+    def _met(acts: Sequence[Act]) -> list[Incoming]:
+        return [incoming(act) for act in acts]
+
+    def _is_forgotten(self, said: Said) -> bool:
+        # A graph does not tell since when it says so: what was forgotten once stays forgotten.
+        return self._past is not None and self._past.covers(said.user, "", said.agent, _EVER)
+
+    def _say(self, said: Said) -> None:
+        # As of now, and not later: what an episode says as of a later instant stands against it.
+        self._hand.settlement.meet(incoming(self._hand.said(said)))
+
+    def _standing(self, verdicts: dict[str, Verdict]) -> list[Fact]:
+        """Return the facts that stand by this rule's word."""
+        found = []
+        for fact_id, verdict in verdicts.items():
+            standing = self._ground.fact(fact_id) if verdict in ("news", "unchanged") else None
+            if standing is not None:
+                *row, metadata, pinned_at = fact_row(standing)
+                found.append(fact_from((*row, pinned_at, metadata)))
+        return found
+
+
+def _withheld(verdicts: dict[str, Verdict]) -> Iterator[tuple[str, Withheld]]:
+    for fact_id, verdict in verdicts.items():
+        if verdict != "news" and verdict != "unchanged":  # mypy follows this one
+            yield fact_id, verdict
