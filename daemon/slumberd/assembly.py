@@ -23,6 +23,7 @@ from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.filters import checking_filters
 from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.vectors import WordEmbedder
 
 SWITCH_SECONDS = 0.001
 """How long a thread keeps the interpreter from others: the event loop, and a batch that is written
@@ -91,7 +92,14 @@ def facts_of(
         traceless: Whether reads leave nothing beside a file that nobody has open.
     """
     depth = settings.facts.lineage_depth
-    return SQLiteFactStore(path, lineage_depth=depth, clock=clock, key=key, traceless=traceless)
+    return SQLiteFactStore(
+        path,
+        lineage_depth=depth,
+        clock=clock,
+        key=key,
+        traceless=traceless,
+        embedder=WordEmbedder,
+    )
 
 
 @dataclass(frozen=True, slots=True)

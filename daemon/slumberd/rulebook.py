@@ -13,6 +13,7 @@ import orjson
 from slumberd.core.rule import ConsolidationRule
 from slumberd.documents import Document, Trail, dotted, read_document
 from slumberd.errors import ConfigurationError, FilterError, Mistake
+from slumberd.extras import is_installed
 from slumberd.files import open_to_everybody
 from slumberd.forms import mistakes_of
 from slumberd.ruleforms import RuleFile
@@ -22,6 +23,10 @@ CheckFilter = Callable[[str, str], None]
 
 CheckCron = Callable[[str, str], None]
 """Takes a cron expression and a time zone; raises ValueError when it is none."""
+
+
+_EXTRAS = {"similarity": "vectors"}
+"""Keys of a rule, and the optional part of slumberd that each needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,7 @@ def load_rule_files(
         *_mixed_cadences(places),
         *_refused_filters(places, check_filter),
         *_refused_crons(places, check_cron, timezone),
+        *_without_their_extra(places),
     ]
     if mistakes:
         raise ConfigurationError(_in_order(mistakes))
@@ -227,6 +233,14 @@ def _refused_crons(places: Iterable[_Place], check: CheckCron, timezone: str) ->
                 check(expression, place.text("cadence", "timezone") or timezone)
         except ValueError as error:
             yield place.mistake("cadence", "cron", problem=str(error))
+
+
+def _without_their_extra(places: Iterable[_Place]) -> Iterator[Mistake]:
+    for place in places:
+        for key, extra in _EXTRAS.items():
+            if place.document.at((*place.trail, key)) is not None and not is_installed(extra):
+                problem = f"{key!r} needs the extra: `pip install 'slumberd[{extra}]'`"
+                yield place.mistake(key, problem=problem)
 
 
 def _in_order(mistakes: Sequence[Mistake]) -> list[Mistake]:

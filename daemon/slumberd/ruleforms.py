@@ -86,6 +86,19 @@ class LimitsForm(Form):
     max_delete_fraction: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
 
 
+class SimilarityForm(Form):
+    """Compare what the rule adds with what stands; needs the extra ``vectors``.
+
+    Of the same user, agent, channel and subject. What says the same word for word takes the older
+    fact's place; what is only near stands beside it, with its id under ``possible_duplicate``.
+
+    Attributes:
+        min: The cosine of two texts, 0 to 1, from which on they are near.
+    """
+
+    min: float = Field(default=0.85, ge=0, le=1, allow_inf_nan=False)
+
+
 _OF_CRON = frozenset({"on_missed", "catchup_window"})
 
 
@@ -107,6 +120,7 @@ class RuleForm(Form):
         catchup_window: How long ago the newest of them may be to fire for it, as ``24h``.
         timeout: How long a firing may take in one store, as ``10m``; then it is stopped, its batch
             is taken back, and it counts as failed.
+        similarity: Compares what it adds with what stands, as ``{min: 0.85}``; off when left out.
     """
 
     id: Name
@@ -123,6 +137,7 @@ class RuleForm(Form):
     on_missed: OnMissed = "run_once"
     catchup_window: Duration = 86_400.0
     timeout: Duration | None = None
+    similarity: SimilarityForm | None = None
 
     @model_validator(mode="after")
     def _misses_instants(self) -> Self:

@@ -23,6 +23,7 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.vectors import WordEmbedder
 
 _BATCH = 8_000
 _NEWEST = 2**63 - 1
@@ -116,7 +117,9 @@ async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
     place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
     with TemporaryDirectory(prefix="slumberd-test-", dir=place) as name:
         memory = SQLiteMemoryStore(Path(name) / "memory.db", clock=_CLOCK)
-        facts = SQLiteFactStore(Path(name) / "facts.db", synchronous="normal", clock=_CLOCK)
+        facts = SQLiteFactStore(
+            Path(name) / "facts.db", synchronous="normal", clock=_CLOCK, embedder=WordEmbedder
+        )
         async with memory, facts:
             await memory.bootstrap()
             await facts.bootstrap()

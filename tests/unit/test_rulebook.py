@@ -85,6 +85,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             on_missed: skip
             catchup_window: 6h
             timeout: 90
+            similarity: {min: 0.9}
         """
 
     rules = _load(tmp_path, a=text)
@@ -100,6 +101,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
         "on_missed": "skip",
         "catchup_window": 21_600.0,
         "timeout": 90.0,
+        "similarity": {"min": 0.9},
     }
 
 
@@ -121,6 +123,39 @@ def test_keys_about_time_say_what_to_write_instead(tmp_path: Path, key: str, pro
 
     with pytest.raises(ConfigurationError, match=re.escape(problem)):
         _load(tmp_path, a=text)
+
+
+def test_a_rule_that_compares_nothing_is_the_rule_that_it_was(tmp_path: Path) -> None:
+    text = 'rules: [{id: a, cadence: {every: 1}, when_filter: "", then_emits: [facts]%s}]'
+
+    def hashed(more: str) -> str:
+        return _load(tmp_path, a=text % more).rules[0].content_hash
+
+    assert hashed("") == "6c6f566d318b22b3"  # as before there was such a key
+    assert len({hashed(""), hashed(", similarity: {}"), hashed(", similarity: {min: 0.9}")}) == 3
+
+
+@pytest.mark.parametrize("least", ["1.1", "-0.1", ".nan", "near", "true"])
+def test_nearness_is_a_number_between_0_and_1(tmp_path: Path, least: str) -> None:
+    one = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+
+    [told] = _mistakes(tmp_path, a=f"rules: [{{{one}, similarity: {{min: {least}}}}}]")
+
+    assert "rules[0].similarity.min: " in told
+
+
+def test_a_rule_without_its_extra_is_told_where_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    one = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+
+    told = _mistakes(tmp_path, a=f"rules:\n  - {{{one}, similarity: {{}}}}")
+
+    assert told == [
+        "a.yaml:2:84: rules[0].similarity: 'similarity' needs the extra: "
+        "`pip install 'slumberd[vectors]'`"
+    ]
 
 
 def test_form_of_a_rule_knows_every_key_of_a_rule() -> None:

@@ -16,8 +16,20 @@ from slumberd.core.duration import Duration
 FACTS = "facts"
 """The channel whose fact ids are the episode ids themselves."""
 
-_LATER_KEYS = ("limits", "on_missed", "catchup_window", "timeout")
+_LATER_KEYS = ("limits", "on_missed", "catchup_window", "timeout", "similarity")
 """What the first version did not know."""
+
+
+class Similarity(BaseModel):
+    """How near a new fact must be to another to be compared with it word for word.
+
+    Attributes:
+        min: The cosine of their texts from which on they are.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min: float = Field(default=0.85, ge=0.0, le=1.0, allow_inf_nan=False)
 
 
 class ConsolidationRule(BaseModel):
@@ -36,6 +48,7 @@ class ConsolidationRule(BaseModel):
             none: then their episodes wait for the next.
         catchup_window: How many seconds ago the newest of them may be; else it is as with ``skip``.
         timeout: How many seconds a firing may take in one store; then it is stopped, and fails.
+        similarity: Whether what it adds is compared with what stands, and how near is near.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,6 +63,7 @@ class ConsolidationRule(BaseModel):
     on_missed: OnMissed = "run_once"
     catchup_window: Duration = 86_400.0
     timeout: Duration | None = None
+    similarity: Similarity | None = None
 
     @field_validator("cadence")
     @classmethod
