@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.core.episode import EpisodeVersion
+from slumberd.core.episode import EpisodeVersion, Gated
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position, Trigger
 from slumberd.core.law import HANDS
@@ -254,6 +254,18 @@ def test_without_the_extra_a_firing_says_what_to_install(tmp_path: Path) -> None
             assert await standing(store) == {}
 
     asyncio.run(story())
+
+
+def test_what_a_gate_holds_back_is_near_to_nothing(tell: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, NEAR, said("e1", 1, MORNING))
+        held = said("e2", 2, TURNED)._replace(gated=Gated(0.01, 0.1))
+        await fire(store, NEAR, held, said("e3", 3, "ada drinks tea"))
+        assert await standing(store) == {"e1": [], "e3": ["e1"]}
+        await fire(store, NEAR, said("e2", 2, TURNED), trigger="backfill")
+        assert await standing(store) == {"e2": ["e3"], "e3": ["e1"]}
+
+    tell(story)
 
 
 OPPOSITES = [

@@ -104,9 +104,9 @@ class Nearness:
 
 
 def _is_new(one: Incoming, ground: Ground) -> bool:
-    """Say whether an assertion that names nothing is met, in a version that was never met."""
+    """Say whether an assertion comes in that names nothing, in a version that was never met."""
     act = one.act
-    if act is None or not act.asserts or act.names:
+    if act is None or not act.asserts or act.names or one.gated is not None:
         return False
     return all(met.version != one.version for met in ground.meetings.get(one.fact_id, ()))
 
