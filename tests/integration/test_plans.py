@@ -193,13 +193,8 @@ def plan(databases: dict[str, sqlite3.Connection], name: str) -> list[str]:
 
 def plan_of(connection: sqlite3.Connection, sql: str) -> list[str]:
     by_name = dict.fromkeys(re.findall(r":(\w+)", sql))
-    values = by_name or [None] * most_of(sql)
+    values = by_name or [None] * sql.count("?")
     return [step[3] for step in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
-
-
-def most_of(sql: str) -> int:
-    numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
-    return max(numbered, default=sql.count("?"))
 
 
 def read_whole(plan: list[str]) -> list[str]:

@@ -83,7 +83,7 @@ def _write_row(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> Chan
     _check_owner(row, before)
     if same(row, before):
         return "unchanged"
-    cursor.execute(_SQL["update"], row)
+    cursor.execute(_SQL["update"], (row.content, row.timestamp, row.metadata, row.id))
     return "changed"
 
 

@@ -49,7 +49,7 @@ WHERE NOT (
 -- name: by_id
 SELECT id, scope_key, content, timestamp, metadata
 FROM episodes
-WHERE id = ?1
+WHERE id = ?
 
 -- name: any_of_ids
 SELECT 1
@@ -59,12 +59,12 @@ LIMIT 1
 
 -- name: insert
 INSERT INTO episodes (id, scope_key, content, timestamp, metadata)
-VALUES (?1, ?2, ?3, ?4, ?5)
+VALUES (?, ?, ?, ?, ?)
 
 -- name: update
 UPDATE episodes
-SET content = ?3, timestamp = ?4, metadata = ?5
-WHERE id = ?1
+SET content = ?, timestamp = ?, metadata = ?
+WHERE id = ?
 
 -- name: page
 SELECT rowid, id, scope_key, content, timestamp, metadata
