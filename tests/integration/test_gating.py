@@ -668,7 +668,7 @@ async def lived(folder: Path, story: Sequence[Step], *, reads: bool) -> list[lis
         What was true, and what was held to be true, at some instants.
     """
     folder.mkdir()
-    fired: list[str] = []
+    fired: list[list[str]] = []
     async with house(folder, batch=2, clock=FakeClock()) as home:
         for number, (word, n) in enumerate(story):
             now = at(number)
@@ -677,11 +677,12 @@ async def lived(folder: Path, story: Sequence[Step], *, reads: bool) -> list[lis
                     await home.put(triple(f"e{n % 3}", "ada", f"p{n % 2}", n, timestamp=at(n)))
                 case "plain":
                     done = await home.consolidator.fire(PLAIN, "manual", now)
-                    fired += done.firing_ids[:1] if done.channels["facts"].added else []
+                    # Where its batches are cut may differ: all of them, or none.
+                    fired += [done.firing_ids] if done.channels["facts"].added else []
                 case "gated" if reads:
                     await home.consolidator.fire(NOTES, "manual", now)
                 case "undo" if fired:
-                    await home.facts.undo(fired.pop(), at=now, by="me", dry_run=False)
+                    await undo(home, fired.pop(), number)
                 case "backfill":
                     await home.consolidator.backfill(PLAIN, now, by="me")
                 case "read" if reads:
@@ -697,6 +698,11 @@ async def lived(folder: Path, story: Sequence[Step], *, reads: bool) -> list[lis
                 await home.facts.query(FactPattern(), believed_at=at(n)),
             )
         ]
+
+
+async def undo(home: House, firing_ids: Sequence[str], seconds: int) -> None:
+    for firing_id in firing_ids:
+        await home.facts.undo(firing_id, at=at(seconds), by="me", dry_run=False)
 
 
 def told_of(folder: Path) -> list[tuple[Any, ...]]:
