@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import mul
 
 from slumberd.core.brake import Held
 from slumberd.core.episode import EpisodeVersion
@@ -302,3 +303,31 @@ class FakeLogs:
 
     def of(self, store: str) -> FakeDeltaLog:
         return self.stores.setdefault(store, FakeDeltaLog())
+
+
+class FakeEmbedder:
+    """Takes texts to be near that share words, by how many of them they share."""
+
+    def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
+        known = sorted({word for text in texts for word in _words_of(text)})
+        return [_direction([_words_of(text).count(word) for word in known]) for text in texts]
+
+    def near(
+        self, texts: Sequence[str], *, first: int, least: float, most: int
+    ) -> Iterator[list[tuple[int, float]]]:
+        vectors = self.embed(texts)
+        for number in range(first, len(texts)):
+            cosines = (
+                (other, min(1.0, sum(map(mul, vectors[number], vectors[other]))))
+                for other in range(max(0, number - most), number)
+            )
+            yield [(other, cosine) for other, cosine in cosines if cosine >= least]
+
+
+def _words_of(text: str) -> list[str]:
+    return [word.strip(".,!?") for word in text.split()]
+
+
+def _direction(counts: Sequence[int]) -> tuple[float, ...]:
+    length = sum(count * count for count in counts) ** 0.5 or 1.0
+    return tuple(count / length for count in counts)

@@ -23,7 +23,7 @@ from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.filters import checking_filters
 from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.vectors import WordEmbedder, check_vectors
+from slumberd.vectors import WordEmbedder
 
 SWITCH_SECONDS = 0.001
 """How long a thread keeps the interpreter from others: the event loop, and a batch that is written
@@ -55,7 +55,6 @@ def rules_in(directory: Path, timezone: str) -> RuleSet:
             check_filter=check,
             check_cron=cron.check,
             timezone=timezone,
-            check_vectors=check_vectors,
         )
 
 
@@ -98,7 +97,14 @@ def facts_of(
         traceless: Whether reads leave nothing beside a file that nobody has open.
     """
     depth = settings.facts.lineage_depth
-    return SQLiteFactStore(path, lineage_depth=depth, clock=clock, key=key, traceless=traceless)
+    return SQLiteFactStore(
+        path,
+        lineage_depth=depth,
+        clock=clock,
+        key=key,
+        traceless=traceless,
+        embedder=WordEmbedder,
+    )
 
 
 @dataclass(frozen=True, slots=True)

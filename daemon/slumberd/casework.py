@@ -12,7 +12,6 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ConfigurationError, Mistake, NoInputError, UsageError
 from slumberd.rulebook import RuleSet, load_rules
 from slumberd.stores.filters import check_filter
-from slumberd.vectors import check_vectors
 
 ENDINGS = (".test.yaml", ".test.yml")
 """How the names of files of tests end; what comes before is the name of a file of rules."""
@@ -110,7 +109,6 @@ class _Preparation:
                 check_filter=check_filter,
                 check_cron=cron.check,
                 timezone=self._timezone,
-                check_vectors=check_vectors,
             )
         except ConfigurationError as error:
             self.mistakes += error.mistakes

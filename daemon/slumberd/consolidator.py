@@ -106,7 +106,7 @@ class Call:
         rule = self.rule
         return Firing(
             rule.id, rule.content_hash, self.trigger, self.at, after, upto, self.by, self.limits,
-            self.timing,
+            self.timing, None if rule.similarity is None else rule.similarity.min,
         )  # fmt: skip
 
 

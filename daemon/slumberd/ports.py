@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
@@ -324,5 +324,21 @@ class Embedder(Protocol):
 
         All have the same dimensions. It may be called from any thread, and takes some 20 us a
         short text.
+        """
+        ...
+
+    def near(
+        self, texts: Sequence[str], *, first: int, least: float, most: int
+    ) -> Iterator[list[tuple[int, float]]]:
+        """Yield, for each text from one on, which texts before it are near to it.
+
+        Args:
+            texts: In order.
+            first: The number of the text to begin with, from 0.
+            least: The cosine from which on two are near.
+            most: How many texts before it each is compared with.
+
+        Yields:
+            Numbers of texts and cosines, in the texts' order; a text without words is near to none.
         """
         ...

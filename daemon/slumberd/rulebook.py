@@ -12,7 +12,8 @@ import orjson
 
 from slumberd.core.rule import ConsolidationRule
 from slumberd.documents import Document, Trail, dotted, read_document
-from slumberd.errors import ConfigurationError, ExtraMissingError, FilterError, Mistake
+from slumberd.errors import ConfigurationError, FilterError, Mistake
+from slumberd.extras import is_installed
 from slumberd.files import open_to_everybody
 from slumberd.forms import mistakes_of
 from slumberd.ruleforms import RuleFile
@@ -23,12 +24,9 @@ CheckFilter = Callable[[str, str], None]
 CheckCron = Callable[[str, str], None]
 """Takes a cron expression and a time zone; raises ValueError when it is none."""
 
-CheckVectors = Callable[[str], None]
-"""Takes what cannot be done without vectors; raises `ExtraMissingError` when there are none."""
 
-
-def _some(_: str) -> None:
-    """Take it that there are vectors."""
+_EXTRAS = {("similarity",): "vectors", ("salience", "about"): "vectors"}
+"""Keys of a rule, and the optional part of slumberd that each needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,6 @@ def load_rules(
     check_filter: CheckFilter,
     check_cron: CheckCron,
     timezone: str,
-    check_vectors: CheckVectors = _some,
     by_root: bool | None = None,
 ) -> RuleSet:
     """Load the rule files of a directory.
@@ -72,7 +69,6 @@ def load_rules(
         check_filter: Called for each rule that is well formed.
         check_cron: Called for each of them that has a cron cadence.
         timezone: Of cron rules that name none.
-        check_vectors: Called for each of them that compares texts by what they mean.
         by_root: Whether root loads them, who must not obey everybody; None looks.
 
     Raises:
@@ -84,7 +80,6 @@ def load_rules(
         check_filter=check_filter,
         check_cron=check_cron,
         timezone=timezone,
-        check_vectors=check_vectors,
         by_root=by_root,
     )
 
@@ -114,7 +109,6 @@ def load_rule_files(
     check_filter: CheckFilter,
     check_cron: CheckCron,
     timezone: str,
-    check_vectors: CheckVectors = _some,
     by_root: bool | None = None,
 ) -> RuleSet:
     """Load files, and what directories hold, as one set; the rest as in `load_rules`.
@@ -129,7 +123,7 @@ def load_rule_files(
         *_mixed_cadences(places),
         *_refused_filters(places, check_filter),
         *_refused_crons(places, check_cron, timezone),
-        *_without_vectors(places, check_vectors),
+        *_without_their_extra(places),
     ]
     if mistakes:
         raise ConfigurationError(_in_order(mistakes))
@@ -241,13 +235,13 @@ def _refused_crons(places: Iterable[_Place], check: CheckCron, timezone: str) ->
             yield place.mistake("cadence", "cron", problem=str(error))
 
 
-def _without_vectors(places: Iterable[_Place], check: CheckVectors) -> Iterator[Mistake]:
+def _without_their_extra(places: Iterable[_Place]) -> Iterator[Mistake]:
     for place in places:
-        try:
-            if place.text("salience", "about"):
-                check("relevance cannot be measured")
-        except ExtraMissingError as error:
-            yield place.mistake("salience", "about", problem=str(error))
+        for keys, extra in _EXTRAS.items():
+            given = place.document.at((*place.trail, *keys))
+            if given not in (None, "") and not is_installed(extra):
+                problem = f"{keys[-1]!r} needs the extra: `pip install 'slumberd[{extra}]'`"
+                yield place.mistake(*keys, problem=problem)
 
 
 def _in_order(mistakes: Sequence[Mistake]) -> list[Mistake]:

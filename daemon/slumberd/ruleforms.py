@@ -139,6 +139,19 @@ class SalienceForm(Form):
         return self
 
 
+class SimilarityForm(Form):
+    """Compare what the rule adds with what stands; needs the extra ``vectors``.
+
+    Of the same user, agent, channel and subject. What says the same word for word takes the older
+    fact's place; what is only near stands beside it, with its id under ``possible_duplicate``.
+
+    Attributes:
+        min: The cosine of two texts, 0 to 1, from which on they are near.
+    """
+
+    min: float = Field(default=0.85, ge=0, le=1, allow_inf_nan=False)
+
+
 _OF_CRON = frozenset({"on_missed", "catchup_window"})
 
 
@@ -162,6 +175,7 @@ class RuleForm(Form):
             is taken back, and it counts as failed.
         salience: What an episode must be worth before the rule takes it in; what falls short is
             looked at again when somebody reads it.
+        similarity: Compares what it adds with what stands, as ``{min: 0.85}``; off when left out.
     """
 
     id: Name
@@ -179,6 +193,7 @@ class RuleForm(Form):
     catchup_window: Duration = 86_400.0
     timeout: Duration | None = None
     salience: SalienceForm | None = None
+    similarity: SimilarityForm | None = None
 
     @model_validator(mode="after")
     def _misses_instants(self) -> Self:

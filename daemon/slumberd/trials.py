@@ -117,7 +117,9 @@ async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
     place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
     with TemporaryDirectory(prefix="slumberd-test-", dir=place) as name:
         memory = SQLiteMemoryStore(Path(name) / "memory.db", clock=_CLOCK)
-        facts = SQLiteFactStore(Path(name) / "facts.db", synchronous="normal", clock=_CLOCK)
+        facts = SQLiteFactStore(
+            Path(name) / "facts.db", synchronous="normal", clock=_CLOCK, embedder=WordEmbedder
+        )
         async with memory, facts:
             await memory.bootstrap()
             await facts.bootstrap()

@@ -22,7 +22,7 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
 from slumberd.errors import ExtraMissingError
 from tests.builders import START, at, rule, triple
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, FakeEmbedder
 from tests.house import House, house
 
 GATED = rule("gated", salience={"min": 0.03})
@@ -606,7 +606,7 @@ async def test_an_id_that_another_takes_later_has_nothing_of_the_reads_before(
     assert (await home.memory.accesses(["e1"]))["e1"].reads == 1
 
 
-class Compass:
+class Compass(FakeEmbedder):
     """An embedder that knows whether a text speaks of tea."""
 
     def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:

@@ -33,6 +33,7 @@ FILES = {
     "ledger": "facts.db",
     "looking": "facts.db",
     "migrations": "facts.db",
+    "nearness": "facts.db",
 }
 """Each file of statements, and a database that they run on."""
 
@@ -84,6 +85,7 @@ FIRST = {
 FOUND = {
     "ledger": "fact_ids_of_keys facts_of_keys last_of_rule lines_of_facts lines_that_replace "
     "meetings meetings_between met_in_firing quarantined",
+    "nearness": "standing_of_family",
 }
 """What sorts only rows that it was asked for, and found by an index."""
 

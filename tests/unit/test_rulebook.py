@@ -14,7 +14,7 @@ import pytest
 
 from slumberd import cron
 from slumberd.core.rule import ConsolidationRule
-from slumberd.errors import ConfigurationError, ExtraMissingError, FilterError
+from slumberd.errors import ConfigurationError, FilterError
 from slumberd.rulebook import RuleSet, load_rule_files, load_rules, rule_files
 from slumberd.ruleforms import RuleForm
 from slumberd.stores import filters
@@ -86,6 +86,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             catchup_window: 6h
             timeout: 90
             salience: {min: 0.1, tau: 2d, weights: {importance: 0.5}}
+            similarity: {min: 0.9}
         """
 
     rules = _load(tmp_path, a=text)
@@ -107,6 +108,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             "weights": {"recency": 1.0, "relevance": 0.0, "importance": 0.5},
             "about": "",
         },
+        "similarity": {"min": 0.9},
     }
 
 
@@ -163,31 +165,51 @@ def test_a_gate_that_cannot_be_meant_is_told_with_its_place(
     assert problem in told
 
 
-def test_a_gate_that_needs_what_is_not_installed_is_a_mistake_of_the_rule(tmp_path: Path) -> None:
+def test_a_gate_that_needs_what_is_not_installed_is_a_mistake_of_the_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wordllama", None)
     gate = "{min: 0.1, weights: {relevance: 1}, about: tea}"
-    text = f"""
-        rules:
-          - {{id: a, cadence: {{every: 1}}, when_filter: "", then_emits: [facts], salience: {gate}}}
-    """
-    (tmp_path / "a.yaml").write_text(textwrap.dedent(text))
+    one = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
 
-    def missing(consequence: str) -> None:
-        raise ExtraMissingError("vectors", consequence)
+    [told] = _mistakes(tmp_path, a=f"rules:\n  - {{{one}, salience: {gate}}}")
 
-    with pytest.raises(ConfigurationError) as caught:
-        load_rules(
-            tmp_path,
-            check_filter=_accept,
-            check_cron=_accept,
-            timezone="UTC",
-            check_vectors=missing,
-        )
-
-    [mistake] = caught.value.mistakes
-    assert (mistake.path, mistake.problem) == (
-        "rules[0].salience.about",
-        "relevance cannot be measured: install it with `pip install 'slumberd[vectors]'`",
+    assert told.endswith(
+        "rules[0].salience.about: 'about' needs the extra: `pip install 'slumberd[vectors]'`"
     )
+
+
+def test_a_rule_that_compares_nothing_is_the_rule_that_it_was(tmp_path: Path) -> None:
+    text = 'rules: [{id: a, cadence: {every: 1}, when_filter: "", then_emits: [facts]%s}]'
+
+    def hashed(more: str) -> str:
+        return _load(tmp_path, a=text % more).rules[0].content_hash
+
+    assert hashed("") == "6c6f566d318b22b3"  # as before there was such a key
+    assert len({hashed(""), hashed(", similarity: {}"), hashed(", similarity: {min: 0.9}")}) == 3
+
+
+@pytest.mark.parametrize("least", ["1.1", "-0.1", ".nan", "near", "true"])
+def test_nearness_is_a_number_between_0_and_1(tmp_path: Path, least: str) -> None:
+    one = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+
+    [told] = _mistakes(tmp_path, a=f"rules: [{{{one}, similarity: {{min: {least}}}}}]")
+
+    assert "rules[0].similarity.min: " in told
+
+
+def test_a_rule_without_its_extra_is_told_where_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    one = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+
+    told = _mistakes(tmp_path, a=f"rules:\n  - {{{one}, similarity: {{}}}}")
+
+    assert told == [
+        "a.yaml:2:84: rules[0].similarity: 'similarity' needs the extra: "
+        "`pip install 'slumberd[vectors]'`"
+    ]
 
 
 def test_form_of_a_rule_knows_every_key_of_a_rule() -> None:

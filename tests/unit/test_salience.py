@@ -22,7 +22,7 @@ from slumberd.clock import SystemClock
 from slumberd.core.episode import microseconds
 from slumberd.core.salience import NEVER, Access, Gate, cosine, importance_of, salience
 from tests.builders import START, at, episode, rule
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, FakeEmbedder
 
 HOUR, DAY = 3_600, 86_400
 
@@ -209,7 +209,7 @@ def test_nearness_of_any_two_lists_lies_in_its_bounds(one: list[float], other: l
     assert -1 <= cosine(one, other) <= 1
 
 
-class Compass:
+class Compass(FakeEmbedder):
     """An embedder that knows two texts."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from math import isclose
 import pytest
 
 from slumberd.errors import ExtraMissingError
-from slumberd.vectors import WordEmbedder, _model, check_vectors
+from slumberd.vectors import WordEmbedder, _words
 
 NEAR = ("Ada drinks green tea every morning", "Every morning Ada drinks green tea.")
 FAR = "The meeting was moved to room 12"
@@ -33,7 +33,7 @@ def test_opposites_are_as_near_as_restatements() -> None:
 def test_every_text_has_a_vector_of_length_one(text: str) -> None:
     [vector] = WordEmbedder().embed([text])
     assert len(vector) == 256
-    assert isclose(product(vector, vector), 1.0)
+    assert isclose(product(vector, vector), 1.0, rel_tol=1e-5)
 
 
 def test_a_text_without_words_has_no_direction() -> None:
@@ -51,17 +51,32 @@ def test_a_text_alone_has_the_vector_that_it_has_among_others() -> None:
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wordllama", None)
-    _model.cache_clear()
+    _words.cache_clear()
     with pytest.raises(ExtraMissingError, match=r"slumberd\[vectors\]") as caught:
         WordEmbedder()
     assert caught.value.extra == "vectors"
 
 
-def test_whether_texts_can_be_compared_is_told_without_the_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    check_vectors("nothing is compared")
-    monkeypatch.setattr("slumberd.vectors.find_spec", lambda _: None)
+def test_each_text_is_compared_with_those_before_it() -> None:
+    texts = [NEAR[0], FAR, NEAR[1], "", NEAR[0]]
+    near = [*WordEmbedder().near(texts, first=1, least=0.9, most=4)]
+    assert [[number for number, _ in found] for found in near] == [[], [0], [], [0, 2]]
+    assert all(0.9 <= cosine <= 1 for found in near for _, cosine in found)
 
-    with pytest.raises(ExtraMissingError, match=r"^nothing is compared: install .*\[vectors\]"):
-        check_vectors("nothing is compared")
+
+def test_it_looks_back_no_further_than_it_is_told() -> None:
+    texts = [NEAR[0], *[f"{FAR} {number}" for number in range(400)], NEAR[1]]
+    embedder = WordEmbedder()
+    [*_, last] = embedder.near(texts, first=1, least=0.9, most=401)
+    assert [number for number, _ in last] == [0]
+    [*_, last] = embedder.near(texts, first=1, least=0.9, most=400)
+    assert last == []
+
+
+def test_a_vector_that_was_kept_is_the_one_that_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    _words.cache_clear()
+    first = WordEmbedder().embed([*NEAR, FAR])
+    assert WordEmbedder().embed([*NEAR, FAR]) == first
+    monkeypatch.setattr("slumberd.vectors._KEPT", 1)
+    assert WordEmbedder().embed([FAR, *NEAR, FAR]) == [first[2], *first]
+    assert len(_words()._kept) == 1

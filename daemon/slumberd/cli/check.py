@@ -20,7 +20,6 @@ from slumberd.previews import Preview
 from slumberd.rulebook import RuleSet, load_rule_files
 from slumberd.settings import Settings
 from slumberd.stores.filters import check_filter
-from slumberd.vectors import check_vectors
 
 
 def check(
@@ -63,7 +62,6 @@ def _rules_in(paths: Sequence[Path], settings: Settings | None) -> RuleSet:
         check_filter=check_filter,
         check_cron=cron.check,
         timezone=settings.timezone if settings else "UTC",
-        check_vectors=check_vectors,
     )
 
 

@@ -48,6 +48,7 @@ class Told:
                 {**_line_document(saying.line), "counts": saying.counts} for saying in one.sayings
             ],
             "replaced": one.replaced,
+            "near": [near._asdict() for near in one.near],
             "replaced_by": [
                 {**_line_document(line), "how": went(line, one.fact_id)} for line in one.replacing
             ],
@@ -96,6 +97,9 @@ class Told:
                 print(f"lineage     {cell(entry)}")
         if one.replaced:
             print(f"replaced    {', '.join(map(printable, one.replaced))}")
+        for near in one.near:
+            how = "says the same, word for word" if near.same else "possible duplicate"
+            print(f"near to     {printable(near.fact_id)}, {near.cosine}: {how}")
 
     def _says(self, payload: Mapping[str, Any]) -> str:
         """Return a fact's triple; of one without, its text when content is asked for."""

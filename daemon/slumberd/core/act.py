@@ -57,6 +57,8 @@ class Act(NamedTuple):
         lineage: Of hands, the own entries that they gave.
         metadata: Of hands, the fact's metadata.
         pinned_at: Of another program's row, the instant that it gave, in microseconds.
+        near: Fact ids that it was found to be near to when it was met, with the cosine. Those that
+            it says again word for word are in `names` too; with the others it is only linked.
     """
 
     fact_id: str
@@ -72,6 +74,12 @@ class Act(NamedTuple):
     lineage: tuple[dict[str, Any], ...] = ()
     metadata: dict[str, Any] | None = None
     pinned_at: int | None = None
+    near: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def possible_duplicates(self) -> list[str]:
+        """The ids of the facts that are near to it and stay beside it."""
+        return [fact_id for fact_id, _ in self.near if fact_id not in self.names]
 
 
 class Fault(NamedTuple):

@@ -29,6 +29,20 @@ Forgotten: the rule passed it, its scope was forgotten. Skipped: the rule has pa
 without meeting it, whatever its filter says."""
 
 
+class Near(NamedTuple):
+    """A fact that another was found to be near to.
+
+    Attributes:
+        fact_id: Its id.
+        cosine: How near their texts are.
+        same: Whether both say the very same, so that the later one took its place.
+    """
+
+    fact_id: str
+    cosine: float
+    same: bool
+
+
 class Line(NamedTuple):
     """One row of the ledger, with the firing that wrote it.
 
@@ -77,6 +91,15 @@ class Line(NamedTuple):
     def asserts(self) -> bool:
         """Whether an episode or a hand asserts the fact here."""
         return self.what == "act" and bool(self.document.get("asserts"))
+
+    @property
+    def near(self) -> list[Near]:
+        """What an assertion was found to be near to when it was met, the nearest first."""
+        names = self.document.get("names", ())
+        return [
+            Near(fact_id, cosine, fact_id in names)
+            for fact_id, cosine in self.document.get("near", ())
+        ]
 
     @property
     def because(self) -> str:
@@ -137,6 +160,12 @@ class Explanation:
         """The ids of the facts that went when it came, oldest first."""
         gone = (fact_id for one in self.sayings for fact_id in one.line.replaces)
         return [fact_id for fact_id in dict.fromkeys(gone) if fact_id != self.fact_id]
+
+    @property
+    def near(self) -> list[Near]:
+        """What it was found to be near to when it was last promoted, the nearest first."""
+        promoted = [one.line for one in self.sayings if one.line.asserts]
+        return promoted[-1].near if promoted else []
 
     @property
     def taken_out(self) -> Line | None:

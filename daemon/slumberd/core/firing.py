@@ -73,6 +73,7 @@ class Firing:
         by: Who asked for it, as ``uid 1000``; empty when nobody did.
         limits: What it may take out at most.
         timing: How it stands to the instants that it serves.
+        alike: From which cosine on what is added is compared with what stands; None never does.
     """
 
     rule_id: str
@@ -84,6 +85,7 @@ class Firing:
     by: str = ""
     limits: Limits = NO_LIMITS
     timing: Timing = UNTIMED
+    alike: float | None = None
 
     @property
     def again(self) -> bool:

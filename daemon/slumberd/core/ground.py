@@ -91,6 +91,17 @@ class Ground:
     waiting: dict[str, int] = field(default_factory=dict)
     until: int | None = None
 
+    def as_decided(self, met: Incoming) -> Incoming:
+        """Return what is met with the act that was read from its version when it was met before.
+
+        What an act is near to was found then, and stays as it was found.
+        """
+        if met.act is not None:
+            for one in self.meetings.get(met.fact_id, ()):
+                if one.version == met.version and one.act and one.act.payload == met.act.payload:
+                    return met._replace(act=one.act)
+        return met
+
     def counted(self, fact_id: str) -> tuple[Counted, ...]:
         """Return what counts of one fact id."""
         found = counting(self.meetings.get(fact_id, ()))

@@ -17,8 +17,20 @@ from slumberd.core.salience import Gate
 FACTS = "facts"
 """The channel whose fact ids are the episode ids themselves."""
 
-_LATER_KEYS = ("limits", "on_missed", "catchup_window", "timeout", "salience")
+_LATER_KEYS = ("limits", "on_missed", "catchup_window", "timeout", "salience", "similarity")
 """What the first version did not know."""
+
+
+class Similarity(BaseModel):
+    """How near a new fact must be to another to be compared with it word for word.
+
+    Attributes:
+        min: The cosine of their texts from which on they are.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min: float = Field(default=0.85, ge=0.0, le=1.0, allow_inf_nan=False)
 
 
 class ConsolidationRule(BaseModel):
@@ -38,6 +50,7 @@ class ConsolidationRule(BaseModel):
         catchup_window: How many seconds ago the newest of them may be; else it is as with ``skip``.
         timeout: How many seconds a firing may take in one store; then it is stopped, and fails.
         salience: What an episode must be worth before the rule takes it in; None takes in all.
+        similarity: Whether what it adds is compared with what stands, and how near is near.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,6 +66,7 @@ class ConsolidationRule(BaseModel):
     catchup_window: Duration = 86_400.0
     timeout: Duration | None = None
     salience: Gate | None = None
+    similarity: Similarity | None = None
 
     @field_validator("cadence")
     @classmethod

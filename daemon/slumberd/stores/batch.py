@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from slumberd.core.act import HAND, channel_of
+from slumberd.core.act import HAND, Act, channel_of
 from slumberd.core.brake import FEW, NO_LIMITS
 from slumberd.core.episode import instant, microseconds
 from slumberd.core.firing import Counts, Firing
@@ -39,6 +39,7 @@ from slumberd.stores.ledger import (
     seal,
     sources_of,
 )
+from slumberd.stores.nearness import Nearness
 from slumberd.stores.ours import by_us
 from slumberd.stores.plainjson import written
 from slumberd.stores.queries import statements
@@ -96,8 +97,15 @@ class Batch:
         self.note: dict[str, Any] = {}
         self.overwrites = False
 
-    def commit(self, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
-        """Settle what was met, by channel, and write all of it."""
+    def commit(
+        self, met: Mapping[str, Sequence[Incoming]], nearness: Nearness | None = None
+    ) -> Outcome:
+        """Settle what was met, by channel, and write all of it.
+
+        Args:
+            met: By channel.
+            nearness: Compares what is added with what stands; None where nobody asks for it.
+        """
         past = forgotten(self._connection)
         if past is not None:
             met = {channel: [_unheard(one, past) for one in ones] for channel, ones in met.items()}
@@ -106,10 +114,27 @@ class Batch:
         self.loaded.load(every)
         if waiting := [one.fact_id for one in every if one.reread or one.gated is not None]:
             self.loaded.load_waiting(self._firing.rule_id, waiting)
+        versioned = {channel: self._decided_before(ones) for channel, ones in versioned.items()}
+        if nearness is not None:
+            versioned = {
+                channel: self._compared(nearness, ones) for channel, ones in versioned.items()
+            }
         settlement = self.settlement()
         counts = {channel: self._settle(settlement, ones) for channel, ones in versioned.items()}
         self._brake(settlement)
         return self.write(settlement, counts)
+
+    def _decided_before(self, ones: Sequence[Incoming]) -> Sequence[Incoming]:
+        ground = self.loaded.ground
+        known = ground.meetings
+        return [ground.as_decided(one) if one.fact_id in known else one for one in ones]
+
+    def _compared(self, nearness: Nearness, ones: Sequence[Incoming]) -> Sequence[Incoming]:
+        compared = nearness.compared(ones, self.loaded.ground)
+        self._go_on()
+        # What it names now must be known before it can be settled.
+        self.loaded.load([one for one in compared if one.act is not None and one.act.near])
+        return compared
 
     def _go_on(self) -> None:
         # Statements see to it themselves; in between nobody else would.
@@ -350,7 +375,7 @@ def fact_row(standing: Standing) -> Row:
     """Return a fact that stands as a row of the specified table."""
     counted = standing.counted
     act, _ = counted
-    metadata = act.metadata
+    metadata = metadata_of(act)
     return (
         act.fact_id,
         *user_and_agent(act.owner),
@@ -360,6 +385,13 @@ def fact_row(standing: Standing) -> Row:
         written(metadata) if metadata else b"{}",
         _iso(counted.pinned_at),
     )
+
+
+def metadata_of(act: Act) -> dict[str, Any]:
+    """Return the metadata of the fact that an act asserts."""
+    if act.near and (linked := act.possible_duplicates):
+        return {"possible_duplicate": linked}
+    return act.metadata or {}
 
 
 def lineage_of(standing: Standing) -> list[dict[str, Any]]:

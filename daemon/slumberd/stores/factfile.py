@@ -13,7 +13,7 @@ from slumberd.clock import SystemClock
 from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.errors import StaleWriterError, StoreReplacedError
-from slumberd.ports import Clock
+from slumberd.ports import Clock, Embedder
 from slumberd.stores import inspection, migrations, schema
 from slumberd.stores.batch import number
 from slumberd.stores.database import Database
@@ -44,9 +44,10 @@ class FactFile:
         clock: What hands take as their moment.
         key: Of the ledger, from its first row on; None for a ledger without.
         traceless: Whether reads leave nothing beside a file that nobody has open; each opens it.
+        embedder: Makes what says what texts speak of, for firings that ask for it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # each is of another caller's choosing
         self,
         path: Path,
         *,
@@ -55,11 +56,13 @@ class FactFile:
         clock: Clock | None = None,
         key: bytes | None = None,
         traceless: bool = False,
+        embedder: Callable[[], Embedder] | None = None,
     ) -> None:
         self.path = Path(path)
         database = TracelessDatabase if traceless else Database
         self._database = database(self.path, Pragmas(synchronous, cache_mebibytes=32), key=key)
         self._key = key
+        self._embedder = embedder
         self._depth = lineage_depth
         self._clock = clock or SystemClock()
         self._epoch: int | None = None

@@ -22,6 +22,7 @@ from slumberd.core.hand import Said
 from slumberd.core.law import HANDS, MultiValued
 from slumberd.core.record import Outcome, Record
 from slumberd.core.scope import Reach
+from slumberd.errors import ExtraMissingError
 from slumberd.ports import AnyDelta
 from slumberd.stores.batch import Batch, OverLimitError, number
 from slumberd.stores.beliefs import channels_at
@@ -31,6 +32,7 @@ from slumberd.stores.factfile import set_number
 from slumberd.stores.forgetting import overwriting, scrub
 from slumberd.stores.hands import HandAtWork
 from slumberd.stores.marks import Marks, succeed
+from slumberd.stores.nearness import Nearness
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import giving_up, transaction
 from slumberd.stores.undoing import undo
@@ -256,13 +258,20 @@ class SQLiteFactStore(Marks):
         decided: Callable[[], None] | None = None,
     ) -> Outcome:
         batch = Batch(connection, firing, channels_at(connection), self._depth, late, decided)
-        outcome = batch.commit(met)
+        outcome = batch.commit(met, self._nearness(connection, firing))
         # The watermark moves with the facts: a crash repeats a batch or finishes it, never half.
         self._move_watermark(connection, firing)
         if not firing.again:
             succeed(connection, firing.rule_id, outcome.firing.at)
         set_number(connection, "logged", max(self._logged, number(connection, "logged")))
         return outcome
+
+    def _nearness(self, connection: sqlite3.Connection, firing: Firing) -> Nearness | None:
+        if firing.alike is None:
+            return None
+        if self._embedder is None:
+            raise ExtraMissingError("vectors", f"rule {firing.rule_id!r} compares what it adds")
+        return Nearness(connection, self._embedder(), firing.alike)
 
     async def undo(self, firing_id: str, *, at: datetime, by: str, dry_run: bool) -> Outcome:
         """Let every episode that a firing met first be again what it was before.

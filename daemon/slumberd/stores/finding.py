@@ -14,7 +14,7 @@ from slumberd.core.episode import instant, microseconds
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.ground import Standing
 from slumberd.core.model import made
-from slumberd.stores.batch import lineage_of, user_and_agent
+from slumberd.stores.batch import lineage_of, metadata_of, user_and_agent
 from slumberd.stores.beliefs import facts_then
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import snapshot, texts_as
@@ -107,7 +107,7 @@ def _fact_of(standing: Standing) -> Fact:
             "lineage": lineage_of(standing),
             "confidence": act.confidence,
             "pinned_at": instant(standing.counted.pinned_at),
-            "metadata": act.metadata or {},
+            "metadata": metadata_of(act),
         },
     )
 

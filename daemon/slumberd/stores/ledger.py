@@ -185,6 +185,8 @@ def document_of(act: Act) -> dict[str, Any]:
         }
     if act.pinned_at is not None:
         document["pinned_at"] = act.pinned_at
+    if act.near:
+        document["near"] = act.near
     return document
 
 
@@ -214,6 +216,7 @@ def act_from(fact_id: str, at: int, document: dict[str, Any]) -> Act:
         clears,
         confidence,
         payload,
+        near=tuple((near, cosine) for near, cosine in document.get("near", ())),
     )
 
 
