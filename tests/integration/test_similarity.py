@@ -376,3 +376,13 @@ def test_hands_are_not_compared(tell: Any) -> None:
         assert (await store.why("p1")).sayings[-1].line.rule_id == HANDS
 
     tell(story)
+
+
+async def test_what_does_not_come_before_the_law_is_near_to_nothing(tmp_path: Path) -> None:
+    held = said("e1", 1, "tea tea")._replace(gated=Gated(0.02, 0.03))
+    passed = said("e2", 2, "tea tea")._replace(reread=True)
+    async with opened(tmp_path) as store:
+        await fire(store, NEAR, held, passed, said("e3", 3, "tea tea"))
+
+        assert await standing(store) == {"e3": []}
+        await sound(store, tmp_path)

@@ -61,6 +61,18 @@ def order_of(incoming: Incoming) -> tuple[int, int, str]:
     return incoming.act.stamp if incoming.act else (incoming.at, 0, incoming.eid)
 
 
+def is_heard(met: Incoming, ground: Ground) -> bool:
+    """Say whether what is met comes before the law: no gate holds it back, nor was it passed.
+
+    Args:
+        met: What is met.
+        ground: Holds the meetings of its fact id, and what its rule waits for.
+    """
+    if met.reread and met.fact_id not in ground.waiting:
+        return False
+    return met.gated is None or _in_force(met, ground.meetings.get(met.fact_id, ()))
+
+
 def keys_to_load(incoming: Sequence[Incoming], ground: Ground) -> set[str]:
     """Return the keys whose every act must be in the ground before these can be settled.
 

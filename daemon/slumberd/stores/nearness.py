@@ -18,7 +18,7 @@ from slumberd.core.act import HAND, NAMER, Stamp, canonical
 from slumberd.core.ground import Ground, Incoming
 from slumberd.core.law import MultiValued
 from slumberd.core.likeness import Statement, family_of, says_the_same, statement_of
-from slumberd.core.settle import order_of
+from slumberd.core.settle import is_heard, order_of
 from slumberd.ports import TextComparer
 from slumberd.stores.queries import statements
 
@@ -106,7 +106,7 @@ class Nearness:
 def _is_new(one: Incoming, ground: Ground) -> bool:
     """Say whether an assertion comes in that names nothing, in a version that was never met."""
     act = one.act
-    if act is None or not act.asserts or act.names or one.gated is not None:
+    if act is None or not act.asserts or act.names or not is_heard(one, ground):
         return False
     return all(met.version != one.version for met in ground.meetings.get(one.fact_id, ()))
 
