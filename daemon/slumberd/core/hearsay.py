@@ -29,7 +29,7 @@ Verdict = Literal["news", "unchanged"] | Withheld
 
 
 @dataclass(frozen=True, slots=True)
-class Promotion:
+class Promoted:
     """What came of a promotion.
 
     Attributes:
