@@ -34,7 +34,7 @@ READING = (
     "MATCH (a) RETURN count(DISTINCT a.x), collect(a.y), max(a.z)",
     "MATCH (n) RETURN n;",
     "MATCH (n) WHERE n.text = 'SET DELETE; CREATE // x' RETURN n",
-    'MATCH (n:`SET`) WHERE n.`delete` = "it\'s" RETURN n.create, n.`b c`',
+    'MATCH (n:`SET`) WHERE n.`delete` = "it\'s" RETURN n.`create`, n.`b c`',
     "match (a:`Set`|`Delete`) return a.`set`",
     "MATCH (a) RETURN 'tab \\t line \\n back \\\\ slash'",
 )
