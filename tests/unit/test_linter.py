@@ -261,3 +261,18 @@ def _linted(cypher: str) -> bool | None:
     except UnportableCypherError:
         return None
     return writes
+
+
+def test_parentheses_within_parentheses_are_read() -> None:
+    nested = "(" * 8 + "a.x = 1 OR a.y = 2" + " AND a.z = 3)" * 8
+
+    Linter().check(f"MATCH (a) WHERE {nested} RETURN a")
+
+
+@pytest.mark.parametrize("cypher", WRITING)
+def test_a_keyword_that_writes_is_seen_even_by_who_is_blind_to_the_tree(
+    cypher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Linter, "_only_reads", lambda *_: True)
+
+    assert Linter().requires_write(cypher)
