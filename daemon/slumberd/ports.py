@@ -14,8 +14,8 @@ from slumberd.core.firing import Firing, Position, Window
 from slumberd.core.graph import ResultSet
 from slumberd.core.ground import Incoming
 from slumberd.core.health import MigrationPlan, StoreHealth
+from slumberd.core.hearsay import Promoted
 from slumberd.core.promoted import Lag, Page
-from slumberd.core.promotion import Promotion
 from slumberd.core.provenance import ProvenanceBundle
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
@@ -447,7 +447,7 @@ class Promoting(Protocol):
 
     async def promote(
         self, facts: Sequence[Fact], *, rule_id: str, at: datetime | None = None
-    ) -> Promotion:
+    ) -> Promoted:
         """Say what of a graph's facts is news, in one transaction.
 
         What was said before and has not changed is not said again, whatever became of it; nor is

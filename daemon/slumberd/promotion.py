@@ -18,7 +18,7 @@ from slumberd.clock import SystemClock
 from slumberd.consolidator import Consolidator, Report
 from slumberd.core.fact import Fact
 from slumberd.core.firing import UNTIMED, Counts, Timing, Trigger
-from slumberd.core.promotion import Promotion
+from slumberd.core.hearsay import Promoted
 from slumberd.core.provenance import ProvenanceBundle
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.triple import Owner, facts_of, is_storable, triples_in
@@ -255,7 +255,7 @@ class Promoter:
         finally:
             await graph.close()
 
-    def _report(self, rule: ConsolidationRule, rows: int, done: Promotion | None) -> Report:
+    def _report(self, rule: ConsolidationRule, rows: int, done: Promoted | None) -> Report:
         outcome = None if done is None else done.outcome
         counts = Counts() if outcome is None else next(iter(outcome.channels.values()))
         changed = counts.added + counts.updated + counts.deleted
@@ -267,7 +267,7 @@ class Promoter:
         self,
         rule: ConsolidationRule,
         rows: int,
-        done: Promotion,
+        done: Promoted,
         report: Report,
         seconds: float,
     ) -> None:
@@ -287,7 +287,7 @@ class Promoter:
         )
 
 
-def _by_reason(done: Promotion) -> dict[str, int]:
+def _by_reason(done: Promoted) -> dict[str, int]:
     reasons: dict[str, int] = {}
     for reason in done.withheld.values():
         reasons[reason] = reasons.get(reason, 0) + 1

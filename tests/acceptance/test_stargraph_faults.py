@@ -68,11 +68,11 @@ SHOWN_BY = {
     "E04": "contract/test_memory_store.py::"
     "test_a_migration_adds_its_column_once_and_is_recorded",
     "E05": "contract/test_memory_store.py::test_one_store_serves_several_event_loops",
-    "F01": "integration/test_promotion.py::"
+    "F01": "integration/test_graph_promotion.py::"
     "test_provenance_names_a_source_that_every_sink_takes_whatever_the_path_is",
-    "F02": "integration/test_promotion.py::"
+    "F02": "integration/test_graph_promotion.py::"
     "test_promoting_twice_changes_nothing_not_even_the_ledger",
-    "F03": "integration/test_promotion.py::"
+    "F03": "integration/test_graph_promotion.py::"
     "test_a_confidence_that_is_none_is_refused_with_its_row",
     "F10": "unit/test_due.py::test_instant_at_or_before_the_last_one_served_never_fires_again",
     "G01": "contract/test_memory_store.py::test_a_very_long_user_is_read_as_it_was_put",

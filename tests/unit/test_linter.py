@@ -34,7 +34,7 @@ READING = (
     "MATCH (a) RETURN count(DISTINCT a.x), collect(a.y), max(a.z)",
     "MATCH (n) RETURN n;",
     "MATCH (n) WHERE n.text = 'SET DELETE; CREATE // x' RETURN n",
-    'MATCH (n:`SET`) WHERE n.`delete` = "it\'s" RETURN n.create, n.`b c`',
+    'MATCH (n:`SET`) WHERE n.`delete` = "it\'s" RETURN n.`create`, n.`b c`',
     "match (a:`Set`|`Delete`) return a.`set`",
     "MATCH (a) RETURN 'tab \\t line \\n back \\\\ slash'",
 )
@@ -261,3 +261,18 @@ def _linted(cypher: str) -> bool | None:
     except UnportableCypherError:
         return None
     return writes
+
+
+def test_parentheses_within_parentheses_are_read() -> None:
+    nested = "(" * 8 + "a.x = 1 OR a.y = 2" + " AND a.z = 3)" * 8
+
+    Linter().check(f"MATCH (a) WHERE {nested} RETURN a")
+
+
+@pytest.mark.parametrize("cypher", WRITING)
+def test_a_keyword_that_writes_is_seen_even_by_who_is_blind_to_the_tree(
+    cypher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Linter, "_only_reads", lambda *_: True)
+
+    assert Linter().requires_write(cypher)

@@ -13,7 +13,7 @@ from slumberd import cron
 from slumberd.core.cadence import Cron
 from slumberd.core.episode import instant
 from slumberd.core.firing import Counts
-from slumberd.core.promotion import speaker_of
+from slumberd.core.hearsay import speaker_of
 from slumberd.core.rule import ConsolidationRule
 from slumberd.lines import printable, timestamp
 from slumberd.rulebook import RuleSet

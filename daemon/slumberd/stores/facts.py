@@ -19,8 +19,8 @@ from slumberd.core.fact import Fact
 from slumberd.core.firing import START, Firing, Position, Trigger
 from slumberd.core.ground import Incoming
 from slumberd.core.hand import Said
+from slumberd.core.hearsay import Promoted, speaker_of
 from slumberd.core.law import HANDS, MultiValued
-from slumberd.core.promotion import Promotion, speaker_of
 from slumberd.core.record import Outcome, Record
 from slumberd.core.scope import Reach
 from slumberd.errors import ExtraMissingError
@@ -32,9 +32,9 @@ from slumberd.stores.fact_erasure import Erasing, Erasure, erase
 from slumberd.stores.factfile import set_number
 from slumberd.stores.forgetting import overwriting, scrub
 from slumberd.stores.hands import HandAtWork
+from slumberd.stores.hearsay import promote
 from slumberd.stores.marks import Marks, succeed
 from slumberd.stores.nearness import Nearness
-from slumberd.stores.promoting import promote
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import giving_up, transaction
 from slumberd.stores.undoing import undo
@@ -128,7 +128,7 @@ class SQLiteFactStore(Marks):
         at: datetime | None = None,
         by: str = "",
         dry_run: bool = False,
-    ) -> Promotion:
+    ) -> Promoted:
         """Say what of a graph's facts is news, in one transaction: all of it or nothing.
 
         What was said before and has not changed is not said again, whatever became of it; nor is
@@ -136,7 +136,7 @@ class SQLiteFactStore(Marks):
 
         Args:
             facts: From `core.triple.facts_of`.
-            rule_id: The rule; the ledger has it as `core.promotion.speaker_of`.
+            rule_id: The rule; the ledger has it as `core.hearsay.speaker_of`.
             rule_hash: Of the rule's content; empty when it is none of a file.
             trigger: What made it due.
             at: The instant; now for None.
@@ -151,7 +151,7 @@ class SQLiteFactStore(Marks):
         told = f"rule:{rule_id}" + (f", {by}" if by else "")
         firing = Firing(speaker_of(rule_id), rule_hash, trigger, now, by=told)
 
-        def transact(connection: sqlite3.Connection) -> Promotion:
+        def transact(connection: sqlite3.Connection) -> Promoted:
             with self._committing(connection, keep=not dry_run):
                 done = promote(connection, facts, self._depth, firing, rule_id)
                 succeed(connection, rule_id, now)

@@ -21,7 +21,7 @@ from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
 from slumberd.core.provenance import ProvenanceBundle, encoded_bundle
 from slumberd.core.scope import Reach
-from slumberd.core.triple import MOST_ROWS
+from slumberd.core.triple import MOST_ROWS, Owner, Triple, fact_id_for
 from slumberd.errors import PromotionError, ProvenanceError, UnportableCypherError
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, triple, version
@@ -96,10 +96,12 @@ async def proven(store: SQLiteFactStore) -> None:
     assert (replay.differing, replay.first) == (0, None)
 
 
-async def tell(store: SQLiteFactStore, id: str, seconds: int, **said: str) -> None:
-    """Let an episode of the same user and agent say something."""
+async def tell(
+    store: SQLiteFactStore, id: str, seconds: int, *, user: str = "alice", **said: str
+) -> None:
+    """Let an episode of the same agent, and user, say something."""
     subject, predicate, what = said["subject"], said["predicate"], said["object"]
-    told = triple(id, subject, predicate, what, user="alice", agent="rag", timestamp=at(seconds))
+    told = triple(id, subject, predicate, what, user=user, agent="rag", timestamp=at(seconds))
     fields = told.model_dump() | {"timestamp": told.timestamp}
     one = version(seq=seconds, **fields)
     firing = Firing("all", "", "manual", START, Position(), Position(seconds, id))
@@ -269,9 +271,10 @@ async def test_a_row_that_is_not_whole_is_refused_and_nothing_is_promoted(
 
 
 async def test_numbers_are_said_as_texts(store: SQLiteFactStore) -> None:
-    await promote(store, row("alice", "is_aged", 42), row("alice", "weighs", Decimal("61.5")))
+    rows = [("is_aged", 42), ("weighs", Decimal("61.5")), ("sleeps", 7.5), ("is_here", True)]
+    await promote(store, *(row("alice", predicate, what) for predicate, what in rows))
 
-    assert await objects(store) == {"42", "61.5"}
+    assert await objects(store) == {"42", "61.5", "7.5", "True"}
 
 
 async def test_more_rows_than_fit_are_refused(store: SQLiteFactStore) -> None:
@@ -313,8 +316,12 @@ async def test_a_predicate_that_may_hold_several_objects_holds_them(
     await proven(store)
 
 
-async def test_rows_that_say_the_same_are_one_fact_the_surest(store: SQLiteFactStore) -> None:
-    rows = [row("a", "b", "c", triple_id=id, confidence=c) for id, c in [("1", 0.2), ("2", 0.7)]]
+@pytest.mark.parametrize("surest", ["1", "2"])
+async def test_rows_that_say_the_same_are_one_fact_the_surest(
+    store: SQLiteFactStore, surest: str
+) -> None:
+    sure = {"1": 0.2, "2": 0.2, surest: 0.7}
+    rows = [row("a", "b", "c", triple_id=id, confidence=sure[id]) for id in ("1", "2")]
 
     first = await promote(store, *rows)
     before = await rows_in(store)
@@ -490,15 +497,17 @@ async def test_an_undone_change_leaves_what_was_said_before(store: SQLiteFactSto
 
 
 async def test_the_id_of_another_users_fact_is_left_alone(store: SQLiteFactStore) -> None:
-    (fact,) = await promote(store, TEA)
-    await store.undo(await last_firing(store), at=at(20), by="me", dry_run=False)
-    theirs = fact.model_copy(update={"user": "mallory"})
-    await store.pin(theirs)
+    taken = fact_id_for(
+        Triple("t1", "alice", "likes", "tea", 1.0), Owner("team", "alice", "rag", "x")
+    )
+    await tell(store, taken, 1, user="mallory", subject="a", predicate="b", object="theirs")
 
-    (other,) = await promote(store, TEA | {"object": "mate"}, WORK)
+    (other,) = await promote(store, TEA, WORK)
 
     assert other.payload["object"] == "Acme"
-    assert [one.user for one in await store.query(FactPattern(object="tea"))] == ["mallory"]
+    (theirs,) = await store.query(FactPattern(user="mallory"))
+    assert (theirs.id, theirs.payload["object"]) == (taken, "theirs")
+    await proven(store)
 
 
 async def test_a_scope_that_was_forgotten_is_not_filled_again(store: SQLiteFactStore) -> None:

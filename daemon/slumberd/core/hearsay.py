@@ -29,7 +29,7 @@ Verdict = Literal["news", "unchanged"] | Withheld
 
 
 @dataclass(frozen=True, slots=True)
-class Promotion:
+class Promoted:
     """What came of a promotion.
 
     Attributes:
@@ -146,9 +146,8 @@ class Known(NamedTuple):
 
     def _acts_of_people_that_name(self, fact_id: str) -> Iterator[Act]:
         for namer in self.ground.namers.get(fact_id, ()):
-            for met in self._hands_on(namer):
-                if met.act is not None and not self._is_promoted(met):
-                    yield met.act
+            said = (met for met in self._hands_on(namer) if not self._is_promoted(met))
+            yield from (met.act for met in said if met.act is not None)
 
     def _is_promoted(self, met: Meeting) -> bool:
         return is_promotion(self.speakers.get(met.firing, ""))

@@ -13,8 +13,8 @@ from slumberd.core.fact import Fact
 from slumberd.core.firing import Firing
 from slumberd.core.ground import Ground, Incoming
 from slumberd.core.hand import Said, assertion, incoming, stamp_of
+from slumberd.core.hearsay import Known, Promoted, Verdict, Withheld, one_of_each
 from slumberd.core.law import HANDS
-from slumberd.core.promotion import Known, Promotion, Verdict, Withheld, one_of_each
 from slumberd.stores.batch import fact_row
 from slumberd.stores.finding import fact_from
 from slumberd.stores.forgetting import forgotten_if_asked
@@ -31,14 +31,14 @@ def promote(
     depth: int,
     firing: Firing,
     rule_id: str,
-) -> Promotion:
+) -> Promoted:
     """Say what of some facts is news; inside of a transaction.
 
     Args:
         connection: Of facts.db.
         facts: What the triples of a graph become.
         depth: Links of lineage.
-        firing: Its rule id is `core.promotion.speaker_of` the rule.
+        firing: Its rule id is `core.hearsay.speaker_of` the rule.
         rule_id: The rule, for errors.
 
     Raises:
@@ -60,7 +60,7 @@ class _Promoting:
         self._past = forgotten_if_asked(connection)
         self._said: dict[str, Said] = {}
 
-    def promote(self, facts: Sequence[Fact], rule_id: str) -> Promotion:
+    def promote(self, facts: Sequence[Fact], rule_id: str) -> Promoted:
         self._said = {fact.id: checked(self._said_by(fact)) for fact in facts}
         acts = one_of_each(
             [assertion(one, stamp_of(self._hand.batch.at, 0)) for one in self._said.values()],
@@ -72,7 +72,7 @@ class _Promoting:
             if verdicts[act.fact_id] == "news":
                 self._say(self._said[act.fact_id])
         outcome = self._hand.finish()
-        return Promotion(
+        return Promoted(
             self._standing(verdicts),
             outcome,
             unchanged=sum(verdict == "unchanged" for verdict in verdicts.values()),
