@@ -374,4 +374,5 @@ async def test_what_a_gate_holds_back_is_near_to_nothing(tmp_path: Path) -> None
         await fire(store, NEAR, held, passed, said("e3", 3, "tea tea"))
 
         assert await standing(store) == {"e3": []}
+        assert not (await store.why("e3")).near
         await sound(store, tmp_path)
