@@ -385,4 +385,5 @@ async def test_what_does_not_come_before_the_law_is_near_to_nothing(tmp_path: Pa
         await fire(store, NEAR, held, passed, said("e3", 3, "tea tea"))
 
         assert await standing(store) == {"e3": []}
+        assert not (await store.why("e3")).near
         await sound(store, tmp_path)
