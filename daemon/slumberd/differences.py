@@ -21,10 +21,7 @@ from slumberd.stores.comparing import Comparison, Difference, Totals
 
 Change = Literal["added", "removed", "changed", "unchanged"]
 
-_FIELDS = (
-    "when_filter", "then_emits", "cadence", "enabled", "start", "limits", "on_missed",
-    "catchup_window", "timeout", "salience",
-)  # fmt: skip
+_FIELDS = tuple(name for name in ConsolidationRule.model_fields if name != "id")
 
 
 @dataclass(frozen=True, slots=True)
