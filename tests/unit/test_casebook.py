@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from datetime import UTC, datetime, timedelta
+from inspect import cleandoc
 from pathlib import Path
 
 import pytest
@@ -386,7 +387,7 @@ def test_every_mistake_of_a_file_is_told_at_once_in_order(tmp_path: Path) -> Non
     ],
 )
 def test_every_key_is_explained(form: type[Form]) -> None:
-    explained = re.findall(r"^        (\w+):", form.__doc__ or "", re.MULTILINE)
+    explained = re.findall(r"^    (\w+):", cleandoc(form.__doc__ or ""), re.MULTILINE)
 
     assert explained == list(form.model_fields)
 
