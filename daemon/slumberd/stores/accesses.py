@@ -13,6 +13,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import orjson
 
@@ -122,18 +123,20 @@ class Notebook:
 
     async def write(self) -> None:
         """Write what is noted; what cannot be written is kept."""
-        if self._noted:
-            with suppress(SlumberdError, sqlite3.Error):
-                await self._write(self._flush)
-
-    def _flush(self, connection: sqlite3.Connection) -> None:
         some = list(self._noted)
+        if not some:
+            return
+        with suppress(SlumberdError, sqlite3.Error):
+            await self._write(partial(self._flush, some))
+            # Only the loop's own thread counts: others could lose what it counts meanwhile.
+            for _, eids in some:
+                self._noted.popleft()
+                self._count -= len(eids)
+
+    def _flush(self, some: Sequence[tuple[int, list[str]]], connection: sqlite3.Connection) -> None:
         with _impatient(connection), transaction(connection):
             self._prepare(connection)
             logged = _write_reads(connection, some)
-        for _, eids in some:
-            self._noted.popleft()
-            self._count -= len(eids)
         if logged:
             self._tell()
 
