@@ -204,6 +204,18 @@ def test_undoing_and_editing_bring_the_older_one_back(tell: Any) -> None:
     tell(story)
 
 
+def test_what_was_edited_is_compared_as_it_is_now(tell: Any) -> None:
+    edited, near = said("e1", 2, "something else altogether"), said("e2", 3, TURNED)
+    also = said("e3", 4, "altogether something else")
+
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, NEAR, said("e1", 1, MORNING))
+        await fire(store, NEAR, edited, near, also)
+        assert await standing(store) == {"e1": [], "e2": [], "e3": ["e1"]}
+
+    tell(story)
+
+
 @pytest.mark.parametrize("order", [(NEAR, PLAIN), (PLAIN, NEAR)])
 def test_a_version_is_heard_alike_by_every_rule(tell: Any, order: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:

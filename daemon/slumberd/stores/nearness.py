@@ -9,7 +9,7 @@ meets that version again hears what was decided then.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 import orjson
@@ -67,32 +67,24 @@ class Nearness:
     def _in_family(
         self, family: str, ones: Sequence[Incoming], multi: MultiValued
     ) -> Iterator[Incoming]:
-        others = [*self._standing(family)]
-        first = len(others)
-        others += [statement_of(one.act) for one in ones if one.act is not None]
-        if len(others) == 1:
+        standing = [*self._standing(family)]
+        said = [statement_of(one.act) for one in ones if one.act is not None]
+        if not standing and len(said) == 1:
             yield ones[0]
             return
-        near = self._comparer.near(
-            [one.text for one in others], first=first, least=self._least, most=MOST_COMPARED
+        every = [*standing, *said]
+        found = self._comparer.near(
+            [one.text for one in every],
+            first=len(standing),
+            least=self._least,
+            most=MOST_COMPARED,
         )
-        gone: set[str] = set()
-        holders = {_slot_of(other, multi): other for other in others[:first]}
-        for one, mine, found in zip(ones, others[first:], near, strict=True):
-            apart = [
-                (others[number], round(cosine, _DIGITS))
-                for number, cosine in found
-                if others[number].fact_id not in gone and _are_apart(mine, others[number], multi)
-            ]
-            told = _told(one, mine, apart) if apart else one
+        left = _Left(standing, multi)
+        for one, mine, near in zip(ones, said, found, strict=True):
+            others = [(every[number], round(cosine, _DIGITS)) for number, cosine in near]
+            told = _told(one, mine, [*filter(left.is_apart_from(mine), others)])
             yield told
-            # As if each were in a batch of its own, the next one finds only what it leaves.
-            gone |= {*told.act.names} if told.act else set()
-            slot = _slot_of(mine, multi)
-            holder = holders.get(slot)
-            holders[slot] = mine if holder is None else max(holder, mine, key=_stamp)
-            if holder is not None:
-                gone.add(min(holder, mine, key=_stamp).fact_id)
+            left.take(mine, told.act.names if told.act else ())
 
     def _standing(self, family: str) -> Iterator[Statement]:
         """Yield the facts of a family that stand and were said last, oldest first."""
@@ -101,6 +93,47 @@ class Nearness:
         found = self._connection.execute(_SQL["standing_of_family"], asked).fetchall()
         for key, fact_id, at, rank, stamp_id, payload in reversed(found):
             yield Statement(fact_id, key, Stamp(at, rank, stamp_id), orjson.loads(payload))
+
+
+class _Left:
+    """What is left of a family's facts as one after the other comes in.
+
+    As if each were in a batch of its own, the next one finds only what those before it left.
+    """
+
+    def __init__(self, standing: Sequence[Statement], multi: MultiValued) -> None:
+        self._multi = multi
+        self._there = {one.fact_id: one for one in standing}
+        self._holders = {_slot_of(one, multi): one for one in standing}
+
+    def take(self, mine: Statement, names: Iterable[str]) -> None:
+        """Let a fact come in that replaces some, and whatever holds its slot and is older."""
+        for name in names:
+            self._there.pop(name, None)
+        self._there[mine.fact_id] = mine
+        slot = _slot_of(mine, self._multi)
+        holder = self._holders.get(slot)
+        if holder is None or holder.fact_id == mine.fact_id:
+            self._holders[slot] = mine
+            return
+        older, self._holders[slot] = sorted((holder, mine), key=_stamp)
+        if self._there.get(older.fact_id) is older:
+            del self._there[older.fact_id]
+
+    def is_apart_from(self, mine: Statement) -> Callable[[tuple[Statement, float]], bool]:
+        """Return what says whether another is there, and the law does not decide between both."""
+        slot, subject = _slot_of(mine, self._multi), _canonical(mine, "subject")
+
+        def is_apart(near: tuple[Statement, float]) -> bool:
+            other, _ = near
+            return (
+                self._there.get(other.fact_id) is other
+                and other.fact_id != mine.fact_id
+                and _canonical(other, "subject") == subject
+                and _slot_of(other, self._multi) != slot
+            )
+
+        return is_apart
 
 
 def _is_new(one: Incoming, ground: Ground) -> bool:
@@ -122,20 +155,13 @@ def _told(one: Incoming, mine: Statement, near: Iterable[tuple[Statement, float]
             again.append((other.fact_id, cosine))
         else:
             linked.append((other.fact_id, cosine))
-    if one.act is None:
+    if one.act is None or not (again or linked):
         return one
     told = one.act._replace(near=(*again, *linked[:MOST_LINKED]))
     if again:
         names = tuple(fact_id for fact_id, _ in again)
         told = told._replace(names=names, stamp=told.stamp._replace(rank=NAMER))
     return one._replace(act=told)
-
-
-def _are_apart(one: Statement, other: Statement, multi: MultiValued) -> bool:
-    """Say whether two facts are of one subject, and the law does not decide between them itself."""
-    if _canonical(one, "subject") != _canonical(other, "subject"):
-        return False
-    return one.fact_id != other.fact_id and _slot_of(one, multi) != _slot_of(other, multi)
 
 
 def _slot_of(one: Statement, multi: MultiValued) -> tuple[str, str]:
