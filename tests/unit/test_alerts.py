@@ -86,6 +86,10 @@ CASES = {
     "SlumberdMetricsUnwritten": Case(
         trips=[told(0, "metrics.failed", error="OSError")], quiet=beats(range(40))
     ),
+    "SlumberdProvenanceFailing": Case(
+        trips=[told(0, "provenance.failed", error="OSError")],
+        quiet=[told(0, "provenance.refused", slot="object"), told(1, "provenance.resumed")],
+    ),
     "SlumberdRuleFailing": Case(
         trips=[told(n, "firing.failed", rule_id="tea", error="StoreError") for n in range(2)],
         quiet=[
