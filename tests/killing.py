@@ -191,9 +191,15 @@ class Killing:
 
     def kill_at(self, point: str) -> list[str]:
         """Kill the command there while another writes; return what is wrong in the end."""
+        meanwhile = () if self._scenario.alone else self._scenario.meanwhile
         self._restore()
-        with _writing(self._memory, () if self._scenario.alone else self._scenario.meanwhile):
+        with _writing(self._memory, meanwhile):
+            killed = self._run(point) == KILLED
+        if not killed:
+            # What was put meanwhile came into the same batch, which then is written otherwise.
+            self._restore()
             assert self._run(point) == KILLED, point
+            asyncio.run(_put(self._memory, meanwhile))
         self._finish()
         return list(self._problems())
 
