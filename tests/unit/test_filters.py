@@ -29,15 +29,14 @@ EPISODES = statements("episodes")
 
 @contextmanager
 def store(*episodes: Episode, afterwards: str = "") -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    connection.execute(EPISODES["create_table"])
-    for one in episodes:
-        row = encode(one, Scope(one.user, one.session, one.agent), operation="put")
-        connection.execute(EPISODES["insert"], row)
-    connection.execute(afterwards)
-    prepare(connection)
-    yield connection
-    connection.close()
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute(EPISODES["create_table"])
+        for one in episodes:
+            row = encode(one, Scope(one.user, one.session, one.agent), operation="put")
+            connection.execute(EPISODES["insert"], row)
+        connection.execute(afterwards)
+        prepare(connection)
+        yield connection
 
 
 def judged(
