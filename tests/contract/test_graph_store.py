@@ -274,9 +274,11 @@ CONDITIONS = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
         inner.map(lambda one: f"NOT ({one})"),
-        st.tuples(inner, st.sampled_from(["AND", "OR", "XOR"]), inner).map(
+        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(
             lambda parts: f"({parts[0]} {parts[1]} {parts[2]})"
         ),
+        # Beside OR, the one in memory asks which comes first.
+        st.tuples(inner, inner).map(lambda parts: f"(({parts[0]}) XOR ({parts[1]}))"),
         st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(" ".join),
     ),
     max_leaves=4,
