@@ -299,7 +299,6 @@ _ALL = (
         added=_COUNT,
         updated=_COUNT,
         unchanged=_COUNT,
-        merged=_COUNT,
         withheld={"type": "object", "additionalProperties": _COUNT},
         seconds=_NUMBER,
     ),

@@ -448,12 +448,9 @@ class Promoting(Protocol):
     async def promote(
         self, facts: Sequence[Fact], *, rule_id: str, at: datetime | None = None
     ) -> Promoted:
-        """Say what of a graph's facts is news, in one transaction.
+        """Promote what of a graph's facts is news, in one transaction.
 
-        What was said before and has not changed is not said again, whatever became of it; nor is
-        what a person has taken out or said over.
-
-        Raises:
-            PromotionError: Two of the facts contradict each other; nothing was written.
+        A fact that was promoted before and has not changed is not promoted again, whatever became
+        of it; nor is what a person has retracted or corrected.
         """
         ...

@@ -281,7 +281,6 @@ class Promoter:
             added=counts.added,
             updated=counts.updated,
             unchanged=done.unchanged,
-            merged=done.merged,
             withheld=_by_reason(done),
             seconds=round(seconds, 3),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -57,6 +57,10 @@ class Act(NamedTuple):
         lineage: Of hands, the own entries that they gave.
         metadata: Of hands, the fact's metadata.
         pinned_at: Of another program's row, the instant that it gave, in microseconds.
+        declared: Whether it is a declared fact: its id alone identifies it, and it competes with
+            no other claim of its key.
+        stored: Of another program's row, the columns whose bytes differ from those that this store
+            would write, by name: the type of the value (``text`` or ``blob``), and its text.
         near: Fact ids that it was found to be near to when it was met, with the cosine. Those that
             it says again word for word are in `names` too; with the others it is only linked.
     """
@@ -75,6 +79,8 @@ class Act(NamedTuple):
     metadata: dict[str, Any] | None = None
     pinned_at: int | None = None
     near: tuple[tuple[str, float], ...] = ()
+    declared: bool = False
+    stored: Mapping[str, Sequence[str]] | None = None
 
     @property
     def possible_duplicates(self) -> list[str]:
@@ -125,6 +131,11 @@ def key_of(owner: str, payload: Mapping[str, Any], fact_id: str) -> str:
 def has_subject(act: Act) -> bool:
     """Say whether an act's key is one of subject and predicate."""
     return not act.key.startswith("//", len(act.owner))
+
+
+def deletes_by_key(act: Act) -> bool:
+    """Say whether an act is a delete that names no id: it covers what its key says."""
+    return act.clears and not act.names
 
 
 def canonical(value: object) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from slumberd.core.act import ALL, Act, Stamp
+from slumberd.core.act import ALL, Act, Stamp, deletes_by_key
 from slumberd.core.episode import Gated
 from slumberd.core.law import (
+    DELETIONS,
     Assertion,
     Counted,
     Head,
@@ -16,6 +17,7 @@ from slumberd.core.law import (
     Meeting,
     MultiValued,
     counting,
+    is_declared_slot,
     link,
 )
 
@@ -134,7 +136,9 @@ class Ground:
             slots = self.heads[key] = {}
         if slot not in slots:
             slots[slot] = Head()
-            if slot != ALL and ALL in slots and ALL in slots[ALL].reach:
+            # Declared facts are covered by deletes only, which DELETIONS keeps.
+            own = slot == ALL or slot.startswith(DELETIONS)
+            if not own and ALL in slots and ALL in slots[ALL].reach:
                 slots[slot].retracted(ALL, slots[ALL].reach[ALL])
         return slots[slot]
 
@@ -157,18 +161,31 @@ class Ground:
         if act.clears:
             self._clear(act)
         if act.asserts:
-            head = self.head(act.key, self.multi.slot(act.key, act.object))
+            head = self.head(act.key, self.multi.slot_of(act))
             head.asserted(Assertion(act.stamp, act.fact_id, act.object), self.depth)
+            if act.declared:
+                self._retract_by_deletions(act, head)
             self._retract_by_namers(act, head)
 
     def retract(self, target: Act, *, by: Stamp) -> None:
         """Fold a retraction of what an act asserts into its head."""
-        slot = self.multi.slot(target.key, target.object)
-        self.head(target.key, slot).retracted(target.object, by)
+        self.head(target.key, self.multi.slot_of(target)).retracted(target.object, by)
+
+    def declared_slots(self, key: str) -> list[str]:
+        """Return the slots of a key's declared facts, as far as they are known."""
+        return [slot for slot in self.heads.get(key, ()) if is_declared_slot(slot)]
 
     def _clear(self, act: Act) -> None:
-        slot = self.multi.slot(act.key, act.object)
-        self.head(act.key, slot).retracted(act.object, act.stamp)
+        slots = [self.multi.slot(act.key, act.object)]
+        if deletes_by_key(act):
+            slots += [DELETIONS, *self.declared_slots(act.key)]
+        for slot in slots:
+            self.head(act.key, slot).retracted(act.object, act.stamp)
+
+    def _retract_by_deletions(self, act: Act, head: Head) -> None:
+        for what, by in self.head(act.key, DELETIONS).reach.items():
+            if what in (ALL, act.object):
+                head.retracted(what, by)
 
     def _retract_by_namers(self, act: Act, head: Head) -> None:
         namers: Set[str] = self.namers.get(act.fact_id, _NOBODY)
@@ -187,7 +204,7 @@ class Ground:
     def fact(self, fact_id: str) -> Standing | None:
         """Return the fact of an id, if it stands; the heads of its keys must be known."""
         for one in self.counted(fact_id):
-            act, slot = one.act, self.multi.slot(one.act.key, one.act.object)
+            act, slot = one.act, self.multi.slot_of(one.act)
             top = self.standing(act.key).get(slot)
             if act.asserts and top == Assertion(act.stamp, fact_id, act.object):
                 return Standing(fact_id, one, tuple(self.trail(act.key, slot)))
@@ -201,13 +218,12 @@ class Ground:
         return head.trail
 
     def _older(self, key: str, slot: str) -> list[Link]:
-        said = [
+        mine = [
             Assertion(one.act.stamp, one.act.fact_id, one.act.object)
             for fact_id in self.full[key]
             for one in self.counted(fact_id)
-            if one.act.key == key and one.act.asserts
+            if one.act.key == key and one.act.asserts and self.multi.slot_of(one.act) == slot
         ]
-        mine = [one for one in said if self.multi.slot(key, one.object) == slot]
         return [link(one) for one in sorted(mine, reverse=True)[1 : self.depth + 1]]
 
 

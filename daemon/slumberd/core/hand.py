@@ -6,12 +6,12 @@ episodes change what it said.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from slumberd.core.act import ALL, HAND, Act, Stamp, canonical, channel_of, key_of, owner_of
 from slumberd.core.ground import Ground, Incoming
-from slumberd.core.law import HANDS
+from slumberd.core.law import HANDS, is_declared_slot
 
 OWN_IDS = "@/"
 """How the ids begin that the ledger gives to hands; no fact may take one."""
@@ -30,6 +30,7 @@ class Said(NamedTuple):
         metadata: Free form; None for what a delta says.
         names: Fact ids that it replaces.
         pinned_at: The instant that another program's row gives, microseconds since 1970 UTC.
+        stored: Of another program's row, the columns that `Act.stored` keeps.
     """
 
     fact_id: str
@@ -41,6 +42,7 @@ class Said(NamedTuple):
     metadata: dict[str, Any] | None
     names: tuple[str, ...] = ()
     pinned_at: int | None = None
+    stored: Mapping[str, Sequence[str]] | None = None
 
 
 def stamp_of(at: int, number: int) -> Stamp:
@@ -70,14 +72,33 @@ def assertion(said: Said, stamp: Stamp) -> Act:
         tuple(said.lineage),
         said.metadata,
         said.pinned_at,
+        stored=said.stored,
     )
+
+
+def declaration(said: Said, at: int, number: int) -> Act:
+    """Return the act of declaring a fact; it is said at the instant that its row gives.
+
+    Args:
+        said: What is declared.
+        at: The instant where the row gives none, microseconds since 1970 UTC.
+        number: Of the act, so that of two at one instant the later one wins.
+    """
+    pinned_at = at if said.pinned_at is None else said.pinned_at
+    return assertion(said, stamp_of(pinned_at, number))._replace(declared=True, pinned_at=pinned_at)
+
+
+def withdrawal(target: Act) -> Incoming:
+    """Return as what is met that the program of a declared fact took it out."""
+    return Incoming(target.fact_id, target.owner, HANDS, 0, target.stamp.at, target.fact_id, None)
 
 
 def retraction(target: Act, stamp: Stamp, *, number: int, lineage: Sequence[dict[str, Any]]) -> Act:
     """Return the act of taking out a fact that stands.
 
     Its id is named and its belief retracted: neither an edit of the episode behind it nor an
-    older one that says the same undoes what the hand took out.
+    older one that says the same undoes what the hand took out. Of a declared fact only the id
+    is: no other fact of its key depends on it.
     """
     return Act(
         hand_id(number),
@@ -87,7 +108,7 @@ def retraction(target: Act, stamp: Stamp, *, number: int, lineage: Sequence[dict
         False,
         target.object,
         (target.fact_id,),
-        True,
+        not target.declared,
         1.0,
         {},
         tuple(lineage),
@@ -129,7 +150,12 @@ def incoming(act: Act) -> Incoming:
 def newest_instant(ground: Ground, fact_ids: Iterable[str], keys: Iterable[str]) -> int | None:
     """Return the latest instant that ids or keys hold, microseconds; None when nothing does."""
     of_ids = [one.act.stamp.at for fact_id in fact_ids for one in ground.counted(fact_id)]
-    heads = [head for key in keys for head in ground.heads.get(key, {}).values()]
+    heads = [
+        head
+        for key in keys
+        for slot, head in ground.heads.get(key, {}).items()
+        if not is_declared_slot(slot)
+    ]
     of_tops = [head.top.stamp.at for head in heads if head.top is not None]
     of_reach = [stamp.at for head in heads for stamp in head.reach.values()]
     return max([*of_ids, *of_tops, *of_reach], default=None)
@@ -140,9 +166,15 @@ def says_the_same(one: Act, other: Act) -> bool:
     return _timeless(one) == _timeless(other)
 
 
+def declares_the_same(one: Act, other: Act) -> bool:
+    """Say whether two acts declare the same fact as of the same instant."""
+    return says_the_same(one, other) and one.pinned_at == other.pinned_at
+
+
 def _timeless(act: Act) -> tuple[Any, ...]:
     lineage = [
         {name: value for name, value in entry.items() if name != "promotion_ts"}
         for entry in act.lineage
     ]
-    return (act.key, act.object, act.names, act.confidence, act.payload, lineage)
+    said = (act.key, act.object, act.names, act.confidence, act.payload, lineage, act.metadata)
+    return (*said, act.declared, act.stored)

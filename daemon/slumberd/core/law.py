@@ -14,10 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from slumberd.core.act import ALL, HAND, Act, Stamp
+from slumberd.core.act import ALL, HAND, Act, Stamp, deletes_by_key
 
 Link = dict[str, Any]
 """A lineage entry that says what was replaced."""
+
+DELETIONS = "@"
+"""The slot of a key that keeps its newest deletes by key, per object; it has no assertion."""
 
 HANDS = "@hand"
 """The rule id of what people and programs do directly."""
@@ -256,6 +259,27 @@ class MultiValued:
     def slot(self, key: str, what: str) -> str:
         """Return the part of a key that has a head of its own: the object, or `ALL` of it."""
         return what if self._pairs and key in self else ALL
+
+    def slot_of(self, act: Act) -> str:
+        """Return the slot in which an act competes; a declared fact has one for itself."""
+        return slot_of_declared(act.fact_id) if act.declared else self.slot(act.key, act.object)
+
+    def slots_of(self, act: Act) -> set[str]:
+        """Return the slots that folding an act reads or changes, but for declared facts."""
+        found = {ALL, self.slot_of(act)}
+        if act.declared or deletes_by_key(act):
+            found.add(DELETIONS)
+        return found
+
+
+def slot_of_declared(fact_id: str) -> str:
+    """Return the slot that a declared fact has for itself; no object's JSON begins so."""
+    return f"{DELETIONS}{fact_id}"
+
+
+def is_declared_slot(slot: str) -> bool:
+    """Say whether a slot is a declared fact's own."""
+    return slot.startswith(DELETIONS) and slot != DELETIONS
 
 
 def _escaped(part: str) -> str:

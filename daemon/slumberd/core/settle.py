@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from slumberd.core.act import ALL, Act
+from slumberd.core.act import ALL, Act, deletes_by_key
 from slumberd.core.brake import Toll
 from slumberd.core.forgotten import FORGOTTEN
 from slumberd.core.ground import Ground, Incoming, Standing
@@ -110,7 +110,7 @@ def _needs_all(act: Act, ground: Ground) -> bool:
     if not act.asserts:
         return _takes_a_whole_key(act, ground)
     slots = ground.heads.get(act.key)
-    head = slots.get(ground.multi.slot(act.key, act.object)) if slots else None
+    head = slots.get(ground.multi.slot_of(act)) if slots else None
     return head is not None and head.top is not None and act.stamp < head.top.stamp
 
 
@@ -302,7 +302,7 @@ class Settlement:
     def _append(self, met: Incoming, act: Act) -> None:
         """Fold an act that is said for the first time into the heads it touches."""
         ground = self._ground
-        if act.asserts and not act.names and act.fact_id not in ground.namers:
+        if self._touches_one_slot(act):
             self._assert(met, act)
             return
         targets = ground.targets(act) if act.names else []
@@ -311,6 +311,8 @@ class Settlement:
             self._fold_keys(met, [act.key], stood=False)
             return
         places = [self._place(one) for one in (act, *targets)]
+        if deletes_by_key(act):
+            places += [(act.key, slot) for slot in ground.declared_slots(act.key)]
         before = {place: ground.head(*place).standing for place in places}
         self._learn(act)
         ground.fold_in(act)
@@ -319,6 +321,10 @@ class Settlement:
         if act.asserts:
             self.dirty[places[0]] = None
         self._enter_difference(met, before, stood=False)
+
+    def _touches_one_slot(self, act: Act) -> bool:
+        plain = act.asserts and not act.names and not act.declared
+        return plain and act.fact_id not in self._ground.namers
 
     def _assert(self, met: Incoming, act: Act) -> None:
         """Fold an assertion that names nothing, and that nothing names, into its one slot."""
@@ -377,7 +383,7 @@ class Settlement:
             self._ground.namers.setdefault(name, set()).add(act.fact_id)
 
     def _place(self, act: Act) -> Place:
-        return act.key, self._ground.multi.slot(act.key, act.object)
+        return act.key, self._ground.multi.slot_of(act)
 
     def _holds(self, place: Place, fact_id: str) -> bool:
         stands = self._stands_at(place)
@@ -437,7 +443,7 @@ class Settlement:
     def _why_nothing(self, act: Act) -> str:
         ground = self._ground
         if act.asserts:
-            head = ground.heads[act.key][ground.multi.slot(act.key, act.object)]
+            head = ground.heads[act.key][ground.multi.slot_of(act)]
             return "retracted" if head.top and head.top.fact_id == act.fact_id else "stale"
         if act.names:
             reached = [one for one in ground.targets(act) if one.stamp < act.stamp]

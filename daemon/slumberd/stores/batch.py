@@ -70,6 +70,7 @@ class Batch:
         loaded: What it is settled on.
         note: What the batch's own row says beyond the firing.
         overwrites: Whether rows may lie under fact ids that are new to the ledger.
+        found: Rows of other programs that lie in the table, by fact id; an equal one stays.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Batch:
         self.loaded = LoadedGround(connection, multi, depth)
         self.note: dict[str, Any] = {}
         self.overwrites = False
+        self.found: dict[str, Row] = {}
 
     def commit(
         self, met: Mapping[str, Sequence[Incoming]], nearness: Nearness | None = None
@@ -286,7 +288,8 @@ class Batch:
         with by_us(self._connection, rows=len(dropped) + len(standing)):
             asked = {"ids": orjson.dumps(dropped).decode()}
             self._connection.execute(_FACTS["drop_facts"], asked)
-            insert(self._connection, _FACTS["put_fact"], standing)
+            news = [row for row in standing if self.found.get(str(row[0])) != row]
+            insert(self._connection, _FACTS["put_fact"], news if self.found else standing)
 
     def _is_new(self, fact_id: str) -> bool:
         meetings = self.loaded.ground.meetings.get(fact_id)
@@ -376,7 +379,7 @@ def fact_row(standing: Standing) -> Row:
     counted = standing.counted
     act, _ = counted
     metadata = metadata_of(act)
-    return (
+    row = (
         act.fact_id,
         *user_and_agent(act.owner),
         written(act.payload),
@@ -385,6 +388,25 @@ def fact_row(standing: Standing) -> Row:
         written(metadata) if metadata else b"{}",
         _iso(counted.pinned_at),
     )
+    return row if act.stored is None else _as_it_was_stored(row, act.stored)
+
+
+COLUMNS = (
+    "fact_id", "user", "agent", "payload", "lineage", "confidence", "metadata", "pinned_at",
+)  # fmt: skip
+"""The columns of ``facts`` in the order of the specification."""
+
+
+def _as_it_was_stored(row: Row, stored: Mapping[str, Sequence[str]]) -> Row:
+    """Return a row with the very bytes of the program that wrote it."""
+    return tuple(
+        _value(*stored[column]) if column in stored else value
+        for column, value in zip(COLUMNS, row, strict=True)
+    )
+
+
+def _value(kind: str, text: str) -> str | bytes:
+    return text.encode() if kind == "blob" else text
 
 
 def metadata_of(act: Act) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Notice what other programs changed in ``facts``: it is recorded as a hand's, and not undone.
+"""Record what other programs changed in ``facts``.
 
-Triggers note the fact ids. What lies under them is held against what the ledger says: a row that
-is another is an assertion by somebody's hand, a row that is there no more a retraction.
+Triggers note the fact ids, and each row is compared with what the ledger says. A row that another
+program wrote is a declared fact, and a row that it removed is a withdrawal of that. Where a rule
+promoted the fact of that id, the change is a manual edit.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ CHUNK = 2_000
 """Changes that are recorded as one firing, at most."""
 
 _SQL = statements("external")
+_LEDGER = statements("ledger")
 
 
 class _Change(NamedTuple):
@@ -75,10 +77,12 @@ def notice(connection: sqlite3.Connection, depth: int, at: datetime) -> list[Rec
     with texts_as(connection, escaped):
         touched = connection.execute(_SQL["touched"]).fetchall()
     firing = Firing(EXTERNAL, "", "manual", at)
+    adopting = not connection.execute(_LEDGER["last_row"]).fetchone()
     records = []
     for first in range(0, len(touched), CHUNK):
         changes = _changes(connection, touched[first : first + CHUNK])
-        records += _record(HandAtWork(connection, depth, firing), connection, changes)
+        hand = HandAtWork(connection, depth, firing)
+        records += _record(hand, connection, changes, adopting=adopting)
     connection.execute(_SQL["forget_touched"])
     return records
 
@@ -100,13 +104,24 @@ def _read(
 
 
 def _record(
-    hand: HandAtWork, connection: sqlite3.Connection, changes: Sequence[_Change]
+    hand: HandAtWork,
+    connection: sqlite3.Connection,
+    changes: Sequence[_Change],
+    *,
+    adopting: bool,
 ) -> list[Record]:
     hand.batch.overwrites = True
+    hand.batch.found = {change.fact_id: tuple(change.row) for change in changes if change.row}
+    if adopting:
+        hand.batch.note = {"adopted": len(hand.batch.found)}
     hand.look_up([change.fact_id for change in changes])
     connection.executemany(_SQL["mended"], [_held(change) for change in changes])
-    acts = (_act(hand, change) for change in changes)
-    hand.do([act for act in acts if act is not None])
+    said = [(change, _said(hand, change)) for change in changes]
+    hand.do([act for _, act in said if act is not None])
+    for change, act in said:
+        # A row that is not current by the ledger, such as one that a person has retracted.
+        if change.row is not None and act is not None and not hand.ground.fact(change.fact_id):
+            hand.write_back(change.fact_id)
     outcome = hand.finish()
     return outcome.records if outcome else []
 
@@ -116,14 +131,14 @@ def _held(change: _Change) -> dict[str, str]:
     return {"rule": EXTERNAL, "channel": channel, "eid": change.fact_id}
 
 
-def _act(hand: HandAtWork, change: _Change) -> Act | None:
+def _said(hand: HandAtWork, change: _Change) -> Act | Incoming | None:
     """Return what a change says; None when it says nothing, or nothing that can be."""
     fact = hand.ground.fact(change.fact_id)
     stored = fact_row(fact) if fact else None
     if change.row == stored:
         return None
     if change.row is None:
-        return hand.taken_out(fact, ()) if fact else None
+        return hand.removed(fact) if fact else None
     said = change.said
     if isinstance(said, Unreadable):
         owner = owner_of(*claimed(change.row), channel_of(change.fact_id))
@@ -134,7 +149,9 @@ def _act(hand: HandAtWork, change: _Change) -> Act | None:
         hand.set_aside(_incoming(hand, change, owner_in(said), ID_TAKEN, detail))
         hand.write_back(change.fact_id)
         return None
-    return hand.said(said, at=_instant(hand, said, fact))
+    if hand.edits_manually(change.fact_id):
+        return hand.said(said, at=_instant(hand, said, fact))
+    return hand.declared(said)
 
 
 def _incoming(hand: HandAtWork, change: _Change, owner: str, reason: str, detail: str) -> Incoming:

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from threading import Event
+from typing import Any
 
 import orjson
 
 from slumberd.core.brake import Held
 from slumberd.core.delta import checked_delta
-from slumberd.core.fact import Fact
+from slumberd.core.episode import microseconds
+from slumberd.core.fact import Fact, aware
 from slumberd.core.firing import START, Firing, Position, Trigger
 from slumberd.core.ground import Incoming
 from slumberd.core.hand import Said
@@ -61,26 +63,61 @@ class SQLiteFactStore(Marks):
     """
 
     async def pin(self, fact: Fact) -> None:
-        """Assert a fact by hand; it takes the place of whatever had its id.
+        """Declare a fact: insert it, or replace what has its id.
+
+        A declared fact competes with no other. Where a rule or a person holds its id with a
+        current fact, it is a manual edit of that. To state what competes, use `correct`.
 
         Raises:
             ValueError: The lineage is empty, or the confidence lies outside 0..1.
             InputError: Its id, user or agent holds NUL or no valid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
-        if not fact.lineage:
-            raise ValueError(f"fact {fact.id!r}: lineage must be non-empty")
-        if not (math.isfinite(fact.confidence) and 0 <= fact.confidence <= 1):
-            raise ValueError(f"fact {fact.id!r}: confidence must lie in 0..1")
-        said = Said(
-            fact.id, fact.user, fact.agent, dict(fact.payload), fact.confidence, fact.lineage,
-            dict(fact.metadata),
-        )  # fmt: skip
-        await self.by_hand(lambda hand: hand.assert_(said, again=True))
+        said = _said_by(fact)._replace(pinned_at=microseconds(aware(fact.pinned_at)))
+        await self.by_hand(lambda hand: hand.declare(said))
 
     async def unpin(self, fact_id: str) -> None:
-        """Take a fact out by hand; nothing happens when it does not stand."""
-        await self.by_hand(lambda hand: hand.take_out((fact_id,)))
+        """Remove a declared fact, or retract a promoted one; nothing when it is not current."""
+        await self.by_hand(lambda hand: hand.remove(fact_id))
+
+    async def correct(self, fact: Fact, *, by: str, reason: str) -> None:
+        """State as a person what is so: it competes, and wins until a newer episode.
+
+        Args:
+            fact: What is so; it replaces the fact of its id. Its lineage may be empty, for who
+                and why are added to it; its ``pinned_at`` becomes the moment.
+            by: Who states it.
+            reason: Why.
+
+        Raises:
+            ValueError: `by` or `reason` is empty, or the confidence lies outside 0..1.
+            InputError: Its id, user or agent holds NUL or no valid Unicode.
+            FactConflictError: Another user, agent or channel holds the id.
+        """
+        entry = self._entry_of(by, reason)
+        said = _said_by(fact.model_copy(update={"lineage": [*fact.lineage, entry]}))
+        await self.by_hand(lambda hand: hand.assert_(said, again=True), by=by)
+
+    async def retract(self, *fact_ids: str, by: str, reason: str) -> None:
+        """Retract facts as a person; those that are not current stay as they are.
+
+        Args:
+            fact_ids: Their ids, declared or promoted.
+            by: Who retracts them.
+            reason: Why.
+
+        Raises:
+            ValueError: `by` or `reason` is empty.
+        """
+        lineage = (self._entry_of(by, reason),)
+        await self.by_hand(lambda hand: hand.take_out(fact_ids, lineage=lineage), by=by)
+
+    def _entry_of(self, by: str, reason: str) -> dict[str, Any]:
+        if not by.strip() or not reason.strip():
+            raise ValueError("'by' and 'reason' must be non-empty: who says it, and why")
+        at = self._clock.now().isoformat()
+        entry = {"kind": "hand", "rule_id": HANDS, "source_episode_ids": [], "promotion_ts": at}
+        return {**entry, "by": by, "reason": reason}
 
     async def apply_delta(self, delta: AnyDelta, *, strict: bool = False) -> None:
         """Apply one delta, whole or not at all; applying it again changes nothing.
@@ -144,7 +181,6 @@ class SQLiteFactStore(Marks):
             dry_run: Say what would come of it, and write nothing.
 
         Raises:
-            PromotionError: Two of the facts contradict each other.
             InputError: One of them cannot be kept as it is.
         """
         now = self._clock.now() if at is None else at
@@ -153,7 +189,7 @@ class SQLiteFactStore(Marks):
 
         def transact(connection: sqlite3.Connection) -> Promoted:
             with self._committing(connection, keep=not dry_run):
-                done = promote(connection, facts, self._depth, firing, rule_id)
+                done = promote(connection, facts, self._depth, firing)
                 succeed(connection, rule_id, now)
                 return done
 
@@ -439,6 +475,17 @@ class SQLiteFactStore(Marks):
         if found:
             await self._transact(work, dry_run=dry_run)
         return len(found)
+
+
+def _said_by(fact: Fact) -> Said:
+    if not fact.lineage:
+        raise ValueError(f"fact {fact.id!r}: lineage must be non-empty")
+    if not (math.isfinite(fact.confidence) and 0 <= fact.confidence <= 1):
+        raise ValueError(f"fact {fact.id!r}: confidence must lie in 0..1")
+    return Said(
+        fact.id, fact.user, fact.agent, dict(fact.payload), fact.confidence, fact.lineage,
+        dict(fact.metadata),
+    )  # fmt: skip
 
 
 def _redraw(connection: sqlite3.Connection, keys: Sequence[str], depth: int, at: datetime) -> None:

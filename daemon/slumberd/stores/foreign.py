@@ -12,7 +12,7 @@ import orjson
 
 from slumberd.core.episode import instant, microseconds
 from slumberd.core.hand import OWN_IDS, Said
-from slumberd.stores.plainjson import MOST_DEPTH, too_deep
+from slumberd.stores.plainjson import MOST_DEPTH, too_deep, written
 
 UNREADABLE = "external_unreadable"
 """The reason with which such a row is quarantined."""
@@ -36,7 +36,7 @@ def said_by(row: Sequence[Any]) -> Said | Unreadable:
     """Read a row; its columns in the order of the table, texts with bad bytes as surrogates."""
     fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at = row
     try:
-        return Said(
+        said = Said(
             _fact_id(fact_id),
             _text(user, "user"),
             _text(agent, "agent"),
@@ -48,6 +48,23 @@ def said_by(row: Sequence[Any]) -> Said | Unreadable:
         )
     except _UnreadableError as error:
         return Unreadable(str(error))
+    return said._replace(stored=_stored(row, said))
+
+
+def _stored(row: Sequence[Any], said: Said) -> dict[str, list[str]] | None:
+    """Return the columns whose bytes differ from those that this store would write."""
+    ours = {
+        "payload": (row[3], written(said.payload)),
+        "lineage": (row[4], written(list(said.lineage))),
+        "metadata": (row[6], written(said.metadata)),
+        "pinned_at": (row[7], instant(said.pinned_at or 0).isoformat()),
+    }
+    found = {
+        column: ["blob", value.decode()] if isinstance(value, bytes) else ["text", value]
+        for column, (value, own) in ours.items()
+        if value != own
+    }
+    return found or None
 
 
 def claimed(row: Sequence[Any]) -> tuple[str, str]:

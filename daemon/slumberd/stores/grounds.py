@@ -9,9 +9,17 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.act import ALL, Act, Stamp
+from slumberd.core.act import ALL, Act, Stamp, deletes_by_key
 from slumberd.core.ground import Ground, Incoming
-from slumberd.core.law import Assertion, Head, History, Meeting, MultiValued
+from slumberd.core.law import (
+    DELETIONS,
+    Assertion,
+    Head,
+    History,
+    Meeting,
+    MultiValued,
+    slot_of_declared,
+)
 from slumberd.core.settle import keys_to_load
 from slumberd.stores.bulk import insert
 from slumberd.stores.ledger import WHATS, histories_from, meetings_from
@@ -47,6 +55,7 @@ class LoadedGround:
         acts += self._known_acts(arriving)
         self._load_meetings({name for act in acts for name in act.names})
         self._load_heads(self._slots(acts))
+        self._load_declared({act.key for act in acts if deletes_by_key(act)})
         self.load_in_full(keys_to_load(incoming, self.ground))
 
     def load_waiting(self, rule_id: str, fact_ids: Sequence[str]) -> None:
@@ -110,8 +119,9 @@ class LoadedGround:
             *(target for act in acts if act.names for target in ground.targets(act)),
         ]
         wanted = {(one.key, ALL) for one in spoken_of}
-        if ground.multi.channels:
-            wanted |= {(one.key, one.object) for one in spoken_of if one.key in ground.multi}
+        for one in spoken_of:
+            if ground.multi.channels or one.declared or one.clears:
+                wanted |= {(one.key, slot) for slot in ground.multi.slots_of(one)}
         return wanted
 
     def _ask(self, query: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
@@ -136,22 +146,24 @@ class LoadedGround:
 
     def _load_heads(self, slots: Iterable[tuple[str, str]]) -> None:
         wanted = [place for place in slots if place not in self._stored]
-        multi = self.ground.multi
-        parts = {(key, slot_name(slot)): slot for key, slot in wanted if key in multi}
-        whole = (
-            [key for key, _ in wanted if key not in multi] if parts else [key for key, _ in wanted]
-        )
-        for row in self._ask("heads", whole):
-            self._take(row, ALL if row[1] == ALL else None)
+        parts = {(key, slot_name(slot)): slot for key, slot in wanted if slot != ALL}
+        for row in self._ask("whole_heads", [key for key, slot in wanted if slot == ALL]):
+            self._take(row, ALL)
         for row in self._ask("heads_of_slots", parts):
             self._take(row, parts[row[0], row[1]])
 
-    def _take(self, row: _HeadRow, slot: str | None) -> None:
+    def _load_declared(self, keys: Iterable[str]) -> None:
+        """Load the heads of all declared facts of some keys."""
+        for row in self._ask("declared_heads", keys):
+            slot = slot_of_declared(row[6])
+            if (row[0], slot) not in self._stored:
+                self._take(row, slot)
+
+    def _take(self, row: _HeadRow, slot: str) -> None:
         key = row[0]
         self.key_ids[key] = row[2]
-        if slot is not None:
-            self._stored[(key, slot)] = row
-            self.ground.heads.setdefault(key, {})[slot] = _head_from(row)
+        self._stored[(key, slot)] = row
+        self.ground.heads.setdefault(key, {})[slot] = _head_from(row)
 
     def save(self, changed: Sequence[_HeadRow]) -> None:
         """Write the heads that have changed, and forget slots that are no more."""
@@ -173,8 +185,14 @@ class LoadedGround:
 
 
 def slot_name(slot: str) -> str:
-    """Return a slot as the table has it: objects can be long, so they are hashed."""
-    return hashlib.sha256(slot.encode()).hexdigest()[:32] if slot else ALL
+    """Return a slot as the table has it: objects can be long, so they are hashed.
+
+    The name of a declared fact's slot begins with `DELETIONS`, so a range finds all of a key.
+    """
+    if slot in (ALL, DELETIONS):
+        return slot
+    hashed = hashlib.sha256(slot.encode()).hexdigest()[:32]
+    return f"{DELETIONS}{hashed}" if slot.startswith(DELETIONS) else hashed
 
 
 def _head_from(row: _HeadRow) -> Head:

@@ -17,12 +17,15 @@ from slumberd.core.hand import (
     OWN_IDS,
     Said,
     assertion,
+    declaration,
+    declares_the_same,
     incoming,
     newest_instant,
     retraction,
     says_the_same,
     silence,
     stamp_of,
+    withdrawal,
 )
 from slumberd.core.law import HANDS
 from slumberd.core.record import Outcome
@@ -78,6 +81,58 @@ class HandAtWork:
             return
         self.do([act])
 
+    def declare(self, said: Said) -> None:
+        """Declare a fact, as another program does that pins a row.
+
+        Where a rule or a person holds the id with a current fact, this is a manual edit of it.
+
+        Raises:
+            InputError: An id of it, its user or its agent holds NUL or no valid Unicode, or it is
+                nested too deep.
+            FactConflictError: Another user, agent or channel holds its id, or it is one that no
+                fact may take.
+        """
+        checked(said)
+        self.look_up((said.fact_id,))
+        if self.edits_manually(said.fact_id):
+            self.assert_(said, again=True)
+            return
+        act = self.declared(said)
+        self._refuse_foreign(act)
+        last = self._last_by_hand(act.fact_id)
+        if last is None or not self._stands(last) or not declares_the_same(last, act):
+            self.do([act])
+
+    def edits_manually(self, fact_id: str) -> bool:
+        """Say whether a program that writes the row of an id edits what a rule or person said.
+
+        The id must be looked up.
+        """
+        fact = self.ground.fact(fact_id)
+        return fact is not None and not fact.counted.act.declared
+
+    def declared(self, said: Said) -> Act:
+        """Return the act of declaring a fact."""
+        return declaration(said, self.batch.at, self._number())
+
+    def remove(self, fact_id: str) -> None:
+        """Remove a fact as the program does that pinned it; nothing where it is not current."""
+        self.look_up((fact_id,))
+        fact = self.ground.fact(fact_id)
+        if fact is not None:
+            self.do([self.removed(fact)])
+
+    def removed(self, fact: Standing) -> Act | Incoming:
+        """Return that a program removed a row: a withdrawal of what it declared.
+
+        Where the id is a promoted fact's, too, it is a retraction as by a person.
+        """
+        rivals = [one.act for one in self.ground.counted(fact.fact_id) if not one.act.declared]
+        if rivals or not fact.counted.act.declared:
+            return self.taken_out(fact, ())
+        self._acts += 1
+        return withdrawal(fact.counted.act)
+
     def take_out(
         self,
         fact_ids: Sequence[str],
@@ -132,11 +187,19 @@ class HandAtWork:
         self._acts += 1
         return self.batch.number + self._acts - 1
 
-    def do(self, acts: Sequence[Act]) -> None:
-        """Settle what hands say, in order, each at once whatever its key and ids already hold."""
-        self.batch.loaded.load([incoming(act) for act in acts])
-        for act in acts:
-            self.settlement.meet(incoming(self._in_time(act)))
+    def do(self, changes: Sequence[Act | Incoming]) -> None:
+        """Settle what hands say, and what programs withdraw, in order.
+
+        A manual edit takes effect at once, whatever its key and ids already hold; a declared
+        fact is said at the instant that its program gives.
+        """
+        met = [incoming(one) if isinstance(one, Act) else one for one in changes]
+        self.batch.loaded.load(met)
+        for one in met:
+            if one.act is None or one.act.declared:
+                self.settlement.meet(one)
+            else:
+                self.settlement.meet(incoming(self._in_time(one.act)))
 
     def set_aside(self, met: Incoming) -> None:
         """Enter what cannot be read, or is not whose it says it is; nothing comes of it."""
@@ -150,7 +213,7 @@ class HandAtWork:
             self.settlement.gone[fact_id] = None
         else:
             act = fact.counted.act
-            self.settlement.dirty[act.key, self.ground.multi.slot(act.key, act.object)] = None
+            self.settlement.dirty[act.key, self.ground.multi.slot_of(act)] = None
 
     def _last_by_hand(self, fact_id: str) -> Act | None:
         met = reversed(self.ground.meetings.get(fact_id, ()))

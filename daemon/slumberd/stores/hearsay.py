@@ -1,4 +1,4 @@
-"""Promote what a graph says: all of it or nothing, once, and never over a person's word."""
+"""Promote what a graph says as declared facts: all of it or nothing, and each triple once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from slumberd.core.episode import instant
 from slumberd.core.fact import Fact
 from slumberd.core.firing import Firing
 from slumberd.core.ground import Ground, Incoming
-from slumberd.core.hand import Said, assertion, incoming, stamp_of
-from slumberd.core.hearsay import Known, Promoted, Verdict, Withheld, one_of_each
+from slumberd.core.hand import Said, declaration, incoming
+from slumberd.core.hearsay import Known, Promoted, Verdict, Withheld
 from slumberd.core.law import HANDS
 from slumberd.stores.batch import fact_row
 from slumberd.stores.finding import fact_from
@@ -30,7 +30,6 @@ def promote(
     facts: Sequence[Fact],
     depth: int,
     firing: Firing,
-    rule_id: str,
 ) -> Promoted:
     """Say what of some facts is news; inside of a transaction.
 
@@ -39,14 +38,12 @@ def promote(
         facts: What the triples of a graph become.
         depth: Links of lineage.
         firing: Its rule id is `core.hearsay.speaker_of` the rule.
-        rule_id: The rule, for errors.
 
     Raises:
-        PromotionError: Two of them contradict each other.
         InputError: One cannot be kept as it is.
     """
     work = _Promoting(connection, HandAtWork(connection, depth, firing), firing)
-    return work.promote(facts, rule_id)
+    return work.promote(facts)
 
 
 class _Promoting:
@@ -60,13 +57,10 @@ class _Promoting:
         self._past = forgotten_if_asked(connection)
         self._said: dict[str, Said] = {}
 
-    def promote(self, facts: Sequence[Fact], rule_id: str) -> Promoted:
+    def promote(self, facts: Sequence[Fact]) -> Promoted:
         self._said = {fact.id: checked(self._said_by(fact)) for fact in facts}
-        acts = one_of_each(
-            [assertion(one, stamp_of(self._hand.batch.at, 0)) for one in self._said.values()],
-            self._ground.multi,
-            rule_id,
-        )
+        at = self._hand.batch.at
+        acts = [declaration(self._said[fact_id], at, 0) for fact_id in sorted(self._said)]
         verdicts = self._verdicts(acts)
         for act in acts:
             if verdicts[act.fact_id] == "news":
@@ -76,7 +70,6 @@ class _Promoting:
             self._standing(verdicts),
             outcome,
             unchanged=sum(verdict == "unchanged" for verdict in verdicts.values()),
-            merged=len(facts) - len(acts),
             withheld=dict(_withheld(verdicts)),
         )
 
@@ -105,8 +98,6 @@ class _Promoting:
         loaded, ground = self._hand.batch.loaded, self._ground
         histories = loaded.load_histories([act.fact_id for act in acts])
         loaded.load(self._met(acts))
-        tops = [top.fact_id for act in acts for top in ground.standing(act.key).values()]
-        loaded.load_named(tops)
         firings = {
             met.firing
             for meetings in (
@@ -129,8 +120,7 @@ class _Promoting:
         return self._past is not None and self._past.covers(said.user, "", said.agent, _EVER)
 
     def _say(self, said: Said) -> None:
-        # As of now, and not later: what an episode says as of a later instant stands against it.
-        self._hand.settlement.meet(incoming(self._hand.said(said)))
+        self._hand.settlement.meet(incoming(self._hand.declared(said)))
 
     def _standing(self, verdicts: dict[str, Verdict]) -> list[Fact]:
         """Return the facts that stand by this rule's word."""

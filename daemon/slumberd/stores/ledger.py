@@ -187,6 +187,10 @@ def document_of(act: Act) -> dict[str, Any]:
         document["pinned_at"] = act.pinned_at
     if act.near:
         document["near"] = act.near
+    if act.declared:
+        document["declared"] = True
+    if act.stored:
+        document["stored"] = act.stored
     return document
 
 
@@ -203,6 +207,7 @@ def act_from(fact_id: str, at: int, document: dict[str, Any]) -> Act:
             fact_id, document["owner"], document["key"], Stamp(at, rank, document["id"]),
             asserts, document["object"], names, clears, confidence, payload,
             tuple(document["lineage"]), document["metadata"], document.get("pinned_at"),
+            declared=document.get("declared", False), stored=document.get("stored"),
         )  # fmt: skip
     owner = owner_of(payload["user"], payload["agent"], channel_of(fact_id))
     return Act(

@@ -131,6 +131,21 @@ SELECT keys.key, keys.slot, keys.key_id, keys.top_at, keys.top_rank, keys.top_id
 FROM json_each(:keys) AS wanted
 CROSS JOIN slumberd_keys AS keys ON keys.key = wanted.value
 
+-- name: whole_heads
+SELECT keys.key, keys.slot, keys.key_id, keys.top_at, keys.top_rank, keys.top_id,
+  keys.top_fact, keys.top_object, keys.reach, keys.trail
+FROM json_each(:keys) AS wanted
+CROSS JOIN slumberd_keys AS keys ON keys.key = wanted.value AND keys.slot = ''
+
+-- name: declared_heads
+SELECT keys.key, keys.slot, keys.key_id, keys.top_at, keys.top_rank, keys.top_id,
+  keys.top_fact, keys.top_object, keys.reach, keys.trail
+FROM json_each(:keys) AS wanted
+CROSS JOIN slumberd_keys AS keys
+  ON keys.key = wanted.value
+  AND keys.slot > '@'
+  AND keys.slot < 'A'
+
 -- name: heads_of_slots
 SELECT keys.key, keys.slot, keys.key_id, keys.top_at, keys.top_rank, keys.top_id,
   keys.top_fact, keys.top_object, keys.reach, keys.trail
