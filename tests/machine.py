@@ -274,15 +274,25 @@ class Machine(RuleBasedStateMachine):
         """Let predicates hold several objects, or no longer."""
         self._run(law.change_channels(self.world, several=several))
 
-    @rule(id_=st.sampled_from(["e1", "e2", "p1"]), what=st.sampled_from("ab"))
-    def pin(self, id_: str, what: str) -> None:
-        """Say a fact by hand."""
-        self._run(law.pin(self.world, id_, what))
+    @rule(id_=law.PINNABLE, what=st.sampled_from("ab"))
+    def correct(self, id_: str, what: str) -> None:
+        """State a fact as a person."""
+        self._run(law.correct(self.world, id_, what))
 
-    @rule(id_=st.sampled_from([*law.IDS, "p1", "@notes/e1"]))
-    def unpin(self, id_: str) -> None:
-        """Take a fact out by hand."""
-        self._run(law.unpin(self.world, id_))
+    @rule(
+        how=st.sampled_from(["declare", "write_row"]),
+        id_=law.PINNABLE,
+        what=st.sampled_from("ab"),
+        at=st.integers(0, 5),
+    )
+    def declare(self, how: str, id_: str, what: str, at: int) -> None:
+        """Pin a fact through the library, or as another program does."""
+        self._run(law.DIRECT[how](self.world, id_, what, at))
+
+    @rule(how=st.sampled_from(["retract", "remove", "delete_row"]), id_=law.ANY_ID)
+    def take_out(self, how: str, id_: str) -> None:
+        """Retract a fact as a person, or remove it as a program."""
+        self._run(law.DIRECT[how](self.world, id_))
 
     @precondition(lambda self: self.world.firings)
     @rule(which=st.integers(1, 6))

@@ -19,7 +19,8 @@ class Told:
     """One act that counts: an episode's newest version in one channel, or a hand.
 
     ``clears`` is ``all`` or ``object`` where its own key is retracted; a hand's key is that of
-    what it was ``about``.
+    what it was ``about``. A ``declared`` fact competes with none; only its id, and a delete by
+    key, retract it. ``sources`` are the episodes that a hand gives.
     """
 
     fact_id: str
@@ -36,6 +37,8 @@ class Told:
     confidence: float = 1.0
     rules: tuple[str, ...] = ()
     about: Told | None = None
+    declared: bool = False
+    sources: tuple[str, ...] = ()
 
     @property
     def owner(self) -> tuple[str, str, str]:
@@ -84,39 +87,56 @@ def told(episode: dict[str, Any], channel: str, rules: tuple[str, ...]) -> Told 
 
 def stands(acts: list[Told], multi: set[tuple[str, str]]) -> dict[str, Told]:
     """Return the acts that stand, by fact id."""
-    retractions: list[tuple[tuple[int, int, str], tuple[Any, ...], object]] = []
+    named, by_key = [], []
     for act in acts:
         holders = [b for b in acts if (b.fact_id, b.owner) == (act.fact_id, act.owner)]
         names = {*act.names, *({act.fact_id} if len(holders) > 1 else ())}
-        retractions += [
-            (act.stamp, other.key, other.belief)
+        named += [
+            (act.stamp, own(other), other.belief)
             for other in acts
             if other.fact_id in names and other.asserts and other.owner == act.owner
         ]
         if act.clears:
-            retractions.append((act.stamp, act.key, ANY if act.clears == "all" else act.belief))
+            what = ANY if act.clears == "all" else act.belief
+            # A person retracts what one fact says; only an episode deletes all that a key says.
+            by_key.append((act.stamp, act.key, what, not act.names))
     found = {}
     for act in acts:
         rivals = [b for b in acts if b.asserts and slot(b, multi) == slot(act, multi)]
         if act.asserts and act.stamp == max(b.stamp for b in rivals):
-            reached = any(
+            covered = any(
+                by > act.stamp and place == own(act) and what == act.belief
+                for by, place, what in named
+            ) or any(
                 by > act.stamp and key == act.key and what in (ANY, act.belief)
-                for by, key, what in retractions
+                for by, key, what, deletes in by_key
+                if deletes or not act.declared
             )
-            if not reached:
+            if not covered:
                 found[act.fact_id] = act
     return found
 
 
+def own(act: Told) -> tuple[Any, ...]:
+    """Return where a claim competes, whatever its object is."""
+    return (act.key, act.fact_id if act.declared else None)
+
+
 def slot(act: Told, multi: set[tuple[str, str]]) -> tuple[Any, ...]:
-    several = (act.channel, act.predicate) in multi and len(act.key) == 5
-    return (act.key, act.belief if several else None)
+    several = (act.channel, act.predicate) in multi and len(act.key) == 5 and not act.declared
+    return (*own(act), act.belief if several else None)
 
 
 def replaced(act: Told, acts: list[Told], multi: set[tuple[str, str]], depth: int) -> list[str]:
-    """Return the fact ids that an act took the place of, newest first."""
-    older = [
-        b for b in acts
-        if b.asserts and slot(b, multi) == slot(act, multi) and b.stamp < act.stamp
+    """Return the fact ids that an act took the place of: those it names, then those of its key.
+
+    Each part newest first; of its key at most ``depth``, and none that it names.
+    """
+    older = sorted((b for b in acts if b.asserts and b.stamp < act.stamp), key=lambda b: b.stamp)
+    older.reverse()
+    mine = [b.fact_id for b in older if slot(b, multi) == slot(act, multi)][:depth]
+    named = [
+        b.fact_id for b in older
+        if b.fact_id in act.names and b.owner == act.owner and b.fact_id != act.fact_id
     ]  # fmt: skip
-    return [b.fact_id for b in sorted(older, key=lambda b: b.stamp, reverse=True)][:depth]
+    return [*dict.fromkeys(named), *(one for one in mine if one not in named)]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -86,7 +89,8 @@ class World:
     log: list[str] = field(default_factory=list)
     read: dict[str, int] = field(default_factory=dict)
     heard: list[Heard] = field(default_factory=list)
-    hands: list[tuple[str, str, Told]] = field(default_factory=list)
+    hands: list[tuple[str, str, Told | None]] = field(default_factory=list)
+    """Firing, fact id and claim of what people and programs did; no claim for a removal."""
     firings: list[str] = field(default_factory=list)
     undone: dict[str, str] = field(default_factory=dict)
     forgotten: bool = False
@@ -168,7 +172,7 @@ class World:
         self.hands = [
             (firing, name, act)
             for firing, name, act in self.hands
-            if name not in gone and (act.asserts or not gone & set(act.names))
+            if name not in gone and (act is None or act.asserts or not gone & set(act.names))
         ]
         self.forgotten = True
 
@@ -194,7 +198,7 @@ class World:
                     assert act is not None
                     found.append(act)
         hands = {name: act for firing, name, act in self.hands if self.counts(firing)}
-        return [*found, *hands.values()]
+        return [*found, *(act for act in hands.values() if act is not None)]
 
 
 async def check_equals_oracle(world: World) -> None:
@@ -265,16 +269,20 @@ def episodes(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+PINNABLE = st.sampled_from(["e1", "e2", "p1", "p2"])
+ANY_ID = st.sampled_from([*IDS, "p1", "p2", "@notes/e1"])
 STEPS = st.lists(
     st.tuples(st.just("put"), episodes())
     | st.tuples(st.just("put"), episodes())
     | st.tuples(st.just("fire"), st.sampled_from(list(RULES)), st.integers(1, 4))
     | st.tuples(st.just("fire"), st.sampled_from(list(RULES)), st.integers(1, 4))
-    | st.tuples(st.just("pin"), st.sampled_from(["e1", "e2", "p1"]), st.sampled_from("ab"))
+    | st.tuples(st.just("correct"), PINNABLE, st.sampled_from("ab"))
+    | st.tuples(st.just("declare"), PINNABLE, st.sampled_from("ab"), st.integers(0, 5))
+    | st.tuples(st.just("write_row"), PINNABLE, st.sampled_from("ab"), st.integers(0, 5))
     | st.tuples(st.just("channels"), st.booleans())
     | st.tuples(st.just("undo"), st.integers(1, 6))
     | st.just(("forget",))
-    | st.tuples(st.just("unpin"), st.sampled_from([*IDS, "p1", "@notes/e1"])),
+    | st.tuples(st.sampled_from(["retract", "remove", "delete_row"]), ANY_ID),
     min_size=5,
     max_size=40,
 )
@@ -286,8 +294,6 @@ async def tell(world: World, step: tuple[Any, ...]) -> None:
         world.put(*rest)
     elif what == "fire":
         await world.fire(*rest)
-    elif what == "pin":
-        await pin(world, *rest)
     elif what == "forget":
         await world.forget()
     elif what == "undo":
@@ -296,7 +302,7 @@ async def tell(world: World, step: tuple[Any, ...]) -> None:
     elif what == "channels":
         await change_channels(world, several=bool(rest[0]))
     else:
-        await unpin(world, *rest)
+        await DIRECT[what](world, *rest)
 
 
 async def change_channels(world: World, *, several: bool) -> None:
@@ -304,35 +310,142 @@ async def change_channels(world: World, *, several: bool) -> None:
     await world.store.set_channels(CHANNELS if several else {}, at=START)
 
 
-async def pin(world: World, id_: str, what: str) -> None:
-    payload = {"subject": "s", "predicate": "is", "object": what}
-    lineage = [{"kind": "hand", "source_id": "me"}]
-    act = Told(id_, "alice", "rag", "facts", hand_stamp(world), True, "s", "is", what, (), "")
-    before = stands(world.acts(), world.multi).get(id_)
-    firing = f"@hand@{await world.store.ledger_rows() + 1}"
-    await world.store.pin(
-        Fact(
-            id=id_, user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
-            pinned_at=START,
-        )
+def fact_of(id_: str, what: str, at: int = 0) -> Fact:
+    return Fact(
+        id=id_,
+        user="alice",
+        agent="rag",
+        payload={"subject": "s", "predicate": "is", "object": what},
+        lineage=[{"kind": "hand", "source_id": "me"}],
+        confidence=1.0,
+        pinned_at=START + timedelta(microseconds=at),
+    )
+
+
+async def firing_of_a_hand(world: World, rule_id: str = "@hand") -> str:
+    """Return the id that the next firing will have."""
+    return f"{rule_id}@{await world.store.ledger_rows() + 1}"
+
+
+def remember(world: World, firing: str, name: str, act: Told | None) -> None:
+    world.hands.append((firing, name, act))
+    world.firings.append(firing)
+
+
+def asserted(world: World, id_: str, what: str) -> Told:
+    return Told(id_, "alice", "rag", "facts", hand_stamp(world), True, "s", "is", what, (), "")
+
+
+async def correct(world: World, id_: str, what: str) -> None:
+    """State a fact as a person."""
+    act = asserted(world, id_, what)
+    before = current(world, id_)
+    firing = await firing_of_a_hand(world)
+    await world.store.correct(fact_of(id_, what), by="me", reason="so it is")
+    if before is None or before.declared or before.stamp[1] < 2 or before.object != what:
+        remember(world, firing, id_, act)
+
+
+def current(world: World, id_: str) -> Told | None:
+    return stands(world.acts(), world.multi).get(id_)
+
+
+async def retract(world: World, id_: str) -> None:
+    """Retract a fact as a person."""
+    target = current(world, id_)
+    firing = await firing_of_a_hand(world)
+    await world.store.retract(id_, by="me", reason="it is not so")
+    if target is not None:
+        act = retraction(world, id_, target)
+        remember(world, firing, act.fact_id, act)
+
+
+def retraction(world: World, id_: str, target: Told) -> Told:
+    stamp = hand_stamp(world)
+    return Told(
+        f"hand {stamp}", target.user, target.agent, target.channel, stamp, False,
+        target.subject, target.predicate, target.object, (id_,),
+        "" if target.declared else "object", about=target,
     )  # fmt: skip
-    if before is None or before.stamp[1] < 2 or before.object != what:
-        world.hands.append((firing, id_, act))
-        world.firings.append(firing)
 
 
-async def unpin(world: World, id_: str) -> None:
-    target = stands(world.acts(), world.multi).get(id_)
-    firing = f"@hand@{await world.store.ledger_rows() + 1}"
+def declared(world: World, id_: str, what: str, at: int) -> Told:
+    """Return what a program that pins a row says: a manual edit of a promoted fact, else a fact."""
+    before = current(world, id_)
+    told_ = asserted(world, id_, what)
+    if before is not None and not before.declared:
+        return told_
+    stamp = (microseconds(START) + at, 2, told_.stamp[2])
+    return replace(told_, stamp=stamp, declared=True)
+
+
+async def declare(world: World, id_: str, what: str, at: int) -> None:
+    """Pin a fact through the library, as a Stargraph host does."""
+    before, act = current(world, id_), declared(world, id_, what, at)
+    firing = await firing_of_a_hand(world)
+    await world.store.pin(fact_of(id_, what, at))
+    same = before is not None and (before.object, before.declared) == (what, act.declared)
+    if same and before is not None:
+        same = before.stamp[0] == act.stamp[0] and before.stamp[1] == 2
+    if not same:
+        remember(world, firing, id_, act)
+
+
+async def remove(world: World, id_: str) -> None:
+    """Unpin a fact through the library."""
+    target = current(world, id_)
+    firing = await firing_of_a_hand(world)
     await world.store.unpin(id_)
     if target is not None:
-        stamp = hand_stamp(world)
-        act = Told(
-            f"hand {stamp}", target.user, target.agent, target.channel, stamp, False,
-            target.subject, target.predicate, target.object, (id_,), "object", about=target,
-        )  # fmt: skip
-        world.hands.append((firing, act.fact_id, act))
-        world.firings.append(firing)
+        remove_from_oracle(world, firing, id_, target)
+
+
+def remove_from_oracle(world: World, firing: str, id_: str, target: Told) -> None:
+    rivals = [act for act in world.acts() if act.fact_id == id_ and not act.declared]
+    if target.declared and not rivals:
+        remember(world, firing, id_, None)
+    else:
+        act = retraction(world, id_, target)
+        remember(world, firing, act.fact_id, act)
+
+
+async def write_row(world: World, id_: str, what: str, at: int) -> None:
+    """Let another program write a row into the table of facts."""
+    before, act = current(world, id_), declared(world, id_, what, at)
+    firing = await firing_of_a_hand(world, "@external")
+    fact = fact_of(id_, what, at)
+    row = (
+        id_, "alice", "rag", orjson.dumps(fact.payload), b'[ {"of": "another program"} ]', 1.0,
+        "{}", fact.pinned_at.isoformat(),
+    )  # fmt: skip
+    with closing(sqlite3.connect(world.store.path)) as connection, connection:
+        connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    if await world.store.notice_external():
+        remember(world, firing, id_, act)
+    else:
+        assert before is not None
+
+
+async def delete_row(world: World, id_: str) -> None:
+    """Let another program delete a row from the table of facts."""
+    target = current(world, id_)
+    firing = await firing_of_a_hand(world, "@external")
+    with closing(sqlite3.connect(world.store.path)) as connection, connection:
+        connection.execute("DELETE FROM facts WHERE fact_id = ?", (id_,))
+    await world.store.notice_external()
+    if target is not None:
+        remove_from_oracle(world, firing, id_, target)
+
+
+DIRECT: dict[str, Callable[..., Awaitable[None]]] = {
+    "correct": correct,
+    "retract": retract,
+    "declare": declare,
+    "remove": remove,
+    "write_row": write_row,
+    "delete_row": delete_row,
+}
+"""What people and programs do to facts."""
 
 
 def hand_stamp(world: World) -> tuple[int, int, str]:

@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from slumberd.core.act import ALL, Act, Stamp, deletes_by_key
+from slumberd.core.act import ALL, HAND, Act, Stamp, deletes_by_key
 from slumberd.core.episode import Gated
 from slumberd.core.law import (
     DELETIONS,
@@ -66,6 +66,15 @@ class Standing(NamedTuple):
     fact_id: str
     counted: Counted
     trail: tuple[Link, ...]
+
+
+def sources_of_claim(act: Act) -> list[str]:
+    """Return the ids of the episodes that a claim comes from, each once."""
+    if act.stamp.rank != HAND:
+        return [act.stamp.id]
+    given = (entry.get("source_episode_ids") for entry in act.lineage)
+    found = (one for sources in given if isinstance(sources, list | tuple) for one in sources)
+    return list(dict.fromkeys(one for one in found if isinstance(one, str)))
 
 
 @dataclass(slots=True)
@@ -207,8 +216,30 @@ class Ground:
             act, slot = one.act, self.multi.slot_of(one.act)
             top = self.standing(act.key).get(slot)
             if act.asserts and top == Assertion(act.stamp, fact_id, act.object):
-                return Standing(fact_id, one, tuple(self.trail(act.key, slot)))
+                return self.current(act.key, slot, top)
         return None
+
+    def current(self, key: str, slot: str, top: Assertion) -> Standing:
+        """Return the fact that is current in a slot; its claim's named ids must be known."""
+        counted = self.counted_as(top)
+        links = self.trail(key, slot)
+        if counted.act.names:
+            named = self._links_to_named(counted.act)
+            ids = {one["replaces"] for one in named}
+            links = [*named, *(one for one in links if one["replaces"] not in ids)]
+        return Standing(top.fact_id, counted, tuple(links))
+
+    def _links_to_named(self, act: Act) -> list[Link]:
+        """Return links to the older assertions that an act names, newest first, of any key."""
+        older = [
+            one for one in self.targets(act) if one.stamp < act.stamp and one.fact_id != act.fact_id
+        ]
+        older.sort(key=lambda one: one.stamp, reverse=True)
+        found = {one.fact_id: sources_of_claim(one) for one in older}
+        return [
+            {"replaces": fact_id, "source_episode_ids": sources}
+            for fact_id, sources in found.items()
+        ]
 
     def trail(self, key: str, slot: str) -> list[Link]:
         """Return what a slot's top replaced, newest first, at most `depth` links."""

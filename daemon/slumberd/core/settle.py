@@ -222,8 +222,7 @@ class Settlement:
             head = ground.heads[key].get(slot)
             top = head.standing if head else None
             if top is not None:
-                trail = tuple(ground.trail(key, slot))
-                found[top.fact_id] = Standing(top.fact_id, ground.counted_as(top), trail)
+                found[top.fact_id] = ground.current(key, slot, top)
         return found
 
     def _is_taken(self, met: Incoming) -> bool:
@@ -315,6 +314,7 @@ class Settlement:
             places += [(act.key, slot) for slot in ground.declared_slots(act.key)]
         before = {place: ground.head(*place).standing for place in places}
         self._learn(act)
+        self._redraw_referrers(act)
         ground.fold_in(act)
         for target in targets:
             ground.retract(target, by=act.stamp)
@@ -353,6 +353,7 @@ class Settlement:
         keys: dict[str, None] = {}
         for one in (*before, *after):
             self._learn(one.act)
+            self._redraw_referrers(one.act)
             keys |= dict.fromkeys((one.act.key, *(to.key for to in self._ground.targets(one.act))))
         stood = any(self._holds(self._place(one.act), met.fact_id) for one in before)
         self._fold_keys(met, sorted(keys), stood=stood)
@@ -375,6 +376,19 @@ class Settlement:
         return {
             (key, slot): head.standing for key in keys for slot, head in heads.get(key, {}).items()
         }
+
+    def _redraw_referrers(self, act: Act) -> None:
+        """Let the facts whose claims name an act's id be written again: their lineage links it."""
+        if not act.asserts:
+            return
+        for referrer in self._ground.namers.get(act.fact_id, ()):
+            for one in self._ground.counted(referrer):
+                if one.act.asserts and one.act.owner == act.owner and self._is_known(one.act):
+                    self.dirty[self._place(one.act)] = None
+
+    def _is_known(self, act: Act) -> bool:
+        key, slot = self._place(act)
+        return slot in self._ground.heads.get(key, ())
 
     def _learn(self, act: Act) -> None:
         if act.key in self._ground.full:

@@ -90,4 +90,4 @@ def standing_on(ground: Ground) -> Iterator[Standing]:
     """Yield what stands, of every key that a ground holds in full."""
     for key in ground.full:
         for slot, top in ground.standing(key).items():
-            yield Standing(top.fact_id, ground.counted_as(top), tuple(ground.trail(key, slot)))
+            yield ground.current(key, slot, top)

@@ -53,6 +53,8 @@ class LoadedGround:
         self._load_meetings(arriving | {name for act in acts for name in act.names})
         self._load_namers(arriving)
         acts += self._known_acts(arriving)
+        referrers = {one for fact_id in arriving for one in self.ground.namers.get(fact_id, ())}
+        acts += self._known_acts(referrers - arriving)
         self._load_meetings({name for act in acts for name in act.names})
         self._load_heads(self._slots(acts))
         self._load_declared({act.key for act in acts if deletes_by_key(act)})
@@ -75,6 +77,7 @@ class LoadedGround:
         known = [met.act for one in histories.values() for met in one.meetings]
         acts = [act for act in known if act is not None]
         self._load_namers(histories)
+        self._load_referrers(set(histories))
         self._load_meetings({name for act in acts for name in act.names})
         targets = [target for act in acts for target in self.ground.targets(act)]
         self._load_heads(self._slots(acts))
@@ -100,8 +103,16 @@ class LoadedGround:
         fact_ids = {fact_id for key in keys for fact_id in self.ground.full[key]}
         self._load_meetings(fact_ids)
         self._load_namers(fact_ids)
+        self._load_referrers(fact_ids)
         for key in keys:
             self.ground.fold(key)
+
+    def _load_referrers(self, fact_ids: set[str]) -> None:
+        """Load the claims that name some fact ids, and what the lineage of all of these needs."""
+        referrers = {one for fact_id in fact_ids for one in self.ground.namers.get(fact_id, ())}
+        acts = self._known_acts(fact_ids | referrers)
+        self._load_meetings({name for act in acts for name in act.names})
+        self._load_heads(self._slots(self._known_acts(referrers)))
 
     def _known_acts(self, fact_ids: set[str]) -> list[Act]:
         known = self.ground.meetings
@@ -145,16 +156,18 @@ class LoadedGround:
         self._load_meetings({namer for _, namer in found})
 
     def _load_heads(self, slots: Iterable[tuple[str, str]]) -> None:
-        wanted = [place for place in slots if place not in self._stored]
+        # What was folded from all of its claims is not what is stored any more.
+        full = self.ground.full
+        wanted = [one for one in slots if one not in self._stored and one[0] not in full]
         parts = {(key, slot_name(slot)): slot for key, slot in wanted if slot != ALL}
         for row in self._ask("whole_heads", [key for key, slot in wanted if slot == ALL]):
             self._take(row, ALL)
         for row in self._ask("heads_of_slots", parts):
             self._take(row, parts[row[0], row[1]])
 
-    def _load_declared(self, keys: Iterable[str]) -> None:
+    def _load_declared(self, keys: set[str]) -> None:
         """Load the heads of all declared facts of some keys."""
-        for row in self._ask("declared_heads", keys):
+        for row in self._ask("declared_heads", keys - self.ground.full.keys()):
             slot = slot_of_declared(row[6])
             if (row[0], slot) not in self._stored:
                 self._take(row, slot)

@@ -175,23 +175,28 @@ def document_of(act: Act) -> dict[str, Any]:
     if act.stamp.rank != EPISODE:
         document["rank"] = act.stamp.rank
     if act.stamp.rank == HAND:
-        document |= {
-            "id": act.stamp.id,
-            "owner": act.owner,
-            "key": act.key,
-            "object": act.object,
-            "lineage": act.lineage,
-            "metadata": act.metadata,
-        }
-    if act.pinned_at is not None:
-        document["pinned_at"] = act.pinned_at
+        document |= _manual_part(act)
     if act.near:
         document["near"] = act.near
-    if act.declared:
-        document["declared"] = True
-    if act.stored:
-        document["stored"] = act.stored
     return document
+
+
+def _manual_part(act: Act) -> dict[str, Any]:
+    """Return what only the claims of people and programs have."""
+    optional = {
+        "pinned_at": act.pinned_at,
+        "declared": act.declared or None,
+        "stored": act.stored,
+    }
+    return {
+        "id": act.stamp.id,
+        "owner": act.owner,
+        "key": act.key,
+        "object": act.object,
+        "lineage": act.lineage,
+        "metadata": act.metadata,
+        **{name: value for name, value in optional.items() if value is not None},
+    }
 
 
 def act_from(fact_id: str, at: int, document: dict[str, Any]) -> Act:

@@ -117,6 +117,9 @@ class Pages:
         ground.namers |= {name: set(self._namers[name]) for name in known if name in self._namers}
         namers = {namer for some in ground.namers.values() for namer in some}
         known |= self._ask(namers - known.keys())
+        acts = [met.act for meetings in known.values() for met in meetings if met.act is not None]
+        named = {name for act in acts for name in act.names}
+        known |= self._ask(named - known.keys())
 
     def _ask(self, fact_ids: Iterable[str]) -> dict[str, list[Meeting]]:
         asked = {"ids": orjson.dumps(list(fact_ids)).decode()}
