@@ -143,16 +143,133 @@ async def test_a_pin_takes_the_place_of_what_had_its_id(store: SQLiteFactStore) 
     assert found.payload == {"anything": "else"}
 
 
-async def test_a_pin_replaces_what_stood_for_its_key(store: SQLiteFactStore) -> None:
+async def correct(store: SQLiteFactStore, given: Fact) -> None:
+    await store.correct(given, by="me", reason="it is so")
+
+
+async def test_a_correction_replaces_the_fact_of_its_key(store: SQLiteFactStore) -> None:
     await promote(store, version("e1", metadata=payload(None, "coffee"), timestamp=at(99_999)))
 
-    await store.pin(fact("mine"))
+    await correct(store, fact("mine"))
 
     assert await ids(store) == ["mine"]
 
 
-async def test_only_a_newer_episode_changes_what_a_hand_said(store: SQLiteFactStore) -> None:
-    await store.pin(fact("mine"))
+async def test_a_correction_says_who_and_why(store: SQLiteFactStore) -> None:
+    await store.correct(fact("mine"), by="ann", reason="she told me")
+
+    (found,) = await store.query(EVERYTHING)
+    assert found.lineage[-1]["by"] == "ann"
+    assert found.lineage[-1]["reason"] == "she told me"
+
+
+@pytest.mark.parametrize(("by", "reason"), [("", "why"), ("who", " ")])
+async def test_a_correction_without_who_or_why_is_refused(
+    store: SQLiteFactStore, by: str, reason: str
+) -> None:
+    with pytest.raises(ValueError, match="who says it, and why"):
+        await store.correct(fact("mine"), by=by, reason=reason)
+    with pytest.raises(ValueError, match="who says it, and why"):
+        await store.retract("mine", by=by, reason=reason)
+
+    assert await store.ledger_rows() == 0
+
+
+async def test_a_pinned_fact_competes_with_no_other(store: SQLiteFactStore) -> None:
+    await promote(store, version("e1", metadata=payload(None, "coffee")))
+
+    for what in ("tea", "milk", "water"):
+        await store.pin(fact(what, payload=payload(what, what)))
+    await promote(
+        store, version("e2", seq=2, metadata=payload(None, "juice"), timestamp=at(9)), seq=2
+    )
+
+    assert await ids(store) == ["e2", "milk", "tea", "water"]
+
+
+async def test_a_pin_of_another_users_fact_changes_nothing_else(store: SQLiteFactStore) -> None:
+    await store.pin(fact("alices"))
+
+    await store.pin(fact("bobs", user="bob"))
+
+    assert await ids(store) == ["alices", "bobs"]
+
+
+async def test_a_pin_comes_back_after_an_unpin(store: SQLiteFactStore) -> None:
+    await store.pin(fact())
+    await store.unpin("f1")
+
+    await store.pin(fact())
+
+    assert await store.query(EVERYTHING) == [fact()]
+
+
+async def test_a_retracted_pin_comes_back_with_a_later_instant_only(
+    store: SQLiteFactStore,
+) -> None:
+    await store.pin(fact())
+    await store.retract("f1", by="me", reason="it is wrong")
+
+    await store.pin(fact())
+    assert await ids(store) == []
+    await store.pin(fact(pinned_at=at(99)))
+
+    assert await ids(store) == ["f1"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left"),
+    [pytest.param(99, [], id="later"), pytest.param(-1, ["f1"], id="earlier")],
+)
+async def test_a_delete_by_key_covers_the_older_pinned_facts_of_that_key(
+    store: SQLiteFactStore, seconds: int, left: list[str]
+) -> None:
+    await store.pin(fact())
+    metadata = {"subject": "alice", "predicate": "drinks", "intent": "delete"}
+
+    await promote(store, version("e1", metadata=metadata, timestamp=at(seconds)))
+
+    assert await ids(store) == left
+
+
+async def test_an_older_pin_that_arrives_after_a_delete_by_key_is_covered(
+    store: SQLiteFactStore,
+) -> None:
+    metadata = {"subject": "alice", "predicate": "drinks", "intent": "delete"}
+    await promote(store, version("e1", metadata=metadata, timestamp=at(9)))
+    await promote(
+        store, version("e2", seq=2, metadata=payload(None, "milk"), timestamp=at(99)), seq=2
+    )
+
+    await store.pin(fact())
+
+    assert await ids(store) == ["e2"]
+
+
+async def test_an_episode_that_names_a_pinned_fact_replaces_it(store: SQLiteFactStore) -> None:
+    await store.pin(fact())
+    metadata = payload(None, "milk") | {"intent": "update", "replaces": ["f1"]}
+
+    await promote(store, version("e1", metadata=metadata, timestamp=at(9)))
+
+    (found,) = await store.query(EVERYTHING)
+    assert found.id == "e1"
+    assert found.lineage[1] == {"replaces": "f1", "source_episode_ids": []}
+
+
+async def test_a_pin_over_a_promoted_fact_is_a_manual_edit_of_it(store: SQLiteFactStore) -> None:
+    await promote(store, version("e1", metadata=payload(None, "coffee")))
+    await store.pin(fact("e1"))
+
+    await promote(
+        store, version("e2", seq=2, metadata=payload(None, "milk"), timestamp=at(9)), seq=2
+    )
+
+    assert await ids(store) == ["e2"]
+
+
+async def test_only_a_newer_episode_changes_a_correction(store: SQLiteFactStore) -> None:
+    await correct(store, fact("mine"))
     await promote(store, version("old", seq=1, metadata=payload(None, "milk"), timestamp=at(-9)))
     assert await ids(store) == ["mine"]
 

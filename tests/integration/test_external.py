@@ -197,27 +197,30 @@ async def test_a_later_firing_of_older_episodes_undoes_nothing(store: SQLiteFact
     assert stored(store.path) == {"theirs": meaning(row("theirs", "rum"))}
 
 
-async def test_a_newer_episode_supersedes_what_another_program_said(
+async def test_newer_and_older_episodes_leave_a_declared_fact_alone(
     store: SQLiteFactStore,
 ) -> None:
-    write(store.path, PIN, row("theirs", "rum"))
+    given = row("theirs", "rum")
+    write(store.path, PIN, given)
 
-    await fire(store, "e1", NOW + 1, "tea")
+    await fire(store, "before", NOW - 50, "tea")
+    await fire(store, "since", NOW + 1, "milk", seq=2)
 
-    assert list(stored(store.path)) == ["e1"]
+    assert stored(store.path)["theirs"] == meaning(given)
+    assert list(stored(store.path)) == ["theirs", "since"]
 
 
-async def test_a_row_that_says_when_it_was_pinned_yields_to_what_came_since(
-    store: SQLiteFactStore,
+@pytest.mark.parametrize("seconds", [NOW, NOW + 1])
+async def test_a_newer_episode_supersedes_an_edit_of_a_promoted_fact(
+    store: SQLiteFactStore, seconds: int
 ) -> None:
-    write(store.path, PIN, row("theirs", "rum", pinned_at=at(20).isoformat()))
+    await fire(store, "e1", 1, "tea")
+    write(store.path, PIN, row("e1", "rum"))
     await store.notice_external()
 
-    await fire(store, "before", 10, "tea")
-    assert list(stored(store.path)) == ["theirs"]
-    await fire(store, "since", 30, "milk", seq=2)
+    await fire(store, "e2", seconds, "milk", seq=2)
 
-    assert list(stored(store.path)) == ["since"]
+    assert list(stored(store.path)) == ["e2"]
 
 
 @pytest.mark.parametrize(
@@ -240,13 +243,16 @@ async def test_an_edit_holds_whatever_instant_its_row_has(
     assert stored(store.path) == edited
 
 
-async def test_an_instant_to_come_does_not_outlive_newer_episodes(store: SQLiteFactStore) -> None:
-    write(store.path, PIN, row("theirs", "rum", pinned_at=at(10**9).isoformat()))
+async def test_an_edit_with_an_instant_to_come_does_not_outlive_newer_episodes(
+    store: SQLiteFactStore,
+) -> None:
+    await fire(store, "e1", 1, "tea")
+    write(store.path, PIN, row("e1", "rum", pinned_at=at(10**9).isoformat()))
     await store.notice_external()
 
-    await fire(store, "e1", NOW + 1, "tea")
+    await fire(store, "e2", NOW + 1, "tea", seq=2)
 
-    assert list(stored(store.path)) == ["e1"]
+    assert list(stored(store.path)) == ["e2"]
 
 
 async def test_an_edit_that_keeps_the_instant_of_its_row_happened_when_it_is_noticed(
@@ -292,21 +298,81 @@ async def test_a_new_id_for_a_row_is_a_delete_and_a_pin(store: SQLiteFactStore) 
     ]
 
 
-async def test_of_two_rows_for_one_key_the_one_pinned_later_stands(store: SQLiteFactStore) -> None:
-    later, earlier = row("a", "rum", pinned_at=at(9).isoformat()), row("b", pinned_at=str(at(8)))
-    write(store.path, PIN, later, earlier)
+async def test_rows_for_one_key_are_all_kept(store: SQLiteFactStore) -> None:
+    given = [row("bob", "bob"), row("carol", "carol"), row("dave", "dave")]
+    write(store.path, PIN, *given)
 
     await store.notice_external()
 
-    assert stored(store.path) == {"a": meaning(later)}
+    assert stored(store.path) == {one[0]: meaning(one) for one in given}
 
 
-async def test_an_instant_without_an_offset_is_taken_as_utc(store: SQLiteFactStore) -> None:
-    write(store.path, PIN, row("theirs", pinned_at=START.replace(tzinfo=None).isoformat()))
+async def test_a_row_keeps_every_byte_and_its_place_in_the_table(store: SQLiteFactStore) -> None:
+    odd = row(
+        "odd",
+        payload='{ "object" : 1.0e2, "subject":"caf\\u00e9" }',
+        lineage=b'[ {"b":1,"a":2} ]',
+        pinned_at="2026-01-01T09:00:00.5+09:00",
+    )
+    write(store.path, PIN, odd, row("naive", pinned_at="2026-01-01 00:00:00"))
+    before = whole(store.path)
 
     await store.notice_external()
+    await fire(store, "e1", 1, "tea")
+    await store.unpin("e1")
 
-    assert stored(store.path)["theirs"][-1] == START.isoformat()
+    assert whole(store.path) == before
+
+
+def whole(path: Path) -> list[Row]:
+    """Return the table with its row numbers and the types of its values."""
+    kinds = ", ".join(f"typeof({name})" for name in COLUMNS.split(", "))
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(f"SELECT rowid, {COLUMNS}, {kinds} FROM facts").fetchall()
+
+
+async def test_a_row_that_its_program_removes_is_gone_and_can_be_pinned_again(
+    store: SQLiteFactStore,
+) -> None:
+    write(store.path, PIN, row("theirs"))
+    await store.notice_external()
+    write(store.path, "DELETE FROM facts")
+    await store.notice_external()
+    assert [kind for kind, _, _, _ in await told(store)] == ["add", "delete"]
+
+    write(store.path, PIN, row("theirs"))
+    await store.notice_external()
+
+    assert stored(store.path) == {"theirs": meaning(row("theirs"))}
+
+
+async def test_a_row_that_a_person_retracted_stays_away_until_a_later_instant(
+    store: SQLiteFactStore,
+) -> None:
+    write(store.path, PIN, row("theirs"))
+    await store.retract("theirs", by="me", reason="it is wrong")
+
+    write(store.path, PIN, row("theirs"))
+    await store.notice_external()
+    assert stored(store.path) == {}
+    again = row("theirs", pinned_at=at(NOW + 1).isoformat())
+    write(store.path, PIN, again)
+    await store.notice_external()
+
+    assert stored(store.path) == {"theirs": meaning(again)}
+
+
+async def test_a_program_that_removes_a_row_with_an_episodes_id_removes_it_for_good(
+    store: SQLiteFactStore,
+) -> None:
+    write(store.path, PIN, row("e1", "tea"))
+    await store.notice_external()
+    await fire(store, "e1", 1, "tea")
+
+    write(store.path, "DELETE FROM facts")
+    await fire(store, "e0", 0, "tea", seq=2)
+
+    assert stored(store.path) == {}
 
 
 async def test_a_row_of_another_owner_is_written_back(store: SQLiteFactStore) -> None:
@@ -423,21 +489,18 @@ async def test_a_row_that_is_not_recorded_yet_can_be_taken_out(store: SQLiteFact
 
     assert stored(store.path) == {}
     assert await told(store) == [("add", "theirs", (), "")]
-    await fire(store, "e1", 1, "tea")
-    assert stored(store.path) == {}
 
 
-async def test_a_pin_of_ours_over_theirs_wins(store: SQLiteFactStore) -> None:
+async def test_a_correction_of_ours_over_theirs_leaves_theirs(store: SQLiteFactStore) -> None:
     write(store.path, PIN, row("theirs", "rum"))
-
-    await store.pin(
-        Fact(
-            id="ours", user="alice", agent="rag", lineage=[{"a": 1}], confidence=1.0,
-            payload={"subject": "alice", "predicate": "drinks", "object": "tea"}, pinned_at=START,
-        )
+    mine = Fact(
+        id="ours", user="alice", agent="rag", lineage=[{"a": 1}], confidence=1.0,
+        payload={"subject": "alice", "predicate": "drinks", "object": "tea"}, pinned_at=START,
     )  # fmt: skip
 
-    assert list(stored(store.path)) == ["ours"]
+    await store.correct(mine, by="me", reason="it is so")
+
+    assert sorted(stored(store.path)) == ["ours", "theirs"]
 
 
 async def test_what_another_program_did_can_be_undone(store: SQLiteFactStore) -> None:
@@ -503,7 +566,8 @@ async def test_facts_that_were_there_before_slumberd_are_recorded(tmp_path: Path
         await store.bootstrap()
         await fire(store, "e1", 1, "milk")
 
-        assert stored(path) == {"old": meaning(given)}
+        assert list(stored(path)) == ["old", "e1"]
+        assert stored(path)["old"] == meaning(given)
         assert await told(store) == [("add", "old", (), "")]
         assert (await store.verify())[2] is None
 
@@ -522,9 +586,7 @@ async def test_many_changes_are_recorded_some_at_a_time(
     await store.notice_external()
 
     expected = [*given[10:], *moved]
-    assert stored(store.path) == {
-        one[0]: meaning((*one[:-1], one[-1].replace(" ", "T"))) for one in expected
-    }
+    assert stored(store.path) == {one[0]: meaning(one) for one in expected}
 
 
 @pytest.mark.parametrize("rows", [1, MANY])

@@ -78,12 +78,14 @@ class Story:
     async def pin(self, id: str, what: str) -> None:
         payload = {"subject": "s", "predicate": "is", "object": what}
         lineage = [{"kind": "hand", "source_id": "me"}]
-        await self.store.pin(
-            Fact(
-                id=id, user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
-                pinned_at=START,
-            )
+        fact = Fact(
+            id=id, user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
+            pinned_at=START,
         )  # fmt: skip
+        await self.store.correct(fact, by="me", reason="it is so")
+
+    async def unpin(self, id: str) -> None:
+        await self.store.retract(id, by="me", reason="it is not so")
 
     async def beliefs(self) -> dict[str, tuple[Any, ...]]:
         found = await self.store.query(FactPattern())
@@ -179,7 +181,7 @@ async def take_out_and_try(beginning: str, attempts: Sequence[tuple[Any, ...]], 
         fact_id = await BEGINNINGS[beginning](story)
         assert (await story.beliefs())[fact_id] == BELIEF
 
-        await store.unpin(fact_id)
+        await story.unpin(fact_id)
 
         for one in attempts:
             await attempt(story, *one)
@@ -218,7 +220,7 @@ async def test_an_edit_of_the_episode_brings_no_older_one_back_when_several_are_
     await story.say("all", "older", 0, "tea")
     await story.say("all", "e1", 1, "tea")
     await story.pin("p1", "milk")
-    await story.store.unpin("p1")
+    await story.unpin("p1")
     await story.say("all", "e2", LATER, "juice")
     await story.store.by_hand(lambda hand: hand.take_out(["e2", "e1"]))
 
@@ -231,7 +233,7 @@ async def test_an_edit_of_an_episode_whose_fact_was_taken_out_does_not_bring_its
     story: Story,
 ) -> None:
     await story.say("all", "e1", 1, "tea")
-    await story.store.unpin("e1")
+    await story.unpin("e1")
 
     await story.say("all", "e1", 50, "milk")
     assert await story.beliefs() == {}
@@ -241,12 +243,11 @@ async def test_an_edit_of_an_episode_whose_fact_was_taken_out_does_not_bring_its
 
 
 async def test_a_hand_that_takes_out_several_facts_is_one_firing(story: Story) -> None:
-    await story.store.pin(
-        Fact(
-            id="bobs", user="bob", agent="rag", payload={"a": 1}, lineage=[{"b": 2}],
-            confidence=1.0, pinned_at=START,
-        )
+    fact = Fact(
+        id="bobs", user="bob", agent="rag", payload={"a": 1}, lineage=[{"b": 2}], confidence=1.0,
+        pinned_at=START,
     )  # fmt: skip
+    await story.store.correct(fact, by="me", reason="it is so")
     await story.say("all", "e1", 1, "tea")
 
     outcome = await story.store.by_hand(lambda hand: hand.take_out(["bobs", "e1", "bobs"]))
@@ -283,7 +284,7 @@ async def test_a_pin_that_stands_is_not_recorded_again_after_its_episode_was_rea
 
 async def test_no_fact_takes_an_id_of_the_ledgers_own(story: Story) -> None:
     await story.say("all", "e1", 1, "tea")
-    await story.store.unpin("e1")
+    await story.unpin("e1")
     taken_out = (await story.store.records())[-1].fact_id
 
     with pytest.raises(FactConflictError, match="the ledger's own"):

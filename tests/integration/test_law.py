@@ -375,7 +375,7 @@ def declared(world: World, id_: str, what: str, at: int) -> Told:
     told_ = asserted(world, id_, what)
     if before is not None and not before.declared:
         return told_
-    stamp = (microseconds(START) + at, 2, told_.stamp[2])
+    stamp = (microseconds(START) + at, 2, "")
     return replace(told_, stamp=stamp, declared=True)
 
 

@@ -76,16 +76,19 @@ def assertion(said: Said, stamp: Stamp) -> Act:
     )
 
 
-def declaration(said: Said, at: int, number: int) -> Act:
+def declaration(said: Said, at: int) -> Act:
     """Return the act of declaring a fact; it is said at the instant that its row gives.
+
+    Its stamp is below that of every person at the same instant: what a person retracted needs a
+    later one.
 
     Args:
         said: What is declared.
         at: The instant where the row gives none, microseconds since 1970 UTC.
-        number: Of the act, so that of two at one instant the later one wins.
     """
     pinned_at = at if said.pinned_at is None else said.pinned_at
-    return assertion(said, stamp_of(pinned_at, number))._replace(declared=True, pinned_at=pinned_at)
+    act = assertion(said, Stamp(pinned_at, HAND, ""))
+    return act._replace(declared=True, pinned_at=pinned_at)
 
 
 def withdrawal(target: Act) -> Incoming:

@@ -74,7 +74,8 @@ class Known(NamedTuple):
         if self._is_retracted(act, mine):
             return "unpinned"
         said = [met.act for met in self._all_mine(act.fact_id) if met.act is not None]
-        return "unchanged" if said and says_the_same(said[-1], act) else "news"
+        known = [one for one in (mine, *said[-1:]) if one is not None]
+        return "unchanged" if any(says_the_same(one, act) for one in known) else "news"
 
     def _is_retracted(self, act: Act, mine: Act | None) -> bool:
         """Say whether a person retracted the very belief that the graph states."""

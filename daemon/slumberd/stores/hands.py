@@ -113,7 +113,8 @@ class HandAtWork:
 
     def declared(self, said: Said) -> Act:
         """Return the act of declaring a fact."""
-        return declaration(said, self.batch.at, self._number())
+        self._acts += 1
+        return declaration(said, self.batch.at)
 
     def remove(self, fact_id: str) -> None:
         """Remove a fact as the program does that pinned it; nothing where it is not current."""

@@ -60,7 +60,7 @@ class _Promoting:
     def promote(self, facts: Sequence[Fact]) -> Promoted:
         self._said = {fact.id: checked(self._said_by(fact)) for fact in facts}
         at = self._hand.batch.at
-        acts = [declaration(self._said[fact_id], at, 0) for fact_id in sorted(self._said)]
+        acts = [declaration(self._said[fact_id], at) for fact_id in sorted(self._said)]
         verdicts = self._verdicts(acts)
         for act in acts:
             if verdicts[act.fact_id] == "news":
