@@ -14,9 +14,29 @@ from pathlib import Path
 from typing import Any
 
 from stargraph.stores.fact import Fact, FactPattern
+from stargraph.stores.graph import ResultSet
+from stargraph.stores.kg_promotion import PromoteTriplesToFacts
 from stargraph.stores.memory import ConsolidationRule, Episode, UpdateDelta
 from stargraph.stores.sqlite_fact import SQLiteFactStore
 from stargraph.stores.sqlite_memory import SQLiteMemoryStore
+
+
+class Graph:
+    """A graph that answers every query with the same rows."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self._path = Path("graph")
+        self._rows = rows
+
+    async def query(self, *_: object, **__: object) -> ResultSet:
+        return ResultSet(rows=self._rows, columns=["subject", "predicate", "object"])
+
+
+class Adapter:
+    """An adapter that keeps nothing."""
+
+    def assert_with_provenance(self, *_: object, **__: object) -> None:
+        """Take an assertion."""
 
 
 class Host:
@@ -62,6 +82,18 @@ class Host:
 
     async def unpin(self, state: str, id: str) -> None:
         await _facts(state).unpin(id)
+
+    async def promote(self, state: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Promote what a graph answers by Stargraph's own function."""
+        facts = await PromoteTriplesToFacts(
+            Graph(rows),  # type: ignore[arg-type]
+            _facts(state),
+            Adapter(),  # type: ignore[arg-type]
+            filter_cypher="MATCH (s)-[r]->(o) RETURN s.id AS subject, o.id AS object",
+            rule_id="kg",
+            agent_id="rag",
+        )
+        return [fact.model_dump(mode="json") for fact in facts]
 
     async def put_and_read(self, state: str, episodes: list[dict[str, Any]]) -> dict[str, Any]:
         """Put episodes one by one, and read all the while."""

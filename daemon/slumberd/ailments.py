@@ -133,6 +133,21 @@ def _unreached(found: Sequence[str]) -> Iterator[Finding]:
         yield Finding("acts.unreached", "episodes", problem, remedy)
 
 
+def disagreements(pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    """Find declared facts that say another object than the fact of the same key."""
+    if not pairs:
+        return
+    shown = [f"{declared} (declared) and {held}" for declared, held in pairs[:_NAMED]]
+    names = "; ".join(shown) + ("; ..." if len(pairs) > _NAMED else "")
+    how_many = "1 pair of facts disagrees" if len(pairs) == 1 else f"{len(pairs)} pairs disagree"
+    declared, held = pairs[0]
+    remedy = (
+        f"`slumberd why {declared}` and `slumberd why {held}`; `slumberd unpin` the wrong one, or "
+        "list the predicate under `multi_valued`"
+    )
+    yield Finding("facts.disagree", "facts", f"{how_many} on a single value: {names}", remedy)
+
+
 def _unlogged(path: Path, seen: FactsSeen, patient: Patient) -> Iterator[Finding]:
     if seen.unlogged and patient.daemon is None:
         problem = f"{seen.unlogged} rows of the ledger have no log line yet"

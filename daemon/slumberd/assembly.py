@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import structlog
+
 from slumberd import cron
 from slumberd.branches import Branch, Branches
 from slumberd.consolidator import Consolidator, Part
@@ -32,6 +34,8 @@ from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.filters import checking_filters
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.vectors import WordEmbedder
+
+_log = structlog.get_logger("slumberd")
 
 SWITCH_SECONDS = 0.001
 """How long a thread keeps the interpreter from others: the event loop, and a batch that is written
@@ -180,8 +184,18 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
         async with opened(settings, clock, settings.facts_paths) as stores:
             for facts in stores.facts.values():
                 await facts.take_over()
-                await facts.notice_external()
+                await adopt(facts)
             yield stores
+
+
+async def adopt(facts: SQLiteFactStore) -> None:
+    """Record what other programs changed in the facts; log how many a first start finds."""
+    is_first = not await facts.ledger_rows()
+    kinds = [record.kind for record in await facts.notice_external()]
+    found = sum(kind != "firing" for kind in kinds)
+    if is_first and found:
+        unreadable = kinds.count("quarantine")
+        _log.info("facts.adopted", store=str(facts.path), found=found, unreadable=unreadable)
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from slumberd.ailments import Patient, told_by, waiting
+from slumberd.ailments import Patient, disagreements, told_by, waiting
 from slumberd.core.cadence import Cron
 from slumberd.core.finding import Finding
 from slumberd.errors import ConfigurationError, StoreError
@@ -244,7 +244,18 @@ def _facts(patient: Patient, path: Path, unfinished: list[str], connection: Open
     unreached = looking.unreached_in(connection, patient.seconds)
     if unreached is None and not patient.hurried:
         unfinished.append(f"acts without effect in {str(path)!r}")
-    return list(told_by(path, seen, unreached or [], patient))
+    pairs = look_for_disagreements(patient, path, unfinished, connection)
+    return [*told_by(path, seen, unreached or [], patient), *disagreements(pairs)]
+
+
+def look_for_disagreements(
+    patient: Patient, path: Path, unfinished: list[str], connection: Open
+) -> list[tuple[str, str]]:
+    """Return the pairs of facts that disagree, unless it takes too long to find them."""
+    pairs = looking.disagreeing_in(connection, patient.seconds)
+    if pairs is None and not patient.hurried:
+        unfinished.append(f"facts that disagree in {str(path)!r}")
+    return pairs or []
 
 
 def _daemon(patient: Patient) -> Iterator[Finding]:

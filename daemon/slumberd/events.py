@@ -231,6 +231,14 @@ _ALL = (
     _kind(
         "info", "external.noticed", "Edits of other programs were put on the record.", rows=_COUNT
     ),
+    _kind(
+        "info",
+        "facts.adopted",
+        "The first start found facts of other programs; it recorded them and changed no row.",
+        store=_TEXT,
+        found=_COUNT,
+        unreadable=_COUNT,
+    ),
     _kind("info", "firing.completed", "A batch was consolidated.", **_FIRING),
     _kind(
         "error",

@@ -220,6 +220,36 @@ def test_doctor_lists_a_retraction_that_reaches_nothing(site: Site) -> None:
     assert finding["problem"] == "1 retraction reaches nothing: e0"
 
 
+def declare(site: Site, predicate: str) -> None:
+    """Let another program pin what it has Ada say of coffee."""
+    payload = json.dumps({"subject": "ada", "predicate": predicate, "object": "coffee"})
+    sql(
+        site.state / "facts.db",
+        f"INSERT INTO facts VALUES ('theirs', '{TEA.user}', '{TEA.agent}', '{payload}',"
+        """ '[{"by": "them"}]', 1.0, '{}', '2026-01-01T00:00:00+00:00')""",
+    )
+
+
+def test_doctor_lists_a_declared_fact_that_disagrees_with_a_promoted_one(site: Site) -> None:
+    declare(site, "drinks")
+    site.put(triple("e2", "ada", "drinks", "tea", timestamp=at(2)))
+    site.call("fire", "--all")
+
+    _, document = examined(site, "doctor")
+
+    (finding,) = document["findings"]
+    assert finding["id"] == "facts.disagree"
+    assert "theirs (declared) and e2" in finding["problem"]
+
+
+def test_doctor_lists_no_declared_fact_of_a_predicate_with_several_values(site: Site) -> None:
+    declare(site, "likes")
+    site.put(triple("e2", "ada", "likes", "water", timestamp=at(2)))
+    site.call("fire", "--all")
+
+    assert found(site) == set()
+
+
 def test_doctor_finds_a_held_batch(site: Site) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     gone = {"intent": "delete", "replaces": "e1", "predicate": "likes"}

@@ -24,7 +24,7 @@ from slumberd.core.scope import Reach
 from slumberd.core.triple import MOST_ROWS, Owner, Triple, fact_id_for
 from slumberd.errors import PromotionError, ProvenanceError, UnportableCypherError
 from slumberd.stores.facts import SQLiteFactStore
-from tests.builders import START, at, rule, triple, version
+from tests.builders import START, at, rule, version
 from tests.fakes import FakeClock
 from tests.graphs import BARE, QUERY, FakeGraph, row, saying
 
@@ -100,10 +100,7 @@ async def tell(
     store: SQLiteFactStore, id: str, seconds: int, *, user: str = "alice", **said: str
 ) -> None:
     """Let an episode of the same agent, and user, say something."""
-    subject, predicate, what = said["subject"], said["predicate"], said["object"]
-    told = triple(id, subject, predicate, what, user=user, agent="rag", timestamp=at(seconds))
-    fields = told.model_dump() | {"timestamp": told.timestamp}
-    one = version(seq=seconds, **fields)
+    one = version(id, seq=seconds, user=user, agent="rag", timestamp=at(seconds), metadata=said)
     firing = Firing("all", "", "manual", START, Position(), Position(seconds, id))
     await store.commit(firing, meet([one], rule("all")))
 

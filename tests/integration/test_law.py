@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -437,7 +437,7 @@ async def delete_row(world: World, id_: str) -> None:
         remove_from_oracle(world, firing, id_, target)
 
 
-DIRECT: dict[str, Callable[..., Awaitable[None]]] = {
+DIRECT: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "correct": correct,
     "retract": retract,
     "declare": declare,

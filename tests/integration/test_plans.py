@@ -70,11 +70,12 @@ FLAT = {
     "find_facts_without_object has_fact put_fact",
     "following": "is_told keep_number promotions promotions_that_stand readers",
     "ledger": "add_channels add_firing add_generation add_name add_row all_channels approve chain "
-    "chain_at channels drop_heads drop_quarantine facts_by_id firing first_watermark generations "
+    "chain_at channels declared_heads drop_heads drop_quarantine facts_by_id firing "
+    "first_watermark generations "
     "has_older_index heads heads_of_slots held hold last_counts last_firings last_generation "
     "lines_of_quarantine marks namers number put_head put_quarantine records records_of_fact "
     "release rules_of_firings serve served set_number set_watermark succeed successes watermark "
-    "watermarks whole_rows",
+    "watermarks whole_heads whole_rows",
     "looking": "last_firings oldest origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version table_exists types_of_columns",
@@ -127,6 +128,7 @@ WHOLE = {
     "ledger.links": "verification reads all",
     "ledger.sealed": "verification reads all",
     "looking.quarantined": "people look through what is quarantined, so it is not much",
+    "looking.disagreeing": "the doctor reads all, for as long as he has",
     "looking.unreached": "the doctor reads all, for as long as he has",
     "migrations.count_episodes": "health and status say how many there are",
     "migrations.count_facts": "the same",

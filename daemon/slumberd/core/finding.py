@@ -35,6 +35,9 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "episodes.quarantined": ("warning", "every episode could be read"),
     "episodes.mismatched": ("warning", "scope key and content agree on whom each row belongs to"),
     "acts.unreached": ("warning", "every retraction has reached something"),
+    "facts.disagree": (
+        "warning", "declared facts agree with the facts of the same single-valued key"
+    ),
     "metrics.unwritable": ("warning", "the file of `metrics.textfile` can be written"),
     "provenance.behind": ("warning", "the sink of provenance is told of what is committed"),
     "log.unwritten": ("warning", "every row of the ledger has its log line"),

@@ -37,7 +37,7 @@ LEFT_LOG_SECONDS = 1.0
 
 _PRAGMAS = Pragmas()
 _STEPS = 10_000
-_UNREACHED_LISTED = 100
+_LISTED = 100
 
 _LEDGER = statements("ledger")
 _SCHEMA = statements("ledger_schema")
@@ -196,6 +196,30 @@ def unreached_in(connection: sqlite3.Connection, seconds: float | None) -> list[
     return _within(connection, seconds, _unreached)
 
 
+def disagreeing_in(
+    connection: sqlite3.Connection, seconds: float | None
+) -> list[tuple[str, str]] | None:
+    """Return pairs of current facts that say different objects of a single-valued key.
+
+    The first of a pair is a declared fact, the second the one that a rule or a person holds.
+
+    Args:
+        connection: Of a database of facts.
+        seconds: How long it may take; None sets no bound.
+
+    Returns:
+        At most 100, by key; None when it took too long.
+    """
+    return _within(connection, seconds, _disagreeing)
+
+
+def _disagreeing(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    if not has_table(connection, "slumberd_keys"):
+        return []
+    found = connection.execute(_SQL["disagreeing"], {"limit": _LISTED})
+    return [(str(one), str(other)) for one, other in found.fetchall()]
+
+
 def _quick_check(connection: sqlite3.Connection) -> str:
     told = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     return "" if told == "ok" else told
@@ -204,7 +228,7 @@ def _quick_check(connection: sqlite3.Connection) -> str:
 def _unreached(connection: sqlite3.Connection) -> list[str]:
     if not has_table(connection, "slumberd_ledger"):
         return []
-    found = connection.execute(_SQL["unreached"], {"limit": _UNREACHED_LISTED})
+    found = connection.execute(_SQL["unreached"], {"limit": _LISTED})
     return [str(fact_id) for (fact_id,) in found.fetchall()]
 
 

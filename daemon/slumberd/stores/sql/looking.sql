@@ -13,6 +13,18 @@ GROUP BY rule, reason
 SELECT max(0, ifnull(max(seq), 0) - (SELECT value FROM slumberd_numbers WHERE name = 'logged'))
 FROM slumberd_ledger
 
+-- name: disagreeing
+SELECT declared.top_fact, held.top_fact
+FROM slumberd_keys AS declared
+CROSS JOIN slumberd_keys AS held ON held.key = declared.key AND held.slot = ''
+WHERE declared.slot > '@'
+  AND declared.slot < 'A'
+  AND held.top_object IS NOT declared.top_object
+  AND EXISTS (SELECT 1 FROM facts WHERE fact_id = declared.top_fact)
+  AND EXISTS (SELECT 1 FROM facts WHERE fact_id = held.top_fact)
+ORDER BY declared.key, declared.slot
+LIMIT :limit
+
 -- name: unreached
 SELECT acts.fact_id
 FROM slumberd_ledger AS acts
