@@ -397,12 +397,39 @@ async def test_episode_whose_owner_cannot_be_told_is_found_in_quarantine(home: H
     assert decision.line.fact_id == ""
 
 
-async def test_id_that_another_holds_does_not_stand_for_it(home: House) -> None:
+async def declare(home: House) -> None:
     await home.facts.pin(
+        Fact(
+            id="p1", user="alice", agent="rag", payload={}, lineage=[{"by": "a host"}],
+            confidence=1, pinned_at=START,
+        )
+    )  # fmt: skip
+
+
+async def test_why_says_that_a_fact_is_declared(home: House) -> None:
+    await declare(home)
+    await home.told(PORTO)
+
+    assert (await home.facts.why("p1")).declared
+    assert not (await home.facts.why("e1")).declared
+
+
+async def test_why_says_that_its_program_removed_a_declared_fact(home: House) -> None:
+    await declare(home)
+
+    await home.facts.unpin("p1")
+
+    assert await home.gone("p1") == "its program removed it"
+
+
+async def test_id_that_another_holds_does_not_stand_for_it(home: House) -> None:
+    await home.facts.correct(
         Fact(
             id="e1", user="bob", agent="rag", payload={}, lineage=[{"by": "bob"}], confidence=1,
             pinned_at=START,
-        )
+        ),
+        by="me",
+        reason="so",
     )  # fmt: skip
     await home.told(PORTO)
 
@@ -598,11 +625,13 @@ async def deleted_by_another_program(home: House) -> None:
 
 async def pinned_over(home: House) -> None:
     await home.told(PORTO.model_copy(update={"id": "e4"}))
-    await home.facts.pin(
+    await home.facts.correct(
         Fact(
             id="pin", user="alice", agent="rag", payload=BRAGA.metadata, lineage=[{"by": "me"}],
             confidence=1, pinned_at=START,
-        )
+        ),
+        by="me",
+        reason="so",
     )  # fmt: skip
 
 
@@ -615,7 +644,7 @@ WENT = [
     (one_at_a_time, "its predicate holds several objects, or one, where it did not before"),
     (taken_out_by_hand, "a hand took it out"),
     (deleted_by_another_program, "another program took it out"),
-    (pinned_over, "pin replaced it: a hand said so"),
+    (pinned_over, "pin replaced it: a hand said so (me), because: so"),
 ]
 
 

@@ -43,6 +43,7 @@ class Told:
             "stands": one.fact is not None,
             "went": self._went(),
             "fact": fact,
+            "declared": one.declared,
             "sources": [self._source_document(source) for source in one.sources],
             "promoted": [
                 {**_line_document(saying.line), "counts": saying.counts} for saying in one.sayings
@@ -93,6 +94,8 @@ class Told:
             print(f"says        {self._says(one.fact.payload)}")
             print(f"confidence  {cell(one.fact.confidence)}")
             print(f"pinned at   {cell(one.fact.pinned_at)}")
+            if one.declared:
+                print("declared    by its program; it competes with no other fact")
             for entry in one.fact.lineage:
                 print(f"lineage     {cell(entry)}")
         if one.replaced:

@@ -56,6 +56,8 @@ def _went_by_itself(line: Line) -> str:
     if line.undoes:
         return f"{line.undoes} was undone"
     match line.what:
+        case "withdrawal" if line.rule_id in _HANDS:
+            return "its program removed it"
         case "withdrawal":
             return f"{line.rule_id} does not select its episode any more"
         case "quarantine":

@@ -168,6 +168,11 @@ class Explanation:
         return promoted[-1].near if promoted else []
 
     @property
+    def declared(self) -> bool:
+        """Whether it is a declared fact: its program pinned it, and it competes with no other."""
+        return any(one.counts and one.line.document.get("declared") for one in self.sayings)
+
+    @property
     def taken_out(self) -> Line | None:
         """The row that took it out; None when it stands, never stood, or the row was erased."""
         return None if self.fact or not self.replacing else self.replacing[-1]
