@@ -16,7 +16,7 @@ import orjson
 
 from slumberd.core.act import HAND, NAMER, Stamp, canonical
 from slumberd.core.ground import Ground, Incoming
-from slumberd.core.law import MultiValued
+from slumberd.core.law import MultiValued, is_declared_slot
 from slumberd.core.likeness import Statement, family_of, says_the_same, statement_of
 from slumberd.core.settle import is_heard, order_of
 from slumberd.ports import TextComparer
@@ -91,8 +91,10 @@ class Nearness:
         high = family[:-1] + chr(ord("/") + 1)
         asked = {"low": family, "high": high, "most": MOST_COMPARED}
         found = self._connection.execute(_SQL["standing_of_family"], asked).fetchall()
-        for key, fact_id, at, rank, stamp_id, payload in reversed(found):
-            yield Statement(fact_id, key, Stamp(at, rank, stamp_id), orjson.loads(payload))
+        for key, slot, fact_id, at, rank, stamp_id, payload in reversed(found):
+            # A declared fact shares its key with others, and competes with none of them.
+            own = f"{key}/{slot}" if is_declared_slot(slot) else key
+            yield Statement(fact_id, own, Stamp(at, rank, stamp_id), orjson.loads(payload))
 
 
 class _Left:
