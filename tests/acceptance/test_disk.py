@@ -26,7 +26,7 @@ from tests.faults import (
     stopped,
 )
 from tests.lives import unlogged
-from tests.site import wait_until
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -215,7 +215,7 @@ def test_a_full_disk_of_the_log_loses_neither_fact_nor_line(tmp_path: Path) -> N
             wait_until(lambda: not unlogged(home.state / "facts.db", log))
             wait_until(lambda: b'"logs.dropped"' in log.read_bytes())
             daemon.send_signal(signal.SIGTERM)
-            assert daemon.wait(60) == 0
+            assert daemon.wait(PATIENCE_SECONDS) == 0
         assert unlogged(home.state / "facts.db", log) == []
 
     check_consolidated_once(home, ids(61))
@@ -242,7 +242,7 @@ def test_a_read_only_disk_is_no_place_to_start_until_it_can_be_written(tmp_path:
 def run_until_it_ends(daemon: Daemon, error: str) -> None:
     """Make sure that a daemon ends with 75, and says that its store is another one."""
     assert daemon.wait_for("daemon.failed")["error"] == error
-    assert daemon.process.wait(60) == 75
+    assert daemon.process.wait(PATIENCE_SECONDS) == 75
 
 
 def older(home: Home, name: str) -> Path:

@@ -23,6 +23,7 @@ from tests.daemons import Home
 from tests.killing import SCENARIOS, Killing, Scenario
 from tests.lives import FIRST
 from tests.oracle import stands, told
+from tests.patience import PATIENCE_SECONDS
 from tests.plants import Plant, facts_first, watermark_first
 from tests.site import jsonl
 
@@ -89,7 +90,7 @@ def test_failpoint_of_the_environment_ends_the_process(tmp_path: Path) -> None:
         [sys.executable, "-m", "tests.failing", *home.words(["fire", "--all"])],
         env={**os.environ, "SLUMBERD_FAILPOINT": point},
         cwd=Path(__file__).parents[2],
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
     assert ended.returncode == 137

@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from tests.daemons import Home
+from tests.patience import PATIENCE_SECONDS
 
 WRITER = """
 import json, sqlite3, sys
@@ -48,7 +49,7 @@ class Writer:
         """End the process."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=PATIENCE_SECONDS)
         self._process.stdout.close()
 
 

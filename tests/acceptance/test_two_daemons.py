@@ -25,6 +25,7 @@ from tests.faults import (
     stopped,
     wait_until_stopped,
 )
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +102,7 @@ def pair(folder: Path, fault: str = "") -> tuple[Home, Home]:
 def check_ended(daemon: Daemon, code: int, error: str) -> None:
     """Make sure that a daemon ends by itself, and says why."""
     assert daemon.wait_for("daemon.failed")["error"] == error
-    assert daemon.process.wait(60) == code
+    assert daemon.process.wait(PATIENCE_SECONDS) == code
 
 
 def test_a_second_daemon_is_refused_even_while_the_first_stands_still(tmp_path: Path) -> None:

@@ -28,8 +28,7 @@ from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
 from tests.house import house, stream
-
-PATIENCE_SECONDS = 30
+from tests.patience import PATIENCE_SECONDS
 
 
 async def test_a_firing_takes_everything_pending_batch_by_batch(tmp_path: Path) -> None:

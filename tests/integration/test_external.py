@@ -26,6 +26,7 @@ from tests.builders import START, at, rule, triple, version
 from tests.daemons import Home, processor_seconds
 from tests.fakes import FakeClock
 from tests.house import house
+from tests.patience import PATIENCE_SECONDS
 from tests.site import jsonl
 
 NOW = 100
@@ -607,7 +608,7 @@ class Program:
         """End the process."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=PATIENCE_SECONDS)
         self._process.stdout.close()
 
 

@@ -32,6 +32,7 @@ from tests.catalogue import complaints
 from tests.daemons import Home
 from tests.fakes import FakeClock
 from tests.house import house
+from tests.patience import PATIENCE_SECONDS
 from tests.site import jsonl
 
 HAND_AT, LATER = 100, 200
@@ -342,7 +343,7 @@ def asked(home: Home, *words: str) -> tuple[int, dict[str, Any]]:
     """Run a command; return its process's number and the answer that it prints."""
     command = home.command(*words, "--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        answer, log = process.communicate(timeout=60)
+        answer, log = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     assert not complaints(log.splitlines())
     return process.pid, orjson.loads(answer)

@@ -22,7 +22,8 @@ from tests.estate import Estate, estate
 from tests.fakes import FakeClock
 from tests.logql import Entry
 from tests.monitoring import MINUTE, alerts, collected
-from tests.site import Site, wait_until
+from tests.patience import wait_until
+from tests.site import Site
 
 TAKEN = {"intent": "delete", "replaces": "e0"}
 

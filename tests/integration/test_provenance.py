@@ -25,11 +25,11 @@ from slumberd.fathom import open_engine
 from slumberd.ports import ProvenanceSink
 from slumberd.settings import FactsSettings, ProvenanceSettings, Settings
 from tests.builders import rule, triple
-from tests.daemons import PATIENCE_SECONDS, Home
+from tests.daemons import Home
 from tests.fakes import FakeSink
 from tests.integration.test_service import Life
 from tests.lives import FIRST, LATER
-from tests.site import wait_until
+from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.unit.test_fathom import DOUBTS, pack_of
 
 ALWAYS = rule("always")

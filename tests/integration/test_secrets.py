@@ -17,6 +17,7 @@ from slumberd.cli import call
 from slumberd.errors import ConfigurationError, Mistake
 from tests.builders import at, triple
 from tests.calling import logging_as_before
+from tests.patience import PATIENCE_SECONDS
 from tests.site import Site, environment
 
 KEY = b"correct horse battery staple 42!"
@@ -207,7 +208,7 @@ def test_a_daemon_that_cannot_start_tells_no_key(keyed: Site, state: str) -> Non
         keyed.command("run"),
         capture_output=True,
         env=environment({"SLUMBERD_DEBUG": "1"}),
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
     assert done.returncode == 78

@@ -28,6 +28,7 @@ from slumberd.textfile import write_textfile
 from tests.builders import at, rule, triple
 from tests.daemons import Home
 from tests.fakes import FakeClock, FakeDeltaLog, FakeLogs
+from tests.patience import PATIENCE_SECONDS
 
 NIGHTLY = rule("nightly", cadence={"cron": "0 3 * * *"})
 
@@ -93,7 +94,7 @@ class Life:
         daemon = Daemon(
             *found, lambda: found, clock=self._clock, logs=self._logs, notifier=notifier
         )
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
             group.create_task(daemon.run(stop))
             await notifier.heard.wait()
             yield

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from slumberd.errors import StaleWriterError, StoreBusyError, StoreError, StoreReplacedError
 from slumberd.noticing import keep_noticing
+from tests.patience import PATIENCE_SECONDS
 
 BUSY = StoreBusyError(Path("facts.db"), 5.0)
 
@@ -67,5 +68,5 @@ async def test_whoever_is_superseded_looks_no_more(fault: StoreError) -> None:
 async def test_it_ends_at_once_when_it_is_stopped_between_two_looks() -> None:
     looks = Looks(0)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await keep_noticing(looks.look, looks.stop, every_seconds=3600)
