@@ -74,7 +74,7 @@ def triple(subject: str, what: str, **metadata: Any) -> str:
     ).decode()
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_a_foreign_insert_is_a_fact_within_300_ms(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
@@ -88,7 +88,7 @@ def test_a_foreign_insert_is_a_fact_within_300_ms(tmp_path: Path) -> None:
             while not facts.execute(
                 "SELECT 1 FROM facts WHERE fact_id = ?", [f"e{number}"]
             ).fetchone():
-                assert time.monotonic() - written < 5
+                assert time.monotonic() - written < PATIENCE_SECONDS
             waits.append(time.monotonic() - written)
         writer.close()
 

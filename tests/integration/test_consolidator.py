@@ -387,7 +387,7 @@ async def test_a_batch_that_is_late_is_taken_back_wherever_it_was(
         assert (await home.fire()).channels["facts"].added == 3_000
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 async def test_a_late_firing_ends_within_a_tenth_of_a_second(tmp_path: Path) -> None:
     overdue = []
     async with house(tmp_path, batch=24_000, clock=SystemClock()) as home:
