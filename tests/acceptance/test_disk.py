@@ -414,20 +414,36 @@ def test_a_lock_that_another_program_holds_is_waited_for(tmp_path: Path) -> None
     check_consolidated_once(home, ids(4))
 
 
-@pytest.mark.parametrize("name", ["facts.db", "memory.db"])
-def test_a_lock_that_another_program_holds_at_the_start_is_told_with_75(
-    tmp_path: Path, name: str
+def test_daemon_ends_with_75_when_another_program_locks_the_facts_at_its_start(
+    tmp_path: Path,
 ) -> None:
     home = home_of(tmp_path)
     put(home, episodes(0, 1))
     home.call("fire", "--all")
 
-    with locked(home.state / name):
-        put_refused = home.slumberd("import", home.folder / "put.jsonl", check=False)
-        refused = home.slumberd("run", check=False) if name == "facts.db" else put_refused
+    with locked(home.state / "facts.db"):
+        imported = home.slumberd("import", home.folder / "put.jsonl", check=False)
+        refused = home.slumberd("run", check=False)
+
+    assert imported.returncode == 0, "an import writes memory.db alone"
+    assert refused.returncode == 75
+    assert "facts.db' is locked by another process" in refused.stderr
+
+
+def test_daemon_starts_and_reads_while_another_program_locks_the_memory(tmp_path: Path) -> None:
+    home = home_of(tmp_path)
+    put(home, episodes(0, 1))
+    home.call("fire", "--all")
+    put(home, episodes(1, 3))
+
+    with locked(home.state / "memory.db"):
+        refused = home.slumberd("import", home.folder / "put.jsonl", check=False)
+        with home.daemon() as daemon:
+            daemon.wait_until_read(4)
 
     assert refused.returncode == 75
-    assert "locked by another process" in refused.stderr
+    assert "memory.db' is locked by another process" in refused.stderr
+    check_consolidated_once(home, ids(4))
 
 
 def test_a_log_that_a_reader_keeps_from_being_emptied_shrinks_once_it_has_read(
