@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from tests.catalogue import complaints_in, watched
+from tests.samples import try_everything
 
 # A busy machine is no fault of an example; what must not take long is measured where that is said.
 settings.register_profile("slumberd", deadline=None)
@@ -23,6 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all", action="store_true", help="also run the tests that are marked slow or timing"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let tests try all that they can with ``--all``; each worker is configured like this."""
+    if config.getoption("--all"):
+        try_everything()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

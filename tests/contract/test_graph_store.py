@@ -21,6 +21,7 @@ from slumberd.graph.embedded import LadybugGraphStore
 from slumberd.graph.memory import InMemoryGraphStore
 from slumberd.ports import GraphStore
 from tests.graphs import QUERY
+from tests.samples import amount
 from tests.seccomp import without_network
 
 Store = InMemoryGraphStore | LadybugGraphStore
@@ -286,8 +287,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=amount(10, full=100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(GRAPHS, CONDITIONS, st.sampled_from(["-[f]->", "<-[f]-", "-[f:Fact]->"]))
 def test_any_condition_on_any_graph_means_the_same_in_both(
     tmp_path_factory: pytest.TempPathFactory,

@@ -24,6 +24,7 @@ from slumberd.errors import ExtraMissingError
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock
 from tests.house import House, house
+from tests.samples import amount
 
 GATED = rule("gated", salience={"min": 0.03})
 """Takes in what was read once lately; nothing that was only said."""
@@ -32,7 +33,7 @@ PLAIN = rule("plain")
 NOTES = rule("notes", salience={"min": 0.03}, then_emits=["notes"])
 
 DAY = 86_400
-_EXAMPLES = 25
+_EXAMPLES = amount(8, full=25)
 
 
 @pytest.fixture

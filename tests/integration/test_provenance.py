@@ -380,7 +380,6 @@ def test_kills_lose_nothing_that_is_to_be_told(tmp_path: Path) -> None:
     home.slumberd("audit", "verify")
 
 
-@pytest.mark.slow
 def test_change_of_the_sink_needs_a_restart(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     with home.daemon() as daemon:
@@ -431,7 +430,6 @@ def _engine_has_all(folder: Path, engine: Any) -> bool:
 
 
 @needs_fathom
-@pytest.mark.slow
 def test_rules_of_a_real_engine_fire_in_a_real_daemon(tmp_path: Path) -> None:
     pack = pack_of(tmp_path, **DOUBTS)
     home = home_of(tmp_path / "home", sink="fathom", pack=str(pack))

@@ -186,7 +186,6 @@ def test_a_key_that_an_error_tells_is_seen(
     assert leaks(KEY, all_told(keyed, capfd, [("audit", "verify")]))
 
 
-@pytest.mark.slow
 def test_a_daemon_shows_its_key_to_nobody(keyed: Site) -> None:
     with keyed.daemon() as process:
         own = Path("/proc", str(process.pid))
@@ -199,7 +198,6 @@ def test_a_daemon_shows_its_key_to_nobody(keyed: Site) -> None:
     assert not leaks(KEY, told)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("state", ["another"])
 def test_a_daemon_that_cannot_start_tells_no_key(keyed: Site, state: str) -> None:
     STATES[state](keyed)

@@ -212,7 +212,6 @@ async def test_a_daemon_tells_when_its_rules_are_due_and_which_are_paused(tmp_pa
     ]
 
 
-@pytest.mark.slow
 def test_a_rule_that_never_comes_to_an_end_is_seen_failing_and_stops_no_other(
     tmp_path: Path,
 ) -> None:
