@@ -16,7 +16,6 @@ from tests.daemons import Daemon, Home
 from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.site import jsonl
 
-pytestmark = pytest.mark.slow
 EPISODES = 300
 
 

@@ -287,6 +287,7 @@ CONDITIONS = st.recursive(
 )
 
 
+@pytest.mark.sampled
 @settings(max_examples=amount(10, full=100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(GRAPHS, CONDITIONS, st.sampled_from(["-[f]->", "<-[f]-", "-[f:Fact]->"]))
 def test_any_condition_on_any_graph_means_the_same_in_both(

@@ -86,6 +86,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.sampled
 @settings(max_examples=amount(4, full=12), deadline=None)
 @given(STEPS)
 def test_what_stands_does_not_depend_on_which_store_a_channel_has(steps: list[Step]) -> None:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -151,6 +152,7 @@ async def told_by_diff(folder: Path, said: Sequence[Episode], case: Case, half: 
     return {*told}
 
 
+@pytest.mark.sampled
 @settings(max_examples=amount(5, full=30), deadline=None)
 @given(said=st.lists(sayings(), min_size=6, max_size=15), case=cases(), half=st.integers(0, 15))
 def test_a_diff_is_what_two_consolidations_from_scratch_differ_by(

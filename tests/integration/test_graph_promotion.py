@@ -599,6 +599,7 @@ def _whole(said: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
     return [row(subject, "is", what, triple_id=id) for id, (subject, what, _) in by_id.items()]
 
 
+@pytest.mark.sampled
 @settings(max_examples=amount(20, full=120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_whatever_has_happened_promoting_twice_is_promoting_once_and_no_persons_word_goes(

@@ -194,6 +194,7 @@ async def take_out_and_try(beginning: str, attempts: Sequence[tuple[Any, ...]], 
         assert (replay.differing, replay.first) == (0, None)
 
 
+@pytest.mark.sampled
 @settings(max_examples=amount(25, full=150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(BEGINNINGS)), ATTEMPTS)
 def test_nothing_but_a_newer_episode_brings_back_what_was_taken_out(

@@ -360,6 +360,7 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
         assert replayed.differing == 0, replayed
 
 
+@pytest.mark.sampled
 @settings(max_examples=amount(60, full=800), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_what_stands_equals_the_oracle_after_every_step(steps: list[tuple[Any, ...]]) -> None:

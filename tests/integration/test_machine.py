@@ -53,6 +53,7 @@ def live(machine: type[Machine], examples: int, *phases: Phase) -> None:
     )
 
 
+@pytest.mark.sampled
 def test_facts_equal_the_oracle_whatever_happens() -> None:
     live(Machine, EXAMPLES)
 

@@ -83,6 +83,7 @@ async def check_against_what_stood(story: Story) -> None:
         before = shown
 
 
+@pytest.mark.sampled
 @QUIET
 @given(EVERYTHING)
 @example(HANDS_OWN)
@@ -98,6 +99,7 @@ async def check_what_stands(story: Story) -> None:
         assert one._asdict() | as_shown(shown[fact_id]) == one._asdict()
 
 
+@pytest.mark.sampled
 @QUIET
 @given(EVERYTHING)
 @example(HANDS_OWN)

@@ -71,12 +71,14 @@ def check_fact(fact: dict[str, Any], act: Told, older: list[str]) -> None:
     assert [entry["replaces"] for entry in fact["lineage"][len(own) :]] == older
 
 
+@pytest.mark.sampled
 @QUIET
 @given(EVERYTHING)
 def test_believed_at_each_firing_is_what_stood_after_it(steps: list[Step]) -> None:
     play(steps, check_snapshots)
 
 
+@pytest.mark.sampled
 @QUIET
 @given(ACTS)
 def test_both_clocks_together_equal_the_oracle_on_fewer_acts(steps: list[Step]) -> None:

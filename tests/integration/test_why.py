@@ -676,6 +676,7 @@ def check_who_counts(explanation: Explanation) -> None:
         assert sorted({*said} - {"@hand"}) == own
 
 
+@pytest.mark.sampled
 @settings(max_examples=amount(30, full=150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(EVERYTHING)
 def test_what_took_a_fact_out_is_found_in_every_story(steps: list[Step]) -> None:
