@@ -8,11 +8,47 @@ import pytest
 from hypothesis import settings
 
 from tests.catalogue import complaints_in, watched
+from tests.samples import try_everything
 
 # A busy machine is no fault of an example; what must not take long is measured where that is said.
 settings.register_profile("slumberd", deadline=None)
 settings.register_profile("long", deadline=None, max_examples=5_000)
 settings.load_profile("slumberd")
+
+LEFT_OUT = ("slow", "timing")
+"""The markers of tests that run with ``--all`` only."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Define ``--all``."""
+    parser.addoption(
+        "--all", action="store_true", help="also run the tests that are marked slow or timing"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let tests try all that they can with ``--all``; each worker is configured like this."""
+    if config.getoption("--all"):
+        try_everything()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say whether tests are left out."""
+    if config.getoption("--all"):
+        return "all tests run, slow ones too"
+    return f"tests marked {' or '.join(LEFT_OUT)} are left out; --all runs them"
+
+
+@pytest.hookimpl(tryfirst=True)  # `-m` and `-k` then count what is left
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out slow and timing tests, unless ``--all`` asks for them."""
+    if config.getoption("--all"):
+        return
+    chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        chosen[any(map(item.get_closest_marker, LEFT_OUT))].append(item)
+    config.hook.pytest_deselected(items=chosen[True])
+    items[:] = chosen[False]
 
 
 @pytest.fixture(autouse=True)

@@ -21,9 +21,9 @@ import orjson
 from slumberd.cli import main
 from tests.calling import called
 from tests.catalogue import complaints
+from tests.patience import PATIENCE_SECONDS as PATIENCE_SECONDS
 
 Event = dict[str, Any]
-PATIENCE_SECONDS = 180.0
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["__main__", "slumberd.service", "slumberd.cli.run", "tests.failing"])

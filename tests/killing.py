@@ -28,10 +28,9 @@ from tests.lives import (
     newest_in,
     unlogged,
 )
+from tests.patience import PATIENCE_SECONDS
 from tests.plants import Plant
 from tests.site import jsonl
-
-PATIENCE_SECONDS = 60.0
 
 SETTINGS = {
     "logging": {"format": "json", "file": "slumberd.log"},

@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from typing import Any
 from slumberd.core.episode import Episode
 from tests.calling import called
 from tests.catalogue import complaints
+from tests.patience import PATIENCE_SECONDS as PATIENCE_SECONDS
+from tests.patience import wait_until as wait_until
 
 RULES = """\
 channels:
@@ -30,7 +31,6 @@ rules:
     then_emits: [notes]
 """
 CONFIG = "state_dir: state\nrules_dir: rules.d\nlogging: {file: slumberd.log}\n"
-PATIENCE_SECONDS = 60.0
 
 
 class Site:
@@ -56,7 +56,7 @@ class Site:
             input=stdin,
             capture_output=True,
             env=environment(environ),
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         )
         err = done.stderr.decode()
         assert "Traceback" not in err
@@ -102,9 +102,3 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 def jsonl(*episodes: Episode) -> bytes:
     return b"".join(episode.model_dump_json().encode() + b"\n" for episode in episodes)
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"

@@ -68,9 +68,12 @@ def _build(python: str, folder: Path) -> None:
     venv = folder / "venv"
     subprocess.run([python, "-m", "venv", "--clear", venv], check=True, timeout=PATIENCE_SECONDS)
     asked = [str(venv / "bin/python"), "-m", "pip", "install", "-q", f"stargraph=={VERSION}"]
-    done = subprocess.run(
-        asked, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
-    )
+    try:
+        done = subprocess.run(
+            asked, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NoStargraphError(f"it cannot be installed: {error}") from error
     if done.returncode:
         why = (done.stderr.splitlines() or ["?"])[-1]
         raise NoStargraphError(f"it cannot be installed: {why}")

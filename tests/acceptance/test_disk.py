@@ -26,9 +26,7 @@ from tests.faults import (
     stopped,
 )
 from tests.lives import unlogged
-from tests.site import wait_until
-
-pytestmark = pytest.mark.slow
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 IMPATIENT = """
 from slumberd.core import due
@@ -143,6 +141,7 @@ def grow_no_more_for_a_while(home: Home, failures: int) -> None:
         daemon.wait_until_read(202)
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow_fails_firings_until_it_may(tmp_path: Path) -> None:
     home = home_of(tmp_path)
 
@@ -151,6 +150,7 @@ def test_a_file_that_may_not_grow_fails_firings_until_it_may(tmp_path: Path) -> 
     check_consolidated_once(home, ids(202))
 
 
+@pytest.mark.slow
 def test_a_watermark_that_moves_before_the_facts_loses_them(tmp_path: Path) -> None:
     """The test above can fail: a firing that is not one transaction is seen."""
     home = home_of(tmp_path, IMPATIENT + MOVES_THE_WATERMARK_FIRST)
@@ -165,6 +165,7 @@ def test_a_watermark_that_moves_before_the_facts_loses_them(tmp_path: Path) -> N
 needs_disks = pytest.mark.skipif(bool(no_disks()), reason=no_disks() or "-")
 
 
+@pytest.mark.slow
 @needs_disks
 def test_a_full_disk_fails_what_writes_until_there_is_room_again(tmp_path: Path) -> None:
     with Disk(tmp_path / "state", size="2m") as disk:
@@ -193,6 +194,7 @@ def test_a_full_disk_fails_what_writes_until_there_is_room_again(tmp_path: Path)
     check_consolidated_once(home, ids(204))
 
 
+@pytest.mark.slow
 @needs_disks
 def test_a_full_disk_of_the_log_loses_neither_fact_nor_line(tmp_path: Path) -> None:
     with Disk(tmp_path / "logs", size="64k") as disk:
@@ -215,12 +217,13 @@ def test_a_full_disk_of_the_log_loses_neither_fact_nor_line(tmp_path: Path) -> N
             wait_until(lambda: not unlogged(home.state / "facts.db", log))
             wait_until(lambda: b'"logs.dropped"' in log.read_bytes())
             daemon.send_signal(signal.SIGTERM)
-            assert daemon.wait(60) == 0
+            assert daemon.wait(PATIENCE_SECONDS) == 0
         assert unlogged(home.state / "facts.db", log) == []
 
     check_consolidated_once(home, ids(61))
 
 
+@pytest.mark.slow
 @needs_disks
 def test_a_read_only_disk_is_no_place_to_start_until_it_can_be_written(tmp_path: Path) -> None:
     with Disk(tmp_path / "state", size="2m") as disk:
@@ -242,7 +245,7 @@ def test_a_read_only_disk_is_no_place_to_start_until_it_can_be_written(tmp_path:
 def run_until_it_ends(daemon: Daemon, error: str) -> None:
     """Make sure that a daemon ends with 75, and says that its store is another one."""
     assert daemon.wait_for("daemon.failed")["error"] == error
-    assert daemon.process.wait(60) == 75
+    assert daemon.process.wait(PATIENCE_SECONDS) == 75
 
 
 def older(home: Home, name: str) -> Path:
@@ -252,6 +255,7 @@ def older(home: Home, name: str) -> Path:
     return target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "how"),
     [
@@ -306,6 +310,7 @@ def test_a_memory_that_is_restored_in_place_is_read_from_where_both_agree(tmp_pa
     check_consolidated_once(home, ids(15))
 
 
+@pytest.mark.slow
 def test_a_daemon_waits_for_a_database_that_is_gone(tmp_path: Path) -> None:
     home, away = home_of(tmp_path), tmp_path / "away.db"
     put(home, episodes(0, 1))
@@ -346,6 +351,7 @@ TREES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "table"), [TREES[0], TREES[-1]])
 def test_a_page_that_breaks_under_a_daemon_is_told_and_healed_by_a_backup(
     tmp_path: Path, name: str, table: str
@@ -373,6 +379,7 @@ def test_a_page_that_breaks_under_a_daemon_is_told_and_healed_by_a_backup(
     check_consolidated_once(home, ids(6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "table"), TREES)
 def test_a_page_that_is_broken_before_the_start_is_told_with_74(
     tmp_path: Path, name: str, table: str
@@ -398,6 +405,7 @@ def locked(path: Path) -> Iterator[None]:
         connection.execute("ROLLBACK")
 
 
+@pytest.mark.slow
 def test_a_lock_that_another_program_holds_is_waited_for(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     put(home, episodes(0, 1))
@@ -414,22 +422,40 @@ def test_a_lock_that_another_program_holds_is_waited_for(tmp_path: Path) -> None
     check_consolidated_once(home, ids(4))
 
 
-@pytest.mark.parametrize("name", ["facts.db", "memory.db"])
-def test_a_lock_that_another_program_holds_at_the_start_is_told_with_75(
-    tmp_path: Path, name: str
+def test_daemon_ends_with_75_when_another_program_locks_the_facts_at_its_start(
+    tmp_path: Path,
 ) -> None:
     home = home_of(tmp_path)
     put(home, episodes(0, 1))
     home.call("fire", "--all")
 
-    with locked(home.state / name):
-        put_refused = home.slumberd("import", home.folder / "put.jsonl", check=False)
-        refused = home.slumberd("run", check=False) if name == "facts.db" else put_refused
+    with locked(home.state / "facts.db"):
+        imported = home.slumberd("import", home.folder / "put.jsonl", check=False)
+        refused = home.slumberd("run", check=False)
+
+    assert imported.returncode == 0, "an import writes memory.db alone"
+    assert refused.returncode == 75
+    assert "facts.db' is locked by another process" in refused.stderr
+
+
+@pytest.mark.slow
+def test_daemon_starts_and_reads_while_another_program_locks_the_memory(tmp_path: Path) -> None:
+    home = home_of(tmp_path)
+    put(home, episodes(0, 1))
+    home.call("fire", "--all")
+    put(home, episodes(1, 3))
+
+    with locked(home.state / "memory.db"):
+        refused = home.slumberd("import", home.folder / "put.jsonl", check=False)
+        with home.daemon() as daemon:
+            daemon.wait_until_read(4)
 
     assert refused.returncode == 75
-    assert "locked by another process" in refused.stderr
+    assert "memory.db' is locked by another process" in refused.stderr
+    check_consolidated_once(home, ids(4))
 
 
+@pytest.mark.slow
 def test_a_log_that_a_reader_keeps_from_being_emptied_shrinks_once_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,6 +481,7 @@ def test_a_log_that_a_reader_keeps_from_being_emptied_shrinks_once_it_has_read(
     check_consolidated_once(home, ids(210))
 
 
+@pytest.mark.slow
 @needs_disks
 @pytest.mark.parametrize("name", ["memory", "facts"])
 def test_a_database_on_a_network_file_system_is_refused_wherever_it_is(
@@ -501,6 +528,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Home]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [0, 250], ids=["all of it", "a part of it"])
 @pytest.mark.parametrize("name", ["facts.db", "memory.db"])
 def test_a_log_of_another_database_is_refused_and_ruins_nothing(
@@ -526,6 +554,7 @@ def test_a_log_of_another_database_is_refused_and_ruins_nothing(
     check_consolidated_once(home, ids(42))
 
 
+@pytest.mark.slow
 def test_a_log_of_another_database_that_nobody_looks_at_takes_its_place(
     tmp_path: Path, crashed: dict[int, Home]
 ) -> None:
@@ -540,6 +569,7 @@ def test_a_log_of_another_database_that_nobody_looks_at_takes_its_place(
     assert len(home.facts()) == 300
 
 
+@pytest.mark.slow
 def test_a_log_of_a_crash_belongs_to_its_database(tmp_path: Path) -> None:
     home = left_by_a_crash(tmp_path, 250, 300)
     assert (home.state / "facts.db-wal").stat().st_size

@@ -23,15 +23,22 @@ from tests.daemons import Home
 from tests.killing import SCENARIOS, Killing, Scenario
 from tests.lives import FIRST
 from tests.oracle import stands, told
+from tests.patience import PATIENCE_SECONDS
 from tests.plants import Plant, facts_first, watermark_first
+from tests.samples import amount
 from tests.site import jsonl
-
-pytestmark = pytest.mark.slow
 
 LONG = bool(os.environ.get("TEST_LONG"))
 SEED = 20_261_122
-KILLS = {"the first firing": 8, "a later firing": 99, "a forgetting": 6}
+KILLS = {
+    "the first firing": amount(2, full=8),
+    "a later firing": amount(3, full=99),
+    "a forgetting": 6,
+}
 """At most so many in the short mode; a later firing has no boundaries of so many names."""
+
+SAMPLED = ("the first firing", "a later firing")
+"""What the default run kills, too."""
 
 OTHERS = 3
 """At most so many of each of the others."""
@@ -47,7 +54,11 @@ def chosen(points: Sequence[str], most: int) -> list[str]:
     return one_each if len(one_each) <= most else chance.sample(one_each, most)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "name",
+    [one if one in SAMPLED else pytest.param(one, marks=pytest.mark.slow) for one in SCENARIOS],
+)
 def test_command_killed_at_any_boundary_comes_to_what_it_does_unkilled(
     tmp_path: Path, name: str
 ) -> None:
@@ -89,7 +100,7 @@ def test_failpoint_of_the_environment_ends_the_process(tmp_path: Path) -> None:
         [sys.executable, "-m", "tests.failing", *home.words(["fire", "--all"])],
         env={**os.environ, "SLUMBERD_FAILPOINT": point},
         cwd=Path(__file__).parents[2],
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
     assert ended.returncode == 137
@@ -102,6 +113,7 @@ def episodes_file(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", [facts_first, watermark_first])
 def test_watermark_in_a_transaction_of_its_own_is_found(tmp_path: Path, plant: Plant) -> None:
     killing = Killing(tmp_path, SCENARIOS["a later firing"], plant)

@@ -18,6 +18,7 @@ import pytest
 from tests.corpora import differences, gold, lines, needs_corpora, slots_of
 from tests.daemons import Home
 from tests.lives import unlogged
+from tests.patience import PATIENCE_SECONDS
 
 KILLS = 300 if os.environ.get("TEST_LONG") else 30
 SET = "eol"
@@ -45,7 +46,7 @@ def kill_after(daemon: ForkServerProcess, seconds: float) -> None:
 
 def check_ended_well(*writers: ForkServerProcess) -> None:
     for writer in writers:
-        writer.join(60)
+        writer.join(PATIENCE_SECONDS)
         assert writer.exitcode == 0
 
 

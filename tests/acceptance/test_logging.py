@@ -13,9 +13,9 @@ import pytest
 from slumberd.core.episode import Episode
 from tests.builders import triple
 from tests.daemons import Daemon, Home
-from tests.site import jsonl, wait_until
+from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.site import jsonl
 
-pytestmark = pytest.mark.slow
 EPISODES = 300
 
 
@@ -66,7 +66,13 @@ def test_lines_have_a_priority_where_standard_error_is_the_journal(
         journal = f"{status.st_dev}:{status.st_ino if ours else status.st_ino + 1}"
         env = {**os.environ, "JOURNAL_STREAM": journal}
 
-        subprocess.run(home.command("fire", "all"), stderr=stream, env=env, check=True, timeout=60)
+        subprocess.run(
+            home.command("fire", "all"),
+            stderr=stream,
+            env=env,
+            check=True,
+            timeout=PATIENCE_SECONDS,
+        )
 
     lines = file.read_bytes().splitlines()
     assert lines

@@ -38,17 +38,17 @@ from tests.outages import (
     states,
 )
 from tests.plants import Plant, facts_first, unhardened, unsynced, watermark_first
-
-pytestmark = pytest.mark.slow
+from tests.samples import amount
 
 LONG = bool(os.environ.get("TEST_LONG"))
-STATES = 405
+STATES = amount(15, full=405)
 """Of each setting; a state that was seen before is not counted."""
 
 STATES_AGAIN = 20
 """After a second cut."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("synchronous", ["full", "normal"])
 def test_nothing_acknowledged_is_lost_by_a_power_cut(
     tmp_path: Path, synchronous: Synchronous
@@ -61,6 +61,7 @@ def test_nothing_acknowledged_is_lost_by_a_power_cut(
     assert [problem for problem in found if problem] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", range(100 if LONG else 4))
 def test_power_may_go_again_while_slumberd_gets_over_it(tmp_path: Path, which: int) -> None:
     synchronous: Synchronous = "normal" if which % 2 else "full"
@@ -74,6 +75,7 @@ def test_power_may_go_again_while_slumberd_gets_over_it(tmp_path: Path, which: i
     assert [problem for problem in found if problem] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("synchronous", "plant"),
     [
@@ -93,6 +95,7 @@ def test_slumberd_that_is_careless_is_found(
     assert found
 
 
+@pytest.mark.slow
 def test_disk_that_lies_about_syncs_is_found(tmp_path: Path) -> None:
     life = recorded(tmp_path / "life", "full")
     lied = replace(life, disk=life.disk.lying())

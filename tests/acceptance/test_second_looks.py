@@ -18,11 +18,11 @@ from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import triple
 from tests.daemons import FORKS, Home
 from tests.failing import KILLED, begin, begin_reading
+from tests.patience import PATIENCE_SECONDS
 from tests.plants import Plant, held_last, reads_first
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_SECONDS = 60.0
 TOLD = [triple("e1", "ada", "likes", "tea"), triple("e2", "ada", "owns", "a cup")]
 
 

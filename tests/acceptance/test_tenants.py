@@ -22,13 +22,11 @@ from slumberd.core.scope import escape
 from slumberd.stores import finding
 from slumberd.stores.decode import decode, episode_of
 from slumberd.stores.memory import SQLiteMemoryStore
+from tests.samples import amount
 from tests.tenants import MINE, Look, Owner, Step, Story, play
 from tests.views import everything, printed, stands
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:Generating overly large repr"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 
 USERS = ("alice", "caf\u00e9", "a_i%ce", "al/ice")
 MOST = 65_536
@@ -154,7 +152,7 @@ def _bytes(seen: Any) -> bytes:
     return orjson.dumps(seen, option=orjson.OPT_INDENT_2)
 
 
-EXAMPLES = int(os.environ.get("SLUMBERD_TEST_TENANTS", "20"))
+EXAMPLES = int(os.environ.get("SLUMBERD_TEST_TENANTS", amount(2, full=20)))
 """How many stories are played; other tests of this module play a part of that."""
 
 
@@ -164,25 +162,29 @@ def examples(count: int) -> settings:
     return settings(max_examples=count, phases=some, suppress_health_check=[HealthCheck.too_slow])
 
 
+@pytest.mark.sampled
 @examples(EXAMPLES)
 @given(stories())
 def test_a_tenant_sees_the_same_beside_a_hostile_other(story: Story) -> None:
     check(story, everything)
 
 
-@examples(EXAMPLES // 5)
+@pytest.mark.slow
+@examples(max(1, EXAMPLES // 5))
 @given(stories(held=True))
 def test_a_tenant_sees_the_same_where_each_deletion_is_held_and_approved(story: Story) -> None:
     check(story, everything)
 
 
-@examples(EXAMPLES // 5)
+@pytest.mark.slow
+@examples(max(1, EXAMPLES // 5))
 @given(stories(batch=2))
 def test_a_tenant_knows_the_same_wherever_the_other_cuts_the_batches(story: Story) -> None:
     check(story, stands)
 
 
-@examples(EXAMPLES // 10)
+@pytest.mark.slow
+@examples(max(1, EXAMPLES // 10))
 @given(stories())
 def test_the_command_line_shows_a_tenant_the_same_beside_a_hostile_other(story: Story) -> None:
     check(story, printed)
@@ -241,6 +243,7 @@ def owners_forgotten() -> Iterator[None]:
     act.owner_of.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("owners_forgotten")
 @pytest.mark.parametrize(
     "plant", [read_by_pattern, search_by_pattern, normalise_owners, replace_whoever_it_is_of]

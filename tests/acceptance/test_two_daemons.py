@@ -25,8 +25,7 @@ from tests.faults import (
     stopped,
     wait_until_stopped,
 )
-
-pytestmark = pytest.mark.slow
+from tests.patience import PATIENCE_SECONDS
 
 STOPS = """
 import os, signal, threading
@@ -101,7 +100,7 @@ def pair(folder: Path, fault: str = "") -> tuple[Home, Home]:
 def check_ended(daemon: Daemon, code: int, error: str) -> None:
     """Make sure that a daemon ends by itself, and says why."""
     assert daemon.wait_for("daemon.failed")["error"] == error
-    assert daemon.process.wait(60) == code
+    assert daemon.process.wait(PATIENCE_SECONDS) == code
 
 
 def test_a_second_daemon_is_refused_even_while_the_first_stands_still(tmp_path: Path) -> None:
@@ -121,6 +120,7 @@ def test_a_second_daemon_is_refused_even_while_the_first_stands_still(tmp_path: 
     check_consolidated_once(home, ["e0", "e1"])
 
 
+@pytest.mark.slow
 def test_a_lock_of_a_file_lets_a_second_daemon_in(tmp_path: Path) -> None:
     """The test above can fail: a file can be deleted, and then it is another's lock."""
     home = home_of(tmp_path, LOCKS_A_FILE)
@@ -135,6 +135,7 @@ def test_a_lock_of_a_file_lets_a_second_daemon_in(tmp_path: Path) -> None:
                 assert second.process.poll() is None
 
 
+@pytest.mark.slow
 def test_a_daemon_that_stood_still_while_another_took_over_writes_nothing(tmp_path: Path) -> None:
     first, second = pair(tmp_path)
     facts = first.state / "facts.db"
@@ -179,6 +180,7 @@ def test_a_daemon_that_stood_still_before_its_commit_does_not_make_it(tmp_path: 
     check_consolidated_once(home, ["e0", "e1", "e2"])
 
 
+@pytest.mark.slow
 def test_a_commit_without_the_fence_is_seen(tmp_path: Path) -> None:
     """The tests above can fail: nothing but the epoch keeps that commit out."""
     _, wrote = take_over_from_one_that_is_about_to_commit(tmp_path, WITHOUT_FENCE)
@@ -186,6 +188,7 @@ def test_a_commit_without_the_fence_is_seen(tmp_path: Path) -> None:
     assert wrote
 
 
+@pytest.mark.slow
 def test_nobody_takes_over_in_the_middle_of_a_commit(tmp_path: Path) -> None:
     first, second = pair(tmp_path, STOPS_IN_ITS_COMMIT)
 
@@ -201,6 +204,7 @@ def test_nobody_takes_over_in_the_middle_of_a_commit(tmp_path: Path) -> None:
     check_consolidated_once(first, ["e0", "e1", "e2"])
 
 
+@pytest.mark.slow
 def test_a_state_directory_that_was_put_in_place_of_another_is_a_second_daemons(
     tmp_path: Path,
 ) -> None:

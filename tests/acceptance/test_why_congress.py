@@ -214,3 +214,4 @@ async def test_every_source_tells_session_instant_and_node(archive: Archive) -> 
 
         one = by_id[source.id]
         assert tuple(source) == (one.id, one.session, one.timestamp, one.source_node)
+    assert len(archive.standing) > 500

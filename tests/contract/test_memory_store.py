@@ -28,6 +28,7 @@ from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.puts import PutCounts
 from tests.builders import START, at, episode, rule, triple
 from tests.fakes import FakeClock
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(params=["sqlite"])
@@ -185,7 +186,7 @@ def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:
     memory = SQLiteMemoryStore(tmp_path / "memory.db")
 
     for n in range(3):
-        asyncio.run(asyncio.wait_for(put(memory, episode(f"e{n}")), timeout=60))
+        asyncio.run(asyncio.wait_for(put(memory, episode(f"e{n}")), timeout=PATIENCE_SECONDS))
 
     assert asyncio.run(ids(memory, "alice")) == ["e2", "e1", "e0"]
     asyncio.run(memory.close())

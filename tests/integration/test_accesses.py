@@ -20,6 +20,7 @@ from slumberd.stores.sqlite import Pragmas, connect
 from slumberd.stores.watch import Watch
 from tests.builders import at, episode
 from tests.fakes import FakeClock
+from tests.patience import PATIENCE_SECONDS
 
 NOON = 1_767_268_800_000_000
 """`START`, in microseconds."""
@@ -94,7 +95,7 @@ async def test_reads_are_written_after_a_while(
 
     monkeypatch.setattr(memory._reads, "write", tell)
     await memory.recent("alice", limit=1)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await ended.wait()
 
     assert written(path) == [("e3", 1, NOON, 0)]

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.builders import at, triple
-from tests.site import PATIENCE_SECONDS, Site, wait_until
+from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.site import Site
 
 PORTO = triple("e1", "alice", "lives_in", "Porto", timestamp=at(0))
 TEA = triple("e2", "alice", "likes", "tea", timestamp=at(1))

@@ -23,6 +23,7 @@ from slumberd.errors import StoreError, UsageError
 from tests.builders import START, at, rule, triple
 from tests.estate import OTHERS, estate
 from tests.histories import episodes
+from tests.samples import amount
 
 ME = Peer(7, 7, 7)
 EVERYWHERE = rule("everywhere", then_emits=["facts", "work", "home"])
@@ -85,7 +86,8 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=amount(4, full=12), deadline=None)
 @given(STEPS)
 def test_what_stands_does_not_depend_on_which_store_a_channel_has(steps: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as many:

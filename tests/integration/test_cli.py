@@ -17,7 +17,8 @@ import pytest
 
 from slumberd.cli.facts import COLUMNS
 from tests.builders import at, triple
-from tests.site import CONFIG, PATIENCE_SECONDS, RULES, Site, environment, jsonl, wait_until
+from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.site import CONFIG, RULES, Site, environment, jsonl
 
 
 @pytest.fixture

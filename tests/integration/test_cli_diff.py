@@ -402,7 +402,6 @@ def stored(id: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_daemon_goes_on_while_rules_are_tried(trial: Trial) -> None:
     trial.candidate.write_text(rules(LIKES, LIVES))
     with trial.daemon():

@@ -28,8 +28,7 @@ from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
 from tests.house import house, stream
-
-PATIENCE_SECONDS = 30
+from tests.patience import PATIENCE_SECONDS
 
 
 async def test_a_firing_takes_everything_pending_batch_by_batch(tmp_path: Path) -> None:
@@ -388,7 +387,7 @@ async def test_a_batch_that_is_late_is_taken_back_wherever_it_was(
         assert (await home.fire()).channels["facts"].added == 3_000
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 async def test_a_late_firing_ends_within_a_tenth_of_a_second(tmp_path: Path) -> None:
     overdue = []
     async with house(tmp_path, batch=24_000, clock=SystemClock()) as home:

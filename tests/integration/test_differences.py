@@ -27,6 +27,7 @@ from tests.builders import START, rule, triple
 from tests.fakes import FakeClock
 from tests.histories import MULTI, episodes
 from tests.house import House, house
+from tests.samples import amount
 
 CLOCK = FakeClock(START + timedelta(days=1))
 FILTERS = [
@@ -151,8 +152,8 @@ async def told_by_diff(folder: Path, said: Sequence[Episode], case: Case, half: 
     return {*told}
 
 
-@pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=amount(5, full=30), deadline=None)
 @given(said=st.lists(sayings(), min_size=6, max_size=15), case=cases(), half=st.integers(0, 15))
 def test_a_diff_is_what_two_consolidations_from_scratch_differ_by(
     said: list[Episode], case: Case, half: int

@@ -90,7 +90,6 @@ def test_status_check_asks_for_a_daemon_and_leaves_no_trace(site: Site) -> None:
     assert footprint(site) == before
 
 
-@pytest.mark.slow
 def test_nothing_is_found_of_a_daemon_that_runs(site: Site) -> None:
     with site.daemon():
         assert found(site) == set()

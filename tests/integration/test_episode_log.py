@@ -25,6 +25,7 @@ from slumberd.stores.database import Database
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.sqlite import Pragmas
 from tests.builders import at, episode, rule
+from tests.patience import PATIENCE_SECONDS
 
 STARGRAPH_TABLE = """
 CREATE TABLE episodes (
@@ -490,7 +491,7 @@ def test_a_store_whose_first_puts_cannot_open_it_serves_the_next(path: Path) -> 
     outcomes = asyncio.run(three())
     path.rmdir()
 
-    asyncio.run(asyncio.wait_for(put(store, episode("later")), timeout=60))
+    asyncio.run(asyncio.wait_for(put(store, episode("later")), timeout=PATIENCE_SECONDS))
 
     assert [isinstance(one, StoreError) for one in outcomes] == [True] * 3
     assert [one.id for one in asyncio.run(store.recent("alice", limit=9))] == ["later"]
@@ -511,7 +512,7 @@ def test_a_put_whose_loop_ended_leaves_the_store_usable(path: Path) -> None:
             asyncio.run(give_up())
         host.execute("ROLLBACK")
 
-    asyncio.run(asyncio.wait_for(put(memory, episode("later")), timeout=60))
+    asyncio.run(asyncio.wait_for(put(memory, episode("later")), timeout=PATIENCE_SECONDS))
     assert "later" in {one.id for one in asyncio.run(memory.recent("alice", limit=9))}
     asyncio.run(memory.close())
 

@@ -26,6 +26,7 @@ from tests.builders import START, at, rule, triple, version
 from tests.daemons import Home, processor_seconds
 from tests.fakes import FakeClock
 from tests.house import house
+from tests.patience import PATIENCE_SECONDS
 from tests.site import jsonl
 
 NOW = 100
@@ -669,7 +670,7 @@ class Program:
         """End the process."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=PATIENCE_SECONDS)
         self._process.stdout.close()
 
 
@@ -689,7 +690,7 @@ def put(home: Home, *episodes: Any) -> None:
 def seconds_until(true: Callable[[], bool]) -> float:
     began = time.monotonic()
     while not true():
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < PATIENCE_SECONDS
         time.sleep(0.005)
     return time.monotonic() - began
 
@@ -702,7 +703,7 @@ def rows_of_others(home: Home) -> int:
     return int(found[0])
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_a_running_daemon_notices_another_process_within_a_second(home: Home) -> None:
     waits = []
     with home.daemon() as daemon:
@@ -721,7 +722,7 @@ def test_a_running_daemon_notices_another_process_within_a_second(home: Home) ->
     assert home.call("audit", "verify").returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_looking_for_changes_costs_a_daemon_next_to_nothing(home: Home) -> None:
     with home.daemon() as daemon:
         readings = [processor_seconds(daemon.process.pid)]

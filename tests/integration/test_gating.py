@@ -24,6 +24,7 @@ from slumberd.errors import ExtraMissingError
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock
 from tests.house import House, house
+from tests.samples import amount
 
 GATED = rule("gated", salience={"min": 0.03})
 """Takes in what was read once lately; nothing that was only said."""
@@ -32,7 +33,7 @@ PLAIN = rule("plain")
 NOTES = rule("notes", salience={"min": 0.03}, then_emits=["notes"])
 
 DAY = 86_400
-_EXAMPLES = 25
+_EXAMPLES = amount(8, full=25)
 
 
 @pytest.fixture
@@ -710,6 +711,7 @@ def told_of(folder: Path) -> list[tuple[Any, ...]]:
     return [row for row in facts_in(folder) if not row[0].startswith("@")]
 
 
+@pytest.mark.sampled
 @settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
 @example([("put", 0), ("plain", 0), ("gated", 0), ("undo", 0), ("read", 0), ("plain", 0)])
@@ -726,6 +728,7 @@ async def test_whatever_is_read_and_held_back_no_other_rule_has_other_facts(
     shutil.rmtree(folder)
 
 
+@pytest.mark.sampled
 @settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
 async def test_what_is_read_in_the_end_is_all_taken_in(

@@ -27,6 +27,7 @@ from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, version
 from tests.fakes import FakeClock
 from tests.graphs import BARE, QUERY, FakeGraph, row, saying
+from tests.samples import amount
 
 ANYTHING = FactPattern()
 TEA = row("alice", "likes", "tea", triple_id="t1")
@@ -585,8 +586,8 @@ def _whole(said: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
     return [row(subject, "is", what, triple_id=id) for id, (subject, what, _) in by_id.items()]
 
 
-@pytest.mark.slow
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.sampled
+@settings(max_examples=amount(20, full=120), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_whatever_has_happened_promoting_twice_is_promoting_once_and_no_persons_word_goes(
     steps: list[tuple[str, Any]],

@@ -197,7 +197,6 @@ def test_without_a_graph_in_the_configuration_the_rule_is_a_mistake(tmp_path: Pa
     assert "rules[0].kind: there is no graph to promote" in refused.stdout
 
 
-@pytest.mark.slow
 def test_a_daemon_fires_it_by_the_clock_and_what_fails_of_it_stops_nobody(home: Home) -> None:
     home.rule("tea", cadence={"every": 1})
     write_rule(home, "broken", filter_cypher="MATCH (n:Nowhere) RETURN n.x AS subject")

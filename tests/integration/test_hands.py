@@ -32,6 +32,8 @@ from tests.catalogue import complaints
 from tests.daemons import Home
 from tests.fakes import FakeClock
 from tests.house import house
+from tests.patience import PATIENCE_SECONDS
+from tests.samples import amount
 from tests.site import jsonl
 
 HAND_AT, LATER = 100, 200
@@ -194,8 +196,8 @@ async def take_out_and_try(beginning: str, attempts: Sequence[tuple[Any, ...]], 
         assert (replay.differing, replay.first) == (0, None)
 
 
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.sampled
+@settings(max_examples=amount(25, full=150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(BEGINNINGS)), ATTEMPTS)
 def test_nothing_but_a_newer_episode_brings_back_what_was_taken_out(
     beginning: str, attempts: list[tuple[Any, ...]]
@@ -343,7 +345,7 @@ def asked(home: Home, *words: str) -> tuple[int, dict[str, Any]]:
     """Run a command; return its process's number and the answer that it prints."""
     command = home.command(*words, "--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        answer, log = process.communicate(timeout=60)
+        answer, log = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     assert not complaints(log.splitlines())
     return process.pid, orjson.loads(answer)
@@ -414,7 +416,6 @@ async def test_the_daemon_names_the_one_at_the_other_end_of_the_socket(tmp_path:
     assert (fact.lineage[0]["by"], fact.lineage[0]["pid"]) == ("uid 4242", 77)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("through", ["a daemon", "itself"])
 def test_what_was_taken_out_stays_out_of_every_later_command(home: Home, through: str) -> None:
     tea = triple("e1", "alice", "drinks", "tea", timestamp=at(1))

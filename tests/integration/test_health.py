@@ -23,9 +23,9 @@ from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import episode
 from tests.fakes import FakeClock
 from tests.faults import ordinary_user
+from tests.patience import PATIENCE_SECONDS
 
 KINDS = {"memory": SQLiteMemoryStore, "facts": SQLiteFactStore}
-PATIENCE_SECONDS = 20.0
 """Far more than any look takes; whatever waits for somebody else would wait for ever."""
 
 HOLDER = """

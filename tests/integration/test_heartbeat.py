@@ -27,6 +27,7 @@ from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, rule, triple
 from tests.fakes import FakeClock, FakeEpisodeLog, FakeLogs
+from tests.patience import PATIENCE_SECONDS
 
 MINUTE = 60.0
 
@@ -291,7 +292,7 @@ async def test_heart_beats_until_it_is_told_to_stop(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0)
     async with _patient(tmp_path) as patient:
         with capture_logs() as logs:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await patient.heart.keep(patient.tired)
 
     assert [one["event"] for one in logs] == ["daemon.heartbeat"] * 2

@@ -27,6 +27,7 @@ from slumberd.stores import parting
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule
 from tests.oracle import Told, fact_id, replaced, stands, told
+from tests.samples import amount
 
 MULTI = {("facts", "likes"), ("notes", "likes")}
 CHANNELS = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
@@ -472,8 +473,8 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
         assert replayed.differing == 0, replayed
 
 
-@pytest.mark.slow
-@settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.sampled
+@settings(max_examples=amount(60, full=800), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_what_stands_equals_the_oracle_after_every_step(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -19,10 +19,11 @@ from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.queries import statements
 from tests.integration.test_law import DEPTH, LaterAndLater
 from tests.machine import Machine
+from tests.samples import amount
 
 MOVE = statements("ledger")["set_watermark"]
 LONG = settings.get_current_profile_name() == "long"
-EXAMPLES = settings.get_profile("long").max_examples if LONG else 30
+EXAMPLES = settings.get_profile("long").max_examples if LONG else amount(5, full=30)
 STEPS = 50 if LONG else 25
 UNTIL_SEEN = 1_000
 
@@ -52,7 +53,7 @@ def live(machine: type[Machine], examples: int, *phases: Phase) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 def test_facts_equal_the_oracle_whatever_happens() -> None:
     live(Machine, EXAMPLES)
 

@@ -22,7 +22,8 @@ from tests.estate import Estate, estate
 from tests.fakes import FakeClock
 from tests.logql import Entry
 from tests.monitoring import MINUTE, alerts, collected
-from tests.site import Site, wait_until
+from tests.patience import wait_until
+from tests.site import Site
 
 TAKEN = {"intent": "delete", "replaces": "e0"}
 
@@ -162,7 +163,6 @@ async def test_rule_that_fails_too_often_trips_its_alert(tmp_path: Path) -> None
         assert await patient.live(1) == {"SlumberdRuleDegraded"}
 
 
-@pytest.mark.slow
 def test_running_daemon_that_does_not_take_its_rules_trips_its_alert(site: Site) -> None:
     with site.daemon():
         site.rules.write_text("rules: [{id: Ü}]\n")

@@ -25,7 +25,7 @@ from tests.builders import at
 from tests.stories import ALL, copied, fire, forge, rows_of, said
 
 DEPTH = 8
-STORIES = ["everything", "much", "woven"]
+STORIES = ["everything", pytest.param("much", marks=pytest.mark.slow), "woven"]
 
 
 @pytest.fixture(scope="module")

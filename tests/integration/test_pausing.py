@@ -70,7 +70,6 @@ def test_pause_and_resume_work_without_a_daemon(tmp_path: Path) -> None:
     assert home.call("resume", "a").stdout == "resumed: a\npaused now: no rule\n"
 
 
-@pytest.mark.slow
 def test_a_running_daemon_leaves_a_paused_rule_alone_until_it_is_resumed(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.rule("a", cadence={"every": 1}, then_emits=["first"])

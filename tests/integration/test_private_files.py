@@ -64,7 +64,6 @@ def test_files_are_for_the_owner_or_a_group_that_may_write(
     assert stat.S_IMODE(site.state.stat().st_mode) == directory
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("umask", [0o022], ids=["as shells have it"], indirect=True)
 @pytest.mark.usefixtures("umask")
 def test_nothing_that_the_daemon_makes_is_for_others(site: Site) -> None:

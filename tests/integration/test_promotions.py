@@ -20,9 +20,12 @@ from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule
 from tests.fakes import FakeClock
 from tests.histories import EVERYTHING, Shown, Step, Story, play
+from tests.samples import amount
 from tests.stories import ALL, fire, said, tell_everything
 
-QUIET = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+QUIET = settings(
+    max_examples=amount(30, full=150), deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 SAID = {"subject": "s", "predicate": "is"}
 HANDS_OWN: list[Step] = [
@@ -80,6 +83,7 @@ async def check_against_what_stood(story: Story) -> None:
         before = shown
 
 
+@pytest.mark.sampled
 @QUIET
 @given(EVERYTHING)
 @example(HANDS_OWN)
@@ -95,6 +99,7 @@ async def check_what_stands(story: Story) -> None:
         assert one._asdict() | as_shown(shown[fact_id]) == one._asdict()
 
 
+@pytest.mark.sampled
 @QUIET
 @given(EVERYTHING)
 @example(HANDS_OWN)

@@ -7,8 +7,9 @@ import itertools
 import os
 import sqlite3
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd import assembly, heartbeat, service
+from slumberd import assembly, heartbeat, recorder, service
 from slumberd.errors import ExtraMissingError
 from slumberd.fathom import open_engine
 from slumberd.ports import ProvenanceSink
@@ -28,7 +29,7 @@ from tests.daemons import Home
 from tests.fakes import FakeSink
 from tests.integration.test_service import Life
 from tests.lives import FIRST, LATER
-from tests.site import wait_until
+from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.unit.test_fathom import DOUBTS, pack_of
 
 ALWAYS = rule("always")
@@ -95,16 +96,79 @@ async def test_next_daemon_goes_on_where_the_last_one_ended(tmp_path: Path) -> N
     assert seqs == promotions(tmp_path / "facts.db")
 
 
+async def test_daemon_that_stops_before_the_sink_answers_publishes_that_promotion_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
+    path = tmp_path / "provenance.jsonl"
+    await put(life, FIRST)
+
+    with _answering_late(monkeypatch, after=4) as is_written:
+        async with life.running():
+            await asyncio.to_thread(is_written.wait, PATIENCE_SECONDS)
+    unanswered = seqs_in(path)
+    place = _place(tmp_path / "facts.db")
+    async with life.running():
+        await eventually(lambda: _is_all_told(tmp_path))
+
+    expected = promotions(tmp_path / "facts.db")
+    assert unanswered == expected[:4]
+    assert expected[2] <= place < expected[3]
+    assert seqs_in(path) == expected[:4] + expected[3:]
+
+
+@contextmanager
+def _answering_late(monkeypatch: pytest.MonkeyPatch, *, after: int) -> Iterator[threading.Event]:
+    """Keep the file sink from answering for one line, until the block ends.
+
+    Yields:
+        An event that is set when the line is in the file.
+    """
+    append = recorder._append
+    is_written, may_answer, lines = threading.Event(), threading.Event(), itertools.count(1)
+
+    def appending(path: Path, line: bytes) -> None:
+        append(path, line)
+        if next(lines) == after:
+            is_written.set()
+            may_answer.wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder, "_append", appending)
+        try:
+            yield is_written
+        finally:
+            may_answer.set()
+
+
 def _is_all_told(folder: Path, *stores: str) -> bool:
-    """Say whether all that was put is read, and all that came of it told."""
+    """Return whether every episode is read, and every promotion published and marked so.
+
+    A daemon that stops before the mark moves publishes the last promotion again when it starts.
+    """
     told = told_in(folder / "provenance.jsonl")
     newest = _newest(folder / "memory.db")
     return all(
         _mark(folder / name) == newest
         and {one["slots"]["seq"] for one in told if one["slots"]["store"] == name}
         == {*promotions(folder / name)}
+        and _place(folder / name) == _last_row(folder / name)
         for name in stores or ("facts.db",)
     )
+
+
+def _place(path: Path) -> int:
+    """Return up to which ledger row the file sink has published."""
+    with closing(sqlite3.connect(path)) as connection:
+        row = connection.execute(
+            "SELECT value FROM slumberd_numbers WHERE name = 'asserted:file'"
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+
+def _last_row(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("SELECT max(seq) FROM slumberd_ledger").fetchone()[0] or 0)
 
 
 def _mark(path: Path) -> int:
@@ -129,11 +193,7 @@ async def test_each_fact_store_has_a_place_of_its_own(tmp_path: Path) -> None:
     for name in ("facts.db", "work.db"):
         own = [one["slots"]["seq"] for one in told_in(path) if one["slots"]["store"] == name]
         assert own == promotions(tmp_path / name)
-        with closing(sqlite3.connect(tmp_path / name)) as connection:
-            [place] = connection.execute(
-                "SELECT value FROM slumberd_numbers WHERE name = 'asserted:file'"
-            ).fetchone()
-        assert place >= own[-1]
+        assert _place(tmp_path / name) >= own[-1]
 
 
 class Unbearable(FakeSink):
@@ -185,12 +245,21 @@ async def lived(
     await put(life, FIRST)
     with capture_logs():
         async with life.running():
-            await eventually(lambda: _is_read(folder))
+            await eventually(lambda: _is_logged(folder, life))
             if asked is not None:
                 await asked.wait()
             await put(life, LATER)
-            await eventually(lambda: _is_read(folder))
+            await eventually(lambda: _is_logged(folder, life))
     return everything_in(folder / "facts.db")
+
+
+def _is_logged(folder: Path, life: Life) -> bool:
+    """Return whether every episode is read and every ledger row is logged.
+
+    A daemon that stops before it logs a batch leaves the number ``logged`` behind.
+    """
+    logged = {line.seq for line in life.log.lines}
+    return _is_read(folder) and _last_row(folder / "facts.db") in logged
 
 
 def _is_read(folder: Path) -> bool:
@@ -311,7 +380,6 @@ def test_kills_lose_nothing_that_is_to_be_told(tmp_path: Path) -> None:
     home.slumberd("audit", "verify")
 
 
-@pytest.mark.slow
 def test_change_of_the_sink_needs_a_restart(tmp_path: Path) -> None:
     home = home_of(tmp_path)
     with home.daemon() as daemon:
@@ -362,7 +430,6 @@ def _engine_has_all(folder: Path, engine: Any) -> bool:
 
 
 @needs_fathom
-@pytest.mark.slow
 def test_rules_of_a_real_engine_fire_in_a_real_daemon(tmp_path: Path) -> None:
     pack = pack_of(tmp_path, **DOUBTS)
     home = home_of(tmp_path / "home", sink="fathom", pack=str(pack))

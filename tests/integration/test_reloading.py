@@ -354,7 +354,6 @@ def test_a_daemon_reloads_when_it_is_told_to(tmp_path: Path) -> None:
         assert ("all" in removed, "likes" in removed) == (True, False)
 
 
-@pytest.mark.slow
 def test_a_daemon_keeps_its_rules_when_those_that_there_are_cannot_be_taken(
     tmp_path: Path,
 ) -> None:

@@ -17,6 +17,7 @@ from slumberd.cli import call
 from slumberd.errors import ConfigurationError, Mistake
 from tests.builders import at, triple
 from tests.calling import logging_as_before
+from tests.patience import PATIENCE_SECONDS
 from tests.site import Site, environment
 
 KEY = b"correct horse battery staple 42!"
@@ -185,7 +186,6 @@ def test_a_key_that_an_error_tells_is_seen(
     assert leaks(KEY, all_told(keyed, capfd, [("audit", "verify")]))
 
 
-@pytest.mark.slow
 def test_a_daemon_shows_its_key_to_nobody(keyed: Site) -> None:
     with keyed.daemon() as process:
         own = Path("/proc", str(process.pid))
@@ -198,7 +198,6 @@ def test_a_daemon_shows_its_key_to_nobody(keyed: Site) -> None:
     assert not leaks(KEY, told)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("state", ["another"])
 def test_a_daemon_that_cannot_start_tells_no_key(keyed: Site, state: str) -> None:
     STATES[state](keyed)
@@ -207,7 +206,7 @@ def test_a_daemon_that_cannot_start_tells_no_key(keyed: Site, state: str) -> Non
         keyed.command("run"),
         capture_output=True,
         env=environment({"SLUMBERD_DEBUG": "1"}),
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
     assert done.returncode == 78

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from slumberd.textfile import write_textfile
 from tests.builders import at, rule, triple
 from tests.daemons import Home
 from tests.fakes import FakeClock, FakeDeltaLog, FakeLogs
+from tests.patience import PATIENCE_SECONDS
 
 NIGHTLY = rule("nightly", cadence={"cron": "0 3 * * *"})
 
@@ -93,7 +95,7 @@ class Life:
         daemon = Daemon(
             *found, lambda: found, clock=self._clock, logs=self._logs, notifier=notifier
         )
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
             group.create_task(daemon.run(stop))
             await notifier.heard.wait()
             yield
@@ -210,7 +212,6 @@ async def test_a_daemon_tells_when_its_rules_are_due_and_which_are_paused(tmp_pa
     ]
 
 
-@pytest.mark.slow
 def test_a_rule_that_never_comes_to_an_end_is_seen_failing_and_stops_no_other(
     tmp_path: Path,
 ) -> None:
@@ -226,6 +227,6 @@ def test_a_rule_that_never_comes_to_an_end_is_seen_failing_and_stops_no_other(
         status = home.call("status").stdout
         (told,) = orjson.loads(home.call("status", "--json").stdout)["failing"]
 
-    assert "failing    rule endless, once since 20" in status
+    assert re.search(r"failing    rule endless, (once|\d+ times in a row) since 20", status)
     assert (told["rule_id"], told["error"]) == ("endless", "FiringTimeoutError")
     assert [fact["id"] for fact in home.facts()] == ["e1"]

@@ -26,6 +26,7 @@ from slumberd.stores.facts import SQLiteFactStore
 from slumberd.vectors import WordEmbedder
 from tests.builders import at, rule, version
 from tests.fakes import FakeClock, FakeComparer
+from tests.samples import amount
 
 NEAR = rule("near", similarity=Similarity(min=0.5))
 PLAIN = rule("plain")
@@ -348,7 +349,8 @@ def words_of(content: str) -> frozenset[str]:
     return frozenset(content.strip(".").split())
 
 
-@settings(max_examples=40)
+@pytest.mark.sampled
+@settings(max_examples=amount(8, full=40))
 @given(stories, st.data())
 def test_whatever_went_was_said_again_and_cuts_change_nothing(
     told: list[tuple[str, str, dict[str, str]]], data: st.DataObject

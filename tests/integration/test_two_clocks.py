@@ -32,8 +32,11 @@ from tests.histories import (
     play,
 )
 from tests.oracle import Told, replaced, stands
+from tests.samples import amount
 
-QUIET = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+QUIET = settings(
+    max_examples=amount(30, full=150), deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 async def check_snapshots(story: Story) -> None:
@@ -68,14 +71,14 @@ def check_fact(fact: dict[str, Any], act: Told, older: list[str]) -> None:
     assert [entry["replaces"] for entry in fact["lineage"][len(own) :]] == older
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @QUIET
 @given(EVERYTHING)
 def test_believed_at_each_firing_is_what_stood_after_it(steps: list[Step]) -> None:
     play(steps, check_snapshots)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled
 @QUIET
 @given(ACTS)
 def test_both_clocks_together_equal_the_oracle_on_fewer_acts(steps: list[Step]) -> None:

@@ -17,8 +17,8 @@ from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.queries import statement
 from slumberd.stores.watch import Watch
 from tests.builders import triple
+from tests.patience import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 30
 NEVER = 3600
 
 

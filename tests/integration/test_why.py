@@ -32,6 +32,7 @@ from tests.builders import START, at, episode, rule, triple
 from tests.daemons import Home
 from tests.fakes import FakeClock, FakeDeltaLog
 from tests.histories import EVERYTHING, Step, Story, play
+from tests.samples import amount
 
 ALL = rule("all")
 SHORT = rule("short", when_filter="predicate = 'lives_in'", then_emits=["facts", "notes"])
@@ -704,8 +705,8 @@ def check_who_counts(explanation: Explanation) -> None:
         assert sorted({*said} - {"@hand"}) == own
 
 
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.sampled
+@settings(max_examples=amount(30, full=150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(EVERYTHING)
 def test_what_took_a_fact_out_is_found_in_every_story(steps: list[Step]) -> None:
     play(steps, check_every_fact)
@@ -866,7 +867,6 @@ def test_id_that_is_no_text_is_64(
     assert "is no valid Unicode" in err
 
 
-@pytest.mark.slow
 def test_both_commands_only_read_while_a_daemon_runs(
     site: Home, capfd: pytest.CaptureFixture[str]
 ) -> None:

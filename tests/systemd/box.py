@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.catalogue import complaints
-from tests.site import wait_until
+from tests.patience import PATIENCE_SECONDS, wait_until
 
 HERE = Path(__file__).parent
 SHIPPED = HERE.parents[1]
@@ -94,7 +94,7 @@ class Box:
 
     def _end(self) -> None:
         self._process.send_signal(signal.SIGKILL)  # unshare --kill-child takes systemd along
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=PATIENCE_SECONDS)
         if self._cgroup.exists():
             wait_until(self._is_empty)
             for directory in [*sorted(self._cgroup.rglob("*/"), reverse=True), self._cgroup]:
@@ -136,7 +136,7 @@ class Box:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_SECONDS,
             env={"PATH": PATH, "LC_ALL": "C.UTF-8"},
         )
 

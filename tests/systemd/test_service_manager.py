@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.builders import triple
-from tests.site import jsonl, wait_until
+from tests.patience import wait_until
+from tests.site import jsonl
 from tests.systemd.box import SHIPPED, Box, why_not
 
 LACKS = why_not()

@@ -13,6 +13,7 @@ from freezegun import freeze_time
 from slumberd.scheduler import Alarm, CronTrigger
 from tests.builders import START, at, rule
 from tests.fakes import FakeClock
+from tests.patience import PATIENCE_SECONDS
 
 NOON = START
 DAILY = {"cron": "0 3 * * *"}
@@ -32,7 +33,7 @@ class Bell:
 
     async def rings(self) -> None:
         """Wait for the next ring."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await self.ringing.wait()
         self.ringing.clear()
 
@@ -148,7 +149,7 @@ async def test_heart_beats_until_it_is_stopped(alarm: tuple[Alarm, FakeClock], b
     sleeper, clock = alarm
     stop = asyncio.Event()
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
         group.create_task(sleeper.heartbeat(stop, every_seconds=0.001))
         clock.set(at(100))
         await bell.rings()

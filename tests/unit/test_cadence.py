@@ -8,8 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from slumberd.core.brake import Limits
 from slumberd.core.cadence import MOST_EVERY, Cron, Every, cadence_of
-from slumberd.core.rule import ConsolidationRule
+from slumberd.core.rule import ConsolidationRule, Similarity
+from slumberd.core.salience import Gate
 from tests.builders import rule
 
 
@@ -48,17 +50,41 @@ def test_what_is_no_cadence_is_refused_with_its_reason(
         ConsolidationRule(id="r", cadence=document, when_filter="", then_emits=["facts"])
 
 
-def test_a_rules_hash_changes_with_anything_in_it() -> None:
-    hashes = {
-        rule("a").content_hash,
-        rule("b").content_hash,
-        rule("a", when_filter="1").content_hash,
-        rule("a", cadence={"every": 2}).content_hash,
-        rule("a", then_emits=["notes"]).content_hash,
-    }
+OTHERS = {
+    "cadence": [{"every": 2}, {"cron": "@daily"}, {"cron": "@daily", "timezone": "Europe/Berlin"}],
+    "start": ["now"],
+    "limits": [Limits(max_deletes=1), Limits(max_delete_fraction=0.5)],
+    "on_missed": ["skip"],
+    "timeout": [60.0],
+    "similarity": [Similarity(), Similarity(min=0.5)],
+    "salience": [Gate(min=0.1), Gate(min=0.15), Gate(min=0.1, tau=60.0)],
+    "kind": ["graph"],
+}
+"""Values of the fields that `other_values` cannot make from the value that a rule has."""
 
-    assert len(hashes) == 5
-    assert rule("a").content_hash == rule("a").content_hash
+
+def other_values(field: str) -> list[Any]:
+    """Return values of a field, each of which makes another rule of it."""
+    match getattr(rule("a"), field):
+        case _ if field in OTHERS:
+            return OTHERS[field]
+        case bool() as value:
+            return [not value]
+        case str() | float() as value:
+            return [value * 2 or "other"]
+        case list() as value:
+            return [[*value, "other"], ["other"]]
+    raise AssertionError(f"OTHERS needs values of the field {field!r}")
+
+
+@pytest.mark.parametrize("field", ConsolidationRule.model_fields)
+def test_a_rules_hash_changes_with_every_field(field: str) -> None:
+    others = [rule("a").model_copy(update={field: value}) for value in other_values(field)]
+
+    hashes = {one.content_hash for one in [rule("a"), *others]}
+
+    assert len(hashes) == 1 + len(others)
+    assert rule("a").content_hash in hashes
 
 
 def test_content_hash_stays_as_it_was_before_there_were_more_keys() -> None:

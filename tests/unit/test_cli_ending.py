@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from slumberd.cli.ending import tidily_ending
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(
@@ -35,7 +36,7 @@ def test_sigterm_ends_a_command_once_what_it_has_open_is_closed() -> None:
         with tidily_ending():
             try:
                 os.kill(os.getpid(), signal.SIGTERM)
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE_SECONDS):
                     await asyncio.Event().wait()
             finally:
                 await asyncio.sleep(0)

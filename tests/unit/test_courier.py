@@ -17,6 +17,7 @@ from slumberd.courier import FIRST_RETRY_SECONDS, LOOK_SECONDS, PAGE_ROWS, Couri
 from slumberd.errors import ProvenanceError, StaleWriterError, StoreBusyError
 from tests.builders import promotion
 from tests.fakes import FakeClock, FakePromotions, FakeSink
+from tests.patience import PATIENCE_SECONDS
 
 FACTS = Path("facts.db")
 TERMS = Terms("file", timeout_seconds=60, retry_seconds=8)
@@ -254,7 +255,7 @@ async def test_who_is_superseded_ends() -> None:
 async def test_stop_lets_a_sink_go_at_once() -> None:
     one, stop = Round(True, True, terms=TERMS), asyncio.Event()
     one.sink.hangs = True
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
         kept = group.create_task(one.courier.keep(stop))
         await one.sink.asked.wait()
         stop.set()
@@ -264,7 +265,7 @@ async def test_stop_lets_a_sink_go_at_once() -> None:
 
 async def test_keep_tells_until_it_is_stopped() -> None:
     one, stop = Round(True), asyncio.Event()
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
         group.create_task(one.courier.keep(stop))
         await one.sink.asked.wait()
         stop.set()

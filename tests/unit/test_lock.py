@@ -16,6 +16,7 @@ from slumberd import lock
 from slumberd.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
 from slumberd.lock import PID_FILE, StateLock, file_system_of
 from tests.faults import ordinary_user
+from tests.patience import PATIENCE_SECONDS
 
 HOLD = """
 import sys
@@ -76,7 +77,7 @@ def test_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> None
 def test_killed_holder_leaves_the_directory_free(tmp_path: Path) -> None:
     with holder(tmp_path) as first:
         first.send_signal(signal.SIGKILL)
-        first.wait(timeout=60)
+        first.wait(timeout=PATIENCE_SECONDS)
 
     assert (tmp_path / PID_FILE).exists()
     with StateLock(tmp_path):

@@ -25,6 +25,7 @@ from slumberd.logs import DeltaLines, Level, configure
 from slumberd.ports import DeltaLog
 from slumberd.sinks import Sink, open_file
 from tests.calling import logging_as_before
+from tests.patience import PATIENCE_SECONDS
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TS = "2026-01-01T12:00:00.000000Z"
@@ -479,7 +480,7 @@ def test_stream_that_was_made_non_blocking_is_waited_for() -> None:
     thread.start()
     with os.fdopen(writer, "wb", buffering=0) as stream:
         Sink(cast("Any", stream)).write(lines)
-    thread.join(timeout=60)
+    thread.join(timeout=PATIENCE_SECONDS)
     os.close(reader)
 
     assert read == lines

@@ -28,6 +28,7 @@ from tests.monitoring import (
     queries,
     told,
 )
+from tests.patience import PATIENCE_SECONDS
 from tests.queries import lines, metric
 
 LABELS = {"service_name", "host", "level", "event"}
@@ -193,7 +194,7 @@ def test_systemd_finds_no_fault_with_the_timer(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", *map(str, sorted(tmp_path.iterdir()))],  # noqa: S607
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

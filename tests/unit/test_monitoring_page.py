@@ -59,12 +59,15 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("command", commands())
 def test_command_of_the_page_can_be_read(command: str) -> None:
     context: Any = program().make_context("slumberd", shlex.split(command)[1:])
+    path = ["slumberd"]
     while hasattr(context.command, "resolve_command"):
         left = [*context._protected_args, *context.args]
         name, found, words = context.command.resolve_command(context, left)
         context = found.make_context(name, words, parent=context)
+        path.append(name)
 
-    assert context.command.name
+    assert shlex.split(command)[: len(path)] == path
+    assert len(path) > 1
 
 
 def test_page_shows_commands() -> None:

@@ -64,8 +64,21 @@ async def test_whoever_is_superseded_looks_no_more(fault: StoreError) -> None:
         await keep_noticing(looks.look, looks.stop, every_seconds=0)
 
 
-async def test_it_ends_at_once_when_it_is_stopped_between_two_looks() -> None:
-    looks = Looks(0)
+async def test_it_ends_in_a_few_turns_of_the_loop_when_stopped_between_two_looks() -> None:
+    looks = Looks(0, 0)
 
-    async with asyncio.timeout(30):
-        await keep_noticing(looks.look, looks.stop, every_seconds=3600)
+    async with asyncio.TaskGroup() as group:
+        noticing = group.create_task(keep_noticing(looks.look, looks.stop, every_seconds=3600))
+        await turns_of_the_loop()
+        resting = not noticing.done()
+        looks.stop.set()
+        await turns_of_the_loop()
+        ended = noticing.done()
+        noticing.cancel()
+
+    assert (resting, ended, looks.left) == (True, True, [0])
+
+
+async def turns_of_the_loop() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)

@@ -22,9 +22,8 @@ from slumberd.settings import LoggingSettings, Settings
 from slumberd.sinks import Sink
 from tests.calling import logging_as_before
 from tests.fakes import FakeClock
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.test_logs import TS, _now, _outcome, _record
-
-SECONDS = 60.0
 
 
 class Reader:
@@ -37,7 +36,7 @@ class Reader:
 
     def write(self, lines: bytes) -> None:
         self.writing.set()
-        assert self.reads.wait(SECONDS)
+        assert self.reads.wait(PATIENCE_SECONDS)
         self.taken += lines
 
     @property
@@ -59,7 +58,7 @@ def _outbox(write: Callable[[bytes], None], patience: float = 0.0) -> Outbox:
 def _stalled(reader: Reader) -> Outbox:
     outbox = _outbox(reader.write)
     outbox.tell(b"first\n")
-    assert reader.writing.wait(SECONDS)
+    assert reader.writing.wait(PATIENCE_SECONDS)
     return outbox
 
 
@@ -69,7 +68,7 @@ def _deltas(outbox: Outbox) -> DeltaLines:
 
 def _read_all(outbox: Outbox, reader: Reader) -> None:
     reader.reads.set()
-    outbox.close(seconds=SECONDS)
+    outbox.close(seconds=PATIENCE_SECONDS)
 
 
 def test_lines_are_written_in_order(reader: Reader) -> None:
@@ -102,7 +101,7 @@ def test_lines_that_a_full_disk_does_not_take_are_counted_and_told_of_later() ->
             raise OSError(28, "full")
         taken.append(lines)
 
-    outbox = _outbox(write, patience=SECONDS)
+    outbox = _outbox(write, patience=PATIENCE_SECONDS)
     outbox.tell(b"first\n")
     outbox.keep(b"second\n")
     assert outbox.deliver(b"delta\n").error is not None
@@ -139,13 +138,13 @@ def test_even_lines_of_firings_do_not_fill_the_memory(reader: Reader) -> None:
 
 def test_letter_is_done_once_it_is_written(reader: Reader) -> None:
     reader.reads.set()
-    outbox = _outbox(reader.write, patience=SECONDS)
+    outbox = _outbox(reader.write, patience=PATIENCE_SECONDS)
 
     letter = outbox.deliver(b"line\n")
 
     assert letter.done
     assert reader.taken == b"line\n"
-    outbox.close(seconds=SECONDS)
+    outbox.close(seconds=PATIENCE_SECONDS)
 
 
 def test_end_does_not_wait_for_a_reader_who_does_not_read(reader: Reader) -> None:
@@ -204,12 +203,12 @@ def test_delta_lines_that_cannot_be_written_are_told() -> None:
     def full(_: bytes) -> None:
         raise OSError(28, "full")
 
-    outbox = _outbox(full, patience=SECONDS)
+    outbox = _outbox(full, patience=PATIENCE_SECONDS)
 
     with pytest.raises(OSError, match="full"):
         _deltas(outbox).applied([_record()])
 
-    outbox.close(seconds=SECONDS)
+    outbox.close(seconds=PATIENCE_SECONDS)
 
 
 def test_events_and_firings_do_not_wait_for_a_pipe_that_nobody_reads() -> None:

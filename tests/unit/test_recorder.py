@@ -15,6 +15,7 @@ import pytest
 from slumberd.core.provenance import ProvenanceBundle
 from slumberd.recorder import FileSink
 from tests.builders import START
+from tests.patience import PATIENCE_SECONDS
 
 BUNDLE: ProvenanceBundle = {
     "origin": "consolidation",
@@ -118,7 +119,7 @@ async def test_disk_that_is_full_is_told_of(
 async def test_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     sink = FileSink(tmp_path / "pipe")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(OSError, match="is no file"):
             await tell(sink, "a")
     await sink.close()

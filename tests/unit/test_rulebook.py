@@ -18,6 +18,7 @@ from slumberd.errors import ConfigurationError, FilterError
 from slumberd.rulebook import RuleSet, load_rule_files, load_rules, rule_files
 from slumberd.ruleforms import GraphRuleForm, RuleForm
 from slumberd.stores import filters
+from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 TEA = """
@@ -600,7 +601,9 @@ def test_root_obeys_rules_on_a_file_system_that_nobody_can_write_to(tmp_path: Pa
         pytest.skip("no mount of our own can be made here: it takes root and namespaces")
 
     command = [unshare, "--mount", "sh", "-c", MOUNTED, "sh", str(tmp_path), sys.executable]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     refused, valid = done.stdout.split("valid", 1)

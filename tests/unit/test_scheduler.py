@@ -28,6 +28,7 @@ from slumberd.errors import (
 from slumberd.scheduler import Alarm, Scheduler
 from tests.builders import START, rule
 from tests.fakes import FakeClock, FakeEpisodeLog, FakeLedger
+from tests.patience import PATIENCE_SECONDS
 
 NOON = START
 DAILY = {"cron": "0 3 * * *"}
@@ -746,7 +747,7 @@ async def test_whoever_is_superseded_ends_the_scheduler(den: Den, fault: StoreEr
     den.episodes.append("e1")
 
     with pytest.raises(type(fault)):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await den.scheduler.run(den.stop)
 
 
@@ -770,7 +771,7 @@ async def test_run_fires_what_arrives_and_ends_when_told(den: Den) -> None:
     den.during = den.stop.set
     den.episodes.append("e1")
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await den.scheduler.run(den.stop)
 
     assert den.fired == [("r1", "every")]
@@ -782,7 +783,7 @@ async def test_run_notices_new_episodes_by_itself(den: Den) -> None:
     fired = asyncio.Event()
     den.during = fired.set
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
         group.create_task(den.scheduler.run(den.stop))
         await asyncio.sleep(0)
         den.episodes.append("e1")
@@ -797,7 +798,7 @@ async def test_no_firing_begins_once_the_scheduler_is_stopping(den: Den) -> None
     den.episodes.append("e1")
     den.during = den.stop.set
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await den.scheduler.run(den.stop)
 
     assert den.fired == [("a", "every")]
@@ -813,7 +814,7 @@ async def test_run_ends_only_after_the_firing_under_way(den: Den) -> None:
     scheduler = Scheduler(clock=den.clock, episodes=den.episodes, ledger=den.ledger, fire=fire)
     scheduler.replace([rule("r1")], "UTC")
     den.episodes.append("e1")
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
         running = group.create_task(scheduler.run(den.stop))
         await begun.wait()
         den.stop.set()
@@ -836,7 +837,7 @@ async def test_stopping_does_not_wait_for_the_next_poll(den: Den) -> None:
         poll_seconds=3600,
     )
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
         group.create_task(scheduler.run(den.stop))
         await asyncio.sleep(0)
         den.stop.set()
@@ -854,7 +855,7 @@ async def test_nudge_does_not_wait_for_the_next_poll(den: Den) -> None:
     await scheduler.turn(den.stop)
     den.during = den.stop.set
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
         group.create_task(scheduler.run(den.stop))
         await asyncio.sleep(0)
         den.clock.set(AT_03_00)
@@ -880,7 +881,7 @@ async def test_store_that_cannot_be_read_pauses_the_loop(den: Den, tmp_path: Pat
     den.during = den.stop.set
 
     with structlog.testing.capture_logs() as logs:
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
             group.create_task(den.scheduler.run(den.stop))
             await den.episodes.failed.wait()
             den.episodes.fault = None
@@ -895,7 +896,10 @@ async def test_alarm_wakes_the_scheduler_which_fires(den: Den) -> None:
     await den.settled(*rules)
     den.during = den.stop.set
     with freeze_time(NOON, real_asyncio=True) as frozen:
-        async with Alarm(den.clock, den.scheduler.nudge) as alarm, asyncio.timeout(60):
+        async with (
+            Alarm(den.clock, den.scheduler.nudge) as alarm,
+            asyncio.timeout(PATIENCE_SECONDS),
+        ):
             alarm.arm(rules, "UTC")
             async with asyncio.TaskGroup() as group:
                 group.create_task(den.scheduler.run(den.stop))

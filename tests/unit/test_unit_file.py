@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_SECONDS
+
 SHIPPED = Path(__file__).parents[2]
 UNIT = SHIPPED / "systemd" / "slumberd.service"
 SYSUSERS = SHIPPED / "systemd" / "slumberd.sysusers"
@@ -25,7 +27,11 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files
 def said(*command: str | Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"LC_ALL": "C", "SYSTEMD_EMOJI": "0"}
     return subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, timeout=60, env=environment
+        [*map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        env=environment,
     )
 
 

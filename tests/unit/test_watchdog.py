@@ -20,6 +20,7 @@ from slumberd.stores.database import Database
 from slumberd.stores.sqlite import Pragmas
 from slumberd.watchdog import Watchdog
 from tests.fakes import FakeClock
+from tests.patience import PATIENCE_SECONDS
 
 
 class Manager:
@@ -132,7 +133,7 @@ async def test_watchdog_beats_until_it_is_stopped(manager: Manager) -> None:
     async def pulse() -> int:
         return len(told)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await Watchdog(tell, lambda: 0.0, [pulse]).keep(stop, within_seconds=0.003)
 
     assert told == [0, 1, 2]
@@ -145,7 +146,7 @@ async def test_a_database_has_no_pulse_while_its_thread_is_stuck(tmp_path: Path)
 
         def work(_: sqlite3.Connection) -> None:
             stuck.set()
-            goes_on.wait(60)
+            goes_on.wait(PATIENCE_SECONDS)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(database.write(work))
