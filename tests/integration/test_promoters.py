@@ -52,7 +52,8 @@ async def test_fact_of_several_rules_is_pinned_at_the_newest_promotion(
         assert fact.pinned_at == THIRD
         assert pinned_at(tmp_path) == [THIRD.isoformat()]
         promoted = {
-            name: instant.isoformat() for name, instant in zip(order, (FIRST, SECOND, THIRD))
+            name: instant.isoformat()
+            for name, instant in zip(order, (FIRST, SECOND, THIRD), strict=True)
         }
         assert [(one["rule_id"], one["promotion_ts"]) for one in fact.lineage] == [
             (name, promoted[name]) for name in "abc"
