@@ -310,3 +310,18 @@ async def test_claims_that_name_others_are_listed_by_name(home: House) -> None:
         ("x", "b"),
         ("y", "b"),
     ]
+
+
+async def test_edit_that_leaves_the_claim_as_it_was_is_recorded_as_a_new_version(
+    home: House,
+) -> None:
+    await home.put(says("tea", "tea", 10))
+    await home.fire()
+    await home.put(says("tea", "tea", 10, mood="calm"))
+
+    report = await home.fire()
+
+    assert await last_rows(home) == [("update", "tea", ("tea",), "", ("tea",), 1.0)]
+    assert report.channels["facts"] == Counts(read=1, updated=1)
+    ((version,),) = select(home, "SELECT max(version) FROM slumberd_ledger")
+    assert version == 2
