@@ -107,8 +107,6 @@ class Ground:
         found = counting(self.meetings.get(fact_id, ()))
         if self.until is None:
             return found
-        if len(found) == 1:
-            return found if found[0].act.stamp.at <= self.until else ()
         return tuple(one for one in found if one.act.stamp.at <= self.until)
 
     def counted_as(self, top: Assertion) -> Counted:
