@@ -145,9 +145,7 @@ class Ground:
             if one.act.key == key
         ]
         self.heads[key] = {}
-        if len(acts) > 1:
-            acts.sort(key=_whole_key_first)
-        for act in acts:
+        for act in sorted(acts, key=_whole_key_first):
             self.fold_in(act)
 
     def fold_in(self, act: Act) -> None:
