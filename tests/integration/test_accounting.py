@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.core.episode import Episode
+from slumberd.core.episode import Episode, microseconds
 from slumberd.core.firing import Counts
 from slumberd.core.record import Record
 from tests.builders import START, at, rule, triple
@@ -325,3 +325,91 @@ async def test_edit_that_leaves_the_claim_as_it_was_is_recorded_as_a_new_version
     assert report.channels["facts"] == Counts(read=1, updated=1)
     ((version,),) = select(home, "SELECT max(version) FROM slumberd_ledger")
     assert version == 2
+
+
+async def test_every_column_of_the_ledger_is_as_the_story_makes_it(home: House) -> None:
+    await home.put(*MORNING[:3], *MORNING[6:8])
+
+    await home.fire(DRINKS)
+
+    columns = "seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces"
+    noon = microseconds(START)
+    assert select(home, f"SELECT {columns} FROM slumberd_ledger ORDER BY seq") == [
+        (1, 1, 1, 0, 0, "", 0, None, None, None, None),
+        (2, 2, 1, 1, 1, "", 1, 2, noon + 10_000_000, "tea", None),
+        (3, 3, 1, 1, 2, "", 3, 2, noon + 15_000_000, "milk", '["tea"]'),
+        (4, 4, 1, 1, 2, "", 2, 2, noon + 20_000_000, "coffee", '["milk"]'),
+        (5, 5, 1, 3, 5, "intent_unknown", 4, None, noon + 60_000_000, "odd", None),
+        (6, 6, 1, 1, 4, "unresolved", 5, 2, noon + 61_000_000, "vain", None),
+    ]
+
+
+async def test_payload_of_a_row_holds_the_whole_claim(home: House) -> None:
+    await home.put(
+        says("a", "tea", 1, confidence=0.5),
+        says("b", None, 2, intent="delete"),
+        says("c", "rum", 3, intent="update", replaces=["a"]),
+        says("d", None, 4, intent="shout"),
+    )
+
+    await home.fire()
+
+    found = {
+        fact_id: orjson.loads(payload)
+        for fact_id, payload in select(
+            home, "SELECT fact_id, payload FROM slumberd_ledger WHERE what != 0"
+        )
+    }
+    for document in found.values():
+        document.get("payload", {}).pop("timestamp", None)
+    triple = {"subject": "alice", "predicate": "drinks"}
+    about = {"user": "alice", "agent": "rag"}
+    text = {"source_node": "chat"}
+    assert found == {
+        "a": {
+            "asserts": True,
+            "payload": {
+                "id": "a", **about, "content": "content of a", **text, **triple, "object": "tea"
+            },
+            "confidence": 0.5,
+            "session": "s1",
+        },
+        "b": {
+            "asserts": False,
+            "payload": {"id": "b", **about, **triple},
+            "clears": True,
+            "session": "s1",
+        },
+        "c": {
+            "asserts": True,
+            "payload": {
+                "id": "c", **about, "content": "content of c", **text, **triple, "object": "rum"
+            },
+            "names": ["a"],
+            "rank": 1,
+            "session": "s1",
+        },
+        "d": {
+            "eid": "d",
+            "detail": "intent is 'shout'; write one of add, update, delete, noop",
+            "owner": "alice/rag/facts/",
+            "session": "s1",
+        },
+    }  # fmt: skip
+
+
+async def test_what_another_rule_waits_for_is_counted_in_no_channel(home: House) -> None:
+    both = rule("both", then_emits=["facts", "notes"])
+    await home.put(says("tea", "tea", 1))
+    await home.fire(rule("gated", salience={"min": 0.03}))
+    await home.fire(both)
+    await home.memory.recent("alice", limit=10)
+    await home.memory.close()
+    await home.put(says("milk", "milk", 2))
+
+    report = await home.fire(both)
+
+    assert report.channels == {
+        "facts": Counts(read=1, updated=1),
+        "notes": Counts(read=1, updated=1),
+    }
