@@ -117,8 +117,15 @@ def test_status_tells_what_is_there_and_how_far_each_rule_has_come(trial: Trial)
 
 
 def test_next_tells_words_and_instants_in_both_zones(trial: Trial) -> None:
-    every = {"enabled": True, "paused": False, "every": 1, "cron": None, "next": [], "notes": []}
-    night = {
+    every: dict[str, Any] = {
+        "enabled": True,
+        "paused": False,
+        "every": 1,
+        "cron": None,
+        "next": [],
+        "notes": [],
+    }
+    night: dict[str, Any] = {
         "rule": "night", "every": None, "cron": "0 3 * * *", "timezone": "Europe/Berlin",
         "words": "at 03:00, every day", "notes": [],
     }  # fmt: skip

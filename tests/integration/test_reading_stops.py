@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from threading import Event
@@ -59,10 +59,9 @@ async def connection(tmp_path: Path) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "_DECODED", 2)
     monkeypatch.setattr(windows, "_PAGE", 4)
-    return
 
 
 def reader_of(stop: Event, when_filter: str = "") -> Reader:
