@@ -317,6 +317,8 @@ async def test_a_first_backlog_alarms_nobody(tmp_path: Path) -> None:
         pytest.param(Limits(5, None), 5, 5, "", id="as many as allowed"),
         pytest.param(Limits(5, None), 6, 900, "max_deletes is 5", id="more than allowed"),
         pytest.param(Limits(None, 0.5), 100, 100, "", id="few enough to alarm nobody"),
+        pytest.param(Limits(None, 0.5), 101, 101, "0 of 101 facts", id="one more than a few"),
+        pytest.param(Limits(0, None), 0, 0, "", id="nothing goes"),
         pytest.param(Limits(None, 0.5), 150, 300, "", id="the part that is allowed"),
         pytest.param(Limits(None, 0.5), 151, 300, "max_delete_fraction is 0.5", id="a larger part"),
         pytest.param(Limits(), 10**6, 1, "", id="no limits"),

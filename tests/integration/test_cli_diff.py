@@ -402,6 +402,30 @@ def stored(id: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+GRAPH = """\
+  - id: team
+    kind: graph
+    cadence: {cron: "0 3 * * *"}
+    filter_cypher: "MATCH (s)-[f]->(o) RETURN s.name AS subject, f.predicate AS predicate"
+    user: alice
+    agent: rag
+    enabled: false
+"""
+
+
+@pytest.mark.parametrize("side", ["in force", "candidate", "both"])
+def test_rule_of_a_graph_cannot_be_named_whichever_side_has_it(trial: Trial, side: str) -> None:
+    if side != "candidate":
+        trial.rules.write_text(rules(LIKES, GRAPH))
+    if side != "in force":
+        trial.candidate.write_text(rules(LIKES, GRAPH))
+
+    refused = trial.look("diff", str(trial.candidate.parent), "--rule", "team")
+
+    assert refused.returncode == 64
+    assert "rule 'team' is of kind graph and reads no episodes" in refused.stderr
+
+
 def test_a_daemon_goes_on_while_rules_are_tried(trial: Trial) -> None:
     trial.candidate.write_text(rules(LIKES, LIVES))
     with trial.daemon():

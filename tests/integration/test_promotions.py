@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from slumberd.core.provenance import asserted
 from slumberd.core.scope import Reach
 from slumberd.errors import StaleWriterError
 from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.promotions import readers
 from tests.builders import START, at, rule
 from tests.fakes import FakeClock
 from tests.histories import EVERYTHING, Shown, Step, Story, play
@@ -240,3 +243,14 @@ async def test_hand_is_told_too(tmp_path: Path) -> None:
 def test_names_of_slots_are_those_of_every_promotion() -> None:
     told = Promotion(1, "add", "r@1", "r", START, "f", "u", "a", "facts", "", "", "1", 1.0, ("g",))
     assert tuple(slots_of(told, "x")) == SLOTS
+
+
+async def test_readers_are_those_that_have_a_place_and_no_other_number(tmp_path: Path) -> None:
+    async with SQLiteFactStore(tmp_path / "facts.db", clock=FakeClock()) as store:
+        await store.bootstrap()
+        await store.take_over()
+        await store.mark_asserted("two", 3, 1)
+        await store.mark_asserted("one", 0, 0)
+
+    with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
+        assert readers(connection) == ["one", "two"]

@@ -146,6 +146,22 @@ async def test_a_fact_that_is_another_is_named(live: Path, tmp_path: Path, chang
     assert rows_of(tmp_path / "again.db", FACTS) == rows_of(live, FACTS)
 
 
+async def test_a_lost_fact_is_counted_beside_a_surplus_one(live: Path, tmp_path: Path) -> None:
+    path = changed(
+        live,
+        tmp_path / "changed.db",
+        "INSERT INTO facts SELECT 'zz', user, agent, payload, lineage, confidence, metadata,"
+        " pinned_at FROM facts WHERE fact_id = 'p1'",
+        "DELETE FROM facts WHERE fact_id = 'p1'",
+        "DELETE FROM slumberd_touched",
+    )
+
+    replayed = await replay(path, tmp_path / "again.db")
+
+    assert replayed.differing == 2
+    assert replayed.first == Break(0, "fact 'p1' is not what the ledger says")
+
+
 @pytest.mark.parametrize(
     "column", ["user", "agent", "payload", "lineage", "metadata", "pinned_at", "confidence"]
 )

@@ -162,6 +162,8 @@ async def test_closed_alarm_rings_no_more(bell: Bell) -> None:
     with freeze_time(NOON, real_asyncio=True) as frozen:
         async with Alarm(FakeClock(NOON), bell.ring) as alarm:
             alarm.arm([rule("r1", cadence=DAILY)], "UTC")
+            assert alarm._scheduler.running
+        assert not alarm._scheduler.running
         frozen.move_to(AT_03_00 + timedelta(days=1))
         await alarm.close()
         await asyncio.sleep(0)

@@ -102,12 +102,16 @@ def test_a_repeat_in_another_session_is_an_update() -> None:
     assert kinds(said("e1"), said("e2", seconds=1, session="s2"))[1] == ("update", ["e1"])
 
 
-@pytest.mark.parametrize("predicate", [None, "", 5, ["drinks"]])
-def test_what_has_no_texts_for_subject_and_predicate_is_never_a_repeat(predicate: Any) -> None:
-    assert kinds(said("e1", predicate), said("e2", predicate, seconds=1)) == [
-        ("add", []),
-        ("add", []),
-    ]
+@pytest.mark.parametrize("part", ["subject", "predicate"])
+@pytest.mark.parametrize("value", [None, "", 5, ["drinks"]], ids=str)
+def test_episode_without_a_text_for_subject_or_predicate_is_never_a_repeat(
+    part: str, value: Any
+) -> None:
+    odd = {"subject": "alice", "predicate": "drinks", "object": "tea"} | {part: value}
+
+    first, second = version("e1", metadata=odd), version("e2", metadata=odd, timestamp=at(1))
+
+    assert kinds(first, second) == [("add", []), ("add", [])]
 
 
 def test_a_repeat_of_an_explicit_update_replaces_that_one() -> None:

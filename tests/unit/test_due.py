@@ -266,3 +266,23 @@ def test_one_minute_late_is_still_on_time() -> None:
 
     assert due is not None
     assert due.trigger == "cron"
+
+
+def test_rule_that_was_forgotten_may_fire_at_the_same_moment_again() -> None:
+    held, due = Held(), passed(10)
+    held.succeeded(due)
+    assert not held.allows(due, DAILY, monotonic=0)
+
+    held.forget(due.rule_id)
+
+    assert held.allows(due, DAILY, monotonic=0)
+
+
+def test_failure_of_a_forgotten_rule_counts_as_its_first() -> None:
+    held, due = Held(), passed(10)
+    held.failed(due, monotonic=0)
+
+    held.forget(due.rule_id)
+
+    assert held.allows(due, DAILY, monotonic=0)
+    assert held.failed(due, monotonic=0).failures == 1

@@ -28,6 +28,8 @@ class Said(NamedTuple):
     name: str
     level: str | None
     fields: set[str]
+    whole: bool = False
+    """Whether all of its fields are named there, and none comes from a mapping."""
 
 
 def _said() -> Iterator[Said]:
@@ -41,7 +43,8 @@ def _said() -> Iterator[Said]:
                     args=[*_, ast.Constant(value=str(name))],
                 ):
                     fields = {word.arg for word in node.keywords if word.arg}
-                    yield Said(name, level if level in LEVELS else None, fields)
+                    whole = all(word.arg for word in node.keywords)
+                    yield Said(name, level if level in LEVELS else None, fields, whole)
                 case ast.Dict(keys=keys, values=values):
                     yield from _drawn(dict(zip(map(_word, keys), map(_word, values), strict=True)))
                 case _:
@@ -70,6 +73,16 @@ def test_event_that_the_code_logs_is_in_the_catalogue(said: Said) -> None:
 
     assert said.level is None or said.level in kind.levels
     assert said.fields - {"exc_info"} <= kind.fields.keys()
+
+
+WHOLE = [said for said in _said() if said.whole and said.level]
+
+
+@pytest.mark.parametrize("said", WHOLE, ids=lambda said: said.name)
+def test_event_is_logged_with_every_field_that_the_catalogue_lists(said: Said) -> None:
+    always = CATALOGUE[said.name].fields.keys() - {"exception"}
+
+    assert always <= said.fields
 
 
 def test_catalogue_has_no_event_that_the_code_does_not_log() -> None:

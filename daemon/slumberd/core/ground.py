@@ -118,8 +118,6 @@ class Ground:
         found = counting(self.meetings.get(fact_id, ()))
         if self.until is None:
             return found
-        if len(found) == 1:
-            return found if found[0].act.stamp.at <= self.until else ()
         return tuple(one for one in found if one.act.stamp.at <= self.until)
 
     def counted_as(self, top: Assertion) -> Counted:
@@ -160,9 +158,7 @@ class Ground:
             if one.act.key == key
         ]
         self.heads[key] = {}
-        if len(acts) > 1:
-            acts.sort(key=_whole_key_first)
-        for act in acts:
+        for act in sorted(acts, key=_whole_key_first):
             self.fold_in(act)
 
     def fold_in(self, act: Act) -> None:

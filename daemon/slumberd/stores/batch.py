@@ -133,7 +133,6 @@ class Batch:
 
     def _compared(self, nearness: Nearness, ones: Sequence[Incoming]) -> Sequence[Incoming]:
         compared = nearness.compared(ones, self.loaded.ground)
-        self._go_on()
         # What it names now must be known before it can be settled.
         self.loaded.load([one for one in compared if one.act is not None and one.act.near])
         return compared

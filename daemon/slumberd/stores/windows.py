@@ -128,7 +128,6 @@ class Reader:
         """Yield every episode, readable or not, matched or not."""
         after = -(2**63)
         while rows := _fetch(connection, _EPISODES["page"], {"after": after, "limit": _PAGE}):
-            self._go_on()
             after = rows[-1][0]
             yield from self._versions(connection, [(0, row[0], row[1:]) for row in rows])
 

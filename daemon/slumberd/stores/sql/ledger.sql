@@ -223,7 +223,6 @@ ON CONFLICT (rule) DO NOTHING
 -- name: watermarks
 SELECT rule, seq, eid, served
 FROM slumberd_watermark
-ORDER BY rule
 
 -- name: marks
 SELECT upto_seq, upto_eid

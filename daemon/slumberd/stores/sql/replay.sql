@@ -159,14 +159,12 @@ WHERE (again.fact_id, again.user, again.agent, again.payload, again.lineage, aga
     again.metadata, again.pinned_at)
   IS NOT (stored.fact_id, stored.user, stored.agent, stored.payload, stored.lineage,
     stored.confidence, stored.metadata, stored.pinned_at)
-ORDER BY 1
 
 -- name: lost_facts
 SELECT again.fact_id
 FROM main.facts AS again
 LEFT JOIN live.facts AS stored ON stored.fact_id = again.fact_id
 WHERE stored.fact_id IS NULL
-ORDER BY 1
 
 -- name: others_facts
 SELECT fact_id
@@ -194,7 +192,6 @@ WHERE again.top_at IS NOT NULL
     again.top_object, again.trail)
   IS NOT (stored.key_id, stored.top_at, stored.top_rank, stored.top_id, stored.top_fact,
     stored.top_object, stored.trail)
-ORDER BY 1
 
 -- name: surplus_keys
 SELECT stored.key_id
@@ -202,4 +199,3 @@ FROM live.slumberd_keys AS stored
 LEFT JOIN main.slumberd_keys AS again ON again.key = stored.key AND again.slot = stored.slot
 WHERE stored.top_at IS NOT NULL
   AND again.top_at IS NULL
-ORDER BY 1
