@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from slumberd.ailments import Patient, told_by, waiting
+from slumberd.ailments import Patient, degraded, told_by, waiting
 from slumberd.core.cadence import Cron
 from slumberd.core.finding import Finding
 from slumberd.errors import ConfigurationError, StoreError
@@ -35,7 +35,7 @@ LARGE_LOG_BYTES = 512 * 2**20
 URGENT = frozenset(
     {
         "config.invalid", "daemon.down", "daemon.silent", "disk.low", "episodes.mismatched",
-        "episodes.quarantined", "rule.held", "rule.late", "rules.stale", "state.missing",
+        "episodes.quarantined", "rule.degraded", "rule.held", "rule.late", "rules.stale", "state.missing",
         "store.damaged", "store.unreadable",
     }
 )  # fmt: skip
@@ -253,6 +253,7 @@ def _daemon(patient: Patient) -> Iterator[Finding]:
         problem = "the daemon goes by other rules than the files say"
         yield Finding("rules.stale", str(patient.settings.rules_dir), problem, "`slumberd reload`")
     subject = str(patient.config or "configuration")
+    yield from degraded(daemon)
     for way, remedy in _INTO_FORCE.items():
         if keys := patient.outdated.get(way):
             problem = f"the daemon has read another value of {', '.join(keys)}"

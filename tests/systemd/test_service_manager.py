@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,12 @@ pytestmark = [
 
 RULES = "/etc/slumberd/rules.d"
 PROFILE = '{rules: [{id: everything, cadence: {every: 1}, when_filter: "", then_emits: [facts]}]}'
+TO_JOURNAL = "/etc/systemd/system/slumberd.service.d/zz-journal.conf"
+TAMPER = """\
+import sqlite3
+connection = sqlite3.connect("/var/lib/slumberd/facts.db", isolation_level=None)
+connection.execute("UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
+"""
 PEOPLE = """\
 u agent - "an agent" /tmp /bin/sh
 m agent slumberd
@@ -39,6 +46,7 @@ def recipe() -> str:
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     with Box(tmp_path_factory.mktemp("box")) as box:
+        box.do("systemctl start systemd-journald")
         box.do(recipe())
         box.do("systemd-sysusers -", PEOPLE)
         box.do(f"rm {RULES}/*; cat > {RULES}/rules.yaml", PROFILE)
@@ -158,6 +166,46 @@ def test_a_broken_configuration_ends_it_for_good_with_78(box: Box) -> None:
     assert done.returncode == 1
     assert box.show("ExecMainStatus") == "78"
     assert (box.show("ActiveState"), box.show("SubState")) == ("failed", "failed")
+
+
+def journal(box: Box, *words: str) -> list[dict[str, Any]]:
+    """Return the events that the journal has, as `journalctl` finds them."""
+    lines = box.do(f"journalctl --sync; journalctl -o cat --no-pager {' '.join(words)}")
+    return [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
+
+
+def test_a_start_that_fails_on_configuration_is_found_among_the_errors_of_the_journal(
+    box: Box,
+) -> None:
+    box.do(f"printf '[Service]\\nStandardError=journal\\n' > {TO_JOURNAL}")
+    box.do("systemctl daemon-reload; systemctl stop slumberd")
+    box.do("echo 'state_dri: x' >> /etc/slumberd/slumberd.yaml")
+
+    done = box.run("systemctl start slumberd")
+
+    box.do(f"rm {TO_JOURNAL}; systemctl daemon-reload")
+    assert (done.returncode, box.show("ExecMainStatus")) == (1, "78")
+    [event] = journal(box, "-u slumberd -p err")
+    assert (event["event"], event["error"]) == ("daemon.failed", "ConfigurationError")
+    assert "state_dri" in event["message"]
+
+
+def test_the_timers_service_tells_the_journal_of_a_ledger_that_was_changed(box: Box) -> None:
+    box.do("cp /opt/slumberd/share/slumberd/config/monitoring/systemd/* /etc/systemd/system/")
+    box.do("systemctl daemon-reload")
+    put(box, 1)
+    wait_until(lambda: facts(box) == {"e1"})
+    box.do("systemctl start slumberd-verify.service")
+    before = journal(box, "-u slumberd-verify")
+
+    box.do("python3 -", TAMPER)
+    done = box.run("systemctl start slumberd-verify.service")
+
+    assert [event["event"] for event in before] == ["ledger.verified"]
+    assert done.returncode == 1
+    [broken] = journal(box, "-u slumberd-verify -p err")
+    assert broken["event"] == "ledger.broken"
+    assert broken["seq"] == 2
 
 
 def found(box: Box) -> set[tuple[str, str]]:

@@ -15,6 +15,7 @@ import structlog
 from slumberd.assembly import rules_in, rules_of
 from slumberd.cli.environment import journal_stream, settings_variables, takes_colors
 from slumberd.errors import ConfigurationError, Mistake
+from slumberd.lines import json_line
 from slumberd.lock import DIRECTORY_MODE
 from slumberd.logs import (
     DeltaLines,
@@ -82,6 +83,13 @@ def logs(settings: Settings, clock: Clock) -> Iterator[DeltaLines]:
 
 
 @contextmanager
+def standard_error_logs(clock: Clock) -> Iterator[None]:
+    """Send errors to standard error as JSON, whatever the settings say."""
+    send(Sink(sys.stderr.buffer), _for_journal(json_line), "error", clock.now)
+    yield
+
+
+@contextmanager
 def unhurried_logs(settings: Settings, clock: Clock) -> Iterator[DaemonLogs]:
     """Do as `logs`, but let nobody wait for whoever reads there.
 
@@ -140,6 +148,10 @@ def _render(settings: Settings) -> Render:
     if settings.log_path is not None:
         return rendering(style, terminal=False)
     render = rendering(style, terminal=sys.stderr.isatty(), colors=takes_colors())
+    return _for_journal(render)
+
+
+def _for_journal(render: Render) -> Render:
     return prioritised(render) if _is_journal(sys.stderr) else render
 
 

@@ -31,6 +31,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "unit.changed": ("warning", "the installed unit is the one of this version"),
     "unit.user": ("error", "the user of the unit is there, and may read configuration and rules"),
     "rule.late": ("warning", "every rule has fired when it was due"),
+    "rule.degraded": ("error", "no rule has failed three times in a row or more"),
     "rule.held": ("error", "no batch waits for a person"),
     "episodes.quarantined": ("warning", "every episode could be read"),
     "episodes.mismatched": ("warning", "scope key and content agree on whom each row belongs to"),
