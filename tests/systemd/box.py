@@ -17,7 +17,8 @@ HERE = Path(__file__).parent
 SHIPPED = HERE.parents[1]
 CGROUPS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 TOOLS = (
-    "journalctl", "nsenter", "runuser", "systemctl", "systemd-sysusers", "systemd-tmpfiles", "unshare",
+    "journalctl", "nsenter", "runuser", "systemctl", "systemd-sysusers", "systemd-tmpfiles",
+    "unshare",
 )  # fmt: skip
 PATH = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 

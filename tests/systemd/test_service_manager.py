@@ -78,6 +78,23 @@ def facts(box: Box) -> set[str]:
     return {json.loads(line)["id"] for line in lines}
 
 
+@pytest.mark.parametrize("umask", ["022", "077"])
+def test_an_agent_that_puts_before_the_first_start_does_not_keep_the_daemon_from_it(
+    box: Box, umask: str
+) -> None:
+    box.do("systemctl stop slumberd; rm -f /var/lib/slumberd/*")
+    file = "/tmp/first.jsonl"
+    box.do(f"cat > {file}; chmod 644 {file}", jsonl(triple("e1", "a", "likes", "tea")).decode())
+    box.do(f"umask {umask}; runuser -u agent -- slumberd import {file}")
+    assert box.do("stat -c %U:%G:%a /var/lib/slumberd/memory.db") == "agent:slumberd:660"
+
+    box.do("systemctl start slumberd")
+
+    wait_until(lambda: facts(box) == {"e1"})
+    assert put(box, 2) == 0
+    wait_until(lambda: facts(box) == {"e1", "e2"})
+
+
 def restarts(box: Box) -> int:
     return int(box.show("NRestarts"))
 

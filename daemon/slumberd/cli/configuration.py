@@ -16,7 +16,6 @@ from slumberd.assembly import rules_in, rules_of
 from slumberd.cli.environment import journal_stream, settings_variables, takes_colors
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.lines import json_line
-from slumberd.lock import DIRECTORY_MODE
 from slumberd.logs import (
     DeltaLines,
     Render,
@@ -26,6 +25,7 @@ from slumberd.logs import (
     send,
     unhurried,
 )
+from slumberd.modes import make_directory
 from slumberd.outbox import Outbox
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
@@ -67,8 +67,8 @@ def _mistakes_in(rules_dir: Path | None) -> list[Mistake]:
 
 
 def make_state_dir(settings: Settings) -> None:
-    """Create the state directory where it is missing, for owner and group only."""
-    settings.state_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    """Create the state directory where it is missing; never for others than owner and group."""
+    make_directory(settings.state_dir)
 
 
 @contextmanager
