@@ -1,4 +1,4 @@
-"""Create files and directories for their owner, or for a group that shares them; never for others."""
+"""Create files and directories for their owner, or a group that shares them; never for others."""
 
 from __future__ import annotations
 

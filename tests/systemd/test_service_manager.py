@@ -83,7 +83,7 @@ def test_an_agent_that_puts_before_the_first_start_does_not_keep_the_daemon_from
     box: Box, umask: str
 ) -> None:
     box.do("systemctl stop slumberd; rm -f /var/lib/slumberd/*")
-    file = "/tmp/first.jsonl"
+    file = "/opt/first.jsonl"
     box.do(f"cat > {file}; chmod 644 {file}", jsonl(triple("e1", "a", "likes", "tea")).decode())
     box.do(f"umask {umask}; runuser -u agent -- slumberd import {file}")
     assert box.do("stat -c %U:%G:%a /var/lib/slumberd/memory.db") == "agent:slumberd:660"
