@@ -380,5 +380,6 @@ def _forgotten_since(places: Mapping[str, Path], manifest: Manifest) -> int:
     for place, path in places.items():
         with suppress(StoreError):  # one that is damaged cannot tell
             if place.startswith("facts") and path.exists():
-                count += look(path, partial(erasures_in, after=rows.get(place, 0)))
+                found = look(path, partial(erasures_in, after=rows.get(place, 0)))
+                count = max(count, found)  # every store notes each erasure
     return count

@@ -132,6 +132,41 @@ def test_copies_of_two_files_are_of_one_moment(
         assert a > 0
 
 
+def test_copies_begin_again_when_somebody_commits_between_their_beginnings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / "a.db", tmp_path / "b.db"]
+    writing = [connected(path, "WAL") for path in paths]
+    for connection in writing:
+        connection.execute("CREATE TABLE t (n INTEGER)")
+        connection.execute("INSERT INTO t VALUES (0)")
+    begun = 0
+
+    class Interrupted(sqlite3.Connection):
+        """Lets somebody write both files before the second of each pair is begun, three times."""
+
+        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+            nonlocal begun
+            if sql == "BEGIN":
+                begun += 1
+                if begun in (2, 4, 6):
+                    for connection in writing:
+                        connection.execute("UPDATE t SET n = ?", (begun,))
+            return super().execute(sql, *values)
+
+    monkeypatch.setattr(
+        copying,
+        "_opened",
+        lambda uri: sqlite3.connect(uri, uri=True, isolation_level=None, factory=Interrupted),
+    )
+    copy_together([(path, tmp_path / f"copy-{path.name}") for path in paths])
+    for connection in writing:
+        connection.close()
+
+    assert [count_in(tmp_path / f"copy-{path.name}") for path in paths] == [6, 6]
+    assert begun == 8
+
+
 @contextmanager
 def counting(paths: list[Path], mode: str) -> Iterator[threading.Event]:
     """Write one number after the other to the first file, and then the same to the second."""
