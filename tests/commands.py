@@ -24,6 +24,7 @@ READING = {
     "doctor": "",
     "events": "",
     "facts": "",
+    "logs": "",
     "next": "",
     "quarantine ls": "",
     "recent": "alice",

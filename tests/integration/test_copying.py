@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,7 +146,7 @@ def test_copies_begin_again_when_somebody_commits_between_their_beginnings(
     class Interrupted(sqlite3.Connection):
         """Lets somebody write both files before the second of each pair is begun, three times."""
 
-        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
             nonlocal begun
             if sql == "BEGIN":
                 begun += 1

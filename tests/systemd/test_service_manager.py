@@ -223,6 +223,9 @@ def test_the_timers_service_tells_the_journal_of_a_ledger_that_was_changed(box: 
     [broken] = journal(box, "-u slumberd-verify -p err")
     assert broken["event"] == "ledger.broken"
     assert broken["seq"] == 2
+    shown = box.do("slumberd logs").splitlines()
+    assert [line for line in shown if re.search(r"Z error {4}ledger\.broken .* seq=2 ", line)]
+    assert "ledger.broken" not in box.do("slumberd logs --rule everything")
 
 
 def found(box: Box) -> set[tuple[str, str]]:

@@ -187,6 +187,16 @@ ENTRIES = (
         ),
     ),
     Entry(
+        "logs",
+        "logs:logs",
+        "Print the log for a person to read.",
+        (
+            "slumberd logs -f --rule preferences",
+            "slumberd logs /var/log/slumberd.log.1.gz",
+            "journalctl -u slumberd -o cat --since today | slumberd logs -",
+        ),
+    ),
+    Entry(
         "backup",
         "backup:backup",
         "Copy the databases as of one moment, while they are written.",
