@@ -260,6 +260,29 @@ def test_a_database_that_is_a_link_is_not_replaced(site: Site) -> None:
     assert "is a link" in done.stderr
 
 
+def test_doctor_finds_a_restore_that_was_begun_and_not_finished(site: Site) -> None:
+    begin(site.state, "20260101T000000Z", {})
+
+    found = json.loads(site.look("doctor", "--json").stdout)["findings"]
+    check = site.look("status", "--check")
+
+    assert "restore.unfinished" in {finding["id"] for finding in found}
+    assert "restore.unfinished" in check.stdout
+    assert "run `slumberd restore DIR` again" in check.stdout
+
+
+def test_a_damaged_database_leads_to_restore(site: Site) -> None:
+    with (site.state / "facts.db").open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 9999)
+
+    found = json.loads(site.look("doctor", "--json").stdout)["findings"]
+
+    [damaged] = [finding for finding in found if finding["id"] == "store.damaged"]
+    assert "`slumberd restore DIR`" in damaged["remedy"]
+    assert site.call("restore", str(backup_of(site))).returncode == 0
+
+
 @pytest.mark.parametrize(
     "text",
     [

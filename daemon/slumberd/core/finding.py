@@ -15,6 +15,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "daemon.down": ("error", "a daemon runs; only `slumberd status --check` asks for it"),
     "daemon.silent": ("error", "a daemon that runs answers"),
     "state.missing": ("error", "the state directory and its databases are there"),
+    "restore.unfinished": ("error", "no restore was begun and not finished"),
     "file.open": ("error", "nobody but owner and group reads or writes what is kept or obeyed"),
     "file.owner": ("error", "the owner of the state directory may write every file in it"),
     "store.unreadable": ("error", "each database can be opened, and is ours"),

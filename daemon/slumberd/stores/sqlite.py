@@ -264,7 +264,7 @@ def _damaged(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     if code == sqlite3.SQLITE_NOTADB:
         return SchemaError(path, "is no SQLite database")
     if code == sqlite3.SQLITE_CORRUPT:
-        return SchemaError(path, "is damaged; restore it from a backup")
+        return SchemaError(path, "is damaged; `slumberd restore DIR` puts back a backup")
     return StoreError(f"{str(path)!r}: {error}")
 
 
