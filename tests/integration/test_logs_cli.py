@@ -52,7 +52,8 @@ def test_logs_of_a_rule_are_the_lines_about_it(site: Site) -> None:
 
     assert shown
     assert all("quiet" in text for text in shown)
-    assert (none.stdout, none.stderr, none.returncode) == ("", "", 0)
+    assert (none.stdout, none.returncode) == ("", 0)
+    assert none.stderr == "slumberd: no line is about rule 'nobody'\n"
 
 
 def test_logs_read_gzip_and_standard_input(site: Site, tmp_path: Path) -> None:

@@ -54,14 +54,17 @@ def logs(
     With --follow, the file may be renamed, replaced or truncated meanwhile. It ends with ^C.
     """
     colors = sys.stdout.isatty() and takes_colors()
-    others = 0
+    others = printed = 0
     for line in _lines(_source(file, config, state_dir), follow=follow):
         event = event_of(line) if rule is not None else None
         others += rule is not None and event is None and bool(line.strip())
         if rule is None or (event is not None and event.get("rule_id") == rule):
             sys.stdout.write(readable_line(line, colors=colors).decode())
+            printed += 1
             if follow:
                 sys.stdout.flush()
+    if not printed:
+        say("the log is empty" if rule is None else f"no line is about rule {rule!r}")
     if others:
         say(f"left out: {others} lines that are not JSON, and do not tell their rule")
 
