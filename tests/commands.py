@@ -18,11 +18,13 @@ READING = {
     "audit ls": "",
     "audit replay": "{new}",
     "audit verify": "",
+    "backup": "{backup}",
     "check": "--against-data",
     "diff": "{rules}",
     "doctor": "",
     "events": "",
     "facts": "",
+    "logs": "",
     "next": "",
     "quarantine ls": "",
     "recent": "alice",
@@ -49,6 +51,7 @@ WRITING = {
     "quarantine retry": "",
     "reject": "profile@1",
     "reload": "",
+    "restore": "{backup}",
     "resume": "profile",
     "run": "",
     "undo": "profile@2",
@@ -84,6 +87,7 @@ def words_of(command: str, site: Site) -> list[str]:
     """Return all words of a call of a command on a site."""
     folder = site.config.parent
     places = {
+        "backup": folder / "backup",
         "new": folder / "again.db",
         "rules": site.rules.parent,
         "episodes": folder / "more.jsonl",

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from slumberd.core.rule import ConsolidationRule
     from slumberd.core.salience import SalienceContext
     from slumberd.errors import (
+        BackupBusyError,
+        BackupError,
         ConfigurationError,
         ConsolidationRuleError,
         ExtraMissingError,
@@ -68,6 +70,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AddDelta",
+    "BackupBusyError",
+    "BackupError",
     "ConfigurationError",
     "ConsolidationRule",
     "ConsolidationRuleError",

@@ -173,6 +173,16 @@ def _is_young(patient: Patient) -> bool:
     return daemon is not None and daemon["uptime_seconds"] < PATIENCE.total_seconds()
 
 
+def degraded(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Find rules that fail again and again, by what the running daemon says of itself."""
+    for one in daemon.get("failing", ()) if daemon else ():
+        if one["degraded"]:
+            since = f"{one['since'][:19].replace('T', ' ')}Z"
+            problem = f"failed {one['failures']} times in a row since {since}: {one['error']}"
+            remedy = "see `firing.failed` in the daemon's log for the message; mend what it names"
+            yield Finding("rule.degraded", f"rule {one['rule_id']}", problem, remedy)
+
+
 def waiting(patient: Patient) -> Iterator[Finding]:
     """Find rules that have been due for longer than they should be."""
     seen = {name: _seen(path) for name, path in patient.settings.facts_paths.items()}

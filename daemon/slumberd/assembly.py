@@ -21,10 +21,12 @@ from slumberd.core.promoted import SLOTS
 from slumberd.courier import Courier, Terms
 from slumberd.credentials import read_key
 from slumberd.errors import NoInputError, UsageError
+from slumberd.exchange import finish
 from slumberd.fathom import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
 from slumberd.graph.embedded import LadybugGraphStore
 from slumberd.graph.linter import Linter
 from slumberd.lock import StateLock, refuse_network
+from slumberd.pauses import FILE
 from slumberd.ports import Clock, GraphStore, Logs, ProvenanceSink
 from slumberd.promotion import Promoter
 from slumberd.recorder import FileSink
@@ -168,6 +170,18 @@ async def opened(
         yield Stores(memory, facts)
 
 
+def places_of(settings: Settings) -> dict[str, Path]:
+    """Return where the files of a state directory are that a backup holds, by what they are."""
+    first, *others = settings.facts_paths
+    facts = {f"facts {name}": settings.facts_paths[name] for name in others}
+    return {
+        "memory": settings.memory_path,
+        "facts": settings.facts_paths[first],
+        **facts,
+        "paused": settings.state_dir / FILE,
+    }
+
+
 @asynccontextmanager
 async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     """Open the stores as their only slumberd: the directory is locked, the epoch is ours.
@@ -181,6 +195,7 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     for path in (settings.memory_path, *settings.facts_paths.values()):
         refuse_network(path.parent)
     with StateLock(settings.state_dir):
+        finish(settings.state_dir, places_of(settings))
         async with opened(settings, clock, settings.facts_paths) as stores:
             for facts in stores.facts.values():
                 await facts.take_over()
@@ -210,6 +225,7 @@ async def rehearsing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
         remedy = "there are no episodes yet; `slumberd import` puts some"
         raise NoInputError(settings.memory_path, remedy)
     with StateLock(settings.state_dir), TemporaryDirectory(prefix="slumberd-") as spare:
+        finish(settings.state_dir, places_of(settings))
         paths = {
             name: path if path.exists() else Path(spare) / f"{number}.db"
             for number, (name, path) in enumerate(settings.facts_paths.items())

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from slumberd.ailments import Patient, disagreements, told_by, waiting
+from slumberd.ailments import Patient, degraded, disagreements, told_by, waiting
 from slumberd.core.cadence import Cron
 from slumberd.core.finding import Finding
 from slumberd.errors import ConfigurationError, StoreError
+from slumberd.exchange import is_unfinished
 from slumberd.rulebook import rule_files
 from slumberd.settings import Settings
 from slumberd.stores import looking
@@ -35,8 +36,8 @@ LARGE_LOG_BYTES = 512 * 2**20
 URGENT = frozenset(
     {
         "config.invalid", "daemon.down", "daemon.silent", "disk.low", "episodes.mismatched",
-        "episodes.quarantined", "rule.held", "rule.late", "rules.stale", "state.missing",
-        "store.damaged", "store.unreadable",
+        "episodes.quarantined", "rule.degraded", "rule.held", "rule.late", "rules.stale",
+        "restore.unfinished", "state.missing", "store.damaged", "store.unreadable",
     }
 )  # fmt: skip
 """What somebody is to be woken for."""
@@ -161,6 +162,10 @@ def _inside(patient: Patient, unfinished: list[str]) -> Iterator[Finding]:
         remedy = "`slumberd run` makes it"
         yield Finding("state.missing", str(settings.state_dir), "is no directory", remedy)
         return
+    if is_unfinished(settings.state_dir):
+        remedy = "start the daemon, which finishes it; or run `slumberd restore DIR` again"
+        problem = "a restore was begun, and not finished"
+        yield Finding("restore.unfinished", str(settings.state_dir), problem, remedy)
     yield from _database(
         settings.memory_path, patient, unfinished, partial(_episodes, settings.memory_path)
     )
@@ -197,14 +202,14 @@ def _unreadable(path: Path, error: StoreError) -> Finding:
     if "damaged" in str(error):
         return _damaged(path, "cannot be read to its end")
     problem = str(error).removeprefix(f"{str(path)!r} ").removeprefix(f"{str(path)!r}: ")
-    remedy = "look at its owner and mode; restore it from a backup if it is no database"
+    remedy = "look at its owner and mode; `slumberd restore DIR` puts back a backup of it"
     return Finding("store.unreadable", str(path), problem, remedy)
 
 
 def _damaged(path: Path, damage: str) -> Finding:
     remedy = (
-        f"stop the daemon; take away {path.name}-wal if it may be another file's; else restore it "
-        "from a backup, facts also by `slumberd audit replay`"
+        f"stop the daemon; take away {path.name}-wal if it may be another file's; else "
+        "`slumberd restore DIR` puts back a backup; facts also by `slumberd audit replay`"
     )
     return Finding("store.damaged", str(path), " ".join(damage.split()), remedy)
 
@@ -264,6 +269,7 @@ def _daemon(patient: Patient) -> Iterator[Finding]:
         problem = "the daemon goes by other rules than the files say"
         yield Finding("rules.stale", str(patient.settings.rules_dir), problem, "`slumberd reload`")
     subject = str(patient.config or "configuration")
+    yield from degraded(daemon)
     for way, remedy in _INTO_FORCE.items():
         if keys := patient.outdated.get(way):
             problem = f"the daemon has read another value of {', '.join(keys)}"

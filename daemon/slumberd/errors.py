@@ -8,6 +8,7 @@ act on the fields and a person can act on the message::
     │   └── PatternError                  a pattern of facts that cannot be read
     ├── InputError                        data of a user that cannot be read       (exit 65)
     ├── NoInputError                      a file that should be there is not       (exit 66)
+    ├── BackupError                       a backup that is not whole               (exit 65)
     ├── PlanMovedError                    data or rules are not those of a plan    (exit 75)
     ├── OutputExistsError                 a file that would be overwritten         (exit 73)
     ├── NotRunningError                   a daemon is needed and none answers      (exit 69)
@@ -28,6 +29,7 @@ act on the fields and a person can act on the message::
         ├── LedgerKeyError                a ledger and a key that do not belong together (exit 78)
         ├── UnportableCypherError         a query that must not run on a graph     (exit 78)
         ├── StoreBusyError                another process holds the lock           (exit 75)
+        ├── BackupBusyError               another backup is being made in a place  (exit 75)
         ├── StateDirectoryLockedError     another daemon works on this directory   (exit 75)
         ├── SupersededError               what is open is the store no more        (exit 75)
         │   ├── StaleWriterError          another daemon has taken over
@@ -45,6 +47,8 @@ from pathlib import Path
 from typing import ClassVar
 
 __all__ = [
+    "BackupBusyError",
+    "BackupError",
     "ConfigurationError",
     "ConsolidationRuleError",
     "ExtraMissingError",
@@ -121,6 +125,22 @@ class InputError(SlumberdError):
     """Data that a user handed over cannot be read."""
 
     exit_code = 65
+
+
+class BackupError(SlumberdError):
+    """A backup is not complete, is damaged, or does not fit the configuration.
+
+    Attributes:
+        folder: Its directory.
+        problem: What is wrong with it.
+    """
+
+    exit_code = 65
+
+    def __init__(self, folder: Path, problem: str) -> None:
+        self.folder = folder
+        self.problem = problem
+        super().__init__(f"backup {str(folder)!r} {problem}")
 
 
 class PlanMovedError(SlumberdError):
@@ -456,6 +476,20 @@ class StoreBusyError(StoreError):
         super().__init__(
             f"{str(path)!r} is locked by another process (waited {waited_seconds:g} s): try again"
         )
+
+
+class BackupBusyError(StoreError):
+    """Another process makes a backup in the same place.
+
+    Attributes:
+        folder: Where.
+    """
+
+    exit_code = 75
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        super().__init__(f"another backup to {str(folder)!r} is being made: name another directory")
 
 
 class StateDirectoryLockedError(StoreError):

@@ -19,9 +19,10 @@ from slumberd.core.episode import microseconds
 from slumberd.core.firing import Position
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.trouble import Trouble
-from slumberd.core.vitals import ProvenanceVitals, RuleVitals, Vitals
+from slumberd.core.vitals import ProvenanceVitals, RuleVitals, Tallies, Tally, Vitals
 from slumberd.lookout import Mark
 from slumberd.ports import Clock, EpisodeLog
+from slumberd.tallies import Counting
 
 MOST_PENDING = 10_000
 """Pending rows of the log that are counted for a rule."""
@@ -47,6 +48,8 @@ class Body:
         files: The databases.
         dropped: Returns how many log lines were dropped.
         reader: The name of the sink of provenance; None when there is none.
+        failed: Returns how often each rule has failed.
+        counted: Whether somebody wants to know what all batches came to.
     """
 
     episodes: EpisodeLog
@@ -57,6 +60,8 @@ class Body:
     files: Sequence[Path]
     dropped: Callable[[], int]
     reader: str | None = None
+    failed: Callable[[], Mapping[str, int]] = dict
+    counted: bool = False
 
 
 class _Place(NamedTuple):
@@ -85,6 +90,7 @@ class Examination:
         self._clock = clock
         self._began = clock.monotonic()
         self._full: dict[str, float] = {}
+        self._counting = Counting()
 
     async def vitals(self, loop_lag: float) -> Vitals:
         """Return how everything is; how late the event loop is, the caller knows.
@@ -103,6 +109,7 @@ class Examination:
         places = await self._places({mark for mark, _ in read.values()}, now)
         late = await self._late(active, timezone, marks, places, now)
         written = await self._written()
+        tallies = await self._tallies()
         return Vitals(
             at=now,
             uptime_seconds=round(self._clock.monotonic() - self._began, 3),
@@ -111,14 +118,20 @@ class Examination:
             rss_bytes=_rss_bytes(),
             dropped=self._body.dropped(),
             loaded=len(rules),
-            rules=self._of_rules(active, read, places, late, written),
+            rules=self._of_rules(active, read, places, late, written, tallies),
             oldest_seconds=places[min(places)].oldest_seconds if places else None,
             next_at=await asyncio.to_thread(_next_at, active.values(), timezone, now),
             succeeded_at=max(written.succeeded.values(), default=None),
             quarantined=written.quarantined.total(),
             held=written.held.total(),
             provenance=await self._provenance(now),
+            tallies=tallies,
         )
+
+    async def _tallies(self) -> Tallies | None:
+        if not self._body.counted:
+            return None
+        return await self._counting.tallies(self._body.branches, self._body.episodes)
 
     async def _provenance(self, now: datetime) -> ProvenanceVitals | None:
         """Return how far the sink of provenance is behind, in the store where it is worst."""
@@ -138,8 +151,9 @@ class Examination:
         places: Mapping[Position, _Place],
         late: Mapping[str, float],
         written: _Written,
+        tallies: Tallies | None,
     ) -> list[RuleVitals]:
-        troubles = self._body.troubles()
+        troubles, failed = self._body.troubles(), self._body.failed()
         found = []
         for name in active:
             place = places[marks[name][0]] if name in marks else _NOWHERE
@@ -154,6 +168,8 @@ class Examination:
                     failures,
                     written.quarantined[name],
                     written.held[name],
+                    failed.get(name, 0),
+                    tallies.by_rule.get(name, Tally()) if tallies else None,
                 )
             )
         return found

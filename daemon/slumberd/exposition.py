@@ -67,6 +67,30 @@ OF_DAEMON: Sequence[Family[Vitals]] = (
         "counter",
     ),
     Family(
+        "ledger_rows_total",
+        "Rows of the ledgers.",
+        lambda v: v.tallies.rows if v.tallies else None,
+        "counter",
+    ),
+    Family(
+        "episode_versions_total",
+        "Versions of episodes that were put.",
+        lambda v: v.tallies.versions if v.tallies else None,
+        "counter",
+    ),
+    Family(
+        "batches_total",
+        "Batches that the ledgers hold, of all rules and commands.",
+        lambda v: v.tallies.whole.batches if v.tallies else None,
+        "counter",
+    ),
+    Family(
+        "facts_changed_total",
+        "Facts that were added, replaced, taken out or brought back.",
+        lambda v: v.tallies.whole.changed if v.tallies else None,
+        "counter",
+    ),
+    Family(
         "last_success_timestamp_seconds",
         "When the last firing of any rule began that went well.",
         lambda v: _epoch(v.succeeded_at),
@@ -107,6 +131,36 @@ OF_RULE: Sequence[Family[RuleVitals]] = (
         "rule_quarantined_episodes",
         "Episodes that the rule could not read.",
         lambda rule: rule.quarantined,
+    ),
+    Family(
+        "rule_batches_total",
+        "Batches of the rule that the ledgers hold.",
+        lambda rule: rule.tally.batches if rule.tally else None,
+        "counter",
+    ),
+    Family(
+        "rule_versions_read_total",
+        "Versions of episodes that the rule has evaluated.",
+        lambda rule: rule.tally.read if rule.tally else None,
+        "counter",
+    ),
+    Family(
+        "rule_facts_changed_total",
+        "Facts that the rule has added, replaced, taken out or brought back.",
+        lambda rule: rule.tally.changed if rule.tally else None,
+        "counter",
+    ),
+    Family(
+        "rule_versions_quarantined_total",
+        "Versions of episodes that the rule could not read.",
+        lambda rule: rule.tally.quarantined if rule.tally else None,
+        "counter",
+    ),
+    Family(
+        "rule_failures_total",
+        "Firings of the rule that failed since the daemon started.",
+        lambda rule: rule.failed,
+        "counter",
     ),
     Family("rule_held_batches", "Its batches that wait for a person.", lambda rule: rule.held),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ Event = Mapping[str, Any]
 CHECKPOINT = "ledger.checkpoint"
 """The event with the ledger's ``rows`` and ``head``."""
 
+_ALWAYS = ("ts", "level", "event")
 _WORD_BITS = 64
 _OPTIONS = orjson.OPT_APPEND_NEWLINE
 _TRUNCATED = {"truncated": True}
@@ -82,26 +83,48 @@ _COLORS = {"debug": "\33[2m", "info": "\33[32m", "warning": "\33[33m", "error": 
 _NO_COLOR = "\33[0m"
 
 
+def event_of(line: bytes) -> Event | None:
+    """Return the event of a line of a log; None when the line is not one that slumberd wrote."""
+    try:
+        found = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    ours = isinstance(found, dict) and all(isinstance(found.get(key), str) for key in _ALWAYS)
+    return found if ours else None
+
+
+def readable_line(line: bytes, *, colors: bool) -> bytes:
+    """Return a line of a log for a person to read, whatever is in it; it moves no cursor."""
+    event = event_of(line)
+    if event is not None:
+        return console_line(event, colors=colors)
+    return printable(line.decode(errors="backslashreplace").rstrip("\r\n")).encode() + b"\n"
+
+
 def console_line(event: Event, *, colors: bool) -> bytes:
     """Return an event for a person to read; a traceback follows in lines of its own."""
-    level = f"{event['level']:<7}"
+    level = f"{printable(event['level']):<7}"
     if colors:
         level = _COLORS.get(event["level"], "") + level + _NO_COLOR
     said = printable(event["event"])
     words = "  ".join(_words(event))
-    line = f"{event['ts'][:19]}Z {level} {said:<18}  {words}".rstrip()
-    return "\n".join([line, *_traceback(event), ""]).encode()
+    line = f"{printable(event['ts'][:19])}Z {level} {said:<18}  {words}".rstrip()
+    return "\n".join([line, *_traceback(event), ""]).encode(errors="backslashreplace")
 
 
 def _words(event: Event) -> Iterable[str]:
-    match event["event"]:
-        case "delta.applied":
-            return _delta_words(event)
-        case "firing.completed":
-            return _firing_words(event)
-        case _:
-            told = {"ts", "level", "event", "exception"}
-            return [f"{key}={_shown(value)}" for key, value in event.items() if key not in told]
+    render = _RENDERED.get(event["event"], _plain_words)
+    if event.get("truncated"):
+        return _plain_words(event)
+    try:
+        return render(event)
+    except (AttributeError, KeyError, TypeError, ValueError):  # it is not as slumberd writes it
+        return _plain_words(event)
+
+
+def _plain_words(event: Event) -> list[str]:
+    told = {*_ALWAYS, "exception"}
+    return [f"{printable(k)}={_shown(value)}" for k, value in event.items() if k not in told]
 
 
 def _shown(value: object) -> str:
@@ -109,22 +132,31 @@ def _shown(value: object) -> str:
 
 
 def _delta_words(event: Event) -> list[str]:
-    words = [event["kind"], _shown(event["fact_id"] or ", ".join(event["source_episode_ids"]))]
+    words = [
+        _shown(event["kind"]),
+        _shown(event["fact_id"] or ", ".join(event["source_episode_ids"])),
+    ]
     if event["replaces"]:
         words.append(f"replaces {_shown(', '.join(event['replaces']))}")
     if event["reason"]:
         words.append(f"({_shown(event['reason'])})")
-    return [*words, f"by {event['firing_id']}"]
+    return [*words, f"by {_shown(event['firing_id'])}"]
 
 
 def _firing_words(event: Event) -> list[str]:
-    channels = [f"{name}: {_counted(counts)}" for name, counts in event["channels"].items()]
-    return [event["firing_id"], *channels, f"{event['seconds']:.3f} s"]
+    channels = [f"{_shown(name)}: {_counted(one)}" for name, one in event["channels"].items()]
+    return [_shown(event["firing_id"]), *channels, f"{event['seconds']:.3f} s"]
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    told = [f"{count} {what}" for what, count in counts.items() if count]
+    told = [f"{_shown(count)} {_shown(what)}" for what, count in counts.items() if count]
     return ", ".join(told) or "nothing read"
+
+
+_RENDERED: Mapping[str, Callable[[Event], list[str]]] = {
+    "delta.applied": _delta_words,
+    "firing.completed": _firing_words,
+}
 
 
 def _traceback(event: Event) -> list[str]:

@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Self
 
 from slumberd.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
+from slumberd.modes import create_file, make_directory
 
 PID_FILE = "slumberd.pid"
-DIRECTORY_MODE = 0o750
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs"})
 MOUNTS = Path("/proc/self/mountinfo")
 
@@ -40,7 +40,7 @@ class StateLock:
             StoreError: It is on a network file system, or is no directory.
         """
         with _translated(self.directory):
-            self.directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+            make_directory(self.directory)
             refuse_network(self.directory, mounts=self._mounts)
             self._descriptor = _locked(self.directory)
             try:
@@ -129,8 +129,10 @@ def _locked(directory: Path) -> int:
 
 
 def _write_pid(directory: int) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    with os.fdopen(os.open(PID_FILE, flags, 0o640, dir_fd=directory), "w") as file:
+    # One that was left by another user of the group is not ours to write.
+    with suppress(FileNotFoundError):
+        os.unlink(PID_FILE, dir_fd=directory)
+    with os.fdopen(create_file(Path(PID_FILE), os.O_WRONLY, dir_fd=directory), "w") as file:
         file.write(f"{os.getpid()}\n")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 
 from slumberd.errors import StoreError
+from slumberd.modes import create_file
 
 FILE = "paused.json"
 VERSION = 1
@@ -38,7 +39,8 @@ def keep_paused(directory: Path, paused: dict[str, str]) -> None:
     file = directory / FILE
     fresh = file.with_suffix(".new")
     try:
-        with fresh.open("wb") as writing:
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(create_file(fresh, os.O_WRONLY), "wb") as writing:
             writing.write(orjson.dumps({"version": VERSION, "paused": paused}) + b"\n")
             writing.flush()
             os.fsync(writing.fileno())

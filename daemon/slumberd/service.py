@@ -203,6 +203,8 @@ class Daemon:
             files=[settings.memory_path, *settings.facts_paths.values()],
             dropped=lambda: self._logs.dropped,
             reader=settings.provenance.sink,
+            failed=lambda: scheduler.troubles.totals,
+            counted=textfile is not None,
         )
         write = partial(write_textfile, textfile) if textfile else None
         return Heartbeat(body, self._clock, write)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from slumberd.errors import ConfigurationError, Mistake
+from slumberd.modes import create_file
 from slumberd.outbox import Letter
 
 
@@ -26,15 +27,15 @@ class LogFile(io.FileIO):
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a log file to append to, unbuffered; create it for owner and group only.
+    """Open a log file to append to, unbuffered; create it where there is none.
 
     Raises:
         ConfigurationError: It cannot be opened.
     """
     # Without O_NONBLOCK, a FIFO would hold us until somebody reads from it.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK
     try:
-        descriptor = os.open(path, flags, 0o640)
+        descriptor = _opened(path, flags)
     except OSError as error:
         problem = f"cannot be opened to append to: {error.strerror}"
         raise ConfigurationError([Mistake(str(path), 0, 0, "logging.file", problem)]) from error
@@ -42,6 +43,13 @@ def open_file(path: Path) -> BinaryIO:
     file = LogFile(descriptor, "ab")
     file.torn = stat.S_ISREG(os.fstat(descriptor).st_mode) and _ends_within_a_line(path)
     return file
+
+
+def _opened(path: Path, flags: int) -> int:
+    with suppress(FileExistsError):
+        return create_file(path, flags)
+    # A link that leads nowhere is there, too: what it leads to is created.
+    return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o640)
 
 
 def _ends_within_a_line(path: Path) -> bool:

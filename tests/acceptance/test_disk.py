@@ -374,7 +374,7 @@ def test_a_page_that_breaks_under_a_daemon_is_told_and_healed_by_a_backup(
     home.call("fire", "--all")
 
     assert told["error"] == "SchemaError"
-    assert "restore it from a backup" in told["message"]
+    assert "`slumberd restore DIR` puts back a backup" in told["message"]
     assert "store.damaged" in found
     check_consolidated_once(home, ids(6))
 
@@ -393,7 +393,7 @@ def test_a_page_that_is_broken_before_the_start_is_told_with_74(
     ended = home.call("fire", "--all", check=False)
 
     assert ended.returncode == 74
-    assert "is damaged; restore it from a backup" in ended.stderr
+    assert "is damaged; `slumberd restore DIR` puts back" in ended.stderr
 
 
 @contextmanager

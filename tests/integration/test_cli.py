@@ -127,7 +127,8 @@ def test_mistake_in_the_configuration_is_78_with_file_and_key(site: Site, comman
     done = site.look(*arguments)
 
     assert done.returncode == 78
-    first, second = done.stderr.splitlines()
+    lines = done.stderr.splitlines()
+    first, second = [line for line in lines if not line.startswith("{")]
     assert first.startswith(f"slumberd: {site.config}:4:1: fact: unknown key 'fact'")
     assert second.startswith(f"slumberd: {site.config}:5:11: timezone: ")
 
@@ -140,6 +141,30 @@ def test_mistake_in_a_rule_is_78_with_file_and_key(site: Site) -> None:
     assert done.returncode == 78
     assert f"{site.rules}:5:" in done.stderr
     assert "rules[0].cadence" in done.stderr
+
+
+def test_a_daemon_that_cannot_start_logs_every_mistake(site: Site) -> None:
+    site.rules.write_text(RULES.replace("every: 1", "every: 0"))
+
+    done = site.look("run")
+
+    [event] = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    logged = json.loads((site.state / "slumberd.log").read_text())
+    for told in (event, logged):
+        assert (told["event"], told["level"]) == ("daemon.failed", "error")
+        assert told["error"] == "ConfigurationError"
+        assert f"{site.rules}:5:" in told["message"]
+
+
+def test_a_daemon_whose_log_cannot_be_opened_logs_that_to_standard_error(site: Site) -> None:
+    site.config.write_text(CONFIG.replace("slumberd.log", "none/slumberd.log"))
+
+    done = site.look("run")
+
+    [event] = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert done.returncode == 78
+    assert event["event"] == "daemon.failed"
+    assert "logging.file" in event["message"]
 
 
 def test_check_prints_every_mistake_of_every_file_on_standard_output(

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slumberd.errors import PermissionDeniedError, SchemaError, StoreError
 from slumberd.stores import copying
-from slumberd.stores.copying import copy_database, is_full, size_of
+from slumberd.stores.copying import copy_database, copy_together, is_full, size_of
 from slumberd.stores.sqlite import Pragmas, connect, translated
 
 ROWS = 1_000
@@ -108,6 +109,112 @@ def test_a_copy_is_of_one_moment_while_another_writes(
     for number in range(3):
         ((a, b),) = states(tmp_path / f"{number}.db")
         assert a == b > 0
+
+
+def test_copies_of_two_files_are_of_one_moment(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "PAGES", 1)
+    paths = [tmp_path / "a.db", tmp_path / "b.db"]
+    for path in paths:
+        with closing(connected(path, mode)) as connection:
+            connection.execute("CREATE TABLE t (n INTEGER, filler)")
+            connection.execute("INSERT INTO t VALUES (0, zeroblob(100000))")
+
+    with counting(paths, mode) as counted:
+        for number in range(10):
+            counted.clear()
+            copy_together([(path, tmp_path / f"{path.stem}-{number}.db") for path in paths])
+            assert counted.wait(20), "the writer does not come through"
+
+    for number in range(10):
+        a, b = (count_in(tmp_path / f"{path.stem}-{number}.db") for path in paths)
+        assert a - b in (0, 1)
+        assert a > 0
+
+
+def test_copies_begin_again_when_somebody_commits_between_their_beginnings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / "a.db", tmp_path / "b.db"]
+    writing = [connected(path, "WAL") for path in paths]
+    for connection in writing:
+        connection.execute("CREATE TABLE t (n INTEGER)")
+        connection.execute("INSERT INTO t VALUES (0)")
+    begun = 0
+
+    class Interrupted(sqlite3.Connection):
+        """Lets somebody write both files before the second of each pair is begun, three times."""
+
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            nonlocal begun
+            if sql == "BEGIN":
+                begun += 1
+                if begun in (2, 4, 6):
+                    for connection in writing:
+                        connection.execute("UPDATE t SET n = ?", (begun,))
+            return super().execute(sql, *values)
+
+    monkeypatch.setattr(
+        copying,
+        "_opened",
+        lambda uri: sqlite3.connect(uri, uri=True, isolation_level=None, factory=Interrupted),
+    )
+    copy_together([(path, tmp_path / f"copy-{path.name}") for path in paths])
+    for connection in writing:
+        connection.close()
+
+    assert [count_in(tmp_path / f"copy-{path.name}") for path in paths] == [6, 6]
+    assert begun == 8
+
+
+@contextmanager
+def counting(paths: list[Path], mode: str) -> Iterator[threading.Event]:
+    """Write one number after the other to the first file, and then the same to the second."""
+    stop, wrote = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with (
+            closing(connected(paths[0], mode)) as first,
+            closing(connected(paths[1], mode)) as last,
+        ):
+            for connection in (first, last):
+                connection.execute("PRAGMA busy_timeout = 20000")
+            number = 0
+            while not stop.is_set():
+                number += 1
+                for connection in (first, last):
+                    connection.execute("UPDATE t SET n = ?", (number,))
+                wrote.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        assert wrote.wait(20)
+        yield wrote
+    finally:
+        stop.set()
+        thread.join()
+
+
+def count_in(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        found: int = connection.execute("SELECT n FROM t").fetchone()[0]
+        return found
+
+
+def test_copies_of_files_that_nobody_has_open_leave_nothing_beside_them(
+    path: Path, tmp_path: Path, mode: str
+) -> None:
+    other = path.with_name("b.db")
+    with closing(connected(other, mode)) as connection:
+        connection.execute("CREATE TABLE t (n INTEGER)")
+    before = everything(path.parent)
+
+    copy_together([(path, tmp_path / "copy-a.db"), (other, tmp_path / "copy-b.db")])
+
+    assert states(tmp_path / "copy-a.db") == [(0, 0)]
+    assert everything(path.parent) == before
 
 
 def test_a_copy_hears_how_far_it_is(path: Path, tmp_path: Path) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from slumberd import heartbeat
+from slumberd import heartbeat, tallies
 from slumberd.assembly import branches_of, opened
 from slumberd.branches import Branches
+from slumberd.core.episode import Episode
 from slumberd.core.firing import START as BEGINNING
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.trouble import Troubles
@@ -66,6 +69,8 @@ class Patient:
             troubles=lambda: self.troubles.by_rule,
             files=self._files,
             dropped=self._count_beat,
+            failed=lambda: self.troubles.totals,
+            counted=self.textfile is not None,
         )
         return Heartbeat(body, self.clock, self.textfile)
 
@@ -256,6 +261,54 @@ async def test_beat_hands_the_same_figures_to_prometheus(tmp_path: Path) -> None
         await patient.beat()
 
     assert b'slumberd_rule_pending_episodes{rule="tea"} 1\n' in written[0]
+
+
+def counters(text: bytes) -> dict[str, float]:
+    """Return what only grows, of a rule and of the daemon."""
+    return {
+        "/".join([sample.name, *sample.labels.values()]).removeprefix("slumberd_"): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    }
+
+
+async def test_counters_of_the_textfile_go_on_over_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tallies, "AT_ONCE", 2)
+    written: list[bytes] = []
+    tea, bad = rule("tea"), {"intent": "shout"}
+
+    async def live(*episodes: Episode) -> None:
+        async with _patient(tmp_path, tea) as patient:
+            patient.textfile = written.append
+            patient.heart = patient.heart_on(patient.memory)
+            await patient.beat()
+            for one in episodes:
+                await patient.memory.put_many([one])
+                await patient.branches.fire(tea, "every", at(0))
+            patient.troubles.failed("tea", at(0), "StoreError")
+            await patient.beat()
+
+    await live(*(triple(f"e{n}", "alice", "likes", n, timestamp=at(n)) for n in range(5)))
+    await live(triple("odd", "alice", "likes", 1, metadata=bad), triple("e9", "bob", "is", 1))
+
+    first, stopped, started, last = map(counters, written)
+    failures = "rule_failures_total/tea"
+    assert first["rule_batches_total/tea"] == 0
+    assert stopped == {
+        **started,
+        failures: 1,
+    }
+    assert started[failures] == 0
+    assert (stopped["rule_batches_total/tea"], last["rule_batches_total/tea"]) == (5, 7)
+    assert (stopped["rule_versions_read_total/tea"], stopped["episode_versions_total"]) == (5, 5)
+    assert (stopped["facts_changed_total"], last["rule_facts_changed_total/tea"]) == (5, 6)
+    assert last["rule_versions_quarantined_total/tea"] == 1
+    with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
+        (rows,) = connection.execute("SELECT max(seq) FROM slumberd_ledger").fetchone()
+    assert last["ledger_rows_total"] == rows
 
 
 async def test_textfile_that_cannot_be_written_is_told_once_until_it_can(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from slumberd.cli import main
-from tests.builders import triple
+from slumberd.stores.facts import SQLiteFactStore
+from slumberd.stores.memory import SQLiteMemoryStore
+from tests.builders import episode, triple
 from tests.calling import logging_as_before
 from tests.site import Site
 
@@ -62,6 +64,49 @@ def test_files_are_for_the_owner_or_a_group_that_may_write(
     assert found["memory.db"] == found["facts.db"] == mode
     assert not any(bits & OTHERS for bits in found.values()), found
     assert stat.S_IMODE(site.state.stat().st_mode) == directory
+
+
+@pytest.mark.parametrize(
+    ("umask", "file", "directory"),
+    [
+        pytest.param(0o022, 0o600, 0o700, id="as shells have it"),
+        pytest.param(0o027, 0o600, 0o700, id="for reading"),
+        pytest.param(0o007, 0o660, 0o750, id="as the unit has it"),
+        pytest.param(0, 0o660, 0o750, id="none"),
+    ],
+    indirect=["umask"],
+)
+@pytest.mark.usefixtures("umask")
+async def test_the_stores_of_a_host_are_for_the_owner_or_a_group_that_may_write(
+    tmp_path: Path, file: int, directory: int
+) -> None:
+    state = tmp_path / "host"
+    async with (
+        SQLiteMemoryStore(state / "memory.db") as memory,
+        SQLiteFactStore(state / "facts.db") as facts,
+    ):
+        await memory.put(episode(), user="alice", session="s1", agent="rag")
+        await facts.bootstrap()
+        found = modes(state)
+
+    assert {"memory.db-wal", "memory.db-shm"} <= found.keys()
+    assert set(found.values()) == {file}, found
+    assert stat.S_IMODE(state.stat().st_mode) == directory
+
+
+@pytest.mark.usefixtures("umask")
+@pytest.mark.parametrize("umask", [0o022], indirect=True)
+async def test_files_in_a_directory_that_a_group_shares_are_for_the_group(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o2770)
+
+    async with SQLiteMemoryStore(shared / "below" / "memory.db") as memory:
+        await memory.put(episode(), user="alice", session="s1", agent="rag")
+        found = modes(shared)
+
+    assert found.pop("below") == 0o2770
+    assert set(found.values()) == {0o660}, found
 
 
 @pytest.mark.parametrize("umask", [0o022], ids=["as shells have it"], indirect=True)

@@ -230,3 +230,24 @@ def test_a_rule_that_never_comes_to_an_end_is_seen_failing_and_stops_no_other(
     assert re.search(r"failing    rule endless, (once|\d+ times in a row) since 20", status)
     assert (told["rule_id"], told["error"]) == ("endless", "FiringTimeoutError")
     assert [fact["id"] for fact in home.facts()] == ["e1"]
+
+
+@pytest.mark.slow
+def test_a_rule_is_in_status_check_and_doctor_as_soon_as_it_is_degraded(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("endless", cadence={"every": 1}, timeout=1e-6)
+    file = tmp_path / "put.jsonl"
+    file.write_text(triple("e1", "alice", "likes", "tea").model_dump_json())
+    home.call("import", file)
+
+    with home.daemon() as daemon:
+        daemon.wait_for("rule.degraded")
+        check = home.call("status", "--check", check=False)
+        doctor = orjson.loads(home.call("doctor", "--json", check=False).stdout)
+
+    [line] = [line for line in check.stdout.splitlines() if line.startswith("rule.degraded")]
+    assert check.returncode == 1
+    assert "rule endless: failed 3 times in a row since 20" in line
+    assert ("rule.degraded", "rule endless") in {
+        (finding["id"], finding["subject"]) for finding in doctor["findings"]
+    }

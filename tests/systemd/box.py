@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Self
 
@@ -17,7 +16,10 @@ from tests.patience import PATIENCE_SECONDS, wait_until
 HERE = Path(__file__).parent
 SHIPPED = HERE.parents[1]
 CGROUPS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
-TOOLS = ("nsenter", "runuser", "systemctl", "systemd-sysusers", "systemd-tmpfiles", "unshare")
+TOOLS = (
+    "journalctl", "nsenter", "runuser", "systemctl", "systemd-sysusers", "systemd-tmpfiles",
+    "unshare",
+)  # fmt: skip
 PATH = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 
 TARGET = "[Unit]\nDescription={name} of the box\nDefaultDependencies=no\n"
@@ -29,10 +31,16 @@ RestartSec=100ms
 WatchdogSec=5
 StandardError=append:{LOG}
 """
+JOURNAL = ("systemd-journald.service", "systemd-journald.socket", "systemd-journald-dev-log.socket")
+SYSTEM_UNITS = Path("/lib/systemd/system")
+PACKAGES = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+"""An environment may build on another one."""
+
+PLACES = [f"/opt/slumberd/packages-{number}" for number in range(len(PACKAGES))]
 COMMAND = f"""\
 #!/bin/sh
 export PYTHONHOME=/opt/python LD_LIBRARY_PATH=/opt/python/lib
-export PYTHONPATH=/opt/slumberd/source:/opt/slumberd/packages
+export PYTHONPATH=/opt/slumberd/source:{":".join(PLACES)}
 exec /opt/python/bin/python{sys.version_info[0]}.{sys.version_info[1]} -m slumberd "$@"
 """
 
@@ -42,6 +50,7 @@ def why_not() -> str | None:
     if os.geteuid() != 0:
         return "only root can boot a systemd in namespaces"
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    missing += [name for name in JOURNAL if not (SYSTEM_UNITS / name).exists()]
     if missing or not Path("/lib/systemd/systemd").exists():
         return f"systemd or its tools are not here: {', '.join(missing) or 'systemd'}"
     if _cgroups() is None:
@@ -73,7 +82,7 @@ class Box:
             f"{sys.base_prefix}:/opt/python",
             f"{self._opt}:/opt/slumberd",
             f"{SHIPPED / 'daemon'}:/opt/slumberd/source",
-            f"{sysconfig.get_path('purelib')}:/opt/slumberd/packages",
+            *(f"{path}:{place}" for path, place in zip(PACKAGES, PLACES, strict=True)),
         ]
         words = [HERE / "box.sh", self._cgroup, self._folder / "units", *mounts]
         with (self._folder / "box.log").open("wb") as log:
@@ -109,7 +118,9 @@ class Box:
         (units / "slumberd.service.d" / "box.conf").write_text(DROP_IN)
         for name in ("multi-user", "sysinit", "basic", "shutdown"):
             (units / f"{name}.target").write_text(TARGET.format(name=name))
-        for name in ("bin", "source", "packages"):
+        for name in JOURNAL:
+            shutil.copy(SYSTEM_UNITS / name, units / name)
+        for name in ("bin", "source", *(Path(place).name for place in PLACES)):
             (self._opt / name).mkdir(parents=True)
         (self._opt / "bin" / "slumberd").write_text(COMMAND)
         (self._opt / "bin" / "slumberd").chmod(0o755)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,12 @@ pytestmark = [
 
 RULES = "/etc/slumberd/rules.d"
 PROFILE = '{rules: [{id: everything, cadence: {every: 1}, when_filter: "", then_emits: [facts]}]}'
+TO_JOURNAL = "/etc/systemd/system/slumberd.service.d/zz-journal.conf"
+TAMPER = """\
+import sqlite3
+connection = sqlite3.connect("/var/lib/slumberd/facts.db", isolation_level=None)
+connection.execute("UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
+"""
 PEOPLE = """\
 u agent - "an agent" /tmp /bin/sh
 m agent slumberd
@@ -40,6 +47,7 @@ def recipe() -> str:
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     with Box(tmp_path_factory.mktemp("box")) as box:
+        box.do("systemctl start systemd-journald")
         box.do(recipe())
         box.do("systemd-sysusers -", PEOPLE)
         box.do(f"rm {RULES}/*; cat > {RULES}/rules.yaml", PROFILE)
@@ -69,6 +77,23 @@ def put(box: Box, *numbers: int, who: str = "agent") -> int:
 def facts(box: Box) -> set[str]:
     lines = box.do("runuser -u agent -- slumberd facts --json").splitlines()
     return {json.loads(line)["id"] for line in lines}
+
+
+@pytest.mark.parametrize("umask", ["022", "077"])
+def test_an_agent_that_puts_before_the_first_start_does_not_keep_the_daemon_from_it(
+    box: Box, umask: str
+) -> None:
+    box.do("systemctl stop slumberd; rm -f /var/lib/slumberd/*")
+    file = "/opt/first.jsonl"
+    box.do(f"cat > {file}; chmod 644 {file}", jsonl(triple("e1", "a", "likes", "tea")).decode())
+    box.do(f"umask {umask}; runuser -u agent -- slumberd import {file}")
+    assert box.do("stat -c %U:%G:%a /var/lib/slumberd/memory.db") == "agent:slumberd:660"
+
+    box.do("systemctl start slumberd")
+
+    wait_until(lambda: facts(box) == {"e1"})
+    assert put(box, 2) == 0
+    wait_until(lambda: facts(box) == {"e1", "e2"})
 
 
 def restarts(box: Box) -> int:
@@ -159,6 +184,49 @@ def test_a_broken_configuration_ends_it_for_good_with_78(box: Box) -> None:
     assert done.returncode == 1
     assert box.show("ExecMainStatus") == "78"
     assert (box.show("ActiveState"), box.show("SubState")) == ("failed", "failed")
+
+
+def journal(box: Box, *words: str) -> list[dict[str, Any]]:
+    """Return the events that the journal has, as `journalctl` finds them."""
+    lines = box.do(f"journalctl --sync; journalctl -o cat --no-pager {' '.join(words)}")
+    return [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
+
+
+def test_a_start_that_fails_on_configuration_is_found_among_the_errors_of_the_journal(
+    box: Box,
+) -> None:
+    box.do(f"printf '[Service]\\nStandardError=journal\\n' > {TO_JOURNAL}")
+    box.do("systemctl daemon-reload; systemctl stop slumberd")
+    box.do("echo 'state_dri: x' >> /etc/slumberd/slumberd.yaml")
+
+    done = box.run("systemctl start slumberd")
+
+    box.do(f"rm {TO_JOURNAL}; systemctl daemon-reload")
+    assert (done.returncode, box.show("ExecMainStatus")) == (1, "78")
+    [event] = journal(box, "-u slumberd -p err")
+    assert (event["event"], event["error"]) == ("daemon.failed", "ConfigurationError")
+    assert "state_dri" in event["message"]
+
+
+def test_the_timers_service_tells_the_journal_of_a_ledger_that_was_changed(box: Box) -> None:
+    box.do("cp /opt/slumberd/share/slumberd/config/monitoring/systemd/* /etc/systemd/system/")
+    box.do("systemctl daemon-reload")
+    put(box, 1)
+    wait_until(lambda: facts(box) == {"e1"})
+    box.do("systemctl start slumberd-verify.service")
+    before = journal(box, "-u slumberd-verify")
+
+    box.do("python3 -", TAMPER)
+    done = box.run("systemctl start slumberd-verify.service")
+
+    assert [event["event"] for event in before] == ["ledger.verified"]
+    assert done.returncode == 1
+    [broken] = journal(box, "-u slumberd-verify -p err")
+    assert broken["event"] == "ledger.broken"
+    assert broken["seq"] == 2
+    shown = box.do("slumberd logs").splitlines()
+    assert [line for line in shown if re.search(r"Z error {4}ledger\.broken .* seq=2 ", line)]
+    assert "ledger.broken" not in box.do("slumberd logs --rule everything")
 
 
 def found(box: Box) -> set[tuple[str, str]]:

@@ -55,11 +55,15 @@ def holder(directory: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_lock_creates_the_directory_for_owner_and_group(tmp_path: Path) -> None:
-    directory = tmp_path / "a" / "state"
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o700), (0o007, 0o750)])
+def test_lock_creates_the_directory_for_its_owner_or_a_group_that_may_write(
+    tmp_path: Path, umask: int, mode: int
+) -> None:
+    directory, before = tmp_path / "a" / "state", os.umask(umask)
 
     with StateLock(directory):
-        assert directory.stat().st_mode & 0o777 == 0o750 & ~_umask()
+        os.umask(before)
+        assert directory.stat().st_mode & 0o777 == mode
         assert (directory / PID_FILE).read_text() == f"{os.getpid()}\n"
 
     assert list(directory.iterdir()) == []
@@ -101,13 +105,26 @@ def test_lock_is_free_again_after_an_orderly_end(tmp_path: Path) -> None:
 
 
 def test_directory_stays_free_when_the_pid_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / PID_FILE).symlink_to("elsewhere")
+    (tmp_path / PID_FILE).mkdir()
     with pytest.raises(StoreError, match="cannot be used"), StateLock(tmp_path):
         pass
-    (tmp_path / PID_FILE).unlink()
+    (tmp_path / PID_FILE).rmdir()
 
     with StateLock(tmp_path):
         pass
+
+
+def test_a_link_in_place_of_the_pid_file_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / PID_FILE).symlink_to(elsewhere)
+
+    with StateLock(state):
+        assert (state / PID_FILE).read_text() == f"{os.getpid()}\n"
+
+    assert elsewhere.read_text() == "mine"
 
 
 def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
@@ -156,9 +173,3 @@ def test_network_file_system_is_refused(tmp_path: Path) -> None:
 def test_local_file_system_is_assumed_where_mounts_cannot_be_read(tmp_path: Path) -> None:
     with StateLock(tmp_path, mounts=tmp_path / "missing"):
         pass
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -496,7 +496,7 @@ def test_file_is_appended_to_and_for_owner_and_group_only(tmp_path: Path) -> Non
 
     os.umask(before)
     assert file.read_bytes() == b"one\ntwo\n"
-    assert file.stat().st_mode & 0o777 == 0o640
+    assert file.stat().st_mode & 0o777 == 0o660
 
 
 def test_two_writers_of_one_file_lose_nothing(tmp_path: Path) -> None:

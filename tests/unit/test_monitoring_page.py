@@ -70,6 +70,13 @@ def test_command_of_the_page_can_be_read(command: str) -> None:
     assert len(path) > 1
 
 
+def test_a_collector_is_restarted_after_it_joined_a_group() -> None:
+    joined = [line for line in PAGE.read_text().splitlines() if line.startswith("usermod ")]
+
+    assert len(joined) == 2
+    assert all("systemctl restart" in line for line in joined)
+
+
 def test_page_shows_commands() -> None:
     assert len(commands()) > 25
 

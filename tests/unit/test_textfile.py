@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slumberd.core.vitals import ProvenanceVitals, RuleVitals, Vitals
+from slumberd.core.vitals import ProvenanceVitals, RuleVitals, Tallies, Tally, Vitals
 from slumberd.exposition import OF_DAEMON, OF_RULE, escaped, exposition
 from slumberd.textfile import write_textfile
 from tests.builders import at
 
-TEA = RuleVitals("tea", 3, 4.5, 2.5, at(-60), failures=1, quarantined=2, held=1)
-IDLE = RuleVitals("idle", 0, None, 0.0, None, failures=0, quarantined=0, held=0)
+SOME, NONE = Tally(batches=4, read=30, changed=20, quarantined=2), Tally()
+TEA = RuleVitals("tea", 3, 4.5, 2.5, at(-60), 1, quarantined=2, held=1, failed=6, tally=SOME)
+IDLE = RuleVitals("idle", 0, None, 0.0, None, failures=0, quarantined=0, held=0, tally=NONE)
 VITALS = Vitals(
     at=at(0),
     uptime_seconds=90.5,
@@ -32,6 +33,7 @@ VITALS = Vitals(
     quarantined=5,
     held=1,
     provenance=ProvenanceVitals(rows=4, seconds=1.5, refused=2),
+    tallies=Tallies(rows=50, versions=40, by_rule={"tea": SOME, "gone": SOME}),
 )
 
 
@@ -59,6 +61,13 @@ def test_figures_are_what_the_vitals_say() -> None:
     assert told["rule_oldest_pending_seconds/idle"] == 0
     assert told["rule_last_success_timestamp_seconds/tea"] == at(-60).timestamp()
     assert told["rule_consecutive_failures/tea"] == 1
+    assert (told["ledger_rows_total"], told["episode_versions_total"]) == (50, 40)
+    assert (told["batches_total"], told["facts_changed_total"]) == (8, 40)
+    assert (told["rule_batches_total/tea"], told["rule_batches_total/idle"]) == (4, 0)
+    assert told["rule_versions_read_total/tea"] == 30
+    assert told["rule_facts_changed_total/tea"] == 20
+    assert told["rule_versions_quarantined_total/tea"] == 2
+    assert (told["rule_failures_total/tea"], told["rule_failures_total/idle"]) == (6, 0)
 
 
 def test_figure_that_nobody_knows_is_left_out() -> None:

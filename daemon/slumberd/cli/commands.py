@@ -187,6 +187,31 @@ ENTRIES = (
         ),
     ),
     Entry(
+        "logs",
+        "logs:logs",
+        "Print the log for a person to read.",
+        (
+            "slumberd logs -f --rule preferences",
+            "slumberd logs /var/log/slumberd.log.1.gz",
+            "journalctl -u slumberd -o cat --since today | slumberd logs -",
+        ),
+    ),
+    Entry(
+        "backup",
+        "backup:backup",
+        "Copy the databases as of one moment, while they are written.",
+        ("slumberd backup /backup/slumberd-1", "slumberd backup /backup/slumberd-2 --with-key"),
+    ),
+    Entry(
+        "restore",
+        "backup:restore",
+        "Put a backup in the place of the databases.",
+        (
+            "slumberd restore /backup/slumberd-1 --check",
+            "systemctl stop slumberd && slumberd restore /backup/slumberd-1",
+        ),
+    ),
+    Entry(
         "schema",
         "schema:schema",
         "Print a JSON Schema, for editors.",

@@ -15,7 +15,7 @@ import structlog
 from slumberd.assembly import rules_in, rules_of
 from slumberd.cli.environment import journal_stream, settings_variables, takes_colors
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.lock import DIRECTORY_MODE
+from slumberd.lines import json_line
 from slumberd.logs import (
     DeltaLines,
     Render,
@@ -25,6 +25,7 @@ from slumberd.logs import (
     send,
     unhurried,
 )
+from slumberd.modes import make_directory
 from slumberd.outbox import Outbox
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
@@ -66,8 +67,8 @@ def _mistakes_in(rules_dir: Path | None) -> list[Mistake]:
 
 
 def make_state_dir(settings: Settings) -> None:
-    """Create the state directory where it is missing, for owner and group only."""
-    settings.state_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+    """Create the state directory where it is missing; never for others than owner and group."""
+    make_directory(settings.state_dir)
 
 
 @contextmanager
@@ -79,6 +80,13 @@ def logs(settings: Settings, clock: Clock) -> Iterator[DeltaLines]:
     """
     with _sink(settings) as sink:
         yield send(sink, _render(settings), settings.logging.level, clock.now)
+
+
+@contextmanager
+def standard_error_logs(clock: Clock) -> Iterator[None]:
+    """Send errors to standard error as JSON, whatever the settings say."""
+    send(Sink(sys.stderr.buffer), _for_journal(json_line), "error", clock.now)
+    yield
 
 
 @contextmanager
@@ -140,6 +148,10 @@ def _render(settings: Settings) -> Render:
     if settings.log_path is not None:
         return rendering(style, terminal=False)
     render = rendering(style, terminal=sys.stderr.isatty(), colors=takes_colors())
+    return _for_journal(render)
+
+
+def _for_journal(render: Render) -> Render:
     return prioritised(render) if _is_journal(sys.stderr) else render
 
 

@@ -5,16 +5,27 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import signal
+import sys
+from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
 
 import structlog
 
-from slumberd.cli.configuration import DaemonLogs, loaded, unhurried_logs
+from slumberd.cli.configuration import (
+    DaemonLogs,
+    loaded,
+    settings_of,
+    standard_error_logs,
+    unhurried_logs,
+)
+from slumberd.cli.configuration import logs as file_logs
 from slumberd.cli.environment import notify_socket, watchdog_seconds
 from slumberd.cli.options import Config, StateDir
 from slumberd.clock import SystemClock
-from slumberd.errors import SlumberdError
+from slumberd.errors import ConfigurationError, SlumberdError
 from slumberd.notify import Notifier
+from slumberd.ports import Clock
 from slumberd.service import Daemon, run_until
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -32,13 +43,37 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
     tell what came of it: the log does. SIGHUP also opens the log file anew, for who rotates it.
     """
     load = partial(loaded, config, state_dir)
-    settings, rules = load()
     clock = SystemClock()
-    with unhurried_logs(settings, clock) as logs:
+    with ExitStack() as stack:
+        try:
+            settings, rules = load()
+            logs = stack.enter_context(unhurried_logs(settings, clock))
+        except ConfigurationError as error:
+            _log_failed_start(error, config, state_dir, clock)
+            raise
         notifier = Notifier(notify_socket(), watchdog_seconds())
         if notifier.watchdog_seconds is not None:
             faulthandler.enable()  # SIGABRT ends what hangs: the journal is to show where
         _run(Daemon(settings, rules, load, clock=clock, logs=logs.lines, notifier=notifier), logs)
+
+
+def _log_failed_start(
+    error: ConfigurationError, config: Path | None, state_dir: Path | None, clock: Clock
+) -> None:
+    """Log why no daemon starts: to standard error, and to the log file where there is one."""
+    if not sys.stderr.isatty():  # a person who watches reads the message itself
+        with standard_error_logs(clock):
+            _log_failure(error)
+    with suppress(ConfigurationError):
+        settings = settings_of(config, state_dir)
+        if settings.log_path is not None:
+            with file_logs(settings, clock):
+                _log_failure(error)
+
+
+def _log_failure(error: Exception) -> None:
+    bug = not isinstance(error, SlumberdError)
+    _log.error("daemon.failed", error=type(error).__name__, message=str(error), exc_info=bug)
 
 
 def _run(daemon: Daemon, logs: DaemonLogs) -> None:
@@ -54,8 +89,7 @@ def _run(daemon: Daemon, logs: DaemonLogs) -> None:
         run_until(heed_signals, daemon)
     except Exception as error:
         # Whoever reads the log must find why it ends; standard error may lead nowhere.
-        bug = not isinstance(error, SlumberdError)
-        _log.error("daemon.failed", error=type(error).__name__, message=str(error), exc_info=bug)
+        _log_failure(error)
         raise
 
 

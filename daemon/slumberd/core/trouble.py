@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,14 +36,21 @@ class Troubles:
 
     def __init__(self) -> None:
         self._by_rule: dict[str, Trouble] = {}
+        self._failed: Counter[str] = Counter()
 
     @property
     def by_rule(self) -> Mapping[str, Trouble]:
         """The rules whose last firing failed."""
         return dict(sorted(self._by_rule.items()))
 
+    @property
+    def totals(self) -> Mapping[str, int]:
+        """How often each rule has failed, ever."""
+        return self._failed
+
     def failed(self, rule_id: str, at: datetime, error: str) -> Trouble:
         """Count one more failure, and return what that makes."""
+        self._failed[rule_id] += 1
         before = self._by_rule.get(rule_id)
         since, failures = (before.since, before.failures) if before else (at, 0)
         self._by_rule[rule_id] = trouble = Trouble(since, failures + 1, error)

@@ -2,11 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 
+from slumberd.core.firing import Counts
 from slumberd.core.trouble import DEGRADED_AFTER
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What all batches of a ledger came to, of one rule or of all.
+
+    Attributes:
+        batches: That were committed.
+        read: Versions of episodes that were evaluated.
+        changed: Facts that were added, replaced, taken out or brought back.
+        quarantined: Versions that could not be read.
+    """
+
+    batches: int = 0
+    read: int = 0
+    changed: int = 0
+    quarantined: int = 0
+
+    def plus(self, other: Tally) -> Tally:
+        """Return the sum, field by field."""
+        return Tally(
+            self.batches + other.batches,
+            self.read + other.read,
+            self.changed + other.changed,
+            self.quarantined + other.quarantined,
+        )
+
+    @classmethod
+    def of(cls, channels: Sequence[Counts]) -> Tally:
+        """Return what one batch came to; a version is read once for all channels."""
+        whole = reduce(Counts.plus, channels, Counts())
+        changed = whole.added + whole.updated + whole.deleted + whole.restored
+        read = max((one.read for one in channels), default=0)
+        return cls(1, read, changed, whole.quarantined)
+
+
+@dataclass(frozen=True, slots=True)
+class Tallies:
+    """What only grows, as long as the databases are the same.
+
+    Attributes:
+        rows: Of all ledgers.
+        versions: Of episodes, that were ever put.
+        by_rule: What the batches of each rule came to, also of rules that are no more.
+    """
+
+    rows: int
+    versions: int
+    by_rule: Mapping[str, Tally]
+
+    @property
+    def whole(self) -> Tally:
+        """What the batches of all rules came to."""
+        return reduce(Tally.plus, self.by_rule.values(), Tally())
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +78,8 @@ class RuleVitals:
         failures: Of its firings, in a row, since then.
         quarantined: How many episodes it could not read.
         held: How many of its batches wait for a person.
+        failed: How many of its firings failed since the daemon started.
+        tally: What its batches came to; None when nobody counts.
     """
 
     rule_id: str
@@ -32,6 +90,8 @@ class RuleVitals:
     failures: int
     quarantined: int
     held: int
+    failed: int = 0
+    tally: Tally | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +128,7 @@ class Vitals:
         quarantined: Episodes, also of rules that are not there any more.
         held: Batches that wait for a person, also of such rules.
         provenance: How far its sink is behind; None when there is none.
+        tallies: What only grows; None when nobody counts.
     """
 
     at: datetime
@@ -84,6 +145,7 @@ class Vitals:
     quarantined: int
     held: int
     provenance: ProvenanceVitals | None = None
+    tallies: Tallies | None = None
 
     @property
     def late_seconds(self) -> float:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from slumberd.errors import StoreBusyError, StoreError
-from slumberd.stores.sqlite import Pragmas, snapshot, translated
+from slumberd.errors import SchemaError, StoreBusyError, StoreError
+from slumberd.stores.sqlite import Pragmas, data_version, snapshot, translated
 from slumberd.stores.traceless import LOCKED, UNCHANGING, untouched
 
 Told = Callable[[int, int], object]
@@ -18,6 +18,9 @@ Told = Callable[[int, int], object]
 _PRAGMAS = Pragmas()
 PAGES = 2_000
 """Pages that are copied at a time: a rollback journal's writer waits no longer than for these."""
+
+_BEGINNINGS = 1_000
+"""How often snapshots of several files are begun again because somebody committed in between."""
 
 _RESTARTS = 3
 """How often a copy begins again because the file changed, before it makes writers wait."""
@@ -66,6 +69,93 @@ def copy_database(source: Path, target: Path, told: Told = lambda *_: None) -> N
             return
         target.unlink()
     _copy(source, target, told, LOCKED)
+
+
+def copy_together(pairs: Sequence[tuple[Path, Path]], told: Told = lambda *_: None) -> None:
+    """Copy several SQLite files as of one moment: no commit to any of them lies in between.
+
+    Writers of a file with a write-ahead log neither wait nor are waited for. Those of a rollback
+    journal wait until it is copied. Files that nobody has open are read as in `copy_database`.
+
+    Args:
+        pairs: Each file, and the new one that its copy goes to.
+        told: Hears how far the copy of each is.
+
+    Raises:
+        StoreError: As `copy_database`.
+    """
+    before = [untouched(source) for source, _ in pairs]
+    if None not in before:
+        with ExitStack() as stack:
+            _copy_each(pairs, [_reading(stack, one, UNCHANGING) for one, _ in pairs], told)
+        if [untouched(source) for source, _ in pairs] == before:
+            return
+        for _, target in pairs:
+            target.unlink()
+    with ExitStack() as stack:
+        reading = [_reading(stack, source, LOCKED) for source, _ in pairs]
+        _begin_together(stack, [source for source, _ in pairs], reading)
+        _copy_each(pairs, reading, told)
+
+
+def _reading(stack: ExitStack, source: Path, how: str) -> sqlite3.Connection:
+    with translated(source, _PRAGMAS):
+        return stack.enter_context(closing(_opened(f"{source.absolute().as_uri()}?{how}")))
+
+
+def _copy_each(
+    pairs: Sequence[tuple[Path, Path]], reading: Sequence[sqlite3.Connection], told: Told
+) -> None:
+    for (source, target), connection in zip(pairs, reading, strict=True):
+        with translated(source, _PRAGMAS), closing(_created(target)) as writing:
+            connection.backup(writing, pages=PAGES, progress=_Patience(source, told, 0))
+
+
+def _begin_together(
+    stack: ExitStack, sources: Sequence[Path], reading: Sequence[sqlite3.Connection]
+) -> None:
+    """Begin to read each file, all at one moment.
+
+    A connection beside each tells whether somebody has committed in the meantime. When nobody has,
+    the snapshots are of the same moment. Else they are begun again, which is quicker than a commit.
+    """
+    watching = [_reading(stack, source, LOCKED) for source in sources]
+    for _ in range(_BEGINNINGS):
+        before = _versions(sources, watching)
+        for source, connection in zip(sources, reading, strict=True):
+            with translated(source, _PRAGMAS):
+                connection.execute("BEGIN")
+                connection.execute("PRAGMA schema_version").fetchone()
+        if _versions(sources, watching) == before:
+            return
+        for connection in reading:
+            connection.execute("ROLLBACK")
+    raise StoreBusyError(sources[0], _PRAGMAS.busy_seconds)
+
+
+def _versions(sources: Sequence[Path], watching: Sequence[sqlite3.Connection]) -> list[int]:
+    found = []
+    for source, connection in zip(sources, watching, strict=True):
+        with translated(source, _PRAGMAS):
+            found.append(data_version(connection))
+    return found
+
+
+def refuse_in_use(path: Path) -> None:
+    """Make sure that nobody has a database open, and take its write-ahead log in.
+
+    Raises:
+        StoreBusyError: Somebody has it open.
+    """
+    try:
+        with translated(path, _PRAGMAS), closing(_opened(f"{path.as_uri()}?mode=rw")) as alone:
+            alone.execute("PRAGMA busy_timeout = 0")
+            # Set before the first read: every other connection keeps the file from us then.
+            alone.execute("PRAGMA locking_mode = EXCLUSIVE")
+            alone.execute("BEGIN EXCLUSIVE")
+            alone.execute("COMMIT")
+    except SchemaError:  # it is damaged: there is nothing to take in, and nobody reads it
+        return
 
 
 def _beside(path: Path, end: str) -> Path:

@@ -79,7 +79,10 @@ class Database:
             await self.read(lambda connection: work(connection, self.path))
         except SchemaError as error:
             log = f"{self.path.name}-wal"
-            remedy = f"take away {log} if it may be another file's, else restore it from a backup"
+            remedy = (
+                f"take away {log} if it may be another file's; "
+                "else `slumberd restore DIR` puts back a backup"
+            )
             raise SchemaError(self.path, f"is damaged; {remedy}") from error
 
     async def pulse(self) -> int:

@@ -296,6 +296,14 @@ def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
     )
 
 
+def erasures_in(connection: sqlite3.Connection, after: int) -> int:
+    """Count the erasures that a ledger has above a row."""
+    if not has_table(connection, "slumberd_ledger"):
+        return 0
+    count: int = connection.execute(_SQL["erasures"], {"after": after}).fetchone()[0]
+    return count
+
+
 def _told(connection: sqlite3.Connection, reader: str) -> Told:
     _, refused = promotions.place(connection, reader)
     return Told(promotions.lag(connection, reader), refused)

@@ -9,11 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from slumberd.core.brake import Held
 from slumberd.core.episode import EpisodeVersion, instant
 from slumberd.core.explanation import Decision, Explanation
 from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Position
+from slumberd.core.firing import Counts, Position
 from slumberd.core.promoted import Lag, Page
 from slumberd.core.record import Break, Checkpoint, Record
 from slumberd.core.rule import ConsolidationRule
@@ -95,6 +97,18 @@ class Questions(FactFile):
             if not inspection.has_table(connection, schema.SUCCESSES):
                 return {}
             return {rule: instant(at) for rule, at in connection.execute(_SQL["successes"])}
+
+        return await self._database.read(work)
+
+    async def counts(self, after: int, *, limit: int) -> list[tuple[int, str, list[Counts]]]:
+        """Return what batches above a number came to: number, rule, and the counts by channel."""
+
+        def work(connection: sqlite3.Connection) -> list[tuple[int, str, list[Counts]]]:
+            found = connection.execute(_SQL["counts_after"], {"after": after, "limit": limit})
+            return [
+                (number, rule, [Counts(**one) for one in orjson.loads(counts).values()])
+                for number, rule, counts in found
+            ]
 
         return await self._database.read(work)
 

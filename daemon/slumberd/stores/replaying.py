@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from slumberd.core.law import EXTERNAL
 from slumberd.core.record import Break
 from slumberd.errors import OutputExistsError
+from slumberd.modes import create_file
 from slumberd.stores import schema
 from slumberd.stores.bulk import insert
 from slumberd.stores.elsewhere import Helper, HelperError, Work, helping
@@ -23,7 +24,6 @@ from slumberd.stores.parting import EVERY_KEY, NotApartError, Parts, in_one
 from slumberd.stores.queries import statements
 from slumberd.stores.resettling import Findings, Resettling, Settled
 from slumberd.stores.sqlite import (
-    FILE_MODE,
     Pragmas,
     connect,
     escaped,
@@ -100,7 +100,7 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
         LedgerKeyError: The key is not the ledger's.
     """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+        os.close(create_file(path))
     except FileExistsError as error:
         raise OutputExistsError(path) from error
     try:

@@ -29,12 +29,11 @@ from slumberd.errors import (
     StoreError,
     UsageError,
 )
+from slumberd.modes import create_file, make_directory
 
 T = TypeVar("T")
 Synchronous = Literal["normal", "full"]
 Access = Literal["write", "read"]
-
-FILE_MODE = 0o660
 
 _LARGEST_LOG = 64 * 2**20
 """Bytes that a write-ahead log keeps of its size once it begins anew, however long it was."""
@@ -165,7 +164,7 @@ def connect(
     key: bytes | None = None,
     how: str = "",
 ) -> sqlite3.Connection:
-    """Open one SQLite file; for writing, create it first, readable by owner and group only.
+    """Open one SQLite file; for writing, create it first, as `create_file` does.
 
     Args:
         path: The file.
@@ -203,13 +202,12 @@ def connect(
 
 
 def _create(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     # SQLite gives -wal and -shm the mode of the database, so it must be right from the start.
     # A file that is there is not opened: to close it again would drop the locks that every other
     # connection of this process has on it, and the next program to end would take our log away.
     with suppress(FileExistsError):
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        os.close(os.open(path.resolve(), flags, FILE_MODE))
+        os.close(create_file(path.resolve()))
     if not os.access(path, os.R_OK | os.W_OK, effective_ids=True):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
@@ -266,7 +264,7 @@ def _damaged(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     if code == sqlite3.SQLITE_NOTADB:
         return SchemaError(path, "is no SQLite database")
     if code == sqlite3.SQLITE_CORRUPT:
-        return SchemaError(path, "is damaged; restore it from a backup")
+        return SchemaError(path, "is damaged; `slumberd restore DIR` puts back a backup")
     return StoreError(f"{str(path)!r}: {error}")
 
 

@@ -264,6 +264,13 @@ ON CONFLICT (rule) DO UPDATE SET
 SELECT rule, at
 FROM slumberd_successes
 
+-- name: counts_after
+SELECT n, rule, counts
+FROM slumberd_firings
+WHERE n > :after
+ORDER BY n
+LIMIT :limit
+
 -- name: last_seq_by
 SELECT last_seq
 FROM slumberd_firings

@@ -79,3 +79,9 @@ SELECT CAST(eid AS BLOB)
 FROM slumberd_episode_log
 ORDER BY seq
 LIMIT 1
+
+-- name: erasures
+SELECT count(*)
+FROM slumberd_firings
+WHERE rule = '@forget'
+  AND last_seq > :after

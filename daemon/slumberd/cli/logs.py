@@ -1,0 +1,122 @@
+"""`slumberd logs`: the log for a person, from the journal, a file or standard input."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slumberd.cli.configuration import settings_of
+from slumberd.cli.environment import takes_colors
+from slumberd.cli.failures import say
+from slumberd.cli.jsonl import STANDARD_INPUT, opened
+from slumberd.cli.options import Config, StateDir
+from slumberd.errors import ConfigurationError, InputError, NoInputError, StoreError
+from slumberd.lines import event_of, readable_line
+from slumberd.tails import follow as followed
+
+UNITS = ("slumberd", "slumberd-verify")
+POLL_SECONDS = 0.25
+_LONGEST = 2**20
+
+
+def logs(
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="A log file, plain or gzip, or - for standard input."
+            " [else: `logging.file`, or the journal]",
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show the last ten lines, then all that come.")
+    ] = False,
+    rule: Annotated[
+        str | None, typer.Option(metavar="RULE", help="Only lines about this rule.")
+    ] = None,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Print the log in the form that a terminal shows, whatever form it is written in.
+
+    Nothing in a line moves the cursor or colours the screen: what could is escaped. Lines that are
+    not JSON, such as a traceback, are printed as they are; with --rule they are left out.
+
+    With --follow, the file may be renamed, replaced or truncated meanwhile. It ends with ^C.
+    """
+    colors = sys.stdout.isatty() and takes_colors()
+    others = printed = 0
+    for line in _lines(_source(file, config, state_dir), follow=follow):
+        event = event_of(line) if rule is not None else None
+        others += rule is not None and event is None and bool(line.strip())
+        if rule is None or (event is not None and event.get("rule_id") == rule):
+            sys.stdout.write(readable_line(line, colors=colors).decode())
+            printed += 1
+            if follow:
+                sys.stdout.flush()
+    if not printed:
+        say("the log is empty" if rule is None else f"no line is about rule {rule!r}")
+    if others:
+        say(f"left out: {others} lines that are not JSON, and do not tell their rule")
+
+
+def _source(file: str | None, config: Path | None, state_dir: Path | None) -> str | None:
+    """Return which file is meant; None is the journal."""
+    if file is not None:
+        return file
+    try:
+        path = settings_of(config, state_dir).log_path
+    except ConfigurationError:  # of all times, now somebody looks what the log says
+        say("the configuration has mistakes (`slumberd check`): this is the journal")
+        return None
+    return str(path) if path else None
+
+
+def _lines(source: str | None, *, follow: bool) -> Iterable[bytes]:
+    if source is None:
+        return _journal(follow=follow)
+    if not follow or source == STANDARD_INPUT:
+        return _read(source)
+    if not Path(source).exists():
+        raise NoInputError(Path(source), "name a log file, or - for standard input")
+    return followed(Path(source), _wait)
+
+
+def _wait() -> bool:
+    time.sleep(POLL_SECONDS)
+    return True
+
+
+def _read(source: str) -> Iterator[bytes]:
+    try:
+        with opened(source) as found:
+            while line := found.stream.readline(_LONGEST):
+                yield line
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        problem = "the compressed data ends early, or is damaged"
+        raise InputError(f"{source!r}: {problem}: {error}") from error
+
+
+def _journal(*, follow: bool) -> Iterator[bytes]:
+    program = shutil.which("journalctl")
+    if program is None:
+        raise NoInputError("journalctl", "name a log file, or - for standard input")
+    units = [f"--unit={unit}" for unit in UNITS]
+    words = [program, *units, "--output=cat", "--no-pager", "--quiet", *["--follow"] * follow]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as reading:  # noqa: S603 # our own words
+        try:
+            yield from reading.stdout or ()
+            code = reading.wait()
+        finally:
+            reading.terminate()  # when nobody reads on
+    if code:
+        raise StoreError(f"journalctl ended with {code}: may you read the journal?")

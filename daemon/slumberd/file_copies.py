@@ -1,0 +1,91 @@
+"""Copy files with their owner and mode, until they are on the disk."""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import os
+import pwd
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from slumberd.core.backup import Role, SavedFile
+
+_CHUNK = 2**20
+
+
+def copy_file(source: Path, target: Path, saved: SavedFile | None = None) -> bool:
+    """Copy a file to a new one, until it is on the disk; say whether its owner could be kept.
+
+    Args:
+        source: The file.
+        target: The new file.
+        saved: What its mode and owner are to be; None leaves both for later.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with source.open("rb") as reading, os.fdopen(os.open(target, flags, 0o600), "wb") as writing:
+        shutil.copyfileobj(reading, writing, _CHUNK)
+        writing.flush()
+        # By its descriptor: another member of the group could put a link in its place.
+        kept = saved is None or _give(writing.fileno(), saved)
+        os.fsync(writing.fileno())
+    return kept
+
+
+def _give(descriptor: int, saved: SavedFile) -> bool:
+    """Give a file to its owner and group, as far as this user may; say whether it has them now."""
+    uid, gid = _ids_of(saved)
+    with suppress(PermissionError):
+        os.fchown(descriptor, -1, gid)
+    with suppress(PermissionError):
+        os.fchown(descriptor, uid, -1)
+    os.fchmod(descriptor, int(saved.mode, 8) & 0o770)
+    status = os.fstat(descriptor)
+    return (status.st_uid, status.st_gid) == (uid, gid)
+
+
+def _ids_of(saved: SavedFile) -> tuple[int, int]:
+    """Return the numbers of owner and group: by name, for numbers differ between machines."""
+    uid, gid = saved.uid, saved.gid
+    with suppress(KeyError):
+        uid = pwd.getpwnam(saved.user).pw_uid if saved.user else uid
+    with suppress(KeyError):
+        gid = grp.getgrnam(saved.group).gr_gid if saved.group else gid
+    return uid, gid
+
+
+def described(original: Path, copy: Path, *, name: str, role: Role, store: str) -> SavedFile:
+    """Describe a copy of a file, and give it the owner and the mode of the original."""
+    status = original.stat()
+    saved = SavedFile(
+        name=name,
+        role=role,
+        store=store,
+        bytes=copy.stat().st_size,
+        sha256=digest(copy),
+        mode=f"{stat.S_IMODE(status.st_mode) & 0o777:03o}",
+        uid=status.st_uid,
+        gid=status.st_gid,
+        user=_name(pwd.getpwuid, status.st_uid),
+        group=_name(grp.getgrgid, status.st_gid),
+    )
+    with copy.open("rb") as file:
+        _give(file.fileno(), saved)
+        os.fsync(file.fileno())
+    return saved
+
+
+def _name(known: Callable[[int], Sequence[object]], number: int) -> str:
+    try:
+        return str(known(number)[0])
+    except KeyError:
+        return ""
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

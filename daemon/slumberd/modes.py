@@ -1,0 +1,60 @@
+"""Create files and directories for their owner, or a group that shares them; never for others."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+_OWNER, _GROUP, _SHARED = 0o700, 0o750, 0o770
+
+
+def create_file(path: Path, flags: int = os.O_RDWR, *, dir_fd: int | None = None) -> int:
+    """Create a file, and return its descriptor.
+
+    The group may read and write it where the umask lets the group write, and where the directory
+    is shared. Else it is for its owner alone, whatever the umask lets the group read.
+
+    Args:
+        path: The file; nothing may be there.
+        flags: How it is opened.
+        dir_fd: The directory that `path` is relative to; None for the working directory.
+
+    Raises:
+        FileExistsError: Something is there.
+    """
+    # The mode that is asked for shows whether the umask lets the group write. No group can read
+    # the file in the meantime.
+    asked = flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(path, asked, 0o620, dir_fd=dir_fd)
+    try:
+        if os.fstat(descriptor).st_mode & stat.S_IWGRP or is_shared(path.parent, dir_fd=dir_fd):
+            os.fchmod(descriptor, 0o660)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def is_shared(directory: Path, *, dir_fd: int | None = None) -> bool:
+    """Say whether a directory is for a group: the group may write, and new files belong to it."""
+    mode = os.stat(directory, dir_fd=dir_fd).st_mode
+    return bool(mode & stat.S_ISGID and mode & stat.S_IWGRP)
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory where none is, by the same rule as `create_file`.
+
+    Raises:
+        FileExistsError: Something else is there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(0o720)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        return
+    mode = path.stat().st_mode
+    wanted = _SHARED if is_shared(path.parent) else _GROUP if mode & stat.S_IWGRP else _OWNER
+    path.chmod(wanted | (mode & stat.S_ISGID))
