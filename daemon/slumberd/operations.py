@@ -188,24 +188,26 @@ class Operations:
         dry_run = bool(request.get("dry_run"))
         async with self.turn:
             now = self._clock.now()
-            stored, newest = await self._memory.episodes_in(reach)
+            stored = await self._memory.episodes_in(reach)
             said = [await branch.facts.episodes_in(reach) for branch in self._branches]
-            moment = max(microseconds(now), newest or 0, *(latest for _, latest in said))
+            moment = max(microseconds(now), stored.newest or 0, *(latest for _, latest in said))
             # What a rule passed over is in no ledger, and yet a watermark may name it.
-            eids = set(stored).union(*(some for some, _ in said))
+            eids = set(stored.eids).union(*(some for some, _ in said))
+            kept = await self._memory.ids_kept(reach, eids)
             erasures = {
                 branch.name: await branch.facts.forget(
-                    reach, eids, moment=moment, at=now, by=str(peer), dry_run=dry_run
+                    reach, eids, kept=kept, moment=moment, at=now, by=str(peer), dry_run=dry_run
                 )
                 for branch in self._branches
             }
             if dry_run:
-                told = certificate(reach, moment, erasures, {"episodes": len(stored)})
+                tables = {"episodes": len(stored.eids)}
+                told = certificate(reach, moment, erasures, tables, naming=stored.naming)
                 return told | {"dry_run": True}
             tables = await self._memory.forget(reach, eids, moment=moment)
             done = await self._scrubbed()
         firing_ids = {name: one.outcome.firing_id for name, one in erasures.items()}
-        told = certificate(reach, moment, erasures, tables)
+        told = certificate(reach, moment, erasures, tables, naming=stored.naming)
         return {**told, "firing_id": firing_ids, "by": str(peer), **done}
 
     async def _scrubbed(self) -> Answer:

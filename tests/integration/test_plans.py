@@ -54,11 +54,11 @@ FLAT = {
     "episodes": "any_of_ids by_id insert page rowids update",
     "episode_log": "episode_at moved objects window",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
-    "forgetting": "add_key add_moment drop_episodes exists key moment moments",
+    "forgetting": "add_key add_moment drop_episodes episodes_of exists key moment moments",
     "recent": "agent_other agent_utc any_other key_other key_utc "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
-    "erasure": "blank_held blank_watermarks drop_facts_of_scope drop_keys drop_touched "
-    "erase_facts erase_rows hands_that_name rows_of_keys",
+    "erasure": "blank_held blank_watermarks drop_facts_of_scope drop_keys erase_rows "
+    "hands_that_name numbers_of_keys rows_of_facts rows_of_keys",
     "external": "mended not_ours ours row unreadable",
     "facts": "agents_of_user drop_facts facts_from_id facts_from_id_backwards "
     "facts_of_owner_from_id facts_of_owner_from_id_backwards find_facts_of_ids "
@@ -72,9 +72,9 @@ FLAT = {
     "ledger": "add_channels add_firing add_generation add_name add_row all_channels approve chain "
     "chain_at channels drop_heads drop_quarantine facts_by_id firing first_watermark generations "
     "has_older_index heads heads_of_slots held hold last_counts last_firings last_generation "
-    "lines_of_quarantine marks namers number put_head put_quarantine records records_of_fact "
-    "release rules_of_firings serve served set_number set_watermark succeed successes watermark "
-    "watermarks whole_rows",
+    "lines_of_quarantine marks namers number numbers_of_keys put_head put_quarantine records "
+    "records_of_fact release rules_of_firings serve served set_number set_watermark succeed "
+    "successes watermark watermarks whole_rows",
     "looking": "last_firings oldest origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version table_exists types_of_columns",
@@ -117,7 +117,6 @@ WHOLE = {
     "ledger.acts_with_names": "verification reads all",
     "ledger.all_meetings": "what was believed by everybody is asked for",
     "ledger.all_names": "the same, and verification",
-    "ledger.any_erased": "verification reads all",
     "ledger.booked": "verification reads all",
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
     "ledger.keys": "once, when lineages are to be deeper",

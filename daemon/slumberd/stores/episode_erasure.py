@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.scope import Reach, scope_of
+from slumberd.core.scope import Reach, Scope, scope_of
 from slumberd.stores import accesses
-from slumberd.stores.decode import instant_or_zero, lenient_text
+from slumberd.stores.decode import ScopeMismatch, instant_or_zero, lenient_text, scope_in
 from slumberd.stores.forgetting import overwriting, remember, scrub
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
@@ -25,34 +25,60 @@ class Found(NamedTuple):
         rowids: Of their rows.
         eids: Their ids.
         newest: The latest of their instants, microseconds; None when there are none.
+        naming: How many rows of other scopes name this one, in their content or scope key.
     """
 
     rowids: list[int]
     eids: list[str]
     newest: int | None
+    naming: int
 
 
-def find_scope(connection: sqlite3.Connection, reach: Reach) -> Found:
-    """Return the episodes whose scope key lies within reach."""
-    rows = list(_rows(connection, reach))
-    newest = max((instant_or_zero(row[3]) for row in rows), default=None)
-    return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest)
+def find_scope(connection: sqlite3.Connection, reach: Reach, mismatch: ScopeMismatch) -> Found:
+    """Return a scope's episodes: those that a rule reads, or would quarantine, as of that scope."""
+    rows, naming = [], 0
+    for rowid, *row in _rows(connection, "episodes", {}):
+        owner, named = scope_in(row, mismatch=mismatch)
+        if reach.holds(owner):
+            rows.append((rowid, *row))
+        elif reach.holds(named) or reach.holds(_in_key(row[1])):
+            naming += 1
+    newest = max((instant_or_zero(row[4]) for row in rows), default=None)
+    return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest, naming)
+
+
+def _in_key(key: object) -> Scope | None:
+    return scope_of(key) if isinstance(key, str) else None
+
+
+def ids_kept(
+    connection: sqlite3.Connection, reach: Reach, eids: Iterable[str], mismatch: ScopeMismatch
+) -> set[str]:
+    """Return those of some ids that an episode outside of a scope has."""
+    asked = {"eids": orjson.dumps([*eids]).decode()}
+    return {
+        str(row[0])
+        for _, *row in _rows(connection, "episodes_of", asked)
+        if not reach.holds(scope_in(row, mismatch=mismatch)[0])
+    }
 
 
 def _rows(
-    connection: sqlite3.Connection, reach: Reach
-) -> Iterator[tuple[int, object, str, object]]:
+    connection: sqlite3.Connection, query: str, asked: dict[str, str]
+) -> Iterator[Sequence[Any]]:
     connection.text_factory = lenient_text
     try:
-        for row in connection.execute(_SQL["episodes"]):
-            if isinstance(row[2], str) and reach.holds(scope_of(row[2])):
-                yield row
+        yield from connection.execute(_SQL[query], asked)
     finally:
         connection.text_factory = str
 
 
 def erase_episodes(
-    connection: sqlite3.Connection, reach: Reach, eids: Iterable[str], moment: int
+    connection: sqlite3.Connection,
+    reach: Reach,
+    eids: Iterable[str],
+    moment: int,
+    mismatch: ScopeMismatch,
 ) -> dict[str, int]:
     """Erase the episodes of a scope, and the names of `eids` from the log; remember it.
 
@@ -61,12 +87,13 @@ def erase_episodes(
         reach: The scope.
         eids: More ids of its episodes, which their host has deleted before.
         moment: Up to when it is forgotten, in microseconds.
+        mismatch: Whose a row is when its scope key and its content disagree.
 
     Returns:
         How many rows went, by table.
     """
     with overwriting(connection), transaction(connection):
-        found = find_scope(connection, reach)
+        found = find_scope(connection, reach, mismatch)
         rowids = {"rowids": orjson.dumps(found.rowids).decode()}
         names = sorted({*found.eids, *eids})
         asked = {"eids": orjson.dumps(names).decode()}

@@ -333,11 +333,12 @@ class SQLiteFactStore(Marks):
             dry_run=dry_run,
         )
 
-    async def forget(
+    async def forget(  # noqa: PLR0913 # each is of the one who asks
         self,
         reach: Reach,
         eids: Iterable[str] = (),
         *,
+        kept: Iterable[str] = (),
         moment: int,
         at: datetime,
         by: str,
@@ -348,6 +349,7 @@ class SQLiteFactStore(Marks):
         Args:
             reach: The scope.
             eids: Ids of its episodes, of which the ledger need not know.
+            kept: Those of them that an episode of another scope has by now.
             moment: Up to when it is forgotten, microseconds; not before its newest instant.
             at: The moment of asking.
             by: Who asks.
@@ -356,7 +358,7 @@ class SQLiteFactStore(Marks):
 
         def work(connection: sqlite3.Connection) -> Erasure:
             with overwriting(connection), self._committing(connection, keep=not dry_run):
-                erasing = Erasing(reach, frozenset(eids), moment, at, by)
+                erasing = Erasing(reach, frozenset(eids), frozenset(kept), moment, at, by)
                 return erase(connection, erasing, depth=self._depth)
 
         return await self._database.write(work)

@@ -147,10 +147,10 @@ def draft_of(entry: Entry, *, firing: int, key_id: int | None) -> Draft:
 
 def _payload_of(entry: Entry) -> bytes | None:
     met = entry.met
-    if met is None or entry.what == "known":
+    if met is None or (entry.what == "known" and met.act is not None):
         return None
     if met.undoes:
-        return orjson.dumps({"undoes": met.undoes})
+        return orjson.dumps({"undoes": met.undoes, "owner": met.owner})
     document: dict[str, Any]
     if met.act is None:
         document = {"eid": met.eid, "detail": met.detail, "owner": met.owner}
@@ -229,7 +229,8 @@ def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
         if history is None:
             history = found[fact_id] = History([], [])
         if what == _WHAT["undone"]:
-            history.undone.append(Undone(seq, orjson.loads(payload)["undoes"], firing))
+            told = orjson.loads(payload)
+            history.undone.append(Undone(seq, told["undoes"], firing, told["owner"]))
         else:
             history.meetings.append(meeting_from(row))
     return found
@@ -238,8 +239,10 @@ def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
 def meeting_from(row: Sequence[Any]) -> Meeting:
     """Return a meeting from a row of the query ``meetings`` that is not an undoing."""
     fact_id, seq, rule_id, version, what, at, payload, promoted_at, firing = row
-    act = act_from(fact_id, at, orjson.loads(payload)) if what == _ACT else None
-    return Meeting(seq, said_by(rule_id), version, act, promoted_at, firing)
+    document = orjson.loads(payload) if payload else {}
+    act = act_from(fact_id, at, document) if what == _ACT else None
+    owner = act.owner if act else document.get("owner", "")
+    return Meeting(seq, said_by(rule_id), version, act, promoted_at, firing, owner)
 
 
 def meetings_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Meeting]]:

@@ -294,8 +294,6 @@ def _first_changed_name(connection: sqlite3.Connection) -> Break | None:
             for fact_id, payload in connection.execute(_SQL["acts_with_names"])
             for name in orjson.loads(payload).get("names", ())
         }
-        erased = connection.execute(_SQL["any_erased"]).fetchone()[0]
-    # A forgotten id is not kept even where what is not forgotten named it.
-    for name, namer in sorted(stored - told if erased else stored ^ told):
+    for name, namer in sorted(stored ^ told):
         return Break(0, f"slumberd_names is not what the ledger says of {namer!r} and {name!r}")
     return None

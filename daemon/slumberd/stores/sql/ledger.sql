@@ -169,6 +169,13 @@ SELECT key
 FROM slumberd_keys
 WHERE slot = ''
 
+-- name: numbers_of_keys
+SELECT key_id
+FROM slumberd_keys
+WHERE key >= :low
+  AND key < :high
+  AND slot = ''
+
 -- name: meetings_between
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing,
@@ -441,13 +448,6 @@ SELECT fact_id, payload
 FROM slumberd_ledger
 WHERE what = 1
   AND instr(payload, CAST('"names":' AS BLOB)) > 0
-
--- name: any_erased
-SELECT EXISTS (
-  SELECT 1
-  FROM slumberd_ledger
-  WHERE salt IS NULL
-)
 
 -- name: all_names
 SELECT name, namer
