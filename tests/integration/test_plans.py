@@ -105,6 +105,7 @@ WHOLE = {
     "erasure.count_facts": "a certificate says how many there were",
     "erasure.drop_names": "who is forgotten may be named anywhere",
     "erasure.drop_quarantine_of_scope": "who is forgotten may be anywhere",
+    "erasure.erased": "an erasure covers all that was erased",
     "erasure.rows_without_key": "who is forgotten may be anywhere",
     "external.all_touched": "what other programs changed since the last batch, all of it",
     "external.forget_touched": "the same",

@@ -119,8 +119,8 @@ def _named(content: object) -> Scope | None:
         said = _object(content, CONTENT_UNREADABLE)
     except _UnreadableError:
         return None
-    parts = [said.get(axis) for axis in Scope._fields]
-    return Scope(*parts) if all(type(part) is str for part in parts) else None
+    parts = [part for axis in Scope._fields if type(part := said.get(axis)) is str]
+    return Scope(*parts) if len(parts) == len(Scope._fields) else None
 
 
 def _faulty(

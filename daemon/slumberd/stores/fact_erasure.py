@@ -22,6 +22,7 @@ from slumberd.core.scope import Reach, escape
 from slumberd.stores.batch import Batch
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.forgetting import remember
+from slumberd.stores.ledger import ErasedRows
 from slumberd.stores.ours import by_us
 from slumberd.stores.queries import statements
 
@@ -172,6 +173,7 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
     )
     stood = _facts(connection)
     counts = {"slumberd_ledger": _erase_rows(connection, rows)}
+    batch.note["erased"] = _erased(connection).told()
     outcome = batch.write(settlement, {})
     counts |= _delete_beside(connection, asked, found, fact_ids, touched)
     counts["facts"] = stood + len(outcome.records) - 1 - _facts(connection)
@@ -201,6 +203,14 @@ def _facts(connection: sqlite3.Connection) -> int:
 def _erase_rows(connection: sqlite3.Connection, rows: Collection[int]) -> int:
     asked = {"rows": orjson.dumps(sorted(rows)).decode()}
     return connection.execute(_SQL["erase_rows"], asked).rowcount
+
+
+def _erased(connection: sqlite3.Connection) -> ErasedRows:
+    """Return the rows that this erasure and all before it erased."""
+    erased = ErasedRows()
+    for (seq,) in connection.execute(_SQL["erased"]):
+        erased.add(seq)
+    return erased
 
 
 def _delete_beside(

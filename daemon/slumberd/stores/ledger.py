@@ -90,6 +90,27 @@ def chain_of(
     return _sha256(message).digest() if key is None else hmac.digest(key, message, "sha256")
 
 
+class ErasedRows:
+    """The rows of a ledger that were erased: how many, and a hash of their numbers.
+
+    The firing of an erasure keeps both, of all rows that were erased by then. So whoever erases a
+    row past slumberd leaves a row that no erasure covers.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._hash = _sha256()
+
+    def add(self, seq: int) -> None:
+        """Count one more row; rows come in order."""
+        self.count += 1
+        self._hash.update(seq.to_bytes(8, "big", signed=True))
+
+    def told(self) -> dict[str, Any]:
+        """Return what the payload of an erasure's firing says of them."""
+        return {"rows": self.count, "hash": self._hash.hexdigest()}
+
+
 Draft = tuple[
     int, int, int, str, str, str, int, int | None, int | None, str | None, str | None, bytes | None
 ]

@@ -38,6 +38,12 @@ UPDATE slumberd_ledger
 SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL, salt = NULL, payload = NULL
 WHERE seq IN (SELECT value FROM json_each(:rows))
 
+-- name: erased
+SELECT seq
+FROM slumberd_ledger
+WHERE salt IS NULL
+ORDER BY seq
+
 -- name: drop_facts_of_scope
 DELETE FROM facts
 WHERE user = :user
