@@ -81,7 +81,7 @@ def certificate(
         memory: Rows that went from the episodes' database, by table.
         naming: How many episodes of other scopes name this one.
     """
-    named = f"{naming} episodes of other scopes, whose content or scope key names this one"
+    named = f"{naming} episodes of other scopes name this one in their content or scope key"
     at = next(iter(erasures.values())).outcome.firing.at
     return {
         "certificate": "slumberd.forget",

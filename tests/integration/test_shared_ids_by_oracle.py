@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -30,7 +30,7 @@ USERS = ("ann", "bob")
 IDS = ("e0", "e1")
 MULTI = {"facts": frozenset({"likes"})}
 PAIRS = {("facts", "likes")}
-RULES = {"all": lambda tag: True, "tagged": lambda tag: tag > 0}
+RULES: dict[str, Callable[[int], bool]] = {"all": lambda tag: True, "tagged": lambda tag: tag > 0}
 HAND = "@hand"
 
 Step = tuple[Any, ...]

@@ -111,7 +111,7 @@ def scope_in(row: Sequence[Any], *, mismatch: ScopeMismatch) -> tuple[Scope | No
     owner = Scope(version.user, version.session, version.agent)
     in_doubt = version.fault or mismatch == "trust_scope"
     named = _named(row[2]) if in_doubt else owner
-    return (owner if any(owner) else named), named
+    return (owner if all(owner) else named), named
 
 
 def _named(content: object) -> Scope | None:

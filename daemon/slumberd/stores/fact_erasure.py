@@ -7,7 +7,7 @@ what the commitment covers goes, with the salt, so nothing can be guessed back.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -28,6 +28,9 @@ from slumberd.stores.queries import statements
 
 FORGET = "@forget"
 """The rule id of what erases a scope."""
+
+OF_NOBODY = "//"
+"""How the owner begins of an episode whose user and agent cannot be told."""
 
 _SQL = {**statements("facts"), **statements("erasure")}
 
@@ -67,10 +70,18 @@ class Erasure:
     head: str
 
 
-def find_scope(connection: sqlite3.Connection, reach: Reach) -> Scoped:
-    """Return what the ledger knows of a scope."""
+def find_scope(
+    connection: sqlite3.Connection, reach: Reach, eids: Set[str] = frozenset()
+) -> Scoped:
+    """Return what the ledger knows of a scope.
+
+    Args:
+        connection: Of facts.db.
+        reach: The scope.
+        eids: Ids of its episodes; what was quarantined under them as of nobody is found too.
+    """
     found = Scoped()
-    for seq, fact_id, at, document, owner in _rows(connection, reach):
+    for seq, fact_id, at, document, owner in _rows(connection, reach, eids):
         if reach.session is not None and document.get("session") != reach.session:
             continue
         if fact_id is None:
@@ -85,7 +96,9 @@ def find_scope(connection: sqlite3.Connection, reach: Reach) -> Scoped:
     return found
 
 
-def _rows(connection: sqlite3.Connection, reach: Reach) -> Iterator[tuple[Any, ...]]:
+def _rows(
+    connection: sqlite3.Connection, reach: Reach, eids: Set[str]
+) -> Iterator[tuple[Any, ...]]:
     """Yield the rows whose key or owner lies within reach, whatever their session."""
     span = _span(reach)
     for seq, fact_id, at, payload, key in connection.execute(_SQL["rows_of_keys"], span):
@@ -94,6 +107,12 @@ def _rows(connection: sqlite3.Connection, reach: Reach) -> Iterator[tuple[Any, .
         document = orjson.loads(payload)
         if document["owner"].startswith(span["low"]):
             yield seq, fact_id, at, document, document["owner"]
+        elif fact_id is None and document["eid"] in eids and _is_of_nobody(document["owner"]):
+            yield seq, None, at, document | {"session": reach.session}, document["owner"]
+
+
+def _is_of_nobody(owner: str) -> bool:
+    return owner.startswith(OF_NOBODY)
 
 
 def _prefix(reach: Reach) -> str:
@@ -157,7 +176,7 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
         depth: Links of lineage.
     """
     reach, moment = asked.reach, asked.moment
-    found = find_scope(connection, reach)
+    found = find_scope(connection, reach, asked.eids - asked.kept)
     firing = Firing(FORGET, "", "manual", asked.at, by=asked.by)
     batch = Batch(connection, firing, channels_at(connection), depth)
     head = batch.head.hex()
@@ -224,8 +243,14 @@ def _delete_beside(
     reach, eids = asked.reach, found.eids | asked.eids
     whole, ids = reach.session is None, {"ids": _json(fact_ids)}
     scope = {"user": reach.user, "agent": reach.agent, "whole": whole}
-    owner = {"owner": _prefix(reach), "eids": _json(eids), "whole": whole}
-    deletions = {
+    owner = {
+        "owner": _prefix(reach),
+        "eids": _json(eids),
+        "whole": whole,
+        "nobody": f"{OF_NOBODY}*",
+        "unshared": _json(eids - asked.kept),
+    }
+    deletions: dict[str, tuple[str, dict[str, Any]]] = {
         "facts": ("drop_facts_of_scope", scope | ids),
         "slumberd_names": ("drop_names", ids),
         "slumberd_keys": ("drop_keys", {"keys": _json(keys)}),

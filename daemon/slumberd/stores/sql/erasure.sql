@@ -76,6 +76,7 @@ WHERE key IN (SELECT value FROM json_each(:keys))
 DELETE FROM slumberd_quarantine
 WHERE (:whole AND substr(owner, 1, length(:owner)) = :owner)
   OR (eid IN (SELECT value FROM json_each(:eids)) AND substr(owner, 1, length(:owner)) = :owner)
+  OR (eid IN (SELECT value FROM json_each(:unshared)) AND owner GLOB :nobody)
 
 -- name: blank_firings
 UPDATE slumberd_firings
