@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.scope import Reach, Scope, scope_of
+from slumberd.core.scope import Reach, Scope, escape, scope_of
 from slumberd.stores import accesses
 from slumberd.stores.decode import ScopeMismatch, instant_or_zero, lenient_text, scope_in
 from slumberd.stores.forgetting import overwriting, remember, scrub
@@ -37,7 +37,10 @@ class Found(NamedTuple):
 def find_scope(connection: sqlite3.Connection, reach: Reach, mismatch: ScopeMismatch) -> Found:
     """Return a scope's episodes: those that a rule reads, or would quarantine, as of that scope."""
     rows, naming = [], 0
+    escaped, plain = escape(reach.user), reach.user.encode()
     for rowid, *row in _rows(connection, "episodes", {}):
+        if not _may_name(escaped, plain, row):
+            continue
         owner, named = scope_in(row, mismatch=mismatch)
         if reach.holds(owner):
             rows.append((rowid, *row))
@@ -45,6 +48,15 @@ def find_scope(connection: sqlite3.Connection, reach: Reach, mismatch: ScopeMism
             naming += 1
     newest = max((instant_or_zero(row[4]) for row in rows), default=None)
     return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest, naming)
+
+
+def _may_name(escaped: str, plain: bytes, row: Sequence[Any]) -> bool:
+    """Say whether a row may name a user: a quick look, since most rows do not."""
+    key, content = row[1], row[2]
+    if not (isinstance(key, str) and isinstance(content, bytes)):
+        return True
+    # JSON may write any character as an escape.
+    return escaped in key or plain in content or b"\\" in content
 
 
 def _in_key(key: object) -> Scope | None:
