@@ -135,8 +135,15 @@ class HandAtWork:
     def do(self, acts: Sequence[Act]) -> None:
         """Settle what hands say, in order, each at once whatever its key and ids already hold."""
         self.batch.loaded.load([incoming(act) for act in acts])
+        self._load_every_object(acts)
         for act in acts:
             self.settlement.meet(incoming(self._in_time(act)))
+
+    def _load_every_object(self, acts: Sequence[Act]) -> None:
+        """Load multi-valued keys whole: the newest instant of any object counts."""
+        targets = [target for act in acts for target in self.ground.targets(act)]
+        keys = {one.key for one in (*acts, *targets) if one.key in self.ground.multi}
+        self.batch.loaded.load_in_full(keys - self.ground.full.keys())
 
     def set_aside(self, met: Incoming) -> None:
         """Enter what cannot be read, or is not whose it says it is; nothing comes of it."""
