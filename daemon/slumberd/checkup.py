@@ -35,8 +35,8 @@ LARGE_LOG_BYTES = 512 * 2**20
 URGENT = frozenset(
     {
         "config.invalid", "daemon.down", "daemon.silent", "disk.low", "episodes.mismatched",
-        "episodes.quarantined", "rule.held", "rule.late", "rules.stale", "state.missing",
-        "store.damaged", "store.unreadable",
+        "episodes.quarantined", "erasure.unfinished", "rule.held", "rule.late", "rules.stale",
+        "state.missing", "store.damaged", "store.unreadable",
     }
 )  # fmt: skip
 """What somebody is to be woken for."""

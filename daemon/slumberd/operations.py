@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -21,8 +22,10 @@ from slumberd.errors import PlanMovedError, UsageError
 from slumberd.handwork import entry_of, fact_ids_of, said_of
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
+from slumberd.stores.fact_erasure import Erasure
 from slumberd.stores.hands import HandAtWork
 from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.unfinished import Unfinished
 
 
 class Operations:
@@ -193,22 +196,63 @@ class Operations:
             moment = max(microseconds(now), stored.newest or 0, *(latest for _, latest in said))
             # What a rule passed over is in no ledger, and yet a watermark may name it.
             eids = set(stored.eids).union(*(some for some, _ in said))
-            kept = await self._memory.ids_kept(reach, eids)
-            erasures = {
-                branch.name: await branch.facts.forget(
-                    reach, eids, kept=kept, moment=moment, at=now, by=str(peer), dry_run=dry_run
-                )
-                for branch in self._branches
-            }
+            asked = Unfinished(reach, frozenset(eids), moment, str(peer))
+            erasures = await self._erase_facts(asked, self._branches, dry_run=dry_run)
             if dry_run:
                 tables = {"episodes": len(stored.eids)}
                 told = certificate(reach, moment, erasures, tables, naming=stored.naming)
                 return told | {"dry_run": True}
-            tables = await self._memory.forget(reach, eids, moment=moment)
+            tables = await self._erase_episodes([asked])
             done = await self._scrubbed()
         firing_ids = {name: one.outcome.firing_id for name, one in erasures.items()}
         told = certificate(reach, moment, erasures, tables, naming=stored.naming)
         return {**told, "firing_id": firing_ids, "by": str(peer), **done}
+
+    async def _erase_facts(
+        self, asked: Unfinished, branches: Iterable[Branch], *, dry_run: bool = False
+    ) -> dict[str, Erasure]:
+        reach, eids, moment, by = asked
+        kept, key = await self._memory.ids_kept(reach, eids), await self._erasure_key()
+        now = self._clock.now()
+        return {
+            branch.name: await branch.facts.forget(
+                reach, eids, kept=kept, key=key, moment=moment, at=now, by=by, dry_run=dry_run
+            )
+            for branch in branches
+        }
+
+    async def _erasure_key(self) -> bytes:
+        """Return the key by which all databases remember what was forgotten."""
+        stores = [self._memory, *(branch.facts for branch in self._branches)]
+        keys = [await store.erasure_key() for store in stores]
+        return next((key for key in keys if key is not None), secrets.token_bytes(32))
+
+    async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:
+        """Erase scopes from memory.db, of which facts.db is rid; return how many rows went."""
+        rows: Counter[str] = Counter()
+        key = await self._erasure_key()
+        for reach, eids, moment, _ in erasures:
+            rows.update(await self._memory.forget(reach, eids, moment=moment, key=key))
+        for branch in self._branches:
+            await branch.facts.end_erasures([one.reach for one in erasures])
+        return dict(rows)
+
+    async def finish_erasures(self) -> int:
+        """Finish what an earlier process began to erase; return how many erasures that were."""
+        async with self.turn:
+            begun = {one.name: await one.facts.unfinished() for one in self._branches}
+            erasures = {one.reach: one for some in begun.values() for one in some}
+            for reach, asked in erasures.items():
+                lacking = [
+                    branch
+                    for branch in self._branches
+                    if all(one.reach != reach for one in begun[branch.name])
+                ]
+                await self._erase_facts(asked, lacking)
+            if erasures:
+                await self._erase_episodes([*erasures.values()])
+                await self._scrubbed()
+        return len(erasures)
 
     async def _scrubbed(self) -> Answer:
         """Write every file anew after an erasure; return what the certificate says of that."""

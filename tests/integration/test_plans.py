@@ -36,6 +36,7 @@ FILES = {
     "looking": "facts.db",
     "migrations": "facts.db",
     "nearness": "facts.db",
+    "unfinished": "facts.db",
 }
 """Each file of statements, and a database that they run on."""
 
@@ -68,6 +69,7 @@ FLAT = {
     "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
     "find_facts_without_object has_fact put_fact",
+    "unfinished": "all begin count end",
     "following": "is_told keep_number promotions promotions_that_stand readers",
     "ledger": "add_channels add_firing add_generation add_name add_row all_channels approve chain "
     "chain_at channels drop_heads drop_quarantine facts_by_id firing first_watermark generations "
@@ -136,7 +138,8 @@ WHOLE = {
 SMALL = {
     "pragma_table_info", "pragma_table_xinfo", "slumberd_batch", "slumberd_channels",
     "slumberd_forgetting", "slumberd_forgotten", "slumberd_generations", "slumberd_held",
-    "slumberd_numbers", "slumberd_successes", "slumberd_watermark", "sqlite_master",
+    "slumberd_numbers", "slumberd_successes", "slumberd_unfinished", "slumberd_watermark",
+    "sqlite_master",
 }  # fmt: skip
 """Tables that do not grow with what is said: of rules, of channels, of restores, of the batch."""
 

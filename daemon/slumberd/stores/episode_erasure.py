@@ -85,34 +85,44 @@ def _rows(
         connection.text_factory = str
 
 
-def erase_episodes(
-    connection: sqlite3.Connection,
-    reach: Reach,
-    eids: Iterable[str],
-    moment: int,
-    mismatch: ScopeMismatch,
-) -> dict[str, int]:
-    """Erase the episodes of a scope, and the names of `eids` from the log; remember it.
+class EpisodeErasure(NamedTuple):
+    """What is to be erased.
 
-    Args:
-        connection: Outside of any transaction.
+    Attributes:
         reach: The scope.
         eids: More ids of its episodes, which their host has deleted before.
         moment: Up to when it is forgotten, in microseconds.
+        key: Of the hashes of scopes, where the database has none yet.
+    """
+
+    reach: Reach
+    eids: frozenset[str]
+    moment: int
+    key: bytes | None
+
+
+def erase_episodes(
+    connection: sqlite3.Connection, erasure: EpisodeErasure, mismatch: ScopeMismatch
+) -> dict[str, int]:
+    """Erase the episodes of a scope, and its ids from the log; remember it.
+
+    Args:
+        connection: Outside of any transaction.
+        erasure: What is to be erased.
         mismatch: Whose a row is when its scope key and its content disagree.
 
     Returns:
         How many rows went, by table.
     """
     with overwriting(connection), transaction(connection):
-        found = find_scope(connection, reach, mismatch)
+        found = find_scope(connection, erasure.reach, mismatch)
         rowids = {"rowids": orjson.dumps(found.rowids).decode()}
-        names = sorted({*found.eids, *eids})
+        names = sorted({*found.eids, *erasure.eids})
         asked = {"eids": orjson.dumps(names).decode()}
         connection.execute(_SQL["drop_episodes"], rowids)
         blanked = connection.execute(_SQL["blank_log"], asked).rowcount
         read = accesses.erase(connection, names)
-        remember(connection, reach, moment)
+        remember(connection, erasure.reach, erasure.moment, erasure.key)
     return {
         "episodes": len(found.rowids),
         "slumberd_episode_log": blanked,

@@ -25,6 +25,7 @@ from slumberd.stores.forgetting import remember
 from slumberd.stores.ledger import ErasedRows
 from slumberd.stores.ours import by_us
 from slumberd.stores.queries import statements
+from slumberd.stores.unfinished import Unfinished, begin
 
 FORGET = "@forget"
 """The rule id of what erases a scope."""
@@ -157,6 +158,7 @@ class Erasing(NamedTuple):
         moment: Up to when it is forgotten, microseconds; not before its newest instant.
         at: The moment of asking.
         by: Who asks.
+        key: Of the hashes of scopes, where the database has none yet.
     """
 
     reach: Reach
@@ -165,6 +167,7 @@ class Erasing(NamedTuple):
     moment: int
     at: datetime
     by: str
+    key: bytes | None
 
 
 def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Erasure:
@@ -180,7 +183,8 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
     firing = Firing(FORGET, "", "manual", asked.at, by=asked.by)
     batch = Batch(connection, firing, channels_at(connection), depth)
     head = batch.head.hex()
-    digest = remember(connection, reach, moment)
+    digest = remember(connection, reach, moment, asked.key)
+    begin(connection, Unfinished(reach, found.eids | asked.eids, moment, asked.by))
     batch.note = {"forgets": digest.hex(), "moment": instant(moment).isoformat()}
     settlement = batch.settlement()
     fact_ids = sorted({fact_id for fact_id, _ in found.claims})

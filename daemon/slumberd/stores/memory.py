@@ -25,12 +25,14 @@ from slumberd.stores.codec import encode
 from slumberd.stores.database import Database, Place, harden
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.episode_erasure import (
+    EpisodeErasure,
     Found,
     erase_episodes,
     find_scope,
     ids_kept,
     scrub_memory,
 )
+from slumberd.stores.forgetting import key_of
 from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.puts import GroupCommit, PutCounts, write
 from slumberd.stores.recall import recall
@@ -343,19 +345,28 @@ class SQLiteMemoryStore:
             partial(ids_kept, reach=reach, eids=eids, mismatch=self._mismatch)
         )
 
-    async def forget(self, reach: Reach, eids: Iterable[str], *, moment: int) -> dict[str, int]:
+    async def erasure_key(self) -> bytes | None:
+        """Return the key of the hashes of forgotten scopes; None when nothing was forgotten."""
+        return await self._database.read(key_of)
+
+    async def forget(
+        self, reach: Reach, eids: Iterable[str], *, moment: int, key: bytes | None = None
+    ) -> dict[str, int]:
         """Erase a scope; what it says up to the moment is refused from here on.
 
         Args:
             reach: The scope.
             eids: Ids of episodes of it that their host has deleted before.
             moment: Microseconds since 1970 UTC.
+            key: Of the hashes of scopes, where this database has none yet.
 
         Returns:
             How many rows went, by table.
         """
         erase = partial(
-            erase_episodes, reach=reach, eids=eids, moment=moment, mismatch=self._mismatch
+            erase_episodes,
+            erasure=EpisodeErasure(reach, frozenset(eids), moment, key),
+            mismatch=self._mismatch,
         )
         erased = await self._database.write(erase)
         await self.harden()  # a certificate tells of it; a power cut must not bring it back

@@ -25,12 +25,14 @@ from slumberd.stores.exporting import exported
 from slumberd.stores.fact_erasure import find_scope
 from slumberd.stores.factfile import FactFile, head_of
 from slumberd.stores.finding import find, is_specified
+from slumberd.stores.forgetting import key_of
 from slumberd.stores.ledger import firing_id_of, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
 from slumberd.stores.searching import search, search_then
 from slumberd.stores.sqlite import snapshot
 from slumberd.stores.undoing import find_firing
+from slumberd.stores.unfinished import Unfinished, unfinished
 from slumberd.stores.verifying import verify
 
 _SQL = statements("ledger")
@@ -127,6 +129,14 @@ class Questions(FactFile):
             return found.eids, found.newest
 
         return await self._database.read(work)
+
+    async def unfinished(self) -> list[Unfinished]:
+        """Return the erasures that memory.db may not have done."""
+        return await self._database.read(unfinished)
+
+    async def erasure_key(self) -> bytes | None:
+        """Return the key of the hashes of forgotten scopes; None when nothing was forgotten."""
+        return await self._database.read(key_of)
 
     async def records(self, *, after: int = 0, limit: int = 1_000) -> list[Record]:
         """Return ledger rows above a number, oldest first."""
