@@ -88,7 +88,7 @@ class Operations:
         return [
             (rule, await branch.rehearse(rule, now))
             for rule in rules
-            for branch in self._branches.of_rule(rule)
+            for branch in await self._branches.concerned(rule)
         ]
 
     async def _bounds(
@@ -125,7 +125,7 @@ class Operations:
                     between=(int(between[0]), int(between[1])) if between else None,
                     dry_run=bool(request.get("dry_run")),
                 )
-                for branch in self._branches.of_rule(rule)
+                for branch in await self._branches.concerned(rule)
             ]
         return reported(reports)
 
@@ -223,8 +223,8 @@ class Operations:
 
     async def _erasure_key(self) -> bytes:
         """Return the key by which all databases remember what was forgotten."""
-        stores = [self._memory, *(branch.facts for branch in self._branches)]
-        keys = [await store.erasure_key() for store in stores]
+        keys = [await self._memory.erasure_key()]
+        keys += [await branch.facts.erasure_key() for branch in self._branches]
         return next((key for key in keys if key is not None), secrets.token_bytes(32))
 
     async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:

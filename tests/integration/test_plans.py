@@ -96,7 +96,7 @@ FIRST = {
 
 FOUND = {
     "ledger": "fact_ids_of_keys facts_of_keys last_of_rule lines_of_facts lines_that_replace "
-    "meetings meetings_between met_in_firing quarantined",
+    "counts_by_content meetings meetings_between met_in_firing promoted_by quarantined",
     "nearness": "standing_of_family",
 }
 """What sorts only rows that it was asked for, and found by an index."""

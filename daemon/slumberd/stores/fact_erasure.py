@@ -184,7 +184,7 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
     batch = Batch(connection, firing, channels_at(connection), depth)
     head = batch.head.hex()
     digest = remember(connection, reach, moment, asked.key)
-    begin(connection, Unfinished(reach, found.eids | asked.eids, moment, asked.by))
+    begin(connection, Unfinished(reach, asked.eids | found.eids, moment, asked.by))
     batch.note = {"forgets": digest.hex(), "moment": instant(moment).isoformat()}
     settlement = batch.settlement()
     fact_ids = sorted({fact_id for fact_id, _ in found.claims})

@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from slumberd.core.brake import Held
 from slumberd.core.episode import EpisodeVersion, instant
 from slumberd.core.explanation import Decision, Explanation
@@ -249,6 +251,16 @@ class Questions(FactFile):
     async def quarantined_of(self, rule_id: str) -> list[str]:
         """Return the ids of the episodes that are quarantined for a rule, in order."""
         return [row[0] for row in await self._all("quarantined", (rule_id,))]
+
+    async def channels_of(self, rule_id: str) -> set[str]:
+        """Return the channels that a rule ever emitted into."""
+        found = await self._all("counts_by_content", (rule_id,))
+        return {channel for (counts,) in found for channel in orjson.loads(counts)}
+
+    async def promoted_by(self, rule_id: str, fact_ids: Sequence[str]) -> set[str]:
+        """Return those of some fact ids under which a rule ever promoted something."""
+        asked = {"rule": rule_id, "ids": orjson.dumps(fact_ids).decode()}
+        return {fact_id for (fact_id,) in await self._all("promoted_by", asked)}
 
     async def quarantine(self) -> list[dict[str, Any]]:
         """Return the quarantined episodes, by rule, channel and id."""

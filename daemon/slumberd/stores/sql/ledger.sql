@@ -403,6 +403,21 @@ WHERE rule = ?
 ORDER BY n DESC
 LIMIT 1
 
+-- name: counts_by_content
+SELECT counts
+FROM slumberd_firings
+WHERE rule = ?
+  AND counts != CAST('{}' AS BLOB)
+GROUP BY rule_hash
+
+-- name: promoted_by
+SELECT DISTINCT ledger.fact_id
+FROM json_each(:ids) AS wanted
+CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.what = 1
+  AND firings.rule = :rule
+
 -- name: sealed
 SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
   payload, commitment, chain
