@@ -227,6 +227,12 @@ class FakeLedger:
         self._asked("quarantined_of")
         return []
 
+    async def channels_of(self, rule_id: str) -> set[str]:
+        return set()
+
+    async def promoted_by(self, rule_id: str, fact_ids: Sequence[str]) -> set[str]:
+        return set()
+
     async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
         self._asked("rehearse")
         return self._outcome(firing, met)

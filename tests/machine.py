@@ -308,7 +308,7 @@ class Machine(RuleBasedStateMachine):
 
     async def _forget(self) -> None:
         reach = Reach("alice", law.FORGETTABLE, None)
-        stored, _ = await self.memory.episodes_in(reach)
+        stored = (await self.memory.episodes_in(reach)).eids
         known, _ = await self.world.store.episodes_in(reach)
         eids = known.union(stored)
         await self.world.forget(eids)

@@ -78,6 +78,7 @@ def told_by(
     """
     yield from _triggers(path, seen)
     yield from _future(path, seen, patient.now)
+    yield from _unfinished(path, seen)
     yield from _quarantine(seen)
     yield from _held(seen)
     yield from _unreached(unreached)
@@ -97,6 +98,14 @@ def _future(path: Path, seen: FactsSeen, now: datetime) -> Iterator[Finding]:
     if last > microseconds(now + LATE):
         problem = f"its last firing is of {instant(last):%Y-%m-%d %H:%M:%S}Z, which is to come"
         yield Finding("clock.behind", str(path), problem, "set the clock; until then time stands")
+
+
+def _unfinished(path: Path, seen: FactsSeen) -> Iterator[Finding]:
+    if seen.unfinished:
+        some = "1 erasure is" if seen.unfinished == 1 else f"{seen.unfinished} erasures are"
+        problem = f"{some} half done: the episodes may still be in the database of episodes"
+        remedy = "`systemctl restart slumberd` finishes it; or ask `slumberd forget` again"
+        yield Finding("erasure.unfinished", str(path), problem, remedy)
 
 
 def _quarantine(seen: FactsSeen) -> Iterator[Finding]:

@@ -24,6 +24,8 @@ OUT_OF_REACH = [
     "backups and exports of the state directory, made before",
     "log lines, here and wherever they were shipped: they hold ids of episodes and facts",
     "what other programs keep of the same episodes",
+    "what a sink of provenance was told: with `provenance.sink: file` the file keeps user, agent, "
+    "subject, predicate and object",
     "this certificate, which names the scope",
 ]
 """What a forget cannot erase."""
@@ -63,7 +65,12 @@ def as_document(report: Report) -> dict[str, Any]:
 
 
 def certificate(
-    reach: Reach, moment: int, erasures: Mapping[str, Erasure], memory: dict[str, int]
+    reach: Reach,
+    moment: int,
+    erasures: Mapping[str, Erasure],
+    memory: dict[str, int],
+    *,
+    naming: int,
 ) -> dict[str, Any]:
     """Return what was erased, and what cannot be, as JSON takes it; it names the scope itself.
 
@@ -72,7 +79,9 @@ def certificate(
         moment: Up to when, in microseconds.
         erasures: By fact store.
         memory: Rows that went from the episodes' database, by table.
+        naming: How many episodes of other scopes name this one.
     """
+    named = f"{naming} episodes of other scopes name this one in their content or scope key"
     at = next(iter(erasures.values())).outcome.firing.at
     return {
         "certificate": "slumberd.forget",
@@ -88,7 +97,7 @@ def certificate(
             if record.kind == "add"
         ],
         "head_before": {name: one.head for name, one in erasures.items()},
-        "out_of_reach": OUT_OF_REACH,
+        "out_of_reach": [*OUT_OF_REACH, *([named] if naming else [])],
     }
 
 

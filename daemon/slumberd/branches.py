@@ -88,6 +88,17 @@ class Branches:
         """Return the branches that a rule fires into."""
         return [one for one in self._branches if any(map(one.takes, rule.then_emits))]
 
+    async def concerned(self, rule: ConsolidationRule) -> list[Branch]:
+        """Return the branches that a rule fires into, and those that it left.
+
+        Where a rule emits nothing any more, an edit or a backfill still withdraws.
+        """
+        own = self.of_rule(rule)
+        if not rule.reads_episodes:
+            return own
+        left = [one for one in self._branches if one not in own]
+        return own + [one for one in left if await one.consolidator.left_channels(rule)]
+
     def of_channel(self, channel: str) -> Branch:
         """Return the branch that a channel's facts are in."""
         return next(one for one in self._branches if one.takes(channel))
@@ -152,7 +163,7 @@ class Branches:
         """
         reports, errors = [], []
         with self._uncollected():
-            for branch in self.of_rule(rule):
+            for branch in await self.concerned(rule):
                 last = None if upto is None else upto[branch.name]
                 try:
                     who = branch.firing(rule)

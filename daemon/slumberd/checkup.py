@@ -36,8 +36,8 @@ LARGE_LOG_BYTES = 512 * 2**20
 URGENT = frozenset(
     {
         "config.invalid", "daemon.down", "daemon.silent", "disk.low", "episodes.mismatched",
-        "episodes.quarantined", "rule.degraded", "rule.held", "rule.late", "rules.stale",
-        "restore.unfinished", "state.missing", "store.damaged", "store.unreadable",
+        "episodes.quarantined", "erasure.unfinished", "rule.degraded", "rule.held", "rule.late",
+        "rules.stale", "restore.unfinished", "state.missing", "store.damaged", "store.unreadable",
     }
 )  # fmt: skip
 """What somebody is to be woken for."""

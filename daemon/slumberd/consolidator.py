@@ -15,7 +15,7 @@ from slumberd.core.brake import NO_LIMITS, Held, Limits
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.firing import START, UNTIMED, Counts, Firing, Position, Timing, Trigger
 from slumberd.core.ground import Incoming
-from slumberd.core.meet import meet
+from slumberd.core.meet import meet, withdraw
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import FiringTimeoutError, StoppedError
@@ -69,7 +69,7 @@ class Report:
         elif outcome.held is None:
             self.firing_ids.append(outcome.firing_id)
         for channel, counts in outcome.channels.items():
-            self.channels[channel] = self.channels[channel].plus(counts)
+            self.channels[channel] = self.channels.get(channel, Counts()).plus(counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +170,7 @@ class Consolidator:
         self._gatekeeper = Gatekeeper(episodes, embedding)
         self.limits = limits
         self.behind = False
+        self._left: dict[str, tuple[str, frozenset[str]]] = {}
         self._checkpoints = Checkpoints(ledger, log, clock)
 
     async def fire(  # noqa: PLR0913 # each is asked for by another caller
@@ -348,6 +349,7 @@ class Consolidator:
             return
         versions = await self._gatekeeper.judged(versions, call.rule, call.at)
         met = await asyncio.to_thread(self._meet, versions, call.rule)
+        met |= await self._withdraw(call.rule, versions)
         firing = call.over(mark, mark)
         if done.rehearsed:
             done.add(await self._ledger.rehearse(firing, met))
@@ -393,7 +395,31 @@ class Consolidator:
         )
         versions = await self._gatekeeper.judged(window.versions, call.rule, call.at)
         met = await asyncio.to_thread(self._meet, versions, call.rule, self._late(call))
-        return call.over(after, window.upto), met
+        return call.over(after, window.upto), met | await self._withdraw(call.rule, versions)
+
+    async def left_channels(self, rule: ConsolidationRule) -> frozenset[str]:
+        """Return the channels that a rule emitted into once, and no longer does."""
+        asked_for, left = self._left.get(rule.id, ("", frozenset()))
+        # Firings under one content emit into the same channels, so one question is enough.
+        if asked_for != rule.content_hash:
+            emitted = await self._ledger.channels_of(rule.id)
+            left = frozenset(emitted).difference(rule.then_emits)
+            self._left[rule.id] = rule.content_hash, left
+        return frozenset(filter(self._part.takes, left))
+
+    async def _withdraw(self, rule: ConsolidationRule, versions: Sequence[EpisodeVersion]) -> Met:
+        """Return what a rule withdraws in channels that it no longer emits into."""
+        channels = await self.left_channels(rule)
+        if not channels or not versions:
+            return {}
+        withdrawn = withdraw(versions, rule.id, channels)
+        fact_ids = [one.fact_id for ones in withdrawn.values() for one in ones]
+        promoted = await self._ledger.promoted_by(rule.id, fact_ids)
+        found = {
+            name: [one for one in ones if one.fact_id in promoted]
+            for name, ones in withdrawn.items()
+        }
+        return {name: ones for name, ones in found.items() if ones}
 
     def _meet(
         self,

@@ -223,6 +223,18 @@ _ALL = (
         _DELTA,
     ),
     _kind(
+        "info",
+        "erasure.finished",
+        "The daemon finished what an earlier `slumberd forget` had done by half.",
+        erasures=_COUNT,
+    ),
+    _kind(
+        "warning",
+        "erasure.unfinished",
+        "A half-done erasure cannot be finished: memory.db still holds what facts.db erased.",
+        **_FAILURE,
+    ),
+    _kind(
         "error",
         "external.failed",
         "The facts cannot be looked at for edits of other programs; told once until they can.",

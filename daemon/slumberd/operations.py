@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -21,8 +22,10 @@ from slumberd.errors import PlanMovedError, UsageError
 from slumberd.handwork import entry_of, fact_ids_of, said_of
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
+from slumberd.stores.fact_erasure import Erasure
 from slumberd.stores.hands import HandAtWork
 from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.unfinished import Unfinished
 
 
 class Operations:
@@ -85,7 +88,7 @@ class Operations:
         return [
             (rule, await branch.rehearse(rule, now))
             for rule in rules
-            for branch in self._branches.of_rule(rule)
+            for branch in await self._branches.concerned(rule)
         ]
 
     async def _bounds(
@@ -122,7 +125,7 @@ class Operations:
                     between=(int(between[0]), int(between[1])) if between else None,
                     dry_run=bool(request.get("dry_run")),
                 )
-                for branch in self._branches.of_rule(rule)
+                for branch in await self._branches.concerned(rule)
             ]
         return reported(reports)
 
@@ -188,25 +191,68 @@ class Operations:
         dry_run = bool(request.get("dry_run"))
         async with self.turn:
             now = self._clock.now()
-            stored, newest = await self._memory.episodes_in(reach)
+            stored = await self._memory.episodes_in(reach)
             said = [await branch.facts.episodes_in(reach) for branch in self._branches]
-            moment = max(microseconds(now), newest or 0, *(latest for _, latest in said))
+            moment = max(microseconds(now), stored.newest or 0, *(latest for _, latest in said))
             # What a rule passed over is in no ledger, and yet a watermark may name it.
-            eids = set(stored).union(*(some for some, _ in said))
-            erasures = {
-                branch.name: await branch.facts.forget(
-                    reach, eids, moment=moment, at=now, by=str(peer), dry_run=dry_run
-                )
-                for branch in self._branches
-            }
+            eids = set(stored.eids).union(*(some for some, _ in said))
+            asked = Unfinished(reach, frozenset(eids), moment, str(peer))
+            erasures = await self._erase_facts(asked, self._branches, dry_run=dry_run)
             if dry_run:
-                told = certificate(reach, moment, erasures, {"episodes": len(stored)})
+                tables = {"episodes": len(stored.eids)}
+                told = certificate(reach, moment, erasures, tables, naming=stored.naming)
                 return told | {"dry_run": True}
-            tables = await self._memory.forget(reach, eids, moment=moment)
+            tables = await self._erase_episodes([asked])
             done = await self._scrubbed()
         firing_ids = {name: one.outcome.firing_id for name, one in erasures.items()}
-        told = certificate(reach, moment, erasures, tables)
+        told = certificate(reach, moment, erasures, tables, naming=stored.naming)
         return {**told, "firing_id": firing_ids, "by": str(peer), **done}
+
+    async def _erase_facts(
+        self, asked: Unfinished, branches: Iterable[Branch], *, dry_run: bool = False
+    ) -> dict[str, Erasure]:
+        reach, eids, moment, by = asked
+        kept, key = await self._memory.ids_kept(reach, eids), await self._erasure_key()
+        now = self._clock.now()
+        return {
+            branch.name: await branch.facts.forget(
+                reach, eids, kept=kept, key=key, moment=moment, at=now, by=by, dry_run=dry_run
+            )
+            for branch in branches
+        }
+
+    async def _erasure_key(self) -> bytes:
+        """Return the key by which all databases remember what was forgotten."""
+        keys = [await self._memory.erasure_key()]
+        keys += [await branch.facts.erasure_key() for branch in self._branches]
+        return next((key for key in keys if key is not None), secrets.token_bytes(32))
+
+    async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:
+        """Erase scopes from memory.db, of which facts.db is rid; return how many rows went."""
+        rows: Counter[str] = Counter()
+        key = await self._erasure_key()
+        for reach, eids, moment, _ in erasures:
+            rows.update(await self._memory.forget(reach, eids, moment=moment, key=key))
+        for branch in self._branches:
+            await branch.facts.end_erasures([one.reach for one in erasures])
+        return dict(rows)
+
+    async def finish_erasures(self) -> int:
+        """Finish what an earlier process began to erase; return how many erasures that were."""
+        async with self.turn:
+            begun = {one.name: await one.facts.unfinished() for one in self._branches}
+            erasures = {one.reach: one for some in begun.values() for one in some}
+            for reach, asked in erasures.items():
+                lacking = [
+                    branch
+                    for branch in self._branches
+                    if all(one.reach != reach for one in begun[branch.name])
+                ]
+                await self._erase_facts(asked, lacking)
+            if erasures:
+                await self._erase_episodes([*erasures.values()])
+                await self._scrubbed()
+        return len(erasures)
 
     async def _scrubbed(self) -> Answer:
         """Write every file anew after an erasure; return what the certificate says of that."""

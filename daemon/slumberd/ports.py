@@ -249,6 +249,14 @@ class Ledger(Protocol):
         """Return the ids of the episodes that are quarantined for a rule, in order."""
         ...
 
+    async def channels_of(self, rule_id: str) -> set[str]:
+        """Return the channels that a rule ever emitted into."""
+        ...
+
+    async def promoted_by(self, rule_id: str, fact_ids: Sequence[str]) -> set[str]:
+        """Return those of some fact ids under which a rule ever promoted something."""
+        ...
+
     async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
         """Settle as `commit` does, say what came of it, and write nothing."""
         ...

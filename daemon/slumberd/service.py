@@ -134,6 +134,7 @@ class Daemon:
         """Answer and fire until told to stop."""
         operations = Operations(memory, branches, lambda: self._rules, self._clock, stop=self._stop)
         fire = partial(self._fire, branches, operations.turn)
+        await _finish_erasures(operations)
         scheduler = Scheduler(clock=self._clock, episodes=memory, ledger=branches, fire=fire)
         operations.decided = scheduler.nudge
         async with Alarm(self._clock, scheduler.nudge) as alarm:
@@ -307,6 +308,17 @@ async def _tell_again(branches: Branches) -> None:
     repeated = await branches.tell_again()
     if repeated:
         _log.info("logs.repeated", rows=repeated)
+
+
+async def _finish_erasures(operations: Operations) -> None:
+    """Finish half-done erasures; where that fails, `doctor` still finds them."""
+    try:
+        finished = await operations.finish_erasures()
+    except StoreError as error:
+        _log.warning("erasure.unfinished", error=type(error).__name__, message=str(error))
+    else:
+        if finished:
+            _log.info("erasure.finished", erasures=finished)
 
 
 def _awake(pausing: Pausing, follow: Follow) -> Follow:

@@ -143,7 +143,7 @@ def test_what_was_forgotten_is_not_back_with_the_power(tmp_path: Path, fate: Fat
 
     async def left() -> int:
         async with SQLiteMemoryStore(tmp_path / "left" / "memory.db") as memory:
-            return len((await memory.episodes_in(reach))[0])
+            return len((await memory.episodes_in(reach)).eids)
 
     (tmp_path / "life").mkdir()
     with remembered(pages=1) as disk:

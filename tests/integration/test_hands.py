@@ -543,3 +543,38 @@ def test_a_request_to_pin_that_is_none_is_refused(fields: dict[str, Any]) -> Non
 def test_a_request_to_unpin_that_is_none_is_refused(facts: object) -> None:
     with pytest.raises(UsageError):
         fact_ids_of({"facts": facts})
+
+
+async def test_a_correction_of_a_known_id_takes_effect_at_once_whatever_else_its_key_holds(
+    tmp_path: Path,
+) -> None:
+    """In a multi-valued key the newest instant counts, of every object."""
+    clock = FakeClock(at(LATER))
+    async with SQLiteFactStore(tmp_path / "facts.db", clock=clock) as store:
+        await store.bootstrap()
+        await store.set_channels({"facts": frozenset({"likes"})}, at=at(0))
+        for number, (id, what) in enumerate([("e4", "tea"), ("future", "milk")], start=1):
+            instant = at(0) if id == "e4" else datetime(2099, 1, 1, tzinfo=UTC)
+            metadata = {"subject": "s", "predicate": "likes", "object": what}
+            said = version(id, seq=number, timestamp=instant, metadata=metadata)
+            firing = Firing("all", "h", "every", at(0), Position(), Position(number, id))
+            await store.commit(firing, meet([said], RULES["all"]))
+
+        for id in ("e4", "fresh"):
+            payload = {"subject": "s", "predicate": "likes", "object": f"{id} by hand"}
+            await store.pin(
+                Fact(
+                    id=id, user="alice", agent="rag", payload=payload, lineage=[{"by": "me"}],
+                    confidence=1.0, pinned_at=START,
+                )
+            )  # fmt: skip
+
+        newest = datetime(2099, 1, 1, tzinfo=UTC)
+        before = await store.query(FactPattern(), valid_at=newest - timedelta(seconds=1))
+        assert {fact.id for fact in before} == {"e4"}
+        assert before[0].payload["object"] == "tea"
+        after = await store.query(FactPattern(), valid_at=newest)
+        assert {fact.id: fact.payload["object"] for fact in after} == {
+            "e4": "e4 by hand", "fresh": "fresh by hand", "future": "milk",
+        }  # fmt: skip
+        assert (await store.verify())[2] is None

@@ -36,6 +36,7 @@ FILES = {
     "looking": "facts.db",
     "migrations": "facts.db",
     "nearness": "facts.db",
+    "unfinished": "facts.db",
 }
 """Each file of statements, and a database that they run on."""
 
@@ -54,11 +55,11 @@ FLAT = {
     "episodes": "any_of_ids by_id insert page rowids update",
     "episode_log": "episode_at moved objects window",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
-    "forgetting": "add_key add_moment drop_episodes exists key moment moments",
+    "forgetting": "add_key add_moment drop_episodes episodes_of exists key moment moments",
     "recent": "agent_other agent_utc any_other key_other key_utc "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
-    "erasure": "blank_held blank_watermarks drop_facts_of_scope drop_keys drop_touched "
-    "erase_facts erase_rows hands_that_name rows_of_keys",
+    "erasure": "blank_held blank_watermarks drop_facts_of_scope drop_keys erase_rows "
+    "hands_that_name numbers_of_keys rows_of_facts rows_of_keys",
     "external": "mended not_ours ours row unreadable",
     "facts": "agents_of_user drop_facts facts_from_id facts_from_id_backwards "
     "facts_of_owner_from_id facts_of_owner_from_id_backwards find_facts_of_ids "
@@ -68,14 +69,15 @@ FLAT = {
     "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
     "find_facts_without_object has_fact put_fact",
+    "unfinished": "all begin count end",
     "following": "is_told keep_number promotions promotions_that_stand readers",
     "ledger": "add_channels add_firing add_generation add_name add_row all_channels approve chain "
     "chain_at channels declared_heads drop_heads drop_quarantine facts_by_id firing "
     "first_watermark generations "
     "has_older_index heads heads_of_slots held hold last_counts last_firings last_generation "
-    "lines_of_quarantine marks namers number put_head put_quarantine records records_of_fact "
-    "release rules_of_firings serve served set_number set_watermark succeed successes watermark "
-    "watermarks whole_heads whole_rows",
+    "lines_of_quarantine marks namers number numbers_of_keys put_head put_quarantine records "
+    "records_of_fact release rules_of_firings serve served set_number set_watermark succeed "
+    "successes watermark watermarks whole_heads whole_rows",
     "looking": "last_firings oldest origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version table_exists types_of_columns",
@@ -95,7 +97,7 @@ FIRST = {
 
 FOUND = {
     "ledger": "fact_ids_of_keys facts_of_keys last_of_rule lines_of_facts lines_that_replace "
-    "meetings meetings_between met_in_firing quarantined",
+    "counts_by_content meetings meetings_between met_in_firing promoted_by quarantined",
     "nearness": "standing_of_family",
 }
 """What sorts only rows that it was asked for, and found by an index."""
@@ -106,6 +108,7 @@ WHOLE = {
     "erasure.count_facts": "a certificate says how many there were",
     "erasure.drop_names": "who is forgotten may be named anywhere",
     "erasure.drop_quarantine_of_scope": "who is forgotten may be anywhere",
+    "erasure.erased": "an erasure covers all that was erased",
     "erasure.rows_without_key": "who is forgotten may be anywhere",
     "external.all_touched": "what other programs changed since the last batch, all of it",
     "external.forget_touched": "the same",
@@ -118,7 +121,6 @@ WHOLE = {
     "ledger.acts_with_names": "verification reads all",
     "ledger.all_meetings": "what was believed by everybody is asked for",
     "ledger.all_names": "the same, and verification",
-    "ledger.any_erased": "verification reads all",
     "ledger.booked": "verification reads all",
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
     "ledger.keys": "once, when lineages are to be deeper",
@@ -138,7 +140,8 @@ WHOLE = {
 SMALL = {
     "pragma_table_info", "pragma_table_xinfo", "slumberd_batch", "slumberd_channels",
     "slumberd_forgetting", "slumberd_forgotten", "slumberd_generations", "slumberd_held",
-    "slumberd_numbers", "slumberd_successes", "slumberd_watermark", "sqlite_master",
+    "slumberd_numbers", "slumberd_successes", "slumberd_unfinished", "slumberd_watermark",
+    "sqlite_master",
 }  # fmt: skip
 """Tables that do not grow with what is said: of rules, of channels, of restores, of the batch."""
 

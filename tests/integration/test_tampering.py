@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from slumberd.core.fact import Fact
 from slumberd.core.record import Break, Checkpoint
+from slumberd.core.scope import Reach
 from slumberd.errors import LedgerKeyError
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.ledger import KINDS, WHATS
+from slumberd.stores.ledger import (
+    GENESIS,
+    KINDS,
+    WHATS,
+    ErasedRows,
+    chain_of,
+    commitment_of,
+    fixed_part,
+)
 from slumberd.stores.verifying import verify
+from tests.builders import at
+from tests.fakes import FakeClock
 from tests.stories import (
     ALL,
     LATER,
@@ -29,6 +44,15 @@ from tests.stories import (
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
 DEPTH = 8
+
+COMMITMENT = "bba25358620a23f66e004b3017b3e0817da368f378c53ca2da63c04c09e2c584"
+EMPTY_COMMITMENT = "722174edd2a5ca7d4a3a350ed553b3d0a8c8e74d9a78b132117d5d86bd38b3b4"
+FIXED = "00000000000000070000000000000005000000000000000400000000000000020102"
+CHAIN = "c45998449fbd9fa9b9b915eb1e4dfe6ced38fad143c8fe3b15836ec32e6fb76a"
+KEYED_CHAIN = "5a451e8bd89f4cb44d06f9e8bac9d84ae80115ade76ee930634f8c9cdd1b764a"
+ERASED = "bf7dd2a5905cdb2e553b2a3928a6fd28ee6f7f0d6bc460af94bc22b360f9b0de"
+"""Computed once from the description of the format, without this code."""
+
 ERASABLE = ("key_id", "at", "fact_id", "replaces", "salt", "payload")
 
 
@@ -311,15 +335,126 @@ def test_a_ledger_cut_anywhere_is_found_at_its_end(path: Path, rows: list[dict[s
         assert seq_of(found(path, cut)) == row["seq"] - 1
 
 
-def test_what_is_forgotten_whole_verifies(path: Path, rows: list[dict[str, Any]]) -> None:
+def test_a_row_that_is_erased_without_an_erasure_is_found(
+    path: Path, rows: list[dict[str, Any]]
+) -> None:
     nulls = ", ".join(f"{column} = NULL" for column in ERASABLE)
     for row in rows:
         erase = f"UPDATE slumberd_ledger SET {nulls} WHERE seq = {row['seq']}"
 
         broken = found(path, does(erase))
 
-        # A firing's own row holds nothing that could be; of others, only what stood is missed.
-        assert seq_of(broken) in ((row["seq"],) if row["what"] == 0 else (None, 0))
+        assert seq_of(broken) == row["seq"]
+
+
+@pytest.fixture(scope="module")
+def erased(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger of which a user was erased, and in which more was said since."""
+    path = tmp_path_factory.mktemp("erased") / "facts.db"
+
+    async def tell() -> None:
+        await tell_everything(path, KEY)
+        async with SQLiteFactStore(path, key=KEY, clock=FakeClock(at(3000))) as store:
+            mallory = Reach("mallory", None, None)
+            await store.forget(mallory, moment=10**15, at=at(2000), by="", dry_run=False)
+            await store.pin(
+                Fact(
+                    id="p2", user="alice", agent="rag", payload={"subject": "alice"},
+                    lineage=[{"by": "me"}], confidence=1.0, pinned_at=at(0),
+                )
+            )  # fmt: skip
+
+    asyncio.run(tell())
+    return path
+
+
+def verified_with_key(path: Path, tamper: Callable[[sqlite3.Connection], object]) -> Break | None:
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "facts.db"
+        shutil.copy(path, copy)
+        with closing(sqlite3.connect(copy)) as connection, connection:
+            tamper(connection)
+
+        async def main() -> Break | None:
+            async with SQLiteFactStore(copy, key=KEY) as store:
+                return (await store.verify())[2]
+
+        return asyncio.run(main())
+
+
+def test_an_erasure_covers_what_it_erased(erased: Path) -> None:
+    assert any(row["salt"] is None for row in rows_of(erased, "slumberd_ledger"))
+    assert verified_with_key(erased, lambda copy: None) is None
+
+
+def test_any_more_that_is_erased_past_slumberd_is_found(erased: Path) -> None:
+    nulls = ", ".join(f"{column} = NULL" for column in ERASABLE)
+    rows = rows_of(erased, "slumberd_ledger")
+    erasing = next(row["seq"] for row in rows if b'"erased":' in (row["payload"] or b""))
+    for row in rows:
+        if row["salt"] is None or row["what"] == 0:
+            continue
+
+        broken = verified_with_key(
+            erased, does(f"UPDATE slumberd_ledger SET {nulls} WHERE seq = {row['seq']}")
+        )
+
+        assert broken is not None
+        assert broken.seq == (max(row["seq"], erasing))
+        assert "eras" in broken.problem
+
+
+def test_a_fact_taken_out_with_its_whole_history_is_found_without_the_key(erased: Path) -> None:
+    nulls = ", ".join(f"{column} = NULL" for column in ERASABLE)
+
+    def take_out(copy: sqlite3.Connection) -> None:
+        (key_id,) = copy.execute(
+            "SELECT key_id FROM slumberd_keys WHERE top_fact = 'p1' AND slot = ''"
+        ).fetchone()
+        copy.execute(f"UPDATE slumberd_ledger SET {nulls} WHERE key_id = ?", [key_id])
+        copy.execute("DELETE FROM slumberd_keys WHERE key_id = ?", [key_id])
+        copy.execute("DELETE FROM facts WHERE fact_id = 'p1'")
+        copy.execute("DELETE FROM slumberd_touched")
+
+    broken = verified_with_key(erased, take_out)
+
+    assert broken is not None
+    assert "the last erasure covers" in broken.problem
+
+
+def test_a_row_beyond_the_last_one_of_its_firing_is_named(
+    path: Path, firings: list[dict[str, Any]]
+) -> None:
+    firing = next(one for one in firings[:-1] if one["last_seq"] > one["n"] + 1)
+    last = firing["last_seq"] - 1
+
+    def shorten(copy: sqlite3.Connection) -> None:
+        (payload,) = copy.execute(
+            "SELECT payload FROM slumberd_ledger WHERE seq = ?", [firing["n"]]
+        ).fetchone()
+        told = payload.replace(b'"last_seq":%d' % (last + 1), b'"last_seq":%d' % last)
+        forge(copy, firing["n"], None, payload=told)
+        copy.execute("UPDATE slumberd_firings SET last_seq = ? WHERE n = ?", [last, firing["n"]])
+
+    broken = found(path, shorten)
+
+    assert broken == Break(last + 1, f"is not a row of its firing {firing['n']}")
+
+
+def test_the_format_of_the_hashes_is_the_one_that_ledgers_were_written_with() -> None:
+    commitment = commitment_of(bytes(range(16)), 3, 1_767_268_800_000_000, b"e1", b'["e0"]', b"{}")
+    empty = commitment_of(bytes(16), None, None, None, None, None)
+    fixed = fixed_part(7, 5, 4, 2, 1, 2)
+
+    assert commitment.hex() == COMMITMENT
+    assert empty.hex() == EMPTY_COMMITMENT
+    assert fixed.hex() == FIXED
+    assert chain_of(None, GENESIS, commitment, fixed, b"stale").hex() == CHAIN
+    assert chain_of(KEY, GENESIS, commitment, fixed, b"stale").hex() == KEYED_CHAIN
+    erased = ErasedRows()
+    for seq in (3, 258):
+        erased.add(seq)
+    assert erased.told() == {"rows": 2, "hash": ERASED}
 
 
 def test_what_is_forgotten_in_part_is_found(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -331,8 +466,7 @@ def test_what_is_forgotten_in_part_is_found(path: Path, rows: list[dict[str, Any
 
             broken = found(path, does(erase))
 
-            whole = row[left] is None and row["what"] != 0
-            assert seq_of(broken) in ((None, 0) if whole else (row["seq"],))
+            assert seq_of(broken) == row["seq"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ that is folded again from every act are equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from slumberd.core.act import ALL, HAND, Act, Stamp, deletes_by_key
@@ -47,6 +47,7 @@ class Meeting(NamedTuple):
         act: What it says; None when the rule's filter let go of it, or it cannot be read.
         promoted_at: The firing's instant, microseconds since 1970 UTC.
         firing: The number of the firing.
+        owner: User, agent and channel of what was met; two of them may use one fact id in turn.
     """
 
     seq: int
@@ -55,6 +56,7 @@ class Meeting(NamedTuple):
     act: Act | None
     promoted_at: int
     firing: int = 0
+    owner: str = ""
 
 
 class Undone(NamedTuple):
@@ -64,11 +66,13 @@ class Undone(NamedTuple):
         seq: The row's number.
         firing: The number of the firing that was undone.
         by: The number of the firing that undid it.
+        owner: User, agent and channel of what was withdrawn.
     """
 
     seq: int
     firing: int
     by: int
+    owner: str = ""
 
 
 class History(NamedTuple):
@@ -97,6 +101,19 @@ class History(NamedTuple):
             for met in self.meetings
             if met.firing not in voided and met.seq > voided.get(first[_version_of(met)], 0)
         ]
+
+    def without(self, rows: Set[int]) -> History:
+        """Return the history without some rows of the ledger."""
+        return History(
+            [met for met in self.meetings if met.seq not in rows],
+            [one for one in self.undone if one.seq not in rows],
+        )
+
+    def owner_in(self, firing: int) -> str:
+        """Return the owner of what a firing met, or withdrew, of this fact id."""
+        met = [one.owner for one in self.meetings if one.firing == firing]
+        withdrawn = [one.owner for one in self.undone if one.by == firing]
+        return next(iter(met + withdrawn), "")
 
 
 def _version_of(meeting: Meeting) -> tuple[str, int]:
@@ -200,7 +217,7 @@ def counting(meetings: Sequence[Meeting]) -> tuple[Counted, ...]:
             all rules the newest version counts.
     """
     if len(meetings) == 1:
-        _, rule_id, _, act, promoted_at, _ = meetings[0]
+        _, rule_id, _, act, promoted_at, *_ = meetings[0]
         return () if act is None else (Counted(act, ((rule_id, promoted_at),)),)
     said = {meeting.rule_id: meeting for meeting in meetings}
     hand = said.pop(HANDS, None)
@@ -225,6 +242,9 @@ def _by_hand(meeting: Meeting, act: Act) -> Counted:
 def _holders_of_one_id(*counted: Counted) -> tuple[Counted, ...]:
     if len(counted) < 2:
         return counted
+    if len({one.act.owner for one in counted}) > 1:
+        # An id has one owner. Erasing a third owner's claims may leave two; the hand keeps the id.
+        return counted[-1:]
     # An id holds one fact: whoever says it later retracts what the other says under it.
     return tuple(
         Counted(one.act._replace(names=(*one.act.names, one.act.fact_id)), one.promoters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from slumberd.core.act import Fault, act_of, fact_id_of, owner_of
 from slumberd.core.episode import EpisodeVersion
@@ -18,6 +18,20 @@ def meet(versions: Sequence[EpisodeVersion], rule: ConsolidationRule) -> dict[st
     return {
         channel: [_met(version, rule.id, channel) for version in versions]
         for channel in dict.fromkeys(rule.then_emits)
+    }
+
+
+def withdraw(
+    versions: Sequence[EpisodeVersion], rule_id: str, channels: Iterable[str]
+) -> dict[str, list[Incoming]]:
+    """Return, by channel, that a rule says nothing of some versions; as if it selected none.
+
+    What cannot be told whose it is, is left out: nothing of it is touched.
+    """
+    known = [version for version in versions if not version.contested]
+    return {
+        channel: [_silent(version, rule_id, channel, None) for version in known]
+        for channel in sorted(channels)
     }
 
 

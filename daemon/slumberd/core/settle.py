@@ -14,7 +14,7 @@ from slumberd.core.act import ALL, Act, deletes_by_key
 from slumberd.core.brake import Toll
 from slumberd.core.forgotten import FORGOTTEN
 from slumberd.core.ground import Ground, Incoming, Standing
-from slumberd.core.law import Assertion, Counted, Meeting, MultiValued
+from slumberd.core.law import Assertion, Counted, Meeting, MultiValued, counting
 
 What = Literal[
     "act", "withdrawal", "quarantine", "known", "restored", "undone", "forgotten", "gated"
@@ -168,7 +168,21 @@ class Settlement:
             self._change(met, self._meeting(met))
 
     def undo(self, met: Incoming, remaining: list[Meeting]) -> None:
-        """Let a fact id be again what `remaining` of its meetings say."""
+        """Let a fact id be again what `remaining` of its meetings say.
+
+        Quarantine what another owner's claim keeps from coming back under that id.
+        """
+        returning = self._taken_from(met.fact_id, remaining)
+        if returning is not None:
+            self._quarantine_contested(
+                met._replace(
+                    owner=returning.owner,
+                    rule_id=returning.rule_id,
+                    version=returning.version,
+                    undoes=0,
+                )
+            )
+            return
         before = self._ground.counted(met.fact_id)
         self._ground.meetings[met.fact_id] = remaining
         after = self._ground.counted(met.fact_id)
@@ -184,10 +198,15 @@ class Settlement:
         """Let every fact of the keys that are known in full be written again."""
         self.dirty |= dict.fromkeys(self._seen(self._ground.full))
 
-    def forget(self, fact_ids: Iterable[str]) -> None:
-        """Let facts, all of whose keys are known in full, never have been said."""
-        ground, gone = self._ground, set(fact_ids)
+    def forget(self, left: Mapping[str, list[Meeting]]) -> None:
+        """Let only what is left of some fact ids' meetings have been met.
+
+        Every key of these ids is known in full.
+        """
+        ground = self._ground
+        gone = {fact_id for fact_id, meetings in left.items() if not meetings}
         before = self._seen(ground.full)
+        ground.meetings |= left
         for fact_id in gone:
             ground.meetings.pop(fact_id, None)
         for known in (*ground.full.values(), *ground.namers.values()):
@@ -227,6 +246,15 @@ class Settlement:
 
     def _is_taken(self, met: Incoming) -> bool:
         return any(one.act.owner != met.owner for one in self._ground.counted(met.fact_id))
+
+    def _taken_from(self, fact_id: str, remaining: Sequence[Meeting]) -> Meeting | None:
+        """Return a claim that would come back under an id which another owner holds."""
+        said = _last_by_rule(self._ground.meetings.get(fact_id, ()))
+        says = _last_by_rule(remaining)
+        stays = counting([one for one in says if one in said])
+        holders = {one.act.owner for one in stays}
+        back = [one for one in says if one.act is not None and one not in said]
+        return next((one for one in back if holders and one.owner not in holders), None)
 
     def _quarantine_contested(self, met: Incoming) -> None:
         taken = met.reason or ID_TAKEN
@@ -273,7 +301,9 @@ class Settlement:
         self._append(met, act)
 
     def _meeting(self, met: Incoming) -> Meeting:
-        return Meeting(self._next, met.rule_id, met.version, met.act, self._at, self._firing)
+        return Meeting(
+            self._next, met.rule_id, met.version, met.act, self._at, self._firing, met.owner
+        )
 
     def _change(self, met: Incoming, meeting: Meeting) -> None:
         ground = self._ground
@@ -527,6 +557,10 @@ def _met_before(met: Incoming, prior: Sequence[Meeting]) -> Meeting | None:
     if last is None or last.version != met.version or last.act != met.act:
         return None
     return last
+
+
+def _last_by_rule(meetings: Sequence[Meeting]) -> list[Meeting]:
+    return [*{one.rule_id: one for one in meetings}.values()]
 
 
 def _last(met: Incoming, prior: Sequence[Meeting]) -> Meeting | None:

@@ -101,6 +101,28 @@ def decode(
         return _faulty(seq, row, owner if any(owner) else _claimed(key), error)
 
 
+def scope_in(row: Sequence[Any], *, mismatch: ScopeMismatch) -> tuple[Scope | None, Scope | None]:
+    """Return whose a row is, and whom its content names; None where neither can be told.
+
+    A row belongs to whom `decode` gives it to. A row that it gives to nobody belongs to whom its
+    content names.
+    """
+    version = decode(0, row, mismatch=mismatch)
+    owner = Scope(version.user, version.session, version.agent)
+    in_doubt = version.fault or mismatch == "trust_scope"
+    named = _named(row[2]) if in_doubt else owner
+    return (owner if all(owner) else named), named
+
+
+def _named(content: object) -> Scope | None:
+    try:
+        said = _object(content, CONTENT_UNREADABLE)
+    except _UnreadableError:
+        return None
+    parts = [part for axis in Scope._fields if type(part := said.get(axis)) is str]
+    return Scope(*parts) if len(parts) == len(Scope._fields) else None
+
+
 def _faulty(
     seq: int, row: Sequence[Any], owner: tuple[str, str, str], error: _UnreadableError
 ) -> EpisodeVersion:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.scope import Reach, scope_of
+from slumberd.core.scope import Reach, Scope, escape, scope_of
 from slumberd.stores import accesses
-from slumberd.stores.decode import instant_or_zero, lenient_text
+from slumberd.stores.decode import ScopeMismatch, instant_or_zero, lenient_text, scope_in
 from slumberd.stores.forgetting import overwriting, remember, scrub
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
@@ -25,55 +25,104 @@ class Found(NamedTuple):
         rowids: Of their rows.
         eids: Their ids.
         newest: The latest of their instants, microseconds; None when there are none.
+        naming: How many rows of other scopes name this one, in their content or scope key.
     """
 
     rowids: list[int]
     eids: list[str]
     newest: int | None
+    naming: int
 
 
-def find_scope(connection: sqlite3.Connection, reach: Reach) -> Found:
-    """Return the episodes whose scope key lies within reach."""
-    rows = list(_rows(connection, reach))
-    newest = max((instant_or_zero(row[3]) for row in rows), default=None)
-    return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest)
+def find_scope(connection: sqlite3.Connection, reach: Reach, mismatch: ScopeMismatch) -> Found:
+    """Return a scope's episodes: those that a rule reads, or would quarantine, as of that scope."""
+    rows, naming = [], 0
+    escaped, plain = escape(reach.user), reach.user.encode()
+    for rowid, *row in _rows(connection, "episodes", {}):
+        if not _may_name(escaped, plain, row):
+            continue
+        owner, named = scope_in(row, mismatch=mismatch)
+        if reach.holds(owner):
+            rows.append((rowid, *row))
+        elif reach.holds(named) or reach.holds(_in_key(row[1])):
+            naming += 1
+    newest = max((instant_or_zero(row[4]) for row in rows), default=None)
+    return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest, naming)
+
+
+def _may_name(escaped: str, plain: bytes, row: Sequence[Any]) -> bool:
+    """Say whether a row may name a user: a quick look, since most rows do not."""
+    key, content = row[1], row[2]
+    if not (isinstance(key, str) and isinstance(content, bytes)):
+        return True
+    # JSON may write any character as an escape.
+    return escaped in key or plain in content or b"\\" in content
+
+
+def _in_key(key: object) -> Scope | None:
+    return scope_of(key) if isinstance(key, str) else None
+
+
+def ids_kept(
+    connection: sqlite3.Connection, reach: Reach, eids: Iterable[str], mismatch: ScopeMismatch
+) -> set[str]:
+    """Return those of some ids that an episode outside of a scope has."""
+    asked = {"eids": orjson.dumps([*eids]).decode()}
+    return {
+        str(row[0])
+        for _, *row in _rows(connection, "episodes_of", asked)
+        if not reach.holds(scope_in(row, mismatch=mismatch)[0])
+    }
 
 
 def _rows(
-    connection: sqlite3.Connection, reach: Reach
-) -> Iterator[tuple[int, object, str, object]]:
+    connection: sqlite3.Connection, query: str, asked: dict[str, str]
+) -> Iterator[Sequence[Any]]:
     connection.text_factory = lenient_text
     try:
-        for row in connection.execute(_SQL["episodes"]):
-            if isinstance(row[2], str) and reach.holds(scope_of(row[2])):
-                yield row
+        yield from connection.execute(_SQL[query], asked)
     finally:
         connection.text_factory = str
 
 
-def erase_episodes(
-    connection: sqlite3.Connection, reach: Reach, eids: Iterable[str], moment: int
-) -> dict[str, int]:
-    """Erase the episodes of a scope, and the names of `eids` from the log; remember it.
+class EpisodeErasure(NamedTuple):
+    """What is to be erased.
 
-    Args:
-        connection: Outside of any transaction.
+    Attributes:
         reach: The scope.
         eids: More ids of its episodes, which their host has deleted before.
         moment: Up to when it is forgotten, in microseconds.
+        key: Of the hashes of scopes, where the database has none yet.
+    """
+
+    reach: Reach
+    eids: frozenset[str]
+    moment: int
+    key: bytes | None
+
+
+def erase_episodes(
+    connection: sqlite3.Connection, erasure: EpisodeErasure, mismatch: ScopeMismatch
+) -> dict[str, int]:
+    """Erase the episodes of a scope, and its ids from the log; remember it.
+
+    Args:
+        connection: Outside of any transaction.
+        erasure: What is to be erased.
+        mismatch: Whose a row is when its scope key and its content disagree.
 
     Returns:
         How many rows went, by table.
     """
     with overwriting(connection), transaction(connection):
-        found = find_scope(connection, reach)
+        found = find_scope(connection, erasure.reach, mismatch)
         rowids = {"rowids": orjson.dumps(found.rowids).decode()}
-        names = sorted({*found.eids, *eids})
+        names = sorted({*found.eids, *erasure.eids})
         asked = {"eids": orjson.dumps(names).decode()}
         connection.execute(_SQL["drop_episodes"], rowids)
         blanked = connection.execute(_SQL["blank_log"], asked).rowcount
         read = accesses.erase(connection, names)
-        remember(connection, reach, moment)
+        remember(connection, erasure.reach, erasure.moment, erasure.key)
     return {
         "episodes": len(found.rowids),
         "slumberd_episode_log": blanked,

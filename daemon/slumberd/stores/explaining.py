@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import orjson
 
-from slumberd.core.act import channel_of, episode_id_of, fact_id_of
+from slumberd.core.act import channel_of, episode_id_of, fact_id_of, owner_of
 from slumberd.core.episode import EpisodeVersion, instant
 from slumberd.core.explanation import (
     Decision,
@@ -57,6 +57,8 @@ def why(connection: sqlite3.Connection, fact_id: str) -> Explanation:
         if fact is None and not lines:
             remedy = "the ledger knows no such fact; `slumberd facts` lists those that stand"
             raise NoInputError(fact_id, remedy)
+        if fact is not None:
+            lines = _of_owner(connection, fact, lines)
         counts = _counting(connection, fact_id)
         sayings = [
             Saying(line, line.seq in counts)
@@ -64,7 +66,21 @@ def why(connection: sqlite3.Connection, fact_id: str) -> Explanation:
             if line.asserts or line.kind in ("add", "update")
         ]
         replacing = _replacing(connection, fact_id, lines)
+        if fact is not None:
+            replacing = _of_owner(connection, fact, replacing)
     return Explanation(fact_id, fact, sayings, replacing, _sources(sayings))
+
+
+def _of_owner(connection: sqlite3.Connection, fact: Fact, lines: Sequence[Line]) -> list[Line]:
+    """Leave out what another owner said under the fact's id before."""
+    low = owner_of(fact.user, fact.agent, channel_of(fact.id))
+    found = connection.execute(_SQL["numbers_of_keys"], {"low": low, "high": f"{low[:-1]}0"})
+    own = {number for (number,) in found}
+    return [
+        line
+        for line in lines
+        if (line.key_id in own if line.key_id else line.document.get("owner", low) == low)
+    ]
 
 
 def decisions_of(

@@ -7,7 +7,7 @@ what the commitment covers goes, with the salt, so nothing can be guessed back.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -22,11 +22,16 @@ from slumberd.core.scope import Reach, escape
 from slumberd.stores.batch import Batch
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.forgetting import remember
+from slumberd.stores.ledger import ErasedRows
 from slumberd.stores.ours import by_us
 from slumberd.stores.queries import statements
+from slumberd.stores.unfinished import Unfinished, begin
 
 FORGET = "@forget"
 """The rule id of what erases a scope."""
+
+OF_NOBODY = "//"
+"""How the owner begins of an episode whose user and agent cannot be told."""
 
 _SQL = {**statements("facts"), **statements("erasure")}
 
@@ -36,13 +41,14 @@ class Scoped:
     """What facts.db holds of a scope.
 
     Attributes:
-        fact_ids: Every fact id that an act of it speaks under.
+        claims: Every fact id that a claim of it speaks under, with the claim's owner: another
+            owner may use the same id.
         rows: Numbers of ledger rows of it that speak under no fact id.
         eids: Ids of its episodes.
         newest: The latest instant that it speaks of, microseconds.
     """
 
-    fact_ids: set[str] = field(default_factory=set)
+    claims: set[tuple[str, str]] = field(default_factory=set)
     rows: list[int] = field(default_factory=list)
     eids: set[str] = field(default_factory=set)
     newest: int = 0
@@ -65,33 +71,49 @@ class Erasure:
     head: str
 
 
-def find_scope(connection: sqlite3.Connection, reach: Reach) -> Scoped:
-    """Return what the ledger knows of a scope."""
+def find_scope(
+    connection: sqlite3.Connection, reach: Reach, eids: Set[str] = frozenset()
+) -> Scoped:
+    """Return what the ledger knows of a scope.
+
+    Args:
+        connection: Of facts.db.
+        reach: The scope.
+        eids: Ids of its episodes; what was quarantined under them as of nobody is found too.
+    """
     found = Scoped()
-    for seq, fact_id, at, payload in _rows(connection, reach):
-        document = orjson.loads(payload) if payload else {}
+    for seq, fact_id, at, document, owner in _rows(connection, reach, eids):
         if reach.session is not None and document.get("session") != reach.session:
             continue
         if fact_id is None:
             found.rows.append(seq)
         else:
-            found.fact_ids.add(fact_id)
+            found.claims.add((fact_id, owner))
         if document.get("rank") != HAND:
             found.eids.add(document.get("eid") or episode_id_of(fact_id or ""))
         found.newest = max(found.newest, at or 0)
-    found.fact_ids |= _hands_that_name(connection, found.fact_ids)
+    found.claims |= _hands_that_name(connection, found.claims)
     found.eids.discard("")
     return found
 
 
-def _rows(connection: sqlite3.Connection, reach: Reach) -> Iterator[tuple[Any, ...]]:
+def _rows(
+    connection: sqlite3.Connection, reach: Reach, eids: Set[str]
+) -> Iterator[tuple[Any, ...]]:
     """Yield the rows whose key or owner lies within reach, whatever their session."""
-    low = _prefix(reach)
-    yield from connection.execute(_SQL["rows_of_keys"], {"low": low, "high": f"{low[:-1]}0"})
+    span = _span(reach)
+    for seq, fact_id, at, payload, key in connection.execute(_SQL["rows_of_keys"], span):
+        yield seq, fact_id, at, orjson.loads(payload), _owner_in(key)
     for seq, fact_id, at, payload in connection.execute(_SQL["rows_without_key"]):
-        owner = orjson.loads(payload).get("owner", "")
-        if owner.startswith(low):
-            yield seq, fact_id, at, payload
+        document = orjson.loads(payload)
+        if document["owner"].startswith(span["low"]):
+            yield seq, fact_id, at, document, document["owner"]
+        elif fact_id is None and document["eid"] in eids and _is_of_nobody(document["owner"]):
+            yield seq, None, at, document | {"session": reach.session}, document["owner"]
+
+
+def _is_of_nobody(owner: str) -> bool:
+    return owner.startswith(OF_NOBODY)
 
 
 def _prefix(reach: Reach) -> str:
@@ -99,10 +121,31 @@ def _prefix(reach: Reach) -> str:
     return user if reach.agent is None else f"{user}{escape(reach.agent)}/"
 
 
-def _hands_that_name(connection: sqlite3.Connection, fact_ids: set[str]) -> set[str]:
-    """Return the ids of hands that took facts out: they repeat what those said."""
-    asked = {"ids": orjson.dumps(sorted(fact_ids)).decode()}
-    return {row[0] for row in connection.execute(_SQL["hands_that_name"], asked)}
+def _span(reach: Reach) -> dict[str, str]:
+    low = _prefix(reach)
+    return {"low": low, "high": f"{low[:-1]}0"}
+
+
+def _owner_in(key: str) -> str:
+    user, agent, channel, _ = key.split("/", 3)
+    return f"{user}/{agent}/{channel}/"
+
+
+def _hands_that_name(
+    connection: sqlite3.Connection, claims: set[tuple[str, str]]
+) -> set[tuple[str, str]]:
+    """Return the claims of hands that took facts out: they repeat what those said."""
+    found = set()
+    asked = {"ids": _json({fact_id for fact_id, _ in claims})}
+    for name, namer, payload in connection.execute(_SQL["hands_that_name"], asked):
+        owner = orjson.loads(payload)["owner"]
+        if (name, owner) in claims:
+            found.add((namer, owner))
+    return found
+
+
+def _json(values: Collection[str]) -> str:
+    return orjson.dumps(sorted(values)).decode()
 
 
 class Erasing(NamedTuple):
@@ -111,16 +154,20 @@ class Erasing(NamedTuple):
     Attributes:
         reach: The scope.
         eids: Ids of its episodes, of which the ledger need not know.
+        kept: Those of them that an episode of another scope has by now.
         moment: Up to when it is forgotten, microseconds; not before its newest instant.
         at: The moment of asking.
         by: Who asks.
+        key: Of the hashes of scopes, where the database has none yet.
     """
 
     reach: Reach
     eids: frozenset[str]
+    kept: frozenset[str]
     moment: int
     at: datetime
     by: str
+    key: bytes | None
 
 
 def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Erasure:
@@ -132,23 +179,43 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
         depth: Links of lineage.
     """
     reach, moment = asked.reach, asked.moment
-    found = find_scope(connection, reach)
+    found = find_scope(connection, reach, asked.eids - asked.kept)
     firing = Firing(FORGET, "", "manual", asked.at, by=asked.by)
     batch = Batch(connection, firing, channels_at(connection), depth)
     head = batch.head.hex()
-    digest = remember(connection, reach, moment)
+    digest = remember(connection, reach, moment, asked.key)
+    begin(connection, Unfinished(reach, asked.eids | found.eids, moment, asked.by))
     batch.note = {"forgets": digest.hex(), "moment": instant(moment).isoformat()}
     settlement = batch.settlement()
-    batch.loaded.load_histories(sorted(found.fact_ids))
+    fact_ids = sorted({fact_id for fact_id, _ in found.claims})
+    rows = {*found.rows, *_rows_of(connection, reach, found.claims)}
+    histories = batch.loaded.load_histories(fact_ids)
     touched = sorted(batch.loaded.ground.full)
-    settlement.forget(found.fact_ids)
-    ids = {"ids": orjson.dumps(sorted(found.fact_ids)).decode()}
+    settlement.forget(
+        {fact_id: history.without(rows).remaining() for fact_id, history in histories.items()}
+    )
     stood = _facts(connection)
-    counts = {"slumberd_ledger": _erase_rows(connection, ids, found.rows)}
+    counts = {"slumberd_ledger": _erase_rows(connection, rows)}
+    batch.note["erased"] = _erased(connection).told()
     outcome = batch.write(settlement, {})
-    counts |= _delete_beside(connection, reach, ids, found.eids | asked.eids, touched)
+    counts |= _delete_beside(connection, asked, found, fact_ids, touched)
     counts["facts"] = stood + len(outcome.records) - 1 - _facts(connection)
     return Erasure(outcome, counts, found.eids, head)
+
+
+def _rows_of(
+    connection: sqlite3.Connection, reach: Reach, claims: set[tuple[str, str]]
+) -> Iterator[int]:
+    """Yield the numbers of the rows that some claims left, and of no other owner's rows."""
+    owners = {
+        number: _owner_in(key)
+        for number, key in connection.execute(_SQL["numbers_of_keys"], _span(reach))
+    }
+    asked = {"ids": _json({fact_id for fact_id, _ in claims})}
+    for seq, fact_id, key_id, payload in connection.execute(_SQL["rows_of_facts"], asked):
+        owner = orjson.loads(payload).get("owner") if payload else None
+        if (fact_id, owner or owners.get(key_id)) in claims:
+            yield seq
 
 
 def _facts(connection: sqlite3.Connection) -> int:
@@ -156,35 +223,48 @@ def _facts(connection: sqlite3.Connection) -> int:
     return count
 
 
-def _erase_rows(connection: sqlite3.Connection, ids: dict[str, str], rows: list[int]) -> int:
-    erased = connection.execute(_SQL["erase_facts"], ids).rowcount
-    asked = {"rows": orjson.dumps(rows).decode()}
-    return erased + connection.execute(_SQL["erase_rows"], asked).rowcount
+def _erase_rows(connection: sqlite3.Connection, rows: Collection[int]) -> int:
+    asked = {"rows": orjson.dumps(sorted(rows)).decode()}
+    return connection.execute(_SQL["erase_rows"], asked).rowcount
+
+
+def _erased(connection: sqlite3.Connection) -> ErasedRows:
+    """Return the rows that this erasure and all before it erased."""
+    erased = ErasedRows()
+    for (seq,) in connection.execute(_SQL["erased"]):
+        erased.add(seq)
+    return erased
 
 
 def _delete_beside(
     connection: sqlite3.Connection,
-    reach: Reach,
-    ids: dict[str, str],
-    eids: set[str],
+    asked: Erasing,
+    found: Scoped,
+    fact_ids: list[str],
     keys: list[str],
 ) -> dict[str, int]:
     """Delete what the other tables hold of a scope; return how many rows, by table."""
-    scope = {"user": reach.user, "agent": reach.agent}
-    owner = {"owner": _prefix(reach), "eids": orjson.dumps(sorted(eids)).decode()}
-    whole = reach.session is None
-    deletions = {
-        "facts": ("drop_facts_of_scope", scope) if whole else ("drop_facts", ids),
-        "slumberd_names": ("drop_names", ids),
-        "slumberd_keys": ("drop_keys", {"keys": orjson.dumps(keys).decode()}),
-        "slumberd_quarantine": ("drop_quarantine_of_scope", owner | {"whole": whole}),
+    reach, eids = asked.reach, found.eids | asked.eids
+    whole, ids = reach.session is None, {"ids": _json(fact_ids)}
+    scope = {"user": reach.user, "agent": reach.agent, "whole": whole}
+    owner = {
+        "owner": _prefix(reach),
+        "eids": _json(eids),
+        "whole": whole,
+        "nobody": f"{OF_NOBODY}*",
+        "unshared": _json(eids - asked.kept),
     }
+    deletions: dict[str, tuple[str, dict[str, Any]]] = {
+        "facts": ("drop_facts_of_scope", scope | ids),
+        "slumberd_names": ("drop_names", ids),
+        "slumberd_keys": ("drop_keys", {"keys": _json(keys)}),
+        "slumberd_quarantine": ("drop_quarantine_of_scope", owner),
+    }
+    # Both databases keep the name of an episode that is there, or its rules would read it again.
     for name in ("blank_firings", "blank_watermarks", "blank_held"):
-        connection.execute(_SQL[name], {"eids": owner["eids"]})
+        connection.execute(_SQL[name], {"eids": _json(eids - asked.kept)})
     with by_us(connection, rows=0):
-        counts = {
+        return {
             table: connection.execute(_SQL[name], values).rowcount
             for table, (name, values) in deletions.items()
         }
-    connection.execute(_SQL["drop_touched"], ids)
-    return counts

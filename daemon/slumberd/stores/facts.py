@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -27,6 +27,7 @@ from slumberd.core.record import Outcome, Record
 from slumberd.core.scope import Reach
 from slumberd.errors import ExtraMissingError
 from slumberd.ports import AnyDelta
+from slumberd.stores import unfinished
 from slumberd.stores.batch import Batch, OverLimitError, number
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.external import has_news
@@ -369,11 +370,13 @@ class SQLiteFactStore(Marks):
             dry_run=dry_run,
         )
 
-    async def forget(
+    async def forget(  # noqa: PLR0913 # each is of the one who asks
         self,
         reach: Reach,
         eids: Iterable[str] = (),
         *,
+        kept: Iterable[str] = (),
+        key: bytes | None = None,
         moment: int,
         at: datetime,
         by: str,
@@ -384,6 +387,8 @@ class SQLiteFactStore(Marks):
         Args:
             reach: The scope.
             eids: Ids of its episodes, of which the ledger need not know.
+            kept: Those of them that an episode of another scope has by now.
+            key: Of the hashes of scopes, where this database has none yet.
             moment: Up to when it is forgotten, microseconds; not before its newest instant.
             at: The moment of asking.
             by: Who asks.
@@ -392,10 +397,21 @@ class SQLiteFactStore(Marks):
 
         def work(connection: sqlite3.Connection) -> Erasure:
             with overwriting(connection), self._committing(connection, keep=not dry_run):
-                erasing = Erasing(reach, frozenset(eids), moment, at, by)
+                ids = frozenset(eids), frozenset(kept)
+                erasing = Erasing(reach, *ids, moment, at, by, key)
                 return erase(connection, erasing, depth=self._depth)
 
         return await self._database.write(work)
+
+    async def end_erasures(self, reaches: Collection[Reach]) -> None:
+        """Record that memory.db has done some erasures, too."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            with overwriting(connection), transaction(connection):
+                self._fence(connection)
+                unfinished.end(connection, reaches)
+
+        await self._database.write(work)
 
     async def scrub(self) -> bool:
         """Write the file anew without what was erased; say whether its log could be emptied."""

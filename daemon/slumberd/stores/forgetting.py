@@ -41,15 +41,35 @@ def _moment_of(connection: sqlite3.Connection, digest: bytes) -> int | None:
     return found[0] if found else None
 
 
-def remember(connection: sqlite3.Connection, reach: Reach, moment: int) -> bytes:
-    """Remember that a scope is forgotten up to a moment, in microseconds; return its hash."""
-    connection.execute(_SQL["create_keys"])
-    connection.execute(_SQL["create_moments"])
-    connection.execute(_SQL["add_key"], (secrets.token_bytes(32),))
-    key = connection.execute(_SQL["key"]).fetchone()[0]
+def key_of(connection: sqlite3.Connection) -> bytes | None:
+    """Return the key of the hashes; None when nothing was ever forgotten here."""
+    return _key(connection)
+
+
+def remember(
+    connection: sqlite3.Connection, reach: Reach, moment: int, key: bytes | None = None
+) -> bytes:
+    """Remember that a scope is forgotten up to a moment, in microseconds; return its hash.
+
+    Args:
+        connection: In a transaction.
+        reach: The scope.
+        moment: Up to when.
+        key: Of the hashes, where there is none yet. All databases of a state directory share it,
+            so that each can learn what another one remembers.
+    """
+    key = _begin(connection, key or secrets.token_bytes(32))
     digest = digest_of(key, reach.user, reach.session, reach.agent)
     connection.execute(_SQL["add_moment"], (digest, moment))
     return digest
+
+
+def _begin(connection: sqlite3.Connection, key: bytes) -> bytes:
+    connection.execute(_SQL["create_keys"])
+    connection.execute(_SQL["create_moments"])
+    connection.execute(_SQL["add_key"], (key,))
+    kept: bytes = connection.execute(_SQL["key"]).fetchone()[0]
+    return kept
 
 
 @contextmanager

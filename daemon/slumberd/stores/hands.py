@@ -196,11 +196,19 @@ class HandAtWork:
         """
         met = [incoming(one) if isinstance(one, Act) else one for one in changes]
         self.batch.loaded.load(met)
+        edits = [one.act for one in met if one.act is not None and not one.act.declared]
+        self._load_every_object(edits)
         for one in met:
             if one.act is None or one.act.declared:
                 self.settlement.meet(one)
             else:
                 self.settlement.meet(incoming(self._in_time(one.act)))
+
+    def _load_every_object(self, acts: Sequence[Act]) -> None:
+        """Load multi-valued keys whole: the newest instant of any object counts."""
+        targets = [target for act in acts for target in self.ground.targets(act)]
+        keys = {one.key for one in (*acts, *targets) if one.key in self.ground.multi}
+        self.batch.loaded.load_in_full(keys - self.ground.full.keys())
 
     def set_aside(self, met: Incoming) -> None:
         """Enter what cannot be read, or is not whose it says it is; nothing comes of it."""

@@ -90,6 +90,27 @@ def chain_of(
     return _sha256(message).digest() if key is None else hmac.digest(key, message, "sha256")
 
 
+class ErasedRows:
+    """The rows of a ledger that were erased: how many, and a hash of their numbers.
+
+    The firing of an erasure keeps both, of all rows that were erased by then. So whoever erases a
+    row past slumberd leaves a row that no erasure covers.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._hash = _sha256()
+
+    def add(self, seq: int) -> None:
+        """Count one more row; rows come in order."""
+        self.count += 1
+        self._hash.update(seq.to_bytes(8, "big", signed=True))
+
+    def told(self) -> dict[str, Any]:
+        """Return what the payload of an erasure's firing says of them."""
+        return {"rows": self.count, "hash": self._hash.hexdigest()}
+
+
 Draft = tuple[
     int, int, int, str, str, str, int, int | None, int | None, str | None, str | None, bytes | None
 ]
@@ -147,10 +168,10 @@ def draft_of(entry: Entry, *, firing: int, key_id: int | None) -> Draft:
 
 def _payload_of(entry: Entry) -> bytes | None:
     met = entry.met
-    if met is None or entry.what == "known":
+    if met is None or (entry.what == "known" and met.act is not None):
         return None
     if met.undoes:
-        return orjson.dumps({"undoes": met.undoes})
+        return orjson.dumps({"undoes": met.undoes, "owner": met.owner})
     document: dict[str, Any]
     if met.act is None:
         document = {"eid": met.eid, "detail": met.detail, "owner": met.owner}
@@ -239,7 +260,8 @@ def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
         if history is None:
             history = found[fact_id] = History([], [])
         if what == _WHAT["undone"]:
-            history.undone.append(Undone(seq, orjson.loads(payload)["undoes"], firing))
+            told = orjson.loads(payload)
+            history.undone.append(Undone(seq, told["undoes"], firing, told["owner"]))
         else:
             history.meetings.append(meeting_from(row))
     return found
@@ -248,8 +270,10 @@ def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
 def meeting_from(row: Sequence[Any]) -> Meeting:
     """Return a meeting from a row of the query ``meetings`` that is not an undoing."""
     fact_id, seq, rule_id, version, what, at, payload, promoted_at, firing = row
-    act = act_from(fact_id, at, orjson.loads(payload)) if what == _ACT else None
-    return Meeting(seq, said_by(rule_id), version, act, promoted_at, firing)
+    document = orjson.loads(payload) if payload else {}
+    act = act_from(fact_id, at, document) if what == _ACT else None
+    owner = act.owner if act else document.get("owner", "")
+    return Meeting(seq, said_by(rule_id), version, act, promoted_at, firing, owner)
 
 
 def meetings_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Meeting]]:

@@ -43,6 +43,7 @@ _LEDGER = statements("ledger")
 _SCHEMA = statements("ledger_schema")
 _SQL = statements("looking")
 _COUNTS = statements("migrations")
+_UNFINISHED = statements("unfinished")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class FactsSeen:
         quarantined: Episodes that could not be read, by rule and reason.
         held: The batch of each rule that waits for a person.
         told: How far each sink of provenance is, by its name.
+        unfinished: Erasures that the database of episodes may not have done.
     """
 
     facts: int
@@ -102,6 +104,7 @@ class FactsSeen:
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
     held: Mapping[str, HeldBatch] = field(default_factory=dict)
     told: Mapping[str, Told] = field(default_factory=dict)
+    unfinished: int = 0
 
 
 def look(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -293,6 +296,7 @@ def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
         },
         held=_held(connection),
         told={name: _told(connection, name) for name in promotions.readers(connection)},
+        unfinished=_unfinished(connection),
     )
 
 
@@ -301,6 +305,13 @@ def erasures_in(connection: sqlite3.Connection, after: int) -> int:
     if not has_table(connection, "slumberd_ledger"):
         return 0
     count: int = connection.execute(_SQL["erasures"], {"after": after}).fetchone()[0]
+    return count
+
+
+def _unfinished(connection: sqlite3.Connection) -> int:
+    if not has_table(connection, "slumberd_unfinished"):  # an older slumberd was here last
+        return 0
+    count: int = connection.execute(_UNFINISHED["count"]).fetchone()[0]
     return count
 
 

@@ -24,7 +24,15 @@ from slumberd.stores import accesses, episode_log, filters, inspection, migratio
 from slumberd.stores.codec import encode
 from slumberd.stores.database import Database, Place, harden
 from slumberd.stores.decode import ScopeMismatch
-from slumberd.stores.episode_erasure import erase_episodes, find_scope, scrub_memory
+from slumberd.stores.episode_erasure import (
+    EpisodeErasure,
+    Found,
+    erase_episodes,
+    find_scope,
+    ids_kept,
+    scrub_memory,
+)
+from slumberd.stores.forgetting import key_of
 from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.puts import GroupCommit, PutCounts, write
 from slumberd.stores.recall import recall
@@ -327,23 +335,39 @@ class SQLiteMemoryStore:
         """
         return Watch(self._path, tell, poll_seconds=poll_seconds)
 
-    async def episodes_in(self, reach: Reach) -> tuple[list[str], int | None]:
-        """Return the ids of a scope's episodes, and the latest instant in microseconds."""
-        found = await self._database.read(partial(find_scope, reach=reach))
-        return found.eids, found.newest
+    async def episodes_in(self, reach: Reach) -> Found:
+        """Return the episodes of a scope."""
+        return await self._database.read(partial(find_scope, reach=reach, mismatch=self._mismatch))
 
-    async def forget(self, reach: Reach, eids: Iterable[str], *, moment: int) -> dict[str, int]:
+    async def ids_kept(self, reach: Reach, eids: Iterable[str]) -> set[str]:
+        """Return those of some ids that an episode outside of a scope has."""
+        return await self._database.read(
+            partial(ids_kept, reach=reach, eids=eids, mismatch=self._mismatch)
+        )
+
+    async def erasure_key(self) -> bytes | None:
+        """Return the key of the hashes of forgotten scopes; None when nothing was forgotten."""
+        return await self._database.read(key_of)
+
+    async def forget(
+        self, reach: Reach, eids: Iterable[str], *, moment: int, key: bytes | None = None
+    ) -> dict[str, int]:
         """Erase a scope; what it says up to the moment is refused from here on.
 
         Args:
             reach: The scope.
             eids: Ids of episodes of it that their host has deleted before.
             moment: Microseconds since 1970 UTC.
+            key: Of the hashes of scopes, where this database has none yet.
 
         Returns:
             How many rows went, by table.
         """
-        erase = partial(erase_episodes, reach=reach, eids=eids, moment=moment)
+        erase = partial(
+            erase_episodes,
+            erasure=EpisodeErasure(reach, frozenset(eids), moment, key),
+            mismatch=self._mismatch,
+        )
         erased = await self._database.write(erase)
         await self.harden()  # a certificate tells of it; a power cut must not bring it back
         return erased

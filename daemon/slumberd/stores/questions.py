@@ -27,12 +27,14 @@ from slumberd.stores.exporting import exported
 from slumberd.stores.fact_erasure import find_scope
 from slumberd.stores.factfile import FactFile, head_of
 from slumberd.stores.finding import find, is_specified
+from slumberd.stores.forgetting import key_of
 from slumberd.stores.ledger import firing_id_of, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
 from slumberd.stores.searching import search, search_then
 from slumberd.stores.sqlite import snapshot
 from slumberd.stores.undoing import find_firing
+from slumberd.stores.unfinished import Unfinished, unfinished
 from slumberd.stores.verifying import verify
 
 _SQL = statements("ledger")
@@ -141,6 +143,14 @@ class Questions(FactFile):
             return found.eids, found.newest
 
         return await self._database.read(work)
+
+    async def unfinished(self) -> list[Unfinished]:
+        """Return the erasures that memory.db may not have done."""
+        return await self._database.read(unfinished)
+
+    async def erasure_key(self) -> bytes | None:
+        """Return the key of the hashes of forgotten scopes; None when nothing was forgotten."""
+        return await self._database.read(key_of)
 
     async def records(self, *, after: int = 0, limit: int = 1_000) -> list[Record]:
         """Return ledger rows above a number, oldest first."""
@@ -253,6 +263,16 @@ class Questions(FactFile):
     async def quarantined_of(self, rule_id: str) -> list[str]:
         """Return the ids of the episodes that are quarantined for a rule, in order."""
         return [row[0] for row in await self._all("quarantined", (rule_id,))]
+
+    async def channels_of(self, rule_id: str) -> set[str]:
+        """Return the channels that a rule ever emitted into."""
+        found = await self._all("counts_by_content", (rule_id,))
+        return {channel for (counts,) in found for channel in orjson.loads(counts)}
+
+    async def promoted_by(self, rule_id: str, fact_ids: Sequence[str]) -> set[str]:
+        """Return those of some fact ids under which a rule ever promoted something."""
+        asked = {"rule": rule_id, "ids": orjson.dumps(fact_ids).decode()}
+        return {fact_id for (fact_id,) in await self._all("promoted_by", asked)}
 
     async def quarantine(self) -> list[dict[str, Any]]:
         """Return the quarantined episodes, by rule, channel and id."""

@@ -30,6 +30,7 @@ from slumberd.stores.undoing import withdraw
 _SQL = statements("replay")
 _LEDGER = statements("ledger")
 _RESTORED, _UNDONE = WHATS.index("restored"), WHATS.index("undone")
+_QUARANTINE = WHATS.index("quarantine")
 _NOTHING: dict[str, Any] = {}
 _NEVER = 2**63
 
@@ -149,9 +150,8 @@ class _Resettled:
     def settle(self, number: int, rows: Sequence[Told]) -> None:
         """Settle the rows of a firing again."""
         settlement = Settlement(self._ground, firing=number, at=rows[0].fired_at)
-        undone = [row for row in rows if row.what == _UNDONE]
-        if undone:
-            self._undo(settlement, number, undone)
+        if any(row.what == _UNDONE for row in rows):
+            self._undo(settlement, number, rows)
         else:
             self._meet(settlement, rows)
         self._compare(number, rows, settlement.entries)
@@ -176,12 +176,15 @@ class _Resettled:
         self._compare(change.n, rows, settlement.entries)
 
     def _undo(self, settlement: Settlement, firing: int, rows: Sequence[Told]) -> None:
-        asked = {"ids": orjson.dumps([row.fact_id for row in rows]).decode()}
+        undone = [row.fact_id for row in rows if row.what == _UNDONE]
+        asked = {"ids": orjson.dumps(undone).decode()}
         found = self._connection.execute(_LEDGER["meetings"], asked)
         # Of what the ledger says of these ids by now, only what it said then.
         histories = histories_from(meeting for meeting in found if meeting[1] < firing)
         for row in rows:
-            if row.fact_id not in histories:
+            if row.what == _QUARANTINE:
+                self._meet(settlement, [row])
+            if row.what != _UNDONE or row.fact_id not in histories:
                 continue
             number = orjson.loads(row.payload or b"")["undoes"]
             settlement.skip_to(row.seq)

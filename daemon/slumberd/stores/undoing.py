@@ -57,10 +57,9 @@ def withdraw(
         at: The instant of the latter, microseconds since 1970 UTC.
     """
     number, by = firings
-    left = History(history.meetings, [*history.undone, Undone(by + 1, number, by)])
-    met = Incoming(
-        fact_id, _owner(history), UNDO, 0, at, episode_id_of(fact_id), None, undoes=number
-    )
+    owner = history.owner_in(number)
+    left = History(history.meetings, [*history.undone, Undone(by + 1, number, by, owner)])
+    met = Incoming(fact_id, owner, UNDO, 0, at, episode_id_of(fact_id), None, undoes=number)
     settlement.undo(met, left.remaining())
 
 
@@ -80,7 +79,3 @@ def _checked(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int]:
     if found[0] == "@forget":
         raise UsageError(f"{firing_id!r} erased what it speaks of; a forget cannot be undone")
     return found
-
-
-def _owner(history: History) -> str:
-    return next((met.act.owner for met in history.meetings if met.act is not None), "")

@@ -27,6 +27,7 @@ from slumberd.stores.ledger import (
     HASH_BYTES,
     SALT_BYTES,
     WHATS,
+    ErasedRows,
     chain_of,
     commitment_of,
     fixed_part,
@@ -134,14 +135,15 @@ def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | Non
     """Recompute the chain; return rows read, the head, and what is wrong with chain or firings."""
     key = checked_key(connection)
     with texts_as(connection, bytes):
-        beside = _Beside(connection)
+        beside, erasures = _Beside(connection), _Erasures()
         previous, seq = GENESIS, 0
         for row in connection.execute(_SQL["sealed"]):
             problem = _problem(row, previous, seq, key, beside)
             if problem:
                 return seq, previous, Break(row[0], problem)
             seq, previous = row[0], row[-1]
-        return seq, previous, beside.cut_short(connection, seq)
+            erasures.read(row)
+        return seq, previous, erasures.uncovered() or beside.cut_short(connection, seq)
 
 
 def _problem(row: _Row, previous: bytes, before: int, key: bytes | None, beside: _Beside) -> str:
@@ -186,6 +188,36 @@ def _is_as_forgotten(row: _Row) -> bool:
     # A firing's own row holds nothing that could be forgotten.
     erased = all(value is None for value in (key_id, at, fact_id, replaces, payload))
     return erased and what != _FIRING and len(commitment) == HASH_BYTES
+
+
+class _Erasures:
+    """The rows that were erased, held against what the last erasure says of them."""
+
+    def __init__(self) -> None:
+        self._erased = ErasedRows()
+        self._after: int | None = None
+        self._last = (0, self._erased.told())
+
+    def read(self, row: _Row) -> None:
+        """Take the next row of the ledger."""
+        seq, _, _, what, *_, salt, payload, _, _ = row
+        if salt is None:
+            self._erased.add(seq)
+            self._after = seq if self._after is None else self._after
+        elif what == _FIRING and "erased" in (told := _told(payload)):
+            self._last = seq, told["erased"]
+            self._after = None
+
+    def uncovered(self) -> Break | None:
+        """Say which row is erased without an erasure that covers it; None when all are covered."""
+        if self._after is not None:
+            return Break(self._after, "is erased, and no erasure follows it")
+        seq, told = self._last
+        found = self._erased.told()
+        if found == told:
+            return None
+        words = f"{found['rows']} rows are erased, and the last erasure covers {told['rows']}"
+        return Break(seq, f"{words}; they are not the same rows")
 
 
 class _Beside:
@@ -294,8 +326,6 @@ def _first_changed_name(connection: sqlite3.Connection) -> Break | None:
             for fact_id, payload in connection.execute(_SQL["acts_with_names"])
             for name in orjson.loads(payload).get("names", ())
         }
-        erased = connection.execute(_SQL["any_erased"]).fetchone()[0]
-    # A forgotten id is not kept even where what is not forgotten named it.
-    for name, namer in sorted(stored - told if erased else stored ^ told):
+    for name, namer in sorted(stored ^ told):
         return Break(0, f"slumberd_names is not what the ledger says of {namer!r} and {name!r}")
     return None

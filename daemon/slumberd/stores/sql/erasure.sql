@@ -1,5 +1,5 @@
 -- name: rows_of_keys
-SELECT ledger.seq, ledger.fact_id, ledger.at, ledger.payload
+SELECT ledger.seq, ledger.fact_id, ledger.at, ledger.payload, keys.key
 FROM slumberd_keys AS keys
 CROSS JOIN slumberd_ledger AS ledger ON ledger.key_id = keys.key_id
 WHERE keys.key >= :low
@@ -8,36 +8,59 @@ WHERE keys.key >= :low
   AND ledger.what = 1
 
 -- name: rows_without_key
-SELECT seq, CASE what WHEN 8 THEN NULL ELSE fact_id END, at, payload
+SELECT seq, fact_id, at, payload
 FROM slumberd_ledger
 WHERE what IN (2, 3, 8)
   AND payload IS NOT NULL
 
+-- name: numbers_of_keys
+SELECT key_id, key
+FROM slumberd_keys
+WHERE key >= :low
+  AND key < :high
+  AND slot = ''
+
+-- name: rows_of_facts
+SELECT ledger.seq, ledger.fact_id, ledger.key_id, ledger.payload
+FROM json_each(:ids) AS wanted
+CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
+
 -- name: hands_that_name
-SELECT names.namer
+SELECT names.name, names.namer, acts.payload
 FROM json_each(:ids) AS wanted
 CROSS JOIN slumberd_names AS names ON names.name = wanted.value
+CROSS JOIN slumberd_ledger AS acts ON acts.fact_id = names.namer
 WHERE names.namer GLOB '@/*'
-
--- name: erase_facts
-UPDATE slumberd_ledger
-SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL, salt = NULL, payload = NULL
-WHERE fact_id IN (SELECT value FROM json_each(:ids))
+  AND acts.what = 1
 
 -- name: erase_rows
 UPDATE slumberd_ledger
 SET key_id = NULL, at = NULL, fact_id = NULL, replaces = NULL, salt = NULL, payload = NULL
 WHERE seq IN (SELECT value FROM json_each(:rows))
 
+-- name: erased
+SELECT seq
+FROM slumberd_ledger
+WHERE salt IS NULL
+ORDER BY seq
+
 -- name: drop_facts_of_scope
 DELETE FROM facts
 WHERE user = :user
   AND (:agent IS NULL OR agent = :agent)
+  AND (:whole OR fact_id IN (SELECT value FROM json_each(:ids)))
 
 -- name: drop_names
 DELETE FROM slumberd_names
-WHERE name IN (SELECT value FROM json_each(:ids))
-  OR namer IN (SELECT value FROM json_each(:ids))
+WHERE namer IN (SELECT value FROM json_each(:ids))
+  AND NOT EXISTS (
+    SELECT 1
+    FROM slumberd_ledger AS acts
+    CROSS JOIN json_each(CAST(acts.payload AS TEXT), '$.names') AS named
+    WHERE acts.fact_id = slumberd_names.namer
+      AND acts.what = 1
+      AND named.value = slumberd_names.name
+  )
 
 -- name: drop_keys
 DELETE FROM slumberd_keys
@@ -53,6 +76,7 @@ WHERE key IN (SELECT value FROM json_each(:keys))
 DELETE FROM slumberd_quarantine
 WHERE (:whole AND substr(owner, 1, length(:owner)) = :owner)
   OR (eid IN (SELECT value FROM json_each(:eids)) AND substr(owner, 1, length(:owner)) = :owner)
+  OR (eid IN (SELECT value FROM json_each(:unshared)) AND owner GLOB :nobody)
 
 -- name: blank_firings
 UPDATE slumberd_firings
@@ -72,7 +96,3 @@ WHERE upto_eid IN (SELECT value FROM json_each(:eids))
 -- name: count_facts
 SELECT count(*)
 FROM facts
-
--- name: drop_touched
-DELETE FROM slumberd_touched
-WHERE fact_id IN (SELECT value FROM json_each(:ids))

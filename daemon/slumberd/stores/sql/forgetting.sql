@@ -40,8 +40,13 @@ ON CONFLICT (digest) DO UPDATE SET
   moment = max(moment, excluded.moment)
 
 -- name: episodes
-SELECT rowid, id, scope_key, timestamp
+SELECT rowid, id, scope_key, content, timestamp, metadata
 FROM episodes
+
+-- name: episodes_of
+SELECT rowid, id, scope_key, content, timestamp, metadata
+FROM episodes
+WHERE id IN (SELECT value FROM json_each(:eids))
 
 -- name: drop_episodes
 DELETE FROM episodes

@@ -184,6 +184,13 @@ SELECT key
 FROM slumberd_keys
 WHERE slot = ''
 
+-- name: numbers_of_keys
+SELECT key_id
+FROM slumberd_keys
+WHERE key >= :low
+  AND key < :high
+  AND slot = ''
+
 -- name: meetings_between
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing,
@@ -417,6 +424,21 @@ WHERE rule = ?
 ORDER BY n DESC
 LIMIT 1
 
+-- name: counts_by_content
+SELECT counts
+FROM slumberd_firings
+WHERE rule = ?
+  AND counts != CAST('{}' AS BLOB)
+GROUP BY rule_hash
+
+-- name: promoted_by
+SELECT DISTINCT ledger.fact_id
+FROM json_each(:ids) AS wanted
+CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.what = 1
+  AND firings.rule = :rule
+
 -- name: sealed
 SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
   payload, commitment, chain
@@ -462,13 +484,6 @@ SELECT fact_id, payload
 FROM slumberd_ledger
 WHERE what = 1
   AND instr(payload, CAST('"names":' AS BLOB)) > 0
-
--- name: any_erased
-SELECT EXISTS (
-  SELECT 1
-  FROM slumberd_ledger
-  WHERE salt IS NULL
-)
 
 -- name: all_names
 SELECT name, namer

@@ -122,6 +122,14 @@ CREATE TABLE slumberd_held (
   approved INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID
 
+-- name: unfinished
+CREATE TABLE slumberd_unfinished (
+  scope TEXT PRIMARY KEY,
+  eids BLOB NOT NULL,
+  moment INTEGER NOT NULL,
+  by TEXT NOT NULL
+) STRICT, WITHOUT ROWID
+
 -- name: numbers
 CREATE TABLE slumberd_numbers (
   name TEXT PRIMARY KEY,

@@ -70,6 +70,11 @@ INSERT INTO main.slumberd_held (rule, n, upto_seq, upto_eid, problem, approved)
 SELECT rule, n, upto_seq, upto_eid, problem, approved
 FROM live.slumberd_held
 
+-- name: copy_unfinished
+INSERT INTO main.slumberd_unfinished (scope, eids, moment, by)
+SELECT scope, eids, moment, by
+FROM live.slumberd_unfinished
+
 -- name: copy_names
 INSERT INTO main.slumberd_names (name, namer)
 SELECT name, namer
