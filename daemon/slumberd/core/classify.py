@@ -11,12 +11,11 @@ from datetime import datetime
 from typing import Any
 
 from slumberd.core.act import INTENTS, confidence_of
-from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.core.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ConsolidationRuleError
 
-AnyDelta = AddDelta | UpdateDelta | DeleteDelta | NoopDelta
 Key = tuple[str, str, str, str]
 
 

@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 
 from slumberd.clock import SystemClock
 from slumberd.core.classify import classify, names_of
+from slumberd.core.delta import AnyDelta
 from slumberd.core.episode import Episode, EpisodeVersion, microseconds
 from slumberd.core.firing import Position, Window
 from slumberd.core.health import MigrationPlan, StoreHealth
@@ -19,7 +20,7 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.core.salience import Access
 from slumberd.core.scope import Reach, Scope
 from slumberd.errors import MemoryScopeError, SchemaError
-from slumberd.ports import AnyDelta, Clock
+from slumberd.ports import Clock
 from slumberd.stores import accesses, episode_log, filters, inspection, migrations
 from slumberd.stores.codec import encode
 from slumberd.stores.database import Database, Place, harden
