@@ -19,6 +19,9 @@ from stargraph.stores.sqlite_fact import SQLiteFactStore
 from stargraph.stores.sqlite_memory import SQLiteMemoryStore
 
 
+_ALL = ConsolidationRule(id="all", cadence={"every": 1}, when_filter="", then_emits=["facts"])
+
+
 class Host:
     """What can be asked for; paths come as text, and values as JSON of the models."""
 
@@ -40,12 +43,13 @@ class Host:
         """Consolidate all, apply every delta with a line in a log, and tell what that took."""
         return await _timed(self._consolidate(state, Path(log)))
 
+    async def timed_read(self, state: str) -> dict[str, float]:
+        """Consolidate all, apply nothing, and tell what that took."""
+        return await _timed(_memory(state).consolidate(_ALL))
+
     async def _consolidate(self, state: str, log: Path) -> None:
-        rule = ConsolidationRule(
-            id="all", cadence={"every": 1}, when_filter="", then_emits=["facts"]
-        )
         with log.open("w") as file:
-            for delta in await _memory(state).consolidate(rule):
+            for delta in await _memory(state).consolidate(_ALL):
                 await _facts(state).apply_delta(delta)
                 file.write(delta.model_dump_json() + "\n")
 

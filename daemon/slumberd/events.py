@@ -223,6 +223,14 @@ _ALL = (
         _DELTA,
     ),
     _kind(
+        "warning",
+        "episodes.left_out",
+        "A call of `consolidate` made no delta of malformed episodes; the first of them are named.",
+        rule_id=_TEXT,
+        reasons={"type": "object", "additionalProperties": _COUNT},
+        episode_ids=_TEXTS,
+    ),
+    _kind(
         "error",
         "external.failed",
         "The facts cannot be looked at for edits of other programs; told once until they can.",

@@ -23,7 +23,7 @@ VALUES = {
     "cause": OSError("no"),
     "ours": 1,
     "current": 2,
-    "path": Path("/tmp/x"),
+    "path": Path("/var/lib/slumberd/facts.db"),
     "seconds": 1.5,
     "waited_seconds": 1.5,
     "scope": ("alice", None, None),

@@ -112,7 +112,7 @@ class ConsolidationRule(BaseModel):
 
     @property
     def content_hash(self) -> str:
-        """Sixteen hex digits that change whenever anything does on which the rule's work depends."""
+        """Sixteen hex digits that change with everything that the rule's work depends on."""
         # What a version does not know, and a rule does not use, leaves the hash as it was.
         told = self.model_dump(exclude={"description", *filter(self._is_unused, _LATER_KEYS)})
         canonical = orjson.dumps(told, option=orjson.OPT_SORT_KEYS)

@@ -54,9 +54,9 @@ _CONDITIONS = """
     BooleanFactor BooleanTerm BooleanTest BooleanValueExpression ComparisonPredicate
     ComparisonPredicatePart2 CypherChainedComparison CypherPatternPredicate ExistsPredicate
     InPredicate IsLabeledOrColon LabeledPredicate LabeledPredicatePart2 ListPredicateFunction
-    MatchStatementBlock NestedQuerySpecification NullPredicate NullPredicatePart2 ParenthesizedBooleanValueExpression
-    RegexMatchPredicate StringMatchPredicate _Colon _ExistsGraphPattern _ExistsMatchStatementBlock
-    _OpBooleanTerm
+    MatchStatementBlock NestedQuerySpecification NullPredicate NullPredicatePart2
+    ParenthesizedBooleanValueExpression RegexMatchPredicate StringMatchPredicate _Colon
+    _ExistsGraphPattern _ExistsMatchStatementBlock _OpBooleanTerm
 """
 
 _VALUES = """
@@ -78,7 +78,8 @@ _FUNCTIONS = """
     MultiCharacterTrimFunction Nodes PathLengthExpression PathValueExpression PowerFunction
     Properties RangeFunc Relationships Replace ReverseFunc Round SignFunc
     SingleCharacterTrimFunction Size Split SquareRoot StartNode Substring SubstringFunction Tail
-    TimestampFunc ToLower ToString ToUpper TrimOperands TypeFunc _Avg _CollectList _Count _CountAsterisk
+    TimestampFunc ToLower ToString ToUpper TrimOperands TypeFunc _Avg _CollectList _Count
+    _CountAsterisk
     _DateLeftParenDateFunctionParametersRightParen _Max _Min _Sum
     _ZonedDatetimeLeftParenDatetimeFunctionParametersRightParen
 """
