@@ -18,7 +18,6 @@ from stargraph.stores.memory import ConsolidationRule, Episode, UpdateDelta
 from stargraph.stores.sqlite_fact import SQLiteFactStore
 from stargraph.stores.sqlite_memory import SQLiteMemoryStore
 
-
 _ALL = ConsolidationRule(id="all", cadence={"every": 1}, when_filter="", then_emits=["facts"])
 
 

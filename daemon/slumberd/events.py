@@ -92,6 +92,9 @@ _DELTA = {
     "source_episode_ids": _TEXTS,
     "reason": _TEXT,
     "confidence": _NUMBER,
+    "user": _or_null(_TEXT),
+    "agent": _or_null(_TEXT),
+    "promotion_ts": _INSTANT,
 }
 _FIRING = {
     "store": _TEXT,

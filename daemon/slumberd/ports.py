@@ -330,8 +330,13 @@ class DeltaLog(Protocol):
 class Logs(Protocol):
     """Where the deltas of every fact store leave their lines."""
 
-    def of(self, store: str) -> DeltaLog:
-        """Return the way there for one store, which its lines name."""
+    def of(self, store: str, *, key: bytes = b"") -> DeltaLog:
+        """Return the way there for one store, which its lines name.
+
+        Args:
+            store: Its name.
+            key: Of the hashes of users and agents, where lines hash them.
+        """
         ...
 
 

@@ -123,10 +123,13 @@ class LoggingSettings(Form):
         format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
         level: The least that is logged.
         file: Appended to; relative to ``state_dir``; null is standard error.
+        scope: How the lines of deltas name user and agent: ``full`` as they are, ``hashed`` by a
+            hash with a key of the fact store, ``none`` not at all.
     """
 
     format: Literal["auto", "json", "console"] = "auto"
     level: Literal["debug", "info", "warning", "error"] = "info"
+    scope: Literal["full", "hashed", "none"] = "full"
     file: FilePath | None = None
 
 

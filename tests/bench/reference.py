@@ -65,7 +65,7 @@ def measure(table: Table, shop: Workshop) -> None:
 
 def _measure_calls(table: Table, shop: Workshop, host: Stargraph) -> None:
     """Call `consolidate` of the library on either side, on the same file, in turns."""
-    count = shop.middle
+    count = shop.small
     home = shop.home(shop.pending(count))
     host.ask("bootstrap", home.state)
     ours, theirs = [], []

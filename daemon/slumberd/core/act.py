@@ -11,7 +11,7 @@ import orjson
 
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.rule import FACTS
-from slumberd.core.scope import escape
+from slumberd.core.scope import escape, unescape
 
 ALL = ""
 """In place of an object: every object of a key."""
@@ -118,6 +118,13 @@ def channel_of(fact_id: str) -> str:
 def owner_of(user: str, agent: str, channel: str) -> str:
     """Return the part of a key that says whose it is, and where."""
     return f"{escape(user)}/{escape(agent)}/{escape(channel)}/"
+
+
+@lru_cache(maxsize=4_096)
+def user_and_agent(owner: str) -> tuple[str, str]:
+    """Return whose an owner, or the key that begins with one, says that it is."""
+    user, agent, _ = owner.split("/", 2)
+    return (unescape(user), unescape(agent)) if "%" in owner else (user, agent)
 
 
 def key_of(owner: str, payload: Mapping[str, Any], fact_id: str) -> str:
