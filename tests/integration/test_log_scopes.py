@@ -57,7 +57,8 @@ def said() -> list[Episode]:
 async def everything(store: SQLiteFactStore) -> list[Record]:
     """Let every kind of row come about; return the records as they were made."""
     mine = Fact(
-        id="p1", user="al/ice%", agent="rag", payload={"subject": "s", "predicate": "p", "object": 1},
+        id="p1", user="al/ice%", agent="rag",
+        payload={"subject": "s", "predicate": "p", "object": 1},
         lineage=[{"by": "me"}], confidence=1.0, pinned_at=START,
     )  # fmt: skip
     await store.pin(mine)
