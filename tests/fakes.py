@@ -309,7 +309,7 @@ class FakeLogs:
         self.stores: dict[str, FakeDeltaLog] = {}
         self.dropped = 0
 
-    def of(self, store: str) -> FakeDeltaLog:
+    def of(self, store: str, *, key: bytes = b"") -> FakeDeltaLog:
         return self.stores.setdefault(store, FakeDeltaLog())
 
 

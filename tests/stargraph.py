@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,16 @@ VERSION = "0.8.0"
 PYTHON = "3.13"
 PATIENCE_SECONDS = 600
 HOST = Path(__file__).with_name("stargraph_host.py")
+NAMES = Path(__file__).with_name("stargraph_names.py")
+SOURCE_VARIABLE = "SLUMBERD_STARGRAPH_SOURCE"
+"""Names a checkout of Stargraph; without it, one is cloned."""
+SOURCE_URL = "https://github.com/KrakenNet/stargraph"
+CLONING_SECONDS = 60
+_TEST_TOOLS = (
+    "pytest", "pytest-asyncio", "hypothesis", "sortedcontainers", "iniconfig", "apscheduler",
+    "tzlocal", "tzdata",
+)  # fmt: skip
+"""What their tests and our classes need beside what Stargraph needs."""
 
 
 class NoStargraphError(Exception):
@@ -53,21 +63,113 @@ def environment() -> Path:
     Raises:
         NoStargraphError: It cannot be installed.
     """
-    python = interpreter()
-    folder = Path(tempfile.gettempdir(), f"slumberd-tests-stargraph-{VERSION}-{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    assert folder.stat().st_uid == os.getuid(), f"{folder} is somebody else's"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    python, folder = interpreter(), _folder()
+    with _locked(folder):
         if not (folder / "built").exists():
             _build(python, folder)
     return folder / "venv" / "bin" / "python"
 
 
+def test_environment() -> Path:
+    """Return the Python of an environment with Stargraph, pytest, and what slumberd needs.
+
+    Raises:
+        NoStargraphError: It cannot be installed.
+    """
+    theirs, folder = environment(), _folder()
+    venv = folder / "tests"
+    with _locked(folder):
+        if not (folder / "tests-built").exists():
+            _make(interpreter(), venv)
+            (site,) = theirs.parent.parent.glob("lib/python*/site-packages")
+            (own,) = venv.glob("lib/python*/site-packages")
+            (own / "stargraph.pth").write_text(f"{site}\n")
+            _install(venv, "--no-deps", *_TEST_TOOLS)
+            (folder / "tests-built").touch()
+    return venv / "bin" / "python"
+
+
+test_environment.__test__ = False  # type: ignore[attr-defined]  # not one for pytest
+
+
+def source() -> Path:
+    """Return a checkout of Stargraph with its tests, of the version that is installed.
+
+    Raises:
+        NoStargraphError: There is none, and none can be cloned.
+    """
+    if given := os.environ.get(SOURCE_VARIABLE):
+        return Path(given)
+    folder = _folder()
+    clone = folder / "source"
+    with _locked(folder):
+        if not (clone / "tests").exists():
+            shutil.rmtree(clone, ignore_errors=True)
+            _clone(clone)
+    return clone
+
+
+def _clone(clone: Path) -> None:
+    asked = ["git", "clone", "-q", "--depth=1", f"--branch=v{VERSION}", SOURCE_URL, str(clone)]
+    try:
+        subprocess.run(asked, capture_output=True, check=True, timeout=CLONING_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoStargraphError(
+            f"its tests cannot be cloned; set {SOURCE_VARIABLE} to a checkout of v{VERSION}"
+        ) from error
+
+
+def run_their_tests(home: Path, files: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run test files of Stargraph's against our classes, in a directory of this run.
+
+    Raises:
+        NoStargraphError: Stargraph, or its tests, cannot be had.
+    """
+    python, tests = test_environment(), source() / "tests"
+    shutil.copytree(tests, home / "tests")
+    plugins = home / "plugins"
+    plugins.mkdir()
+    shutil.copy(NAMES, plugins)
+    (home / "pytest.ini").write_text(
+        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+        "markers =\n    unit:\n    integration:\n    knowledge:\n    property:\n"
+    )
+    ours = Path(__file__).parents[1] / "daemon"
+    return subprocess.run(
+        [python, "-m", "pytest", "-q", "-p", NAMES.stem, "--junitxml=report.xml",
+         *(f"tests/{file}" for file in files)],
+        cwd=home, env=os.environ | {"PYTHONPATH": f"{ours}{os.pathsep}{plugins}"},
+        capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+
+
+def _folder() -> Path:
+    folder = Path(tempfile.gettempdir(), f"slumberd-tests-stargraph-{VERSION}-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    assert folder.stat().st_uid == os.getuid(), f"{folder} is somebody else's"
+    return folder
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _build(python: str, folder: Path) -> None:
     venv = folder / "venv"
+    _make(python, venv)
+    _install(venv, f"stargraph=={VERSION}")
+    (folder / "built").touch()
+
+
+def _make(python: str, venv: Path) -> None:
     subprocess.run([python, "-m", "venv", "--clear", venv], check=True, timeout=PATIENCE_SECONDS)
-    asked = [str(venv / "bin/python"), "-m", "pip", "install", "-q", f"stargraph=={VERSION}"]
+
+
+def _install(venv: Path, *what: str) -> None:
+    asked = [str(venv / "bin/python"), "-m", "pip", "install", "-q", *what]
     try:
         done = subprocess.run(
             asked, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
@@ -77,7 +179,6 @@ def _build(python: str, folder: Path) -> None:
     if done.returncode:
         why = (done.stderr.splitlines() or ["?"])[-1]
         raise NoStargraphError(f"it cannot be installed: {why}")
-    (folder / "built").touch()
 
 
 class Stargraph:

@@ -20,6 +20,8 @@ from stargraph.stores.memory import ConsolidationRule, Episode, UpdateDelta
 from stargraph.stores.sqlite_fact import SQLiteFactStore
 from stargraph.stores.sqlite_memory import SQLiteMemoryStore
 
+_ALL = ConsolidationRule(id="all", cadence={"every": 1}, when_filter="", then_emits=["facts"])
+
 
 class Graph:
     """A graph that answers every query with the same rows."""
@@ -60,12 +62,13 @@ class Host:
         """Consolidate all, apply every delta with a line in a log, and tell what that took."""
         return await _timed(self._consolidate(state, Path(log)))
 
+    async def timed_read(self, state: str) -> dict[str, float]:
+        """Consolidate all, apply nothing, and tell what that took."""
+        return await _timed(_memory(state).consolidate(_ALL))
+
     async def _consolidate(self, state: str, log: Path) -> None:
-        rule = ConsolidationRule(
-            id="all", cadence={"every": 1}, when_filter="", then_emits=["facts"]
-        )
         with log.open("w") as file:
-            for delta in await _memory(state).consolidate(rule):
+            for delta in await _memory(state).consolidate(_ALL):
                 await _facts(state).apply_delta(delta)
                 file.write(delta.model_dump_json() + "\n")
 

@@ -22,7 +22,8 @@ PLAN_DIGITS = 16
 
 OUT_OF_REACH = [
     "backups and exports of the state directory, made before",
-    "log lines, here and wherever they were shipped: they hold ids of episodes and facts",
+    "log lines, here and wherever they were shipped: they hold ids of episodes and facts, and, as"
+    " logging.scope says, user and agent, hashes of them, or neither",
     "what other programs keep of the same episodes",
     "what a sink of provenance was told: with `provenance.sink: file` the file keeps user, agent, "
     "subject, predicate and object",

@@ -6,7 +6,7 @@ import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -138,10 +138,17 @@ def facts_of(
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores of a state directory: episodes, and facts by name."""
+    """The stores of a state directory.
+
+    Attributes:
+        memory: The episodes.
+        facts: The fact stores by name.
+        scope_keys: Of the hashes of users and agents in log lines, by store; where they are hashed.
+    """
 
     memory: SQLiteMemoryStore
     facts: Mapping[str, SQLiteFactStore]
+    scope_keys: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -200,6 +207,9 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
             for facts in stores.facts.values():
                 await facts.take_over()
                 await adopt(facts)
+            if settings.logging.scope == "hashed":
+                keys = {name: await facts.scope_key() for name, facts in stores.facts.items()}
+                stores = replace(stores, scope_keys=keys)
             yield stores
 
 
@@ -244,7 +254,7 @@ def branches_of(
         consolidator = Consolidator(
             stores.memory,
             facts,
-            log.of(name),
+            log.of(name, key=stores.scope_keys.get(name, b"")),
             clock,
             batch=settings.facts.batch,
             limits=limits_of(settings),

@@ -44,7 +44,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "BackupBusyError",
@@ -91,9 +91,27 @@ class SlumberdError(Exception):
 
     Attributes:
         exit_code: What the command line ends with, after sysexits.
+        see: Where to read more.
     """
 
     exit_code: ClassVar[int] = 70
+    see: ClassVar[str | None] = None
+
+    @property
+    def message(self) -> str:
+        """The text of the error."""
+        return str(self)
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The fields of the error by name; a copy."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it, when the error keeps that in a field of its own."""
+        remedy = self.context.get("remedy")
+        return remedy if isinstance(remedy, str) else None
 
 
 class UsageError(SlumberdError):
@@ -308,7 +326,7 @@ class ConsolidationRuleError(StoreError, ValueError):
 
     Attributes:
         rule_id: The rule; may be empty when that is the violation.
-        delta_type: The delta's class name, or empty when the rule itself is meant.
+        delta_type: The delta's kind, as ``add``, or empty when the rule itself is meant.
         violation: What is wrong, as ``source_episode_ids must be non-empty``.
     """
 
@@ -318,7 +336,7 @@ class ConsolidationRuleError(StoreError, ValueError):
         self.rule_id = rule_id
         self.delta_type = delta_type
         self.violation = violation
-        subject = f"{delta_type} of rule {rule_id!r}" if delta_type else f"rule {rule_id!r}"
+        subject = f"{delta_type} delta of rule {rule_id!r}" if delta_type else f"rule {rule_id!r}"
         super().__init__(f"{subject}: {violation}")
 
 

@@ -92,6 +92,9 @@ _DELTA = {
     "source_episode_ids": _TEXTS,
     "reason": _TEXT,
     "confidence": _NUMBER,
+    "user": _or_null(_TEXT),
+    "agent": _or_null(_TEXT),
+    "promotion_ts": _INSTANT,
 }
 _FIRING = {
     "store": _TEXT,
@@ -233,6 +236,14 @@ _ALL = (
         "erasure.unfinished",
         "A half-done erasure cannot be finished: memory.db still holds what facts.db erased.",
         **_FAILURE,
+    ),
+    _kind(
+        "warning",
+        "episodes.left_out",
+        "A call of `consolidate` made no delta of malformed episodes; the first of them are named.",
+        rule_id=_TEXT,
+        reasons={"type": "object", "additionalProperties": _COUNT},
+        episode_ids=_TEXTS,
     ),
     _kind(
         "error",

@@ -19,7 +19,11 @@ from slumberd.documents import Document, Trail
 from slumberd.errors import Mistake
 from slumberd.files import Place
 
-NAME = r"^[a-z0-9._-]{1,64}$"
+NAME = r"^[a-z0-9._:-]{1,64}$"
+"""Of rules and channels. It holds no '@' and no '/', which end it in firing and fact ids."""
+
+TEMPLATE = r"^[a-z0-9._-]{1,64}$"
+"""Of a Fathom template, where a colon would end the name of a module."""
 
 
 class Form(BaseModel):
@@ -286,6 +290,13 @@ def _tagged(kind: object, step: object) -> object:
 
 def _checked_name(value: str) -> str:
     if not re.fullmatch(NAME, value):
+        allowed = "1 to 64 of a-z, 0-9, '.', '_', ':' and '-'"
+        raise ValueError(f"{shown(value)} is no name: use {allowed}")
+    return value
+
+
+def _checked_template(value: str) -> str:
+    if not re.fullmatch(TEMPLATE, value):
         raise ValueError(f"{shown(value)} is no name: use 1 to 64 of a-z, 0-9, '.', '_' and '-'")
     return value
 
@@ -308,6 +319,11 @@ def _zones() -> list[str]:
 
 Name = Annotated[str, AfterValidator(_checked_name), Field(json_schema_extra={"pattern": NAME})]
 """Of a rule or a channel."""
+
+TemplateName = Annotated[
+    str, AfterValidator(_checked_template), Field(json_schema_extra={"pattern": TEMPLATE})
+]
+"""Of a Fathom template."""
 
 TimeZone = Annotated[str, AfterValidator(_checked_zone)]
 """An IANA name that this machine knows."""

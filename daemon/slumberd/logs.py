@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, BinaryIO, Literal, Protocol
 
 import structlog
@@ -20,6 +21,8 @@ from slumberd.sinks import Sink
 
 Format = Literal["auto", "json", "console"]
 Level = Literal["debug", "info", "warning", "error"]
+ScopeForm = Literal["full", "hashed", "none"]
+"""How the lines of deltas name user and agent."""
 Now = Callable[[], datetime]
 Render = Callable[[Event], bytes]
 
@@ -87,11 +90,19 @@ def prioritised(render: Render) -> Render:
     return rendered
 
 
-def send(out: Out, render: Render, level: Level, now: Now) -> DeltaLines:
-    """Send lines where a caller says; see `configure`."""
+def send(out: Out, render: Render, level: Level, now: Now, scope: ScopeForm = "full") -> DeltaLines:
+    """Send lines where a caller says; see `configure`.
+
+    Args:
+        out: Where they go.
+        render: Makes them of events.
+        level: The least that is written.
+        now: Says what time it is.
+        scope: How the lines of deltas name user and agent.
+    """
     _configure_structlog(out, level=level, now=now, render=render)
     _configure_logging(level)
-    return DeltaLines(out, level=level, now=now, render=render)
+    return DeltaLines(out, level=level, now=now, render=render, scope=scope)
 
 
 @contextmanager
@@ -179,9 +190,19 @@ class DeltaLines:
     the same rows are to be given again later. They are written once all the same.
     """
 
-    def __init__(
-        self, sink: Out, *, level: Level, now: Now, render: Render, store: str = "facts.db"
+    def __init__(  # noqa: PLR0913 # the way of lines, and what they name
+        self,
+        sink: Out,
+        *,
+        level: Level,
+        now: Now,
+        render: Render,
+        store: str = "facts.db",
+        scope: ScopeForm = "full",
+        key: bytes = b"",
     ) -> None:
+        self._scope: ScopeForm = scope
+        self._named = _naming(scope, key)
         self._sink = sink
         self._level: Level = level
         self._store = store
@@ -195,10 +216,21 @@ class DeltaLines:
         """How many lines of anything else there was no room for."""
         return self._sink.dropped
 
-    def of(self, store: str) -> DeltaLines:
-        """Return what writes lines to the same place that name another fact store."""
+    def of(self, store: str, *, key: bytes = b"") -> DeltaLines:
+        """Return what writes lines to the same place that name another fact store.
+
+        Args:
+            store: Its name.
+            key: Of the hashes of users and agents, where they are hashed.
+        """
         return DeltaLines(
-            self._sink, level=self._level, now=self._now, render=self._render, store=store
+            self._sink,
+            level=self._level,
+            now=self._now,
+            render=self._render,
+            store=store,
+            scope=self._scope,
+            key=key,
         )
 
     def applied(self, records: Sequence[Record]) -> None:
@@ -206,7 +238,8 @@ class DeltaLines:
         written = self._written_late()
         ts = timestamp(self._now())
         acts = (one for one in records if one.kind != "firing" and one.seq > written)
-        lines = self._lines(_delta_event(record, ts, self._store) for record in acts)
+        events = (_delta_event(record, ts, self._store, self._named) for record in acts)
+        lines = self._lines(events)
         if lines:
             self._late = self._sink.deliver(lines), records[-1].seq
             self._written_late()
@@ -255,7 +288,34 @@ def _checkpoint_event(head: Checkpoint, ts: str, store: str) -> Event:
     }
 
 
-def _delta_event(record: Record, ts: str, store: str) -> Event:
+Naming = Callable[[str], str | None]
+"""Returns what a line says in place of a user or an agent."""
+
+_HASH_DIGITS = 16
+
+
+def _naming(scope: ScopeForm, key: bytes) -> Naming:
+    match scope:
+        case "full":
+            return str
+        case "none":
+            return lambda _: None
+        case "hashed":
+            return lru_cache(maxsize=4_096)(partial(_hashed, key))
+
+
+def _hashed(key: bytes, name: str) -> str | None:
+    """Return the hash of a name; an empty name stays empty, and without a key there is none."""
+    if not key or not name:
+        return None if name else ""
+    return hmac.digest(key, name.encode(errors="surrogatepass"), "sha256").hex()[:_HASH_DIGITS]
+
+
+# The rows of a batch have one instant.
+_promoted_at = lru_cache(maxsize=64)(timestamp)
+
+
+def _delta_event(record: Record, ts: str, store: str, named: Naming) -> Event:
     return {
         "ts": ts,
         "level": "warning" if record.kind == "quarantine" else "info",
@@ -270,6 +330,9 @@ def _delta_event(record: Record, ts: str, store: str) -> Event:
         "source_episode_ids": record.source_episode_ids,
         "reason": record.reason,
         "confidence": record.confidence,
+        "user": named(record.user),
+        "agent": named(record.agent),
+        "promotion_ts": _promoted_at(record.at),
     }
 
 

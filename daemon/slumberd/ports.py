@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
 from slumberd.core.brake import Held
-from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.core.delta import AnyDelta
 from slumberd.core.episode import Episode, EpisodeVersion
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position, Window
@@ -20,8 +20,6 @@ from slumberd.core.provenance import ProvenanceBundle
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.salience import Access, SalienceContext
-
-AnyDelta = AddDelta | UpdateDelta | DeleteDelta | NoopDelta
 
 
 @runtime_checkable
@@ -340,8 +338,13 @@ class DeltaLog(Protocol):
 class Logs(Protocol):
     """Where the deltas of every fact store leave their lines."""
 
-    def of(self, store: str) -> DeltaLog:
-        """Return the way there for one store, which its lines name."""
+    def of(self, store: str, *, key: bytes = b"") -> DeltaLog:
+        """Return the way there for one store, which its lines name.
+
+        Args:
+            store: Its name.
+            key: Of the hashes of users and agents, where lines hash them.
+        """
         ...
 
 
@@ -420,6 +423,16 @@ class ProvenanceSink(Protocol):
             ProvenanceError: It has no form that could be stored; it never will.
             Exception: Anything else, and it may go better later.
         """
+        ...
+
+
+class SyncProvenanceSink(Protocol):
+    """A `ProvenanceSink` that returns when it is done, as Stargraph's ``FathomAdapter``."""
+
+    def assert_with_provenance(
+        self, template: str, slots: dict[str, Any], provenance: ProvenanceBundle
+    ) -> None:
+        """Take an assertion; it is kept when this returns."""
         ...
 
 

@@ -58,7 +58,7 @@ class Tally:
     def __init__(self) -> None:
         self._counters: dict[str, tuple[Counter[str], Counter[str]]] = {}
 
-    def of(self, _: str) -> Tally:
+    def of(self, _: str, *, key: bytes = b"") -> Tally:
         """Return itself."""
         return self
 

@@ -24,11 +24,21 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.core.triple import Owner, facts_of, is_storable, triples_in
 from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
 from slumberd.graph.linter import Linter
-from slumberd.ports import Clock, FactStore, GraphStore, Promoting, ProvenanceSink
+from slumberd.ports import (
+    Clock,
+    FactStore,
+    GraphStore,
+    Promoting,
+    ProvenanceSink,
+    SyncProvenanceSink,
+)
 from slumberd.stores.facts import SQLiteFactStore
 
 TEMPLATE = "stargraph.evidence"
 """What a sink is told that a promoted triple is."""
+
+EVIDENCE_SLOTS = ("subject", "predicate", "object", "source")
+"""All that the template holds beside provenance."""
 
 ORIGIN = "graph_promotion"
 
@@ -44,7 +54,7 @@ _log = structlog.get_logger("slumberd")
 async def PromoteTriplesToFacts(  # noqa: N802, PLR0913 # the specification's name and arguments
     graph_store: GraphStore,
     fact_store: FactStore,
-    fathom_adapter: ProvenanceSink | None,
+    fathom_adapter: ProvenanceSink | SyncProvenanceSink | None,
     *,
     filter_cypher: str,
     rule_id: str,
@@ -52,17 +62,21 @@ async def PromoteTriplesToFacts(  # noqa: N802, PLR0913 # the specification's na
     user: str = "",
     clock: Clock | None = None,
 ) -> list[Fact]:
-    """Promote what a query finds in a graph: all of it or nothing, once, and one way.
+    """Promote what a query finds in a graph, once, and one way.
 
     A triple's fact has an id of its own for ever, made of rule, user, agent and ``triple_id``, or
-    of subject, predicate and object. What has not changed is not said again. What a person took
-    out or said over stays so. A triple that vanishes takes nothing out.
+    of subject, predicate and object. A triple that vanishes takes nothing out.
+
+    A store with ``promote``, as `SQLiteFactStore`, takes all facts in one transaction or none. It
+    does not promote again what has not changed, and keeps what a person took out or corrected.
+    Any other store takes one fact at a time by ``pin``, in order.
 
     Args:
         graph_store: It is asked once.
-        fact_store: One that can take all or nothing, as `SQLiteFactStore`.
-        fathom_adapter: Told of each fact that stands, after the commit, at least once; None for
-            nobody. What goes wrong there is logged, and loses no fact.
+        fact_store: Any store of the protocol.
+        fathom_adapter: Told of each current fact, after the commit, at least once; None for
+            nobody. The slots are ``subject predicate object source``. An error there is logged,
+            and loses no fact. An adapter that is not asynchronous is called in this thread.
         filter_cypher: Returns ``subject``, ``predicate`` and ``object``; ``confidence``, 0 to 1,
             is 1 where it gives none, and ``triple_id`` is made of the three.
         rule_id: Names who promotes; not empty.
@@ -71,27 +85,39 @@ async def PromoteTriplesToFacts(  # noqa: N802, PLR0913 # the specification's na
         clock: Says when; the system's for None.
 
     Returns:
-        The facts that stand by the triples, as they are stored, by id.
+        The current facts of the triples, as they are stored, by id.
 
     Raises:
         UnportableCypherError: The query is not portable, or writes.
         GraphStoreError: The graph cannot answer.
-        PromotionError: A row is not whole, rows contradict each other, or the fact store can only
-            take one at a time; nothing was promoted.
+        PromotionError: A row is not whole, rows contradict each other, or this is no fact store;
+            nothing was promoted.
         ExtraMissingError: The extra ``graph`` is not installed.
     """
     if not rule_id or not all(map(is_storable, (rule_id, agent_id, user))):
         raise PromotionError(rule_id, "rule_id must be non-empty, and no id may hold NUL")
-    if not isinstance(fact_store, Promoting):
-        problem = "this fact store takes one fact at a time only; give one with 'promote'"
-        raise PromotionError(rule_id, problem)
+    if not isinstance(fact_store, FactStore):
+        kind = type(fact_store).__name__
+        raise PromotionError(rule_id, f"a {kind} is no fact store; give one of the protocol")
     owner = Owner(rule_id, user, agent_id, source_of(graph_store))
     at = (clock or SystemClock()).now()
     _, facts = await _asked(graph_store, filter_cypher, owner, at)
-    done = await fact_store.promote(facts, rule_id=rule_id, at=at)
+    stored = await _stored(fact_store, facts, rule_id, at)
     if fathom_adapter is not None:
-        await _assert_each(fathom_adapter, done.facts, path_of(graph_store), rule_id)
-    return list(done.facts)
+        await _assert_each(fathom_adapter, stored, rule_id)
+    return stored
+
+
+async def _stored(
+    store: FactStore, facts: Sequence[Fact], rule_id: str, at: datetime
+) -> list[Fact]:
+    """Store what a graph says; return the current facts of it, by id."""
+    if isinstance(store, Promoting):
+        return list((await store.promote(facts, rule_id=rule_id, at=at)).facts)
+    in_order = sorted(facts, key=lambda fact: fact.id)
+    for fact in in_order:
+        await store.pin(fact)
+    return in_order
 
 
 async def _asked(
@@ -105,12 +131,22 @@ async def _asked(
 
 
 def source_of(graph: object) -> str:
-    """Return what provenance calls a graph: its kind, as an identifier, whatever its path is."""
+    """Return what a fact calls the graph that it comes from: the kind of graph, and its path.
+
+    A graph may name itself, by an identifier as ``source``; then its path is left out.
+    """
     given = getattr(graph, "source", None)
     if isinstance(given, str) and _IDENTIFIER.fullmatch(given):
         return given
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", type(graph).__name__)
-    return name if _IDENTIFIER.fullmatch(name) else "graph"
+    kind, path = _kind_of(graph), path_of(graph)
+    return f"{kind}:{path}" if path and is_storable(path) else kind
+
+
+def _kind_of(graph: object) -> str:
+    """Return the kind of a graph as an identifier: ``ryugraph`` of a RyuGraphStore."""
+    name = type(graph).__name__.removesuffix("Store").lower()
+    plain = re.sub(r"[^a-z0-9_-]", "_", name)
+    return plain if _IDENTIFIER.fullmatch(plain) else "graph"
 
 
 def path_of(graph: object) -> str:
@@ -120,15 +156,15 @@ def path_of(graph: object) -> str:
 
 
 async def _assert_each(
-    sink: ProvenanceSink, facts: Sequence[Fact], path: str, rule_id: str
+    sink: ProvenanceSink | SyncProvenanceSink, facts: Sequence[Fact], rule_id: str
 ) -> None:
     """Tell a sink of facts that are stored; what goes wrong is logged, and nothing is lost."""
     for number, fact in enumerate(facts):
         try:
             async with asyncio.timeout(SINK_SECONDS):
-                await sink.assert_with_provenance(
-                    TEMPLATE, _slots(fact, path), _bundle(fact, rule_id)
-                )
+                taken = sink.assert_with_provenance(TEMPLATE, _slots(fact), _bundle(fact, rule_id))
+                if inspect.isawaitable(taken):
+                    await taken
         except ProvenanceError as error:
             _log_failure(rule_id, 1, error)
         except Exception as error:  # noqa: BLE001 - whatever a sink does, the facts are stored
@@ -146,17 +182,16 @@ def _log_failure(rule_id: str, facts: int, error: Exception) -> None:
     )
 
 
-def _slots(fact: Fact, path: str) -> dict[str, object]:
-    triple = {name: fact.payload[name] for name in ("subject", "predicate", "object")}
-    named = {"fact_id": fact.id, "triple_id": str(fact.lineage[0]["triple_id"])}
-    return {**triple, **named, "path": path}
+def _slots(fact: Fact) -> dict[str, object]:
+    return {name: fact.payload[name] for name in EVIDENCE_SLOTS}
 
 
 def _bundle(fact: Fact, rule_id: str) -> ProvenanceBundle:
-    # Of the instant that the fact stands by, so that it is the same each time.
+    # Of the instant at which the fact was promoted, so that it is the same each time.
     return {
         "origin": ORIGIN,
-        "source": str(fact.payload["source"]),
+        # An adapter takes an identifier only, so the path of the graph is left out here.
+        "source": str(fact.payload["source"]).partition(":")[0],
         "run_id": rule_id,
         "step": 0,
         "confidence": Decimal(str(fact.confidence)),

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from slumberd.core.cadence import MOST_EVERY, cadence_of
+from slumberd.core.cadence import EPISODES, MOST_EVERY, cadence_of, count_in
 from slumberd.core.due import OnMissed
 from slumberd.core.duration import Duration
 from slumberd.core.rule import FACTS, NO_EPISODE, ConsolidationRule, Kind
@@ -30,6 +30,8 @@ def _one_cadence(schema: JsonDict) -> None:
     properties: Any = schema["properties"]
     for key, value in properties.items():
         properties[key] = value["anyOf"][0]
+    words = {"type": "string", "pattern": EPISODES}
+    properties["every"] = {"anyOf": [properties["every"], words]}
     schema["oneOf"] = [
         {"required": ["every"], "properties": {"cron": False, "timezone": False}},
         {"required": ["cron"], "properties": {"every": False}},
@@ -40,7 +42,7 @@ class CadenceForm(Form):
     """When the rule fires: after so many new episodes, or at instants of a clock.
 
     Attributes:
-        every: When so many new versions of episodes wait; 1 is at once.
+        every: When so many new versions of episodes wait; 1 is at once. ``100 episodes`` is 100.
         cron: Five fields as in crontab(5), ``"30 3 * * 1-5"``, or a macro, ``"@daily"``; in quotes.
         timezone: An IANA name, as ``Europe/Berlin``, that the cron expression is read in; the
             configuration's when it is left out.
@@ -67,6 +69,11 @@ class CadenceForm(Form):
         if value is None:
             raise ValueError("a value is needed here; without one, leave out the key")
         return value
+
+    @field_validator("every", mode="before")
+    @classmethod
+    def _counts_episodes(cls, value: object) -> object:
+        return count_in(value)
 
     @model_validator(mode="after")
     def _is_one_cadence(self) -> Self:
@@ -110,11 +117,11 @@ class SimilarityForm(Form):
     min: float = Field(default=0.85, ge=0, le=1, allow_inf_nan=False)
 
 
-Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class WeightsForm(Form):
-    """What an episode's worth is made of, each part from 0 to 1.
+    """What an episode's worth is made of; each weight is 0 or more.
 
     Attributes:
         recency: How long ago it was said or last read.
@@ -143,7 +150,7 @@ class SalienceForm(Form):
 
     Attributes:
         min: The least salience that passes. 0.019 is that of an episode just said, 0.15 of one
-            that was read nine times and just now; no episode reaches 0.198.
+            that was read nine times and just now; no episode reaches 0.198 with these weights.
         tau: After so long without being read recency is worth 1/e, as ``24h``.
         weights: Of recency, relevance and importance.
         about: A text that relevance is measured against, as ``what ada eats and drinks``.
@@ -169,7 +176,7 @@ class RuleForm(Form):
     """One rule: which episodes become facts, where, and how often.
 
     Attributes:
-        id: 1 to 64 of a-z, 0-9, '.', '_' and '-'; unique over all files. Every fact names it.
+        id: 1 to 64 of a-z, 0-9, '.', '_', ':' and '-'; unique over all files. Every fact names it.
         cadence: When it fires: ``{every: 100}`` or ``{cron: "0 3 * * *"}``.
         when_filter: Which episodes: a SQL condition on the columns id scope_key user session agent
             content source_node timestamp metadata intent subject predicate object confidence;
@@ -187,6 +194,7 @@ class RuleForm(Form):
         salience: What an episode must be worth before the rule takes it in; what falls short is
             looked at again when somebody reads it.
         kind: ``episodes``, or ``graph`` for a rule that promotes a graph's triples.
+        description: What the rule is for, in words; nothing depends on it.
     """
 
     id: Name
@@ -206,6 +214,7 @@ class RuleForm(Form):
     similarity: SimilarityForm | None = None
     salience: SalienceForm | None = None
     kind: Annotated[Kind, Field(json_schema_extra={"enum": ["episodes"]})] = "episodes"
+    description: str = ""
 
     @model_validator(mode="after")
     def _misses_instants(self) -> Self:
@@ -245,7 +254,7 @@ class GraphRuleForm(Form):
     """One rule that promotes what a graph says: which triples become facts, whose, and how often.
 
     Attributes:
-        id: 1 to 64 of a-z, 0-9, '.', '_' and '-'; unique over all files. Every fact names it.
+        id: 1 to 64 of a-z, 0-9, '.', '_', ':' and '-'; unique over all files. Every fact names it.
         kind: ``graph``.
         cadence: When it fires: ``{cron: "0 3 * * *"}``; new episodes are nothing to it.
         filter_cypher: Which triples: portable Cypher that returns subject, predicate and object,
@@ -259,6 +268,7 @@ class GraphRuleForm(Form):
         catchup_window: How long ago the newest of them may be to fire for it, as ``24h``.
         timeout: How long a firing may take, as ``10m``; then it is stopped, nothing is promoted,
             and it counts as failed.
+        description: What the rule is for, in words; nothing depends on it.
     """
 
     id: Name
@@ -276,6 +286,7 @@ class GraphRuleForm(Form):
     on_missed: OnMissed = "run_once"
     catchup_window: Duration = 86_400.0
     timeout: Duration | None = None
+    description: str = ""
 
     @field_validator("cadence")
     @classmethod

@@ -18,7 +18,16 @@ from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSc
 
 from slumberd.documents import Document, Trail, dotted, read_document
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.forms import Form, Name, TimeZone, mistakes_of, problems, shown, suggestion
+from slumberd.forms import (
+    Form,
+    Name,
+    TemplateName,
+    TimeZone,
+    mistakes_of,
+    problems,
+    shown,
+    suggestion,
+)
 
 SYSTEM_FILE = Path("/etc/slumberd/slumberd.yaml")
 PREFIX = "SLUMBERD_"
@@ -114,10 +123,13 @@ class LoggingSettings(Form):
         format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
         level: The least that is logged.
         file: Appended to; relative to ``state_dir``; null is standard error.
+        scope: How the lines of deltas name user and agent: ``full`` as they are, ``hashed`` by a
+            hash with a key of the fact store, ``none`` not at all.
     """
 
     format: Literal["auto", "json", "console"] = "auto"
     level: Literal["debug", "info", "warning", "error"] = "info"
+    scope: Literal["full", "hashed", "none"] = "full"
     file: FilePath | None = None
 
 
@@ -145,7 +157,7 @@ class ProvenanceSettings(Form):
     """
 
     sink: Literal["file", "fathom"] | None = None
-    template: Name = "slumberd.fact"
+    template: TemplateName = "slumberd.fact"
     file: FilePath = Path("provenance.jsonl")
     pack: FilePath | None = None
     timeout_seconds: float = Field(default=10.0, ge=0.1, le=3600, allow_inf_nan=False)

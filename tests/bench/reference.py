@@ -10,13 +10,16 @@ calls closes the file, which a disk must then have whole, and a directory in mem
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
+from slumberd.stores.memory import SQLiteMemoryStore
 from tests.bench.measuring import Cost, Table, at_least, rates, run, timed
 from tests.bench.worlds import Workshop
+from tests.builders import rule
 from tests.daemons import Home
 from tests.stargraph import VERSION, NoStargraphError, Stargraph, stargraph
 
@@ -48,6 +51,7 @@ def measure(table: Table, shop: Workshop) -> None:
         if host is None:
             return
         pairs = [_pair(shop, count, host) for _ in range(shop.times)]
+        _measure_calls(table, shop, host)
     ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
     commands = [_command(shop, many) for _ in range(shop.times)]
     table.rate(SECTION, f"{count:,} episodes by Stargraph", count, theirs)
@@ -57,6 +61,32 @@ def measure(table: Table, shop: Workshop) -> None:
     for number, costs in ((count, ours), (many, commands)):
         pair = rates(number, costs), theirs_rates
         table.ratio(SECTION, f"{number:,}, of Stargraph's rate at {count:,}", pair, at_least(50))
+
+
+def _measure_calls(table: Table, shop: Workshop, host: Stargraph) -> None:
+    """Call `consolidate` of the library on either side, on the same file, in turns."""
+    count = shop.small
+    home = shop.home(shop.pending(count))
+    host.ask("bootstrap", home.state)
+    ours, theirs = [], []
+    for _ in range(2 * shop.times):
+        ours.append(_called(home))
+        theirs.append(Cost(**host.ask("timed_read", home.state)))
+    _remove(home)
+    table.rate(SECTION, f"{count:,} episodes, `consolidate` by Stargraph", count, theirs)
+    table.rate(SECTION, f"{count:,} episodes, `consolidate`", count, ours)
+    pair = rates(count, ours), rates(count, theirs)
+    table.ratio(SECTION, f"{count:,}, `consolidate`, of Stargraph's rate", pair, at_least(1))
+
+
+def _called(home: Home) -> Cost:
+    with asyncio.Runner() as runner:
+        memory = SQLiteMemoryStore(home.state / "memory.db")
+        runner.run(memory.bootstrap())
+        deltas, cost = timed(lambda: runner.run(memory.consolidate(rule("all"))))
+        assert deltas
+        runner.run(memory.close())
+        return cost
 
 
 def _pair(shop: Workshop, count: int, host: Stargraph) -> tuple[Cost, Cost]:

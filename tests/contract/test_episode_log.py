@@ -73,10 +73,10 @@ async def test_a_window_holds_what_the_filter_does_not_select_unmatched(
 async def test_a_row_that_the_filter_fails_on_is_at_fault_and_the_others_are_not(
     memory: SQLiteMemoryStore,
 ) -> None:
-    await put(memory, episode("a", content="{}"), episode("b", content="{"))
+    await put(memory, episode("a", source_node="{}"), episode("b", source_node="{"))
 
     window = await memory.select(
-        rule(when_filter="json_extract(content, '$.x') IS NULL"), after=BEGINNING, limit=5
+        rule(when_filter="json_extract(source_node, '$.x') IS NULL"), after=BEGINNING, limit=5
     )
 
     assert [(one.id, one.matched, one.fault) for one in window.versions] == [

@@ -457,7 +457,59 @@ async def test_a_delta_without_provenance_is_refused_before_anything_is_written(
         await store.apply_delta(broken)
 
     assert isinstance(refused.value, ValueError)
-    assert refused.value.delta_type == type(broken).__name__
+    assert refused.value.delta_type == broken.kind
+    assert await store.records() == []
+
+
+class ForeignDelta:
+    """A delta of another program: the specified attributes, and no class of ours."""
+
+    def __init__(self, **fields: object) -> None:
+        vars(self).update(fields)
+
+
+def foreign(**fields: object) -> Any:
+    return ForeignDelta(**(provenance() | fields))
+
+
+async def test_deltas_of_another_programs_classes_are_applied_by_their_kind(
+    store: SQLiteFactStore,
+) -> None:
+    await store.apply_delta(foreign(kind="add", fact_payload=payload("e1")))
+    await store.apply_delta(
+        foreign(kind="update", replaces=["e1"], fact_payload=payload("e2", "coffee"))
+    )
+    await store.apply_delta(foreign(kind="noop"))
+    stood = await ids(store)
+    await store.apply_delta(foreign(kind="delete", replaces=["e2"]))
+
+    assert stood == ["e2"]
+    assert await ids(store) == []
+    kinds = [one.kind for one in await store.records() if one.kind != "firing"]
+    assert kinds == ["add", "update", "noop", "delete"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "violation"),
+    [
+        pytest.param(None, "is no delta", id="nothing"),
+        pytest.param("add", "is no delta", id="a text"),
+        pytest.param({"kind": "add"}, "a mapping is no delta; give TypeAdapter", id="a mapping"),
+        pytest.param(foreign(kind="remove"), "'kind' is 'remove', not one of add", id="kind"),
+        pytest.param(foreign(kind=["add"]), "is no delta", id="kind of another type"),
+        pytest.param(foreign(kind="add"), "fact_payload: field required", id="no payload"),
+        pytest.param(foreign(kind="delete"), "replaces: field required", id="no replaces"),
+        pytest.param(
+            foreign(kind="add", fact_payload={}, rule_id=""), "rule_id must be non-empty", id="who"
+        ),
+    ],
+)
+async def test_what_is_no_delta_is_refused_and_nothing_is_written(
+    store: SQLiteFactStore, broken: Any, violation: str
+) -> None:
+    with pytest.raises(ConsolidationRuleError, match=violation):
+        await store.apply_delta(broken)
+
     assert await store.records() == []
 
 

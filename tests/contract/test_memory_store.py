@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from slumberd.core.delta import AddDelta, UpdateDelta
 from slumberd.core.episode import Episode
@@ -17,7 +18,6 @@ from slumberd.core.firing import START as BEGINNING
 from slumberd.core.firing import Position
 from slumberd.core.health import MigrationPlan
 from slumberd.errors import (
-    ConsolidationRuleError,
     FilterError,
     InputError,
     MemoryScopeError,
@@ -354,13 +354,29 @@ async def test_consolidation_goes_by_the_rules_filter(memory: SQLiteMemoryStore)
     assert [delta.source_episode_ids for delta in deltas] == [["a"]]
 
 
-async def test_consolidation_names_the_episode_that_breaks_the_form(
+async def test_consolidation_leaves_out_malformed_episodes_with_one_warning(
     memory: SQLiteMemoryStore,
 ) -> None:
-    await put(memory, episode("good"), episode("bad", metadata={"intent": "update"}))
+    await put(
+        memory,
+        episode("bad", metadata={"intent": "remember"}),
+        episode("good"),
+        episode("odd", metadata={"intent": "delete", "replaces": {}}),
+    )
 
-    with pytest.raises(ConsolidationRuleError, match="'bad': replaces must be non-empty"):
-        await memory.consolidate(rule())
+    with capture_logs() as lines:
+        [delta] = await memory.consolidate(rule("r1"))
+
+    assert delta.source_episode_ids == ["good"]
+    assert lines == [
+        {
+            "event": "episodes.left_out",
+            "log_level": "warning",
+            "rule_id": "r1",
+            "reasons": {"intent_unknown": 1, "replaces_malformed": 1},
+            "episode_ids": ["bad", "odd"],
+        }
+    ]
 
 
 async def test_a_filter_that_must_not_run_does_not(memory: SQLiteMemoryStore) -> None:

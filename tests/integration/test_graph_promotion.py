@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from slumberd import PromoteTriplesToFacts
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position
+from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.meet import meet
 from slumberd.core.provenance import ProvenanceBundle, encoded_bundle
 from slumberd.core.scope import Reach
@@ -113,7 +115,8 @@ async def test_a_row_becomes_a_fact_that_names_its_triple_and_its_rule(
 
     assert await store.query(FactPattern(user="alice", subject="alice")) == [fact]
     assert fact.payload == {
-        "subject": "alice", "predicate": "likes", "object": "tea", "source": "FakeGraph",
+        "subject": "alice", "predicate": "likes", "object": "tea",
+        "source": "fakegraph:/var/graphs/team (1).db",
     }  # fmt: skip
     assert (fact.user, fact.agent, fact.confidence, fact.pinned_at) == ("alice", "rag", 1.0, at(9))
     assert fact.lineage == [
@@ -149,11 +152,12 @@ async def test_provenance_names_a_source_that_every_sink_takes_whatever_the_path
     ((template, slots, bundle),) = sink.told
     assert template == "stargraph.evidence"
     assert slots == {
-        "subject": "alice", "predicate": "likes", "object": "tea", "path": path,
-        "fact_id": fact.id, "triple_id": "t1",
+        "subject": "alice", "predicate": "likes", "object": "tea",
+        "source": f"fakegraph:{path}" if path else "fakegraph",
     }  # fmt: skip
+    assert slots["source"] == fact.payload["source"]
     assert encoded_bundle(bundle) == {
-        "_origin": "graph_promotion", "_source": "FakeGraph", "_run_id": "team", "_step": 0,
+        "_origin": "graph_promotion", "_source": "fakegraph", "_run_id": "team", "_step": 0,
         "_confidence": "1.0", "_timestamp": "2026-01-01T12:00:09Z",
     }  # fmt: skip
 
@@ -167,7 +171,118 @@ async def test_a_graph_without_a_proper_name_has_a_source_all_the_same(
 
     await promote(store, graph=graph, sink=sink)
 
-    assert [bundle["source"] for _, _, bundle in sink.told] == ["FakeGraph"]
+    assert [bundle["source"] for _, _, bundle in sink.told] == ["fakegraph"]
+
+
+async def test_a_store_of_another_program_names_its_kind_and_its_path(
+    store: SQLiteFactStore,
+) -> None:
+    class RyuGraphStore(FakeGraph):
+        """Keeps its path where Stargraph's store does."""
+
+    graph = RyuGraphStore(TEA, path="")
+    graph._path = Path("/var/graphs/team")  # type: ignore[attr-defined]  # as in Stargraph
+
+    (fact,) = await promote(store, graph=graph)
+
+    assert fact.payload["source"] == "ryugraph:/var/graphs/team"
+
+
+class SyncSink:
+    """Keeps what it is told, without waiting; implements ``ports.SyncProvenanceSink``."""
+
+    def __init__(self, *failures: Exception | None) -> None:
+        self.told: list[tuple[str, dict[str, Any], ProvenanceBundle]] = []
+        self._failures = [*failures]
+
+    def assert_with_provenance(
+        self, template: str, slots: dict[str, Any], provenance: ProvenanceBundle
+    ) -> None:
+        failure = self._failures.pop(0) if self._failures else None
+        if failure is not None:
+            raise failure
+        self.told.append((template, slots, provenance))
+
+
+async def test_an_adapter_that_is_not_asynchronous_is_told_of_every_fact(
+    store: SQLiteFactStore,
+) -> None:
+    sink = SyncSink()
+
+    with capture_logs() as lines:
+        facts = await promote(store, TEA, WORK, sink=sink)
+
+    assert [slots["object"] for _, slots, _ in sink.told] == [
+        fact.payload["object"] for fact in facts
+    ]
+    assert {frozenset(slots) for _, slots, _ in sink.told} == {
+        frozenset({"subject", "predicate", "object", "source"})
+    }
+    assert lines == []
+
+
+async def test_an_adapter_that_is_not_asynchronous_and_fails_loses_no_fact(
+    store: SQLiteFactStore,
+) -> None:
+    with capture_logs() as lines:
+        facts = await promote(store, TEA, WORK, sink=SyncSink(RuntimeError("down")))
+
+    assert await store.query(ANYTHING) == facts
+    assert [(one["event"], one["facts"]) for one in lines] == [("graph.evidence_failed", 2)]
+
+
+class PlainFactStore:
+    """A store of the protocol and nothing else, in memory."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Fact] = {}
+
+    async def bootstrap(self) -> None:
+        """Do nothing."""
+
+    async def health(self) -> StoreHealth:
+        return StoreHealth(ok=True, version=1, fs_type="memory", lock_state="free")
+
+    async def migrate(self, plan: MigrationPlan) -> None:
+        """Do nothing."""
+
+    async def pin(self, fact: Fact) -> None:
+        self.facts[fact.id] = fact
+
+    async def query(self, pattern: FactPattern) -> list[Fact]:
+        return [self.facts[id] for id in sorted(self.facts)]
+
+    async def unpin(self, fact_id: str) -> None:
+        self.facts.pop(fact_id, None)
+
+
+async def test_any_store_of_the_protocol_takes_the_facts_of_a_graph_one_by_one(
+    store: SQLiteFactStore,
+) -> None:
+    plain: Any = PlainFactStore()
+
+    facts = await promote(plain, TEA, WORK)
+    again = await promote(plain, TEA, WORK)
+
+    assert facts == again == await plain.query(ANYTHING)
+    assert facts == await promote(store, TEA, WORK)
+
+
+async def test_any_store_of_the_protocol_keeps_several_objects_of_one_predicate() -> None:
+    plain: Any = PlainFactStore()
+
+    await promote(plain, row("alice", "knows", "bob"), row("alice", "knows", "carol"))
+
+    assert {fact.payload["object"] for fact in await plain.query(ANYTHING)} == {"bob", "carol"}
+
+
+async def test_a_row_that_is_not_whole_pins_nothing_in_a_store_of_the_protocol() -> None:
+    plain: Any = PlainFactStore()
+
+    with pytest.raises(PromotionError, match="row 2"):
+        await promote(plain, TEA, {"subject": "alice", "predicate": "likes"})
+
+    assert plain.facts == {}
 
 
 async def test_a_sink_that_fails_loses_no_fact_and_is_told_again_the_next_time(
@@ -522,17 +637,15 @@ async def test_a_query_that_writes_is_not_even_asked(store: SQLiteFactStore) -> 
     assert (refused.value.rule, graph.asked) == ("write-in-promotion", [])
 
 
-async def test_a_store_that_takes_one_fact_at_a_time_is_refused() -> None:
-    class Theirs:
-        """Has what the specification's Protocol has, and no more."""
+async def test_what_is_no_fact_store_is_refused_before_the_graph_is_asked() -> None:
+    graph = FakeGraph(TEA)
 
-        async def pin(self, fact: Fact) -> None:
-            raise AssertionError(fact)
-
-    with pytest.raises(PromotionError, match="one fact at a time"):
+    with pytest.raises(PromotionError, match="a FakeGraph is no fact store"):
         await PromoteTriplesToFacts(
-            FakeGraph(TEA), Theirs(), None, filter_cypher=BARE, rule_id="r", agent_id="a"  # type: ignore[arg-type]  # the point
+            graph, graph, None, filter_cypher=BARE, rule_id="r", agent_id="a"  # type: ignore[arg-type]  # the point
         )  # fmt: skip
+
+    assert graph.asked == []
 
 
 async def test_a_fact_without_a_user_is_one_of_nobody(store: SQLiteFactStore) -> None:

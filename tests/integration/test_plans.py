@@ -71,8 +71,8 @@ FLAT = {
     "find_facts_without_object has_fact put_fact",
     "unfinished": "all begin count end",
     "following": "is_told keep_number promotions promotions_that_stand readers",
-    "ledger": "add_channels add_firing add_generation add_name add_row all_channels approve chain "
-    "chain_at channels declared_heads drop_heads drop_quarantine facts_by_id firing "
+    "ledger": "add_channels add_firing add_generation add_name add_number add_row all_channels "
+    "approve chain chain_at channels declared_heads drop_heads drop_quarantine facts_by_id firing "
     "first_watermark generations "
     "has_older_index heads heads_of_slots held hold last_counts last_firings last_generation "
     "lines_of_quarantine marks namers number numbers_of_keys put_head put_quarantine records "

@@ -19,6 +19,14 @@ def test_every_counts_episodes() -> None:
     assert cadence_of({"every": 100}) == Every(100)
 
 
+@pytest.mark.parametrize(
+    ("words", "count"), [("100 episodes", 100), ("1 episode", 1), ("999999999 episodes", 999999999)]
+)
+def test_every_counts_episodes_in_words(words: str, count: int) -> None:
+    assert cadence_of({"every": words}) == Every(count)
+    assert rule(cadence={"every": words}).due == Every(count)
+
+
 def test_cron_has_an_expression_and_may_have_a_time_zone() -> None:
     assert cadence_of({"cron": "0 3 * * *"}) == Cron("0 3 * * *")
     assert cadence_of({"cron": "@daily", "timezone": "UTC"}) == Cron("@daily", "UTC")
@@ -35,6 +43,9 @@ def test_cron_has_an_expression_and_may_have_a_time_zone() -> None:
         pytest.param({"every": MOST_EVERY + 1}, "from 1 to", id="huge"),
         pytest.param({"every": True}, "from 1 to", id="boolean"),
         pytest.param({"every": 1.5}, "from 1 to", id="fraction"),
+        pytest.param({"every": "0 episodes"}, "as '100 episodes'", id="zero in words"),
+        pytest.param({"every": "100"}, "as '100 episodes'", id="number as text"),
+        pytest.param({"every": "5 minutes"}, "as '100 episodes'", id="other words"),
         pytest.param({"every": 1, "timezone": "UTC"}, "goes with 'cron'", id="zone of every"),
         pytest.param({"cron": ""}, "an expression in quotes", id="empty"),
         pytest.param({"cron": 5}, "an expression in quotes", id="number"),
@@ -77,7 +88,9 @@ def other_values(field: str) -> list[Any]:
     raise AssertionError(f"OTHERS needs values of the field {field!r}")
 
 
-@pytest.mark.parametrize("field", ConsolidationRule.model_fields)
+@pytest.mark.parametrize(
+    "field", [name for name in ConsolidationRule.model_fields if name != "description"]
+)
 def test_a_rules_hash_changes_with_every_field(field: str) -> None:
     others = [rule("a").model_copy(update={field: value}) for value in other_values(field)]
 
@@ -85,6 +98,12 @@ def test_a_rules_hash_changes_with_every_field(field: str) -> None:
 
     assert len(hashes) == 1 + len(others)
     assert rule("a").content_hash in hashes
+
+
+def test_a_description_leaves_a_rules_hash_as_it_is() -> None:
+    described = rule("a", description="What alice likes.")
+
+    assert described.content_hash == rule("a").content_hash
 
 
 def test_content_hash_stays_as_it_was_before_there_were_more_keys() -> None:

@@ -9,10 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.core.classify import AnyDelta, classify, names_of
-from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta, checked_delta
+from slumberd.core.classify import classify, names_of
+from slumberd.core.delta import (
+    AddDelta,
+    AnyDelta,
+    DeleteDelta,
+    NoopDelta,
+    UpdateDelta,
+    checked_delta,
+)
 from slumberd.core.episode import EpisodeVersion
-from slumberd.errors import ConsolidationRuleError
 from tests.builders import START, at, rule, version
 
 
@@ -24,7 +30,9 @@ def said(
 
 
 def told(*episodes: EpisodeVersion) -> list[AnyDelta]:
-    return classify(episodes, rule("r1"), at=START)
+    deltas, faults = classify(episodes, rule("r1"), at=START)
+    assert faults == {}
+    return deltas
 
 
 def kinds(*episodes: EpisodeVersion) -> list[tuple[str, list[str]]]:
@@ -144,25 +152,98 @@ def test_confidence_is_the_episodes_when_it_is_one(confidence: Any, expected: fl
 
 
 @pytest.mark.parametrize(
-    ("metadata", "violation"),
+    ("metadata", "reason", "detail"),
     [
-        pytest.param({"intent": "DELETE"}, "intent is 'DELETE'", id="upper case"),
-        pytest.param({"intent": True}, "intent is True", id="no text"),
-        pytest.param({"intent": "update"}, "replaces must be non-empty", id="no replaces"),
+        pytest.param({"intent": "DELETE"}, "intent_unknown", "intent is 'DELETE'", id="upper"),
+        pytest.param({"intent": True}, "intent_unknown", "intent is True", id="no text"),
+        pytest.param({"intent": "delete"}, "delete_of_nothing", "names no id", id="delete"),
         pytest.param(
-            {"intent": "delete", "replaces": []}, "replaces must be non-empty", id="empty replaces"
+            {"intent": "delete", "replaces": []}, "delete_of_nothing", "names no id", id="empty"
         ),
-        pytest.param({"intent": "delete", "replaces": [1]}, "no list of episode ids", id="ints"),
-        pytest.param({"intent": "delete", "replaces": [""]}, "no list of episode ids", id="blank"),
-        pytest.param({"intent": "update", "replaces": {}}, "no list of episode ids", id="object"),
+        pytest.param(
+            {"intent": "delete", "replaces": [1]}, "replaces_malformed", "list of", id="ints"
+        ),
+        pytest.param(
+            {"intent": "update", "replaces": {}}, "replaces_malformed", "list of", id="object"
+        ),
     ],
 )
-def test_a_malformed_episode_is_refused_and_named(metadata: dict[str, Any], violation: str) -> None:
-    with pytest.raises(ConsolidationRuleError, match=violation) as caught:
-        told(version("e9", metadata=metadata))
+def test_a_malformed_episode_is_left_out_with_its_reason_and_the_others_are_not(
+    metadata: dict[str, Any], reason: str, detail: str
+) -> None:
+    broken = version("e9", timestamp=at(1), metadata=metadata)
 
-    assert "episode 'e9'" in str(caught.value)
-    assert caught.value.rule_id == "r1"
+    deltas, faults = classify([said("e1"), broken, said("e2", seconds=2)], rule("r1"), at=START)
+
+    assert [delta.source_episode_ids for delta in deltas] == [["e1"], ["e2"]]
+    assert [(id, fault.reason) for id, fault in faults.items()] == [("e9", reason)]
+    assert detail in faults["e9"].detail
+
+
+@pytest.mark.parametrize("replaces", [{}, {"replaces": None}, {"replaces": []}, {"replaces": [""]}])
+def test_an_update_that_names_nothing_is_as_without_intent(replaces: dict[str, Any]) -> None:
+    update = said("e2", seconds=1, metadata={"intent": "update"} | replaces)
+
+    assert kinds(update) == [("add", [])]
+    assert kinds(said("e1"), update) == [("add", []), ("update", ["e1"])]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param({}, ("delete", ["e1"]), id="all objects"),
+        pytest.param({"object": "tea"}, ("delete", ["e1"]), id="its object"),
+        pytest.param({"object": "mate"}, ("noop", []), id="another object"),
+        pytest.param({"predicate": "eats"}, ("noop", []), id="another key"),
+    ],
+)
+def test_a_delete_that_names_nothing_deletes_what_its_key_holds(
+    given: dict[str, Any], expected: tuple[str, list[str]]
+) -> None:
+    tea = said("e1", metadata={"object": "tea"})
+
+    assert kinds(tea, said("e2", seconds=1, metadata={"intent": "delete"} | given))[1] == expected
+
+
+def test_a_fact_outside_of_facts_has_the_id_that_the_daemon_gives_it() -> None:
+    gone = version("e3", timestamp=at(2), metadata={"intent": "delete", "replaces": ["e2"]})
+    notes = rule("r1", then_emits=["notes"])
+
+    add, update, delete = classify([said("e1"), said("e2", seconds=1), gone], notes, at=START)[0]
+
+    assert isinstance(add, AddDelta)
+    assert add.fact_payload["id"] == "@notes/e1"
+    assert isinstance(update, UpdateDelta)
+    assert (update.fact_payload["id"], update.replaces) == ("@notes/e2", ["@notes/e1"])
+    assert isinstance(delete, DeleteDelta)
+    assert delete.replaces == ["@notes/e2"]
+
+
+def test_an_episode_id_that_looks_like_another_channels_stays_in_its_own() -> None:
+    [delta] = told(said("@notes/e1"))
+
+    assert isinstance(delta, AddDelta)
+    assert delta.fact_payload["id"] == "@facts/@notes/e1"
+
+
+def test_a_rule_of_several_channels_has_a_delta_for_each_and_one_noop() -> None:
+    both = rule("r1", then_emits=["facts", "notes", "facts"])
+    noop = version("e2", timestamp=at(1), metadata={"intent": "noop"})
+
+    deltas, _ = classify([said("e1"), noop], both, at=START)
+
+    assert [getattr(one, "fact_payload", {}).get("id") for one in deltas] == [
+        "e1",
+        "@notes/e1",
+        None,
+    ]
+
+
+def test_a_rule_without_channels_promotes_into_facts() -> None:
+    [delta] = classify([said("e1")], rule("r1", then_emits=[]), at=START)[0]
+
+    assert isinstance(delta, AddDelta)
+    assert delta.fact_payload["id"] == "e1"
 
 
 @given(
@@ -204,7 +285,7 @@ def test_what_is_known_to_be_anothers_is_not_named(
     naming = said("e1", metadata={"intent": intent, "replaces": replaces})
     theirs = version("e0", **other)
 
-    [delta] = classify([naming], rule("r1"), at=START, others=[theirs])
+    [delta] = classify([naming], rule("r1"), at=START, others=[theirs])[0]
 
     assert (delta.kind, getattr(delta, "replaces", [])) == expected
 
@@ -218,4 +299,4 @@ def test_names_are_those_that_an_episode_gives_well_formed_or_not() -> None:
 def test_the_promotion_instant_is_the_one_given() -> None:
     later = START + timedelta(days=1)
 
-    assert {delta.promotion_ts for delta in classify([version()], rule(), at=later)} == {later}
+    assert {delta.promotion_ts for delta in classify([version()], rule(), at=later)[0]} == {later}

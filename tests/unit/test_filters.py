@@ -223,13 +223,41 @@ def test_every_unknown_name_of_a_filter_is_told_once() -> None:
 
 
 def test_a_row_that_the_filter_fails_on_takes_no_other_with_it() -> None:
-    broken = episode("broken", content="{")
-    rows = [BARE.model_copy(update={"id": f"e{n}"}) for n in range(20)]
+    broken = episode("broken", source_node="{")
+    rows = [episode(f"e{n}", source_node='{"kind": "json"}') for n in range(20)]
 
-    verdict = judged("json_extract(content, '$.kind') = 'json'", *rows, broken, TEA)
+    verdict = judged("json_extract(source_node, '$.kind') = 'json'", *rows, broken, TEA)
 
     assert verdict.matched == set(range(1, 21))
     assert verdict.failed == {21: "malformed JSON", 22: "malformed JSON"}
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "json_extract(content, '$.topic') = 'food'",
+        "json_valid(content) AND json_extract(content, '$.topic') = 'food'",
+        "JSON_EXTRACT(\"Content\", '$.topic') = 'food'",
+        "json_type(episodes.content) = 'object'",
+        "json_array_length(lower(content), '$.tags') = 1",
+        "content ->> '$.topic' = 'food'",
+        "intent = 'delete' OR [content] -> 'topic' IS NULL",
+    ],
+)
+def test_a_filter_that_reads_the_content_as_json_is_refused_with_the_remedy(
+    fragment: str,
+) -> None:
+    with pytest.raises(FilterError, match="'content' is a text and no JSON; name 'metadata'"):
+        check_filter("r1", fragment)
+
+
+def test_a_filter_that_hides_the_content_from_the_lexer_is_refused_when_it_is_tried() -> None:
+    with pytest.raises(FilterError, match="malformed JSON"):
+        check_filter("r1", "(content) ->> '$.topic' = 'food'")
+
+
+def test_a_filter_may_ask_whether_the_content_is_json_and_for_its_place_in_metadata() -> None:
+    check_filter("r1", "json_valid(content) OR json_extract(metadata, '$.content') = content")
 
 
 def test_a_row_whose_error_cannot_be_read_takes_no_other_with_it() -> None:

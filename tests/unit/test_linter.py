@@ -37,6 +37,15 @@ READING = (
     'MATCH (n:`SET`) WHERE n.`delete` = "it\'s" RETURN n.`create`, n.`b c`',
     "match (a:`Set`|`Delete`) return a.`set`",
     "MATCH (a) RETURN 'tab \\t line \\n back \\\\ slash'",
+    "MATCH (n) RETURN n SKIP 5 LIMIT 10",
+    "MATCH (n) RETURN n SKIP $first",
+    "MATCH (n) WITH n SKIP 1 LIMIT 2 RETURN n",
+    "MATCH (n) WHERE EXISTS { MATCH (n)-[:REL]->(m) } RETURN n",
+    "MATCH (n) WHERE NOT EXISTS { MATCH (n)-->(m) WHERE m.x = 1 } RETURN n",
+    "MATCH (n) WHERE EXISTS { (n)-->(m) WHERE m.x = 1 } RETURN n",
+    "MATCH (n) RETURN CASE n.x WHEN 1 THEN 'a' ELSE 'b' END AS y",
+    "MATCH p = (a)-[:R*1..3]->(b) RETURN length(p), sqrt(a.x), timestamp()",
+    "MATCH (a)-[r]->(b) RETURN startNode(r), endNode(r), trim(a.x), replace(a.x, 'b', 'c')",
 )
 WRITING = (
     "CREATE (a)",
@@ -48,6 +57,13 @@ WRITING = (
     "MATCH (a) DETACH DELETE a",
     "MATCH (a) SET a.x = 1 RETURN a",
     "create (a)",
+    "CREATE (n:Doc {id: $id})",
+    "CREATE (a:A:B {x: 1})-[r:R {y: 2}]->(b), (:C)",
+    "MATCH (a), (b) CREATE (a)<-[:R]-(b) RETURN a",
+    "MERGE (n:Doc {id: $id}) ON CREATE SET n.created = timestamp()",
+    "MERGE (n:Doc {id: $id}) ON MATCH SET n.touched = timestamp(), n:Old",
+    "MERGE (n {id: 1}) ON CREATE SET n.a = 1 ON MATCH SET n.b = 2 RETURN n",
+    "MATCH (n) WHERE EXISTS { MATCH (n)-->(m) } DETACH DELETE n",
     "MATCH (a)-[r]->(b)\nDELETE\tr",
 )
 REFUSED = {
@@ -143,6 +159,14 @@ def test_what_is_not_portable_is_refused_by_its_rule(rule: str, cypher: str) -> 
 )  # fmt: skip
 def test_what_is_not_known_to_read_only_counts_as_a_write(cypher: str) -> None:
     assert Linter().requires_write(cypher)
+
+
+@pytest.mark.parametrize("cypher", [one for ones in REFUSED.values() for one in ones])
+def test_no_message_shows_a_class_of_the_parser(cypher: str) -> None:
+    with pytest.raises(UnportableCypherError) as refused:
+        Linter(frozenset({"known.reader"})).check(cypher)
+
+    assert not re.search(r"\b_?[A-Z][a-z]+[A-Z]\w*", refused.value.problem)
 
 
 def test_a_procedure_that_is_known_to_read_only_may_be_called() -> None:

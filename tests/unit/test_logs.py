@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from slumberd.core.firing import Counts, Firing, Position
 from slumberd.core.record import Outcome, Record
 from slumberd.errors import ConfigurationError
 from slumberd.lines import MOST_BYTES, console_line, json_line, timestamp
-from slumberd.logs import DeltaLines, Level, configure
+from slumberd.logs import DeltaLines, Level, ScopeForm, configure, send
 from slumberd.ports import DeltaLog
 from slumberd.sinks import Sink, open_file
 from tests.calling import logging_as_before
@@ -74,6 +75,8 @@ def _record(seq: int = 7, **overrides: Any) -> Record:
         "reason": "",
         "confidence": 0.9,
         "at": AT,
+        "user": "alice",
+        "agent": "rag",
     }
     return Record(seq=seq, **(fields | overrides))
 
@@ -313,7 +316,44 @@ def test_delta_line_holds_the_record_without_content(stream: io.BytesIO) -> None
         ("source_episode_ids", ["e2"]),
         ("reason", ""),
         ("confidence", 0.9),
+        ("user", "alice"),
+        ("agent", "rag"),
+        ("promotion_ts", TS),
     ]
+
+
+def _named(stream: io.BytesIO, scope: ScopeForm, *keys: bytes, **who: str) -> list[tuple[Any, Any]]:
+    """Return what lines of stores with these keys name in place of user and agent."""
+    first = send(Sink(stream), json_line, "info", _now, scope)
+    for number, key in enumerate(keys):
+        first.of(f"{number}.db", key=key).applied([_record(**who)])
+    return [(line["user"], line["agent"]) for line in _lines(stream)]
+
+
+def test_hashed_scopes_are_the_same_within_a_store_and_differ_between_stores(
+    stream: io.BytesIO,
+) -> None:
+    one, again, other = _named(stream, "hashed", b"key 1", b"key 1", b"key 2")
+
+    assert one == again != other
+    assert one[0] != one[1]
+    assert all(re.fullmatch("[0-9a-f]{16}", name) for name in (*one, *other))
+
+
+def test_a_hash_tells_users_apart_and_leaves_nobody_empty(stream: io.BytesIO) -> None:
+    _named(stream, "hashed", b"key", user="bob", agent="")
+    (bob, nobody), (alice, _) = _named(stream, "hashed", b"key", user="alice")
+
+    assert (nobody, bob != alice) == ("", True)
+
+
+def test_a_store_without_a_key_names_no_hash_that_could_be_guessed(stream: io.BytesIO) -> None:
+    assert _named(stream, "hashed", b"") == [(None, None)]
+
+
+def test_lines_name_no_scope_when_they_are_told_so(stream: io.BytesIO) -> None:
+    assert _named(stream, "none", b"key") == [(None, None)]
+    assert b"alice" not in stream.getvalue()
 
 
 def test_every_row_but_a_firing_has_one_line_in_order(stream: io.BytesIO) -> None:

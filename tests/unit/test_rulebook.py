@@ -88,6 +88,7 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
             timeout: 90
             similarity: {min: 0.9}
             salience: {min: 0.1, tau: 2d, weights: {importance: 0.5}}
+            description: What alice drinks.
         """
 
     rules = _load(tmp_path, a=text)
@@ -114,7 +115,31 @@ def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
         "filter_cypher": "",
         "user": "",
         "agent": "",
+        "description": "What alice drinks.",
     }
+
+
+def test_a_rule_may_count_episodes_in_words_and_names_may_hold_colons(tmp_path: Path) -> None:
+    text = """
+        rules:
+          - id: kg:tea
+            cadence: {every: 100 episodes}
+            when_filter: ""
+            then_emits: [team:facts]
+        channels:
+          team:facts: {multi_valued: [likes]}
+        """
+
+    rules = _load(tmp_path, a=text)
+
+    assert (rules.rules[0].id, rules.rules[0].then_emits) == ("kg:tea", ["team:facts"])
+    assert rules.rules[0].cadence == {"every": 100}
+
+
+@pytest.mark.parametrize("name", ["kg/tea", "kg@tea", "kg tea", "Kg"])
+def test_a_name_that_would_end_within_an_id_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no name"):
+        _load(tmp_path, a=TEA.replace("id: tea", f"id: {name}"))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +202,7 @@ def test_a_rule_without_its_extra_is_told_where_it_stands(
             "{min: 0.1, weights: {recency: 1, novelty: 1}}",
             "unknown key 'novelty'; known are recency",
         ),
-        ("{min: 0.1, weights: {recency: 2}}", "at most 1 is needed, not 2"),
+        ("{min: 0.1, weights: {recency: -1}}", "at least 0 is needed, not -1"),
         ("{min: 0.1, weights: {relevance: .nan}}", "a number is needed"),
         ("{min: 0.1, tau: soon}", "'soon' is no duration"),
         ("{min: 0}", "more than 0 is needed, not 0"),
@@ -276,7 +301,7 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
 
     assert told == [
         "a.yaml:2:5: rules[0]: key 'then_emits' is missing",
-        "a.yaml:2:9: rules[0].id: 'Tea' is no name: use 1 to 64 of a-z, 0-9, '.', '_' and '-'",
+        "a.yaml:2:9: rules[0].id: 'Tea' is no name: use 1 to 64 of a-z, 0-9, '.', '_', ':' and '-'",
         "a.yaml:3:18: rules[0].when_filter: text is needed, not 5; quote it if that is meant",
         "a.yaml:4:5: rules[0].cadense: unknown key 'cadense'; did you mean 'cadence'?",
         "c.yaml:1:8: the '[' has no matching ']'; ',' goes between entries",

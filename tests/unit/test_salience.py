@@ -29,13 +29,14 @@ HOUR, DAY = 3_600, 86_400
 instants = st.datetimes(
     timezones=st.sampled_from([UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))])
 )
+weights = st.floats(0, allow_infinity=False)
 fractions = st.floats(0, 1)
 contexts = st.builds(
     SalienceContext,
     last_access_ts=instants,
     access_count=st.integers(0, 10**400),
     rule_match_count=st.integers(0, 10**400),
-    weights=st.dictionaries(st.sampled_from(["recency", "relevance", "importance"]), fractions),
+    weights=st.dictionaries(st.sampled_from(["recency", "relevance", "importance"]), weights),
     decay_tau_seconds=st.floats(0, exclude_min=True, allow_infinity=False),
 )
 
@@ -54,6 +55,25 @@ async def test_the_published_value_comes_out() -> None:
     scorer = RuleBasedScorer(clock=FakeClock())
 
     assert await scorer.score(episode(), context()) == pytest.approx(0.9201122956331096, rel=1e-9)
+
+
+async def test_a_weight_above_1_counts_in_full_and_the_score_stays_within_1() -> None:
+    scorer = RuleBasedScorer(clock=FakeClock())
+
+    usual = await scorer.score(episode(), context(access_count=1))
+    heavy = await scorer.score(episode(), context(access_count=1, weights={"recency": 2}))
+    most = await scorer.score(episode(), context(weights={"recency": 1e308}))
+
+    assert heavy == pytest.approx(2 * usual)
+    assert most == 1.0
+
+
+def test_a_gate_may_ask_for_what_weights_above_1_reach() -> None:
+    heavy = rule(salience={"min": 0.3, "weights": {"recency": 2}})
+
+    assert heavy.salience is not None
+    with pytest.raises(ValidationError, match=r"no episode reaches 0\.3"):
+        rule(salience={"min": 0.3})
 
 
 def test_the_context_has_the_specified_defaults() -> None:
@@ -148,7 +168,7 @@ async def test_a_scorer_without_a_clock_goes_by_the_machine() -> None:
         pytest.param({"decay_tau_seconds": math.nan}, id="tau no number"),
         pytest.param({"weights": {"recency": math.nan}}, id="weight no number"),
         pytest.param({"weights": {"recency": -0.1}}, id="weight negative"),
-        pytest.param({"weights": {"importance": 1.1}}, id="weight above 1"),
+        pytest.param({"weights": {"importance": math.inf}}, id="weight infinite"),
         pytest.param({"weights": {"novelty": 0.5}}, id="weight unknown"),
         pytest.param({"access_count": -1, "rule_match_count": -1}, id="counts negative"),
         pytest.param({"query_embedding": [math.nan]}, id="direction no number"),

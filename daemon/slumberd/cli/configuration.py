@@ -79,7 +79,8 @@ def logs(settings: Settings, clock: Clock) -> Iterator[DeltaLines]:
         ConfigurationError: The file cannot be opened.
     """
     with _sink(settings) as sink:
-        yield send(sink, _render(settings), settings.logging.level, clock.now)
+        how = settings.logging
+        yield send(sink, _render(settings), how.level, clock.now, how.scope)
 
 
 @contextmanager
@@ -98,7 +99,8 @@ def unhurried_logs(settings: Settings, clock: Clock) -> Iterator[DaemonLogs]:
     """
     render = _render(settings)
     with _sink(settings) as sink, unhurried(sink, render, clock.now) as outbox:
-        lines = send(outbox, render, settings.logging.level, clock.now)
+        how = settings.logging
+        lines = send(outbox, render, how.level, clock.now, how.scope)
         yield DaemonLogs(lines, outbox, partial(_reopen, sink, settings.log_path))
 
 

@@ -11,7 +11,7 @@ import orjson
 
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.rule import FACTS
-from slumberd.core.scope import escape
+from slumberd.core.scope import escape, unescape
 
 ALL = ""
 """In place of an object: every object of a key."""
@@ -100,6 +100,12 @@ class Fault(NamedTuple):
     detail: str
 
 
+EMPTY_DELETE = Fault(
+    DELETE_OF_NOTHING, "delete names no id and has no subject and predicate; give one of them"
+)
+"""The fault of a delete that retracts nothing."""
+
+
 def fact_id_of(channel: str, episode_id: str) -> str:
     """Return the id of the fact that an episode promotes into a channel."""
     if channel == FACTS and not episode_id.startswith("@"):
@@ -118,6 +124,13 @@ def channel_of(fact_id: str) -> str:
 def owner_of(user: str, agent: str, channel: str) -> str:
     """Return the part of a key that says whose it is, and where."""
     return f"{escape(user)}/{escape(agent)}/{escape(channel)}/"
+
+
+@lru_cache(maxsize=4_096)
+def user_and_agent(owner: str) -> tuple[str, str]:
+    """Return whose an owner, or the key that begins with one, says that it is."""
+    user, agent, _ = owner.split("/", 2)
+    return (unescape(user), unescape(agent)) if "%" in owner else (user, agent)
 
 
 def key_of(owner: str, payload: Mapping[str, Any], fact_id: str) -> str:
@@ -160,10 +173,10 @@ def act_of(version: EpisodeVersion, channel: str) -> Act | Fault:
     if intent is None or intent == "add":
         return _assertion(version, channel, ())
     if intent not in INTENTS:
-        return Fault(INTENT_UNKNOWN, f"intent is {intent!r}; write one of {', '.join(INTENTS)}")
+        return intent_fault(intent)
     if intent == "noop":
         return _retraction(version, channel, (), clears=False)
-    names = _names(metadata.get("replaces"))
+    names = names_in(metadata.get("replaces"))
     if isinstance(names, Fault):
         return names
     named = tuple(dict.fromkeys(fact_id_of(channel, name) for name in names))
@@ -172,7 +185,8 @@ def act_of(version: EpisodeVersion, channel: str) -> Act | Fault:
     return _delete(version, channel, named)
 
 
-def _names(replaces: object) -> tuple[str, ...] | Fault:
+def names_in(replaces: object) -> tuple[str, ...] | Fault:
+    """Return the ids that ``replaces`` names; a fault when it is malformed."""
     match replaces:
         case None:
             return ()
@@ -196,7 +210,7 @@ def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) ->
         "content": version.content,
         "source_node": version.source_node,
     }
-    _add_triple(payload, metadata)
+    add_triple(payload, metadata)
     return Act(
         fact_id,
         owner,
@@ -211,11 +225,21 @@ def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) ->
     )
 
 
-def _add_triple(payload: dict[str, Any], metadata: Mapping[str, Any]) -> None:
-    for part in ("subject", "predicate", "object"):
-        value = metadata.get(part)
-        if value is not None:
-            payload[part] = value
+def intent_fault(intent: object) -> Fault:
+    """Return the fault of an intent that is not known."""
+    return Fault(INTENT_UNKNOWN, f"intent is {intent!r}; write one of {', '.join(INTENTS)}")
+
+
+def add_triple(payload: dict[str, Any], metadata: Mapping[str, Any]) -> None:
+    """Add subject, predicate and object to a body, those that metadata give."""
+    subject, predicate = metadata.get("subject"), metadata.get("predicate")
+    what = metadata.get("object")
+    if subject is not None:
+        payload["subject"] = subject
+    if predicate is not None:
+        payload["predicate"] = predicate
+    if what is not None:
+        payload["object"] = what
 
 
 def _retraction(
@@ -224,7 +248,7 @@ def _retraction(
     fact_id = fact_id_of(channel, version.id)
     owner = owner_of(version.user, version.agent, channel)
     payload = {"id": fact_id, "user": version.user, "agent": version.agent}
-    _add_triple(payload, version.metadata)
+    add_triple(payload, version.metadata)
     return Act(
         fact_id,
         owner,
@@ -241,10 +265,7 @@ def _retraction(
 
 def _delete(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Act | Fault:
     act = _retraction(version, channel, names, clears=not names)
-    if act.clears and not has_subject(act):
-        detail = "delete names no id and has no subject and predicate; give one of them"
-        return Fault(DELETE_OF_NOTHING, detail)
-    return act
+    return EMPTY_DELETE if act.clears and not has_subject(act) else act
 
 
 def episode_id_of(fact_id: str) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 MOST_EVERY = 10**9
 """The largest N of ``every: N``; more is a slip of the hand."""
+
+
+EPISODES = r"^[1-9][0-9]{0,8} episodes?$"
+"""``every`` in words, as ``100 episodes``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +53,22 @@ def cadence_of(document: Mapping[str, Any]) -> Cadence:
     return _cron(document)
 
 
+def count_in(every: object) -> object:
+    """Return the number in ``every`` in words; anything else as it is."""
+    if isinstance(every, str) and re.fullmatch(EPISODES, every):
+        return int(every.split()[0])
+    return every
+
+
 def _every(document: Mapping[str, Any]) -> Every:
-    count = document["every"]
+    count = count_in(document["every"])
     if "timezone" in document:
         raise ValueError("'timezone' goes with 'cron', not with 'every'")
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_EVERY:
-        raise ValueError(f"'every' is a whole number from 1 to {MOST_EVERY}, not {count!r}")
+        raise ValueError(
+            f"'every' is a whole number from 1 to {MOST_EVERY}, or in words as '100 episodes',"
+            f" not {count!r}"
+        )
     return Every(count)
 
 

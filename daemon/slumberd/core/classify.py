@@ -1,23 +1,44 @@
 """Classify episodes by the specification's table; what `MemoryStore.consolidate` returns.
 
-The daemon does not go by this table but by the law (`law`): here a delta depends on what else
-is in the batch, there what stands does not.
+The daemon does not use this table but the precedence rule (`law`): here a delta depends on the
+other episodes of the call, there on the current facts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from slumberd.core.act import INTENTS, confidence_of
-from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.core.act import (
+    EMPTY_DELETE,
+    Fault,
+    add_triple,
+    canonical,
+    confidence_of,
+    fact_id_of,
+    intent_fault,
+    names_in,
+)
+from slumberd.core.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.core.episode import EpisodeVersion
-from slumberd.core.rule import ConsolidationRule
-from slumberd.errors import ConsolidationRuleError
+from slumberd.core.model import made
+from slumberd.core.rule import FACTS, ConsolidationRule
 
-AnyDelta = AddDelta | UpdateDelta | DeleteDelta | NoopDelta
 Key = tuple[str, str, str, str]
+
+
+class Classified(NamedTuple):
+    """What the table makes of episodes.
+
+    Attributes:
+        deltas: By instant of the episode, then by its id, then in the order of the channels.
+        faults: Why other episodes have no delta, by their ids.
+    """
+
+    deltas: list[AnyDelta]
+    faults: dict[str, Fault]
 
 
 def classify(
@@ -26,131 +47,149 @@ def classify(
     *,
     at: datetime,
     others: Sequence[EpisodeVersion] = (),
-) -> list[AnyDelta]:
-    """Return one delta for each episode, by instant, then by id.
+) -> Classified:
+    """Return one delta for each episode and channel; of a noop, one delta in all.
 
-    An episode without intent whose user, agent, subject and predicate an earlier one had is an
-    update of that one, unless something in between has replaced or deleted it. An episode that is
-    known to be another user's, or with another agent, is replaced by nobody who names it: without
-    a name that is left, an update is as without intent, and a delete is a noop.
+    An episode without intent is an update when an earlier episode of the same user and agent has
+    its subject and predicate, and nothing in between has replaced or deleted that one. Names of
+    episodes of another user or agent are passed over. An update that names nothing is as without
+    intent. A delete that names nothing deletes what its subject and predicate hold, and is a noop
+    when that is nothing.
 
     Args:
         episodes: What the rule selects.
-        rule: Whose deltas they are.
+        rule: Whose deltas they are; without channels they go to ``facts``.
         at: The promotion instant.
         others: More episodes that are known; there are those that `names_of` some may be.
-
-    Raises:
-        ConsolidationRuleError: An intent or ``replaces`` is malformed; the episode is named.
     """
-    owners = {one.id: (one.user, one.agent) for one in (*others, *episodes)}
-    table = _Table(rule.id, at, owners)
-    return [table.delta(episode) for episode in sorted(episodes, key=_moment)]
+    owners: dict[str, tuple[str, str]] = {}
+    if names_of(episodes):
+        owners = {one.id: (one.user, one.agent) for one in (*others, *episodes)}
+    channels = dict.fromkeys(rule.then_emits or [FACTS])
+    tables = [_Table(rule.id, at, owners, channel) for channel in channels]
+    deltas: list[AnyDelta] = []
+    faults: dict[str, Fault] = {}
+    for episode in sorted(episodes, key=_MOMENT):
+        first = tables[0].delta(episode)
+        if isinstance(first, Fault):
+            faults[episode.id] = first
+        elif len(tables) == 1:
+            deltas.append(first)
+        else:
+            deltas += _once([first, *(table.delta(episode) for table in tables[1:])])
+    return Classified(deltas, faults)
+
+
+_MOMENT = attrgetter("at", "id")
+
+
+def _once(told: Iterable[AnyDelta | Fault]) -> list[AnyDelta]:
+    """Return deltas with one noop at most, and with none beside others."""
+    deltas = [one for one in told if not isinstance(one, Fault)]
+    return [one for one in deltas if one.kind != "noop"] or deltas[:1]
 
 
 def names_of(episodes: Iterable[EpisodeVersion]) -> set[str]:
     """Return the ids that episodes name as replaced, well-formed or not."""
     found: set[str] = set()
     for episode in episodes:
-        match episode.metadata.get("replaces"):
-            case str() as id:
-                found.add(id)
-            case list() as ids:
-                found |= {id for id in ids if isinstance(id, str)}
-            case _:
-                pass
+        replaces = episode.metadata.get("replaces")
+        if isinstance(replaces, str):
+            found.add(replaces)
+        elif isinstance(replaces, list):
+            found |= {id for id in replaces if isinstance(id, str)}
     return found
 
 
-def _moment(episode: EpisodeVersion) -> tuple[int, str]:
-    return episode.at, episode.id
-
-
 class _Table:
-    """The specification's table, with the ids that hold each key so far."""
+    """The specification's table for one channel, with the facts that hold each key so far."""
 
-    def __init__(self, rule_id: str, at: datetime, owners: Mapping[str, tuple[str, str]]) -> None:
+    def __init__(
+        self, rule_id: str, at: datetime, owners: Mapping[str, tuple[str, str]], channel: str
+    ) -> None:
         self._rule_id = rule_id
         self._at = at
         self._owners = owners
+        self._channel = channel
         self._holders: dict[Key, str] = {}
-        self._held: dict[str, Key] = {}
+        self._held: dict[str, tuple[Key, object]] = {}
 
-    def delta(self, episode: EpisodeVersion) -> AnyDelta:
+    def delta(self, episode: EpisodeVersion) -> AnyDelta | Fault:
         """Return what the next episode in order comes to."""
-        intent = episode.metadata.get("intent")
-        match intent:
-            case None | "add":
-                return self._default(episode)
-            case "update":
-                names = self._own(episode, self._named(episode, "UpdateDelta"))
-                return self._update(episode, names) if names else self._default(episode)
-            case "delete":
-                names = self._own(episode, self._named(episode, "DeleteDelta"))
-                return self._delete(episode, names) if names else self._noop(episode)
-            case "noop":
-                return self._noop(episode)
-            case _:
-                problem = f"intent is {intent!r}; write one of {', '.join(INTENTS)}"
-                raise self._malformed(episode, "", problem)
+        metadata = episode.metadata
+        intent = metadata.get("intent")
+        if intent is None or intent == "add":
+            return self._default(episode)
+        if intent == "noop":
+            return self._noop(episode)
+        if intent != "update" and intent != "delete":  # mypy follows this one
+            return intent_fault(intent)
+        names = names_in(metadata.get("replaces"))
+        if isinstance(names, Fault):
+            return names
+        given = [name for name in names if name]
+        own = [fact_id_of(self._channel, name) for name in self._own(episode, given)]
+        if intent == "update":
+            return self._update(episode, own, _key(episode)) if own else self._default(episode)
+        return self._delete(episode, own, named=bool(given))
 
-    def _default(self, episode: EpisodeVersion) -> AddDelta | UpdateDelta:
-        earlier = self._holders.get(key) if (key := _key(episode)) else None
+    def _default(self, episode: EpisodeVersion) -> AnyDelta:
+        key = _key(episode)
+        earlier = self._holders.get(key) if key else None
         if earlier is not None:
-            return self._update(episode, [earlier])
-        self._hold(episode)
-        return AddDelta(kind="add", fact_payload=_payload(episode), **self._provenance(episode))
+            return self._update(episode, [earlier], key)
+        fields = self._provenance(episode)
+        fields["kind"] = "add"
+        fields["fact_payload"] = self._promoted(episode, key)
+        return made(AddDelta, fields)
 
-    def _update(self, episode: EpisodeVersion, replaces: list[str]) -> UpdateDelta:
+    def _update(self, episode: EpisodeVersion, replaces: list[str], key: Key | None) -> UpdateDelta:
         self._release(episode, replaces)
-        self._hold(episode)
-        return UpdateDelta(
-            kind="update",
-            replaces=replaces,
-            fact_payload=_payload(episode),
-            **self._provenance(episode),
-        )
+        fields = self._provenance(episode)
+        fields["kind"] = "update"
+        fields["replaces"] = replaces
+        fields["fact_payload"] = self._promoted(episode, key)
+        return made(UpdateDelta, fields)
 
-    def _delete(self, episode: EpisodeVersion, replaces: list[str]) -> DeleteDelta:
-        self._release(episode, replaces)
-        return DeleteDelta(kind="delete", replaces=replaces, **self._provenance(episode))
+    def _delete(
+        self, episode: EpisodeVersion, names: list[str], *, named: bool
+    ) -> DeleteDelta | NoopDelta | Fault:
+        if not named:
+            key = _key(episode)
+            if key is None:
+                return EMPTY_DELETE
+            names = self._holding(key, episode.metadata)
+        if not names:
+            return self._noop(episode)
+        self._release(episode, names)
+        fields = self._provenance(episode) | {"kind": "delete", "replaces": names}
+        return made(DeleteDelta, fields)
 
     def _noop(self, episode: EpisodeVersion) -> NoopDelta:
-        return NoopDelta(kind="noop", **self._provenance(episode))
+        return made(NoopDelta, self._provenance(episode) | {"kind": "noop"})
+
+    def _holding(self, key: Key, metadata: Mapping[str, Any]) -> list[str]:
+        """Return the fact that holds a key; none when another object is to be deleted."""
+        held = self._holders.get(key)
+        if held is None:
+            return []
+        given = metadata.get("object")
+        _, stored = self._held[held]
+        return [held] if given is None or canonical(given) == canonical(stored) else []
 
     def _own(self, episode: EpisodeVersion, names: Sequence[str]) -> list[str]:
         own = (episode.user, episode.agent)
         return [name for name in names if self._owners.get(name, own) == own]
 
-    def _hold(self, episode: EpisodeVersion) -> None:
-        if key := _key(episode):
-            self._holders[key] = episode.id
-            self._held[episode.id] = key
-
     def _release(self, episode: EpisodeVersion, ids: Sequence[str]) -> None:
         for id in ids:
-            key = self._held.get(id)
-            # Only its own user and agent: nobody decides what another's episode becomes.
-            if key and key[:2] == (episode.user, episode.agent) and self._holders.get(key) == id:
+            held = self._held.get(id)
+            if held is None:
+                continue
+            key, _ = held
+            # Only its own user and agent: an episode changes nothing of another's.
+            if key[0] == episode.user and key[1] == episode.agent and self._holders.get(key) == id:
                 del self._holders[key]
-
-    def _named(self, episode: EpisodeVersion, delta_type: str) -> list[str]:
-        match episode.metadata.get("replaces"):
-            case str() as id if id:
-                return [id]
-            case list() as ids if ids and all(isinstance(id, str) and id for id in ids):
-                return ids
-            case None | "" | []:
-                raise self._malformed(episode, delta_type, "replaces must be non-empty")
-            case _:
-                raise self._malformed(episode, delta_type, "replaces is no list of episode ids")
-
-    def _malformed(
-        self, episode: EpisodeVersion, delta_type: str, problem: str
-    ) -> ConsolidationRuleError:
-        return ConsolidationRuleError(
-            self._rule_id, delta_type, f"episode {episode.id!r}: {problem}"
-        )
 
     def _provenance(self, episode: EpisodeVersion) -> dict[str, Any]:
         return {
@@ -160,22 +199,26 @@ class _Table:
             "confidence": confidence_of(episode.metadata),
         }
 
+    def _promoted(self, episode: EpisodeVersion, key: Key | None) -> dict[str, Any]:
+        """Return the body of the fact that an episode promotes, which holds its key from now on."""
+        id = fact_id_of(self._channel, episode.id)
+        payload: dict[str, Any] = {
+            "id": id,
+            "user": episode.user,
+            "agent": episode.agent,
+            "content": episode.content,
+            "source_node": episode.source_node,
+        }
+        add_triple(payload, episode.metadata)
+        if key is not None:
+            self._holders[key] = id
+            self._held[id] = key, payload.get("object")
+        return payload
+
 
 def _key(episode: EpisodeVersion) -> Key | None:
-    subject = episode.metadata.get("subject")
-    predicate = episode.metadata.get("predicate")
+    metadata = episode.metadata
+    subject, predicate = metadata.get("subject"), metadata.get("predicate")
     if isinstance(subject, str) and isinstance(predicate, str) and subject and predicate:
         return episode.user, episode.agent, subject, predicate
     return None
-
-
-def _payload(episode: EpisodeVersion) -> dict[str, Any]:
-    payload: dict[str, Any] = {
-        "id": episode.id,
-        "user": episode.user,
-        "agent": episode.agent,
-        "content": episode.content,
-        "source_node": episode.source_node,
-    }
-    triple = {part: episode.metadata.get(part) for part in ("subject", "predicate", "object")}
-    return payload | {part: value for part, value in triple.items() if value is not None}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from slumberd.errors import ConsolidationRuleError
 
@@ -56,18 +56,84 @@ MemoryDelta = Annotated[
 """Any delta; validate untyped input with ``pydantic.TypeAdapter(MemoryDelta)``."""
 
 
-def checked_delta(delta: AddDelta | UpdateDelta | DeleteDelta | NoopDelta) -> None:
-    """Let a delta pass whose provenance is whole.
+AnyDelta = AddDelta | UpdateDelta | DeleteDelta | NoopDelta
+
+_KINDS: dict[object, type[AnyDelta]] = {
+    get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(AnyDelta)
+}
+_ADAPTERS = {kind: TypeAdapter(one) for kind, one in _KINDS.items()}
+
+
+class Delta(Protocol):
+    """What every delta has, of whatever class it is; the rest goes by its kind."""
+
+    @property
+    def kind(self) -> str:
+        """One of ``add``, ``update``, ``delete`` and ``noop``."""
+        ...
+
+    @property
+    def source_episode_ids(self) -> list[str]:
+        """The episodes that it comes from."""
+        ...
+
+    @property
+    def promotion_ts(self) -> datetime:
+        """When its rule decided it."""
+        ...
+
+    @property
+    def rule_id(self) -> str:
+        """Its rule."""
+        ...
+
+    @property
+    def confidence(self) -> float:
+        """How sure it is, 0 to 1."""
+        ...
+
+
+def checked_delta(delta: Delta) -> AnyDelta:
+    """Return a delta of any class as one of ours, when its provenance is whole.
 
     Raises:
-        ConsolidationRuleError: A provenance field is empty or out of bounds, or ``replaces``
-            of an update or delete is empty.
+        ConsolidationRuleError: It is no delta, lacks a field of its kind, a provenance field is
+            empty or out of bounds, or ``replaces`` of an update or delete is empty.
     """
-    if violation := _violation(delta):
-        raise ConsolidationRuleError(delta.rule_id, type(delta).__name__, violation)
+    own = _own(delta)
+    if violation := _violation(own):
+        raise ConsolidationRuleError(own.rule_id, own.kind, violation)
+    return own
 
 
-def _violation(delta: AddDelta | UpdateDelta | DeleteDelta | NoopDelta) -> str:
+def _own(delta: Delta) -> AnyDelta:
+    kind = getattr(delta, "kind", None)
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ConsolidationRuleError("", type(delta).__name__, _no_delta(delta, kind))
+    if isinstance(delta, _KINDS[kind]):
+        return delta
+    try:
+        return _ADAPTERS[kind].validate_python(delta, from_attributes=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        violation = f"{name}: {first['msg'].lower()}"
+        raise ConsolidationRuleError(_rule_id(delta), kind, violation) from error
+
+
+def _no_delta(given: object, kind: object) -> str:
+    if isinstance(given, dict):
+        return "a mapping is no delta; give TypeAdapter(MemoryDelta).validate_python(mapping)"
+    known = ", ".join(map(str, _KINDS))
+    return f"it is no delta: its 'kind' is {kind!r}, not one of {known}"
+
+
+def _rule_id(delta: object) -> str:
+    given = getattr(delta, "rule_id", "")
+    return given if isinstance(given, str) else ""
+
+
+def _violation(delta: AnyDelta) -> str:
     if not delta.rule_id:
         return "rule_id must be non-empty"
     if not delta.source_episode_ids or not all(delta.source_episode_ids):

@@ -26,6 +26,8 @@ class Record(NamedTuple):
         reason: Why a noop or a quarantine; empty otherwise.
         confidence: 0 to 1.
         at: The firing's instant.
+        user: Whose fact it is; empty where that is unknown, nobody, or was erased.
+        agent: Which agent's fact it is; as `user`.
     """
 
     seq: int
@@ -38,6 +40,8 @@ class Record(NamedTuple):
     reason: str
     confidence: float
     at: datetime
+    user: str = ""
+    agent: str = ""
 
 
 class Break(NamedTuple):

@@ -67,6 +67,7 @@ class ConsolidationRule(BaseModel):
         filter_cypher: Of a graph's rule, the query that finds the triples.
         user: Of a graph's rule, whose facts they become.
         agent: Of a graph's rule, which agent's.
+        description: What it is for, in words; nothing depends on it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -87,6 +88,7 @@ class ConsolidationRule(BaseModel):
     filter_cypher: str = ""
     user: str = ""
     agent: str = ""
+    description: str = ""
 
     @field_validator("cadence")
     @classmethod
@@ -110,9 +112,9 @@ class ConsolidationRule(BaseModel):
 
     @property
     def content_hash(self) -> str:
-        """Sixteen hex digits that change whenever anything in the rule does."""
+        """Sixteen hex digits that change with everything that the rule's work depends on."""
         # What a version does not know, and a rule does not use, leaves the hash as it was.
-        told = self.model_dump(exclude=set(filter(self._is_unused, _LATER_KEYS)))
+        told = self.model_dump(exclude={"description", *filter(self._is_unused, _LATER_KEYS)})
         canonical = orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
         return hashlib.sha256(canonical).hexdigest()[:16]
 

@@ -41,9 +41,9 @@ def _aware(at: datetime) -> datetime:
     return at.replace(tzinfo=UTC) if at.utcoffset() is None else at
 
 
-Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Weights = Annotated[dict[str, Weight], AfterValidator(_whole_weights)]
-"""Of recency, relevance and importance, 0 to 1 each; one that is left out is as usual."""
+"""Of recency, relevance and importance, 0 or more each; one that is left out is as usual."""
 
 
 class SalienceContext(BaseModel):
@@ -54,7 +54,7 @@ class SalienceContext(BaseModel):
         last_access_ts: When it was last read; UTC when it has no time zone.
         access_count: How often it was read, from 0.
         rule_match_count: How many rules match it, from 0.
-        weights: Of ``recency``, ``relevance`` and ``importance``, 0 to 1 each.
+        weights: Of ``recency``, ``relevance`` and ``importance``, 0 or more each.
         decay_tau_seconds: After so long recency is worth 1/e; finite, above 0.
     """
 
@@ -130,7 +130,7 @@ class Gate(BaseModel):
     Attributes:
         min: The least salience that passes.
         tau: After so many seconds recency is worth 1/e.
-        weights: Of recency, relevance and importance, 0 to 1 each.
+        weights: Of recency, relevance and importance, 0 or more each.
         about: What relevance is measured against; empty when that weighs nothing.
     """
 
@@ -189,7 +189,7 @@ def check_gate(least: float, weights: Mapping[str, float], about: str) -> None:
     Raises:
         ValueError: Nothing can, or it does not.
     """
-    most = math.tanh(1 / _MATCHES) * min(1.0, sum(weights.values()))
+    most = min(1.0, math.tanh(1 / _MATCHES) * sum(weights.values()))
     if least >= most:
         raise ValueError(
             f"no episode reaches {least:g}: with these weights all are below {most:.3f}"

@@ -37,7 +37,7 @@ _CLAUSES = """
     LimitClause OffsetClause OptionalMatchStatement OptionalOperand OrderByAndPageStatement
     OrderByClause OrderingSpecification ReturnItem ReturnItemAlias ReturnItemList SetQuantifier
     SimpleMatchStatement SortSpecification SortSpecificationList WhereClause
-    _OrderByClauseOffsetClauseLimitClause
+    _OffsetClauseLimitClause _OrderByClauseOffsetClauseLimitClause
 """
 
 _PATTERNS = """
@@ -54,8 +54,9 @@ _CONDITIONS = """
     BooleanFactor BooleanTerm BooleanTest BooleanValueExpression ComparisonPredicate
     ComparisonPredicatePart2 CypherChainedComparison CypherPatternPredicate ExistsPredicate
     InPredicate IsLabeledOrColon LabeledPredicate LabeledPredicatePart2 ListPredicateFunction
-    NestedQuerySpecification NullPredicate NullPredicatePart2 ParenthesizedBooleanValueExpression
-    RegexMatchPredicate StringMatchPredicate _Colon _OpBooleanTerm
+    MatchStatementBlock NestedQuerySpecification NullPredicate NullPredicatePart2
+    ParenthesizedBooleanValueExpression RegexMatchPredicate StringMatchPredicate _Colon
+    _ExistsGraphPattern _ExistsMatchStatementBlock _OpBooleanTerm
 """
 
 _VALUES = """
@@ -72,10 +73,13 @@ _VALUES = """
 
 _FUNCTIONS = """
     AbsoluteValueExpression AggregateFunction Anonymous CeilingFunction DateFunction
-    DatetimeFunction DatetimeValueExpression ElementIdFunction FloorFunction GeneralSetFunction
-    GeneralSetFunctionType Head Keys Labels Last ModulusExpression Nodes PowerFunction Properties
-    RangeFunc Relationships ReverseFunc Round SignFunc Size Split Substring Tail ToLower ToString
-    ToUpper TypeFunc _Avg _CollectList _Count _CountAsterisk
+    DatetimeFunction DatetimeValueExpression ElementIdFunction EndNode FloorFunction
+    GeneralSetFunction GeneralSetFunctionType Head Keys Labels Last ModulusExpression
+    MultiCharacterTrimFunction Nodes PathLengthExpression PathValueExpression PowerFunction
+    Properties RangeFunc Relationships Replace ReverseFunc Round SignFunc
+    SingleCharacterTrimFunction Size Split SquareRoot StartNode Substring SubstringFunction Tail
+    TimestampFunc ToLower ToString ToUpper TrimOperands TypeFunc _Avg _CollectList _Count
+    _CountAsterisk
     _DateLeftParenDateFunctionParametersRightParen _Max _Min _Sum
     _ZonedDatetimeLeftParenDatetimeFunctionParametersRightParen
 """
@@ -86,9 +90,11 @@ READING = _words(_FRAME + _CLAUSES + _PATTERNS + _CONDITIONS + _VALUES + _FUNCTI
 WRITING = _words("""
     AmbientLinearDataModifyingStatementBody CreateClause DeleteItemList DeleteStatement
     InsertEdgePointingLeft InsertEdgePointingRight InsertElementPatternFiller InsertNodePattern
-    InsertPathPattern InsertPathPatternList MergeClause RemoveItemList RemoveLabelItem
-    RemovePropertyItem RemoveStatement SetAllPropertiesItem SetItemList SetLabelItem SetPropertyItem
-    SetStatement SimpleLinearDataAccessingStatement
+    InsertPathPattern InsertPathPatternList LabelAndPropertySetSpecification LabelSetSpecification
+    MergeClause RemoveItemList RemoveLabelItem RemovePropertyItem RemoveStatement
+    SetAllPropertiesItem SetItemList SetLabelItem SetPropertyItem SetStatement
+    SimpleLinearDataAccessingStatement _ElementVariableDeclarationLabelAndPropertySetSpecification
+    _InsertEdgePatternInsertNodePattern _LabelSetSpecificationElementPropertySpecification
 """)
 """The nodes of those that write, and are portable still."""
 
@@ -128,6 +134,7 @@ _REFUSED = {
     "UseGraphClause": _Finding("graph-selection", "the graph is the one that is configured"),
     "QueryPrefix": _Finding("query-prefix", "EXPLAIN and PROFILE ask for a plan, not for rows"),
 }
+_UNKNOWN = "it is not known that every graph database takes this"
 _SCHEMA = frozenset({"CreateIndex", "DropIndex", "CreateConstraint", "DropConstraint"})
 
 
@@ -228,7 +235,7 @@ class Linter:
         if name in _REFUSED:
             return _REFUSED[name]
         known = name in READING or name in WRITING or name in (_CALL, *_YIELDING, *_CALLED)
-        return None if known else _Finding("unknown-syntax", f"{name} is not known to be portable")
+        return None if known else _Finding("unknown-syntax", _UNKNOWN)
 
     def _finding_in_call(self, call: Node) -> _Finding | None:
         name = _procedure(call)

@@ -85,7 +85,7 @@ class _Reading:
 
     def refused(self, node: Syntax, problem: str = "") -> UnportableCypherError:
         """Return the error for what is not of the subset."""
-        said = problem or f"{kind(node)} cannot be answered in memory"
+        said = problem or "a graph in memory cannot answer this part of the query"
         places = (place for one in walked(node) if (place := place_of(one)) is not None)
         place = next(places, None)
         if place is None:
@@ -266,13 +266,13 @@ class _Reading:
         if page is None:
             return [], None, None
         inner = self.part(page, "OrderByAndPageStatement", "order_by_and_page_statement")
-        by, offset, limit = self.parts(
-            inner,
-            "_OrderByClauseOffsetClauseLimitClause",
-            "order_by_clause",
-            "offset_clause",
-            "limit_clause",
-        )
+        limits = "offset_clause", "limit_clause"
+        by = None
+        if kind(inner) == "_OffsetClauseLimitClause":
+            offset, limit = self.parts(inner, "_OffsetClauseLimitClause", *limits)
+        else:
+            name = "_OrderByClauseOffsetClauseLimitClause"
+            by, offset, limit = self.parts(inner, name, "order_by_clause", *limits)
         order = [] if by is None else self._order(by, items, distinct=distinct)
         number = "non_negative_integer_specification"
         skip = None if offset is None else self.value(self.part(offset, "OffsetClause", number))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from slumberd.core.act import HAND, Act, channel_of
+from slumberd.core.act import HAND, Act, channel_of, user_and_agent
 from slumberd.core.brake import FEW, NO_LIMITS
 from slumberd.core.episode import instant, microseconds
 from slumberd.core.firing import Counts, Firing
@@ -23,7 +23,6 @@ from slumberd.core.forgotten import FORGOTTEN, Forgotten
 from slumberd.core.ground import Incoming, Standing
 from slumberd.core.law import HANDS, Counted, MultiValued
 from slumberd.core.record import Outcome, Record
-from slumberd.core.scope import unescape
 from slumberd.core.settle import Entry, Settlement, order_of
 from slumberd.errors import StoppedError
 from slumberd.stores.bulk import Row, insert
@@ -36,6 +35,7 @@ from slumberd.stores.ledger import (
     document_of,
     draft_of,
     firing_id_of,
+    is_known_whose,
     seal,
     sources_of,
 )
@@ -312,6 +312,7 @@ class Batch:
             entry.reason,
             act.confidence if act else 1.0,
             at,
+            *_owner(entry),
         )
 
 
@@ -338,6 +339,14 @@ def _sources(entry: Entry) -> tuple[str, ...]:
     if met is not None:
         return (met.eid,)
     return sources_of(entry.fact_id, {})
+
+
+def _owner(entry: Entry) -> tuple[str, str]:
+    """Return user and agent of a row; empty where it is unknown whose it is."""
+    met = entry.met
+    if met is not None and met.owner and is_known_whose(entry.fact_id, entry.reason):
+        return user_and_agent(met.owner)
+    return user_and_agent(entry.key) if entry.key else ("", "")
 
 
 def _channel(entry: Entry) -> str:
@@ -426,12 +435,6 @@ def lineage_of(standing: Standing) -> list[dict[str, Any]]:
 @lru_cache(maxsize=1024)
 def _iso(at: int) -> str:
     return instant(at).isoformat()
-
-
-def user_and_agent(owner: str) -> tuple[str, str]:
-    """Return whose an owner says that it is."""
-    user, agent, _ = owner.split("/", 2)
-    return (unescape(user), unescape(agent)) if "%" in owner else (user, agent)
 
 
 def _own_entries(counted: Counted) -> list[dict[str, object]]:

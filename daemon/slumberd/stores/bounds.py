@@ -95,6 +95,34 @@ def check_calls(tokens: list[Token]) -> None:
                 raise Refusal("json_extract takes one path", token.position)
 
 
+def check_json(tokens: list[Token]) -> None:
+    """Hold back what reads the content of an episode as JSON, for it is a text.
+
+    Raises:
+        Refusal: A JSON function or an arrow reads ``content``.
+    """
+    for place, token in enumerate(tokens):
+        if _reads_json(tokens, place):
+            raise Refusal(_NO_JSON, token.position)
+
+
+_NO_JSON = (
+    "'content' is a text and no JSON; name 'metadata', as in json_extract(metadata, '$.topic')"
+)
+_JSON_READERS = ("json_extract", "json_type", "json_array_length")
+
+
+def _reads_json(tokens: list[Token], place: int) -> bool:
+    if tokens[place].word in _JSON_READERS and _is_called(tokens, place):
+        return any(map(_is_content, arguments(tokens, place)[0]))
+    after = tokens[place + 1].text if place + 1 < len(tokens) else ""
+    return _is_content(tokens[place]) and after in _ARROWS
+
+
+def _is_content(token: Token) -> bool:
+    return token.kind in ("word", "quoted") and token.text.strip('"`[]').lower() == "content"
+
+
 def _is_called(tokens: list[Token], place: int) -> bool:
     return place + 1 < len(tokens) and tokens[place + 1].kind == "open"
 

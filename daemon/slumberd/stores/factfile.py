@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,12 @@ from slumberd.stores.sqlite import Pragmas, Synchronous, transaction
 from slumberd.stores.traceless import TracelessDatabase
 
 _SQL = statements("ledger")
+
+_SCOPE_KEY = "scope_key_1", "scope_key_2"
+"""Numbers of the store that make the key of the hashes of scopes in log lines."""
+
+_NUMBER_BITS = 63
+"""SQLite's integers have a sign."""
 
 LINEAGE_DEPTH = 8
 """How many replaced assertions a fact's lineage names, unless configured otherwise."""
@@ -113,6 +120,23 @@ class FactFile:
 
         self._epoch = await self._database.write(work)
         return self._epoch
+
+    async def scope_key(self) -> bytes:
+        """Return the key of the hashes of users and agents in log lines, made at the first call.
+
+        It is random, and stays the same for as long as this file does.
+        """
+
+        def work(connection: sqlite3.Connection) -> bytes:
+            with transaction(connection):
+                self._fence(connection)
+                for name in _SCOPE_KEY:
+                    drawn = secrets.randbits(_NUMBER_BITS)
+                    connection.execute(_SQL["add_number"], {"name": name, "value": drawn})
+                halves = [number(connection, name) for name in _SCOPE_KEY]
+            return b"".join(half.to_bytes(8) for half in halves)
+
+        return await self._database.write(work)
 
     async def close(self) -> None:
         """Close the file; the next use opens it."""

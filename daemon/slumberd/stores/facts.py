@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from slumberd.core.brake import Held
-from slumberd.core.delta import checked_delta
+from slumberd.core.delta import Delta, checked_delta
 from slumberd.core.episode import microseconds
 from slumberd.core.fact import Fact, aware
 from slumberd.core.firing import START, Firing, Position, Trigger
@@ -26,7 +26,6 @@ from slumberd.core.law import HANDS, MultiValued
 from slumberd.core.record import Outcome, Record
 from slumberd.core.scope import Reach
 from slumberd.errors import ExtraMissingError
-from slumberd.ports import AnyDelta
 from slumberd.stores import unfinished
 from slumberd.stores.batch import Batch, OverLimitError, number
 from slumberd.stores.beliefs import channels_at
@@ -120,21 +119,23 @@ class SQLiteFactStore(Marks):
         entry = {"kind": "hand", "rule_id": HANDS, "source_episode_ids": [], "promotion_ts": at}
         return {**entry, "by": by, "reason": reason}
 
-    async def apply_delta(self, delta: AnyDelta, *, strict: bool = False) -> None:
+    async def apply_delta(self, delta: Delta, *, strict: bool = False) -> None:
         """Apply one delta, whole or not at all; applying it again changes nothing.
 
         Args:
-            delta: From ``MemoryStore.consolidate``, or made by hand.
+            delta: From ``MemoryStore.consolidate``, or made by hand; of any class, for its
+                ``kind`` says what it is.
             strict: Refuse ids in ``replaces`` that no fact was ever promoted under.
 
         Raises:
-            ConsolidationRuleError: Its provenance is not whole; also a ``ValueError``.
+            ConsolidationRuleError: It is no delta, or its provenance is not whole; also a
+                ``ValueError``.
             InputError: An id of it, its user or its agent holds NUL or no valid Unicode.
             FactConflictError: It speaks about a fact of another user, agent or channel, or
                 `strict` and an id in ``replaces`` is unknown.
         """
-        checked_delta(delta)
-        await self.by_hand(lambda hand: hand.apply(delta, strict=strict))
+        own = checked_delta(delta)
+        await self.by_hand(lambda hand: hand.apply(own, strict=strict))
 
     async def by_hand(
         self, work: Callable[[HandAtWork], None], *, by: str = "", dry_run: bool = False

@@ -18,6 +18,8 @@ from functools import partial
 from itertools import islice
 from threading import Event
 
+import orjson
+
 from slumberd.errors import FilterError, StoppedError
 from slumberd.stores.bounds import LONGEST_PATTERN
 from slumberd.stores.dates import clockless
@@ -63,7 +65,7 @@ _REASONS = {
 _UNFIT = re.compile(r'near "(.*)": syntax error')
 _MOST_TRIED = 20
 _NO_ROWS = {"first": 1, "last": 0}
-_PLAIN = '{"content":"{}","source_node":"","agent":"a","user":"u","session":"s"}'
+_PLAIN = '{"content":"a text","source_node":"","agent":"a","user":"u","session":"s"}'
 
 
 @dataclass(slots=True)
@@ -241,7 +243,7 @@ def _writable(connection: sqlite3.Connection) -> Iterator[None]:
 def _fill(connection: sqlite3.Connection, rids: Iterable[int]) -> None:
     with _writable(connection):
         connection.execute(_SQL["clear_batch"])
-        connection.executemany(_SQL["fill_batch"], ((rid,) for rid in rids))
+        connection.execute(_SQL["fill_batch"], (orjson.dumps([*rids]).decode(),))
 
 
 @contextmanager

@@ -11,7 +11,14 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from slumberd.errors import FilterError
-from slumberd.stores.bounds import DATES, check_calls, check_clock, check_nulls, check_work
+from slumberd.stores.bounds import (
+    DATES,
+    check_calls,
+    check_clock,
+    check_json,
+    check_nulls,
+    check_work,
+)
 from slumberd.stores.tokens import Refusal, Token, split
 
 LONGEST = 8 * 1024
@@ -95,6 +102,7 @@ def _checked(fragment: str) -> tuple[list[Token], list[Refusal]]:
         refusals += _unknown(tokens)
         check_nulls(tokens)
         check_clock(tokens)
+        check_json(tokens)
         check_calls(tokens)
         check_work(tokens, _NAMES)
     except Refusal as refusal:

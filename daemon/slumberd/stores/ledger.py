@@ -28,11 +28,12 @@ from slumberd.core.act import (
     episode_id_of,
     key_of,
     owner_of,
+    user_and_agent,
 )
 from slumberd.core.episode import instant
 from slumberd.core.law import History, Meeting, Undone, said_by
 from slumberd.core.record import Kind, Record
-from slumberd.core.settle import Entry
+from slumberd.core.settle import ID_TAKEN, Entry
 from slumberd.stores.plainjson import written
 
 GENESIS = bytes(32)
@@ -288,7 +289,7 @@ def firing_id_of(rule_id: str, number: int) -> str:
 
 def record_from(row: tuple[Any, ...]) -> Record:
     """Return a record from a row of the query ``records``."""
-    seq, rule_id, firing, what, kind, fact_id, replaces, payload, reason, at = row
+    seq, rule_id, firing, what, kind, fact_id, replaces, payload, reason, at, sibling = row
     document = orjson.loads(payload) if payload and what != _WHAT["firing"] else {}
     return Record(
         seq,
@@ -301,7 +302,23 @@ def record_from(row: tuple[Any, ...]) -> Record:
         reason,
         document.get("confidence", 1.0),
         instant(at),
+        *_owner_of(fact_id, reason, orjson.loads(sibling) if sibling else document),
     )
+
+
+def is_known_whose(fact_id: str | None, reason: str) -> bool:
+    """Say whether it is known whose a row is: a row without a fact id may be of anyone."""
+    return bool(fact_id) or reason == ID_TAKEN
+
+
+def _owner_of(fact_id: str | None, reason: str, document: dict[str, Any]) -> tuple[str, str]:
+    """Return whose a row is, by what it or another row of its fact was made from."""
+    if not is_known_whose(fact_id, reason):
+        return "", ""
+    if "owner" in document:
+        return user_and_agent(document["owner"])
+    payload = document.get("payload", {})
+    return payload.get("user", ""), payload.get("agent", "")
 
 
 def sources_of(fact_id: str, document: dict[str, Any]) -> tuple[str, ...]:

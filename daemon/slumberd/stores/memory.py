@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Self, TypeVar
 
+import structlog
+
 from slumberd.clock import SystemClock
-from slumberd.core.classify import classify, names_of
+from slumberd.core.act import Fault
+from slumberd.core.classify import Classified, classify, names_of
+from slumberd.core.delta import AnyDelta
 from slumberd.core.episode import Episode, EpisodeVersion, microseconds
 from slumberd.core.firing import Position, Window
 from slumberd.core.health import MigrationPlan, StoreHealth
@@ -19,7 +24,7 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.core.salience import Access
 from slumberd.core.scope import Reach, Scope
 from slumberd.errors import MemoryScopeError, SchemaError
-from slumberd.ports import AnyDelta, Clock
+from slumberd.ports import Clock
 from slumberd.stores import accesses, episode_log, filters, inspection, migrations
 from slumberd.stores.codec import encode
 from slumberd.stores.database import Database, Place, harden
@@ -49,6 +54,10 @@ from slumberd.stores.watch import Watch, tell_here
 from slumberd.stores.windows import Matching, Reader
 
 T = TypeVar("T")
+
+_log = structlog.get_logger("slumberd")
+_MOST_NAMED = 20
+"""Episodes that a warning names; it counts all of them."""
 
 _STORE = "sqlite_memory"
 _NEWEST = 2**63 - 1
@@ -221,26 +230,26 @@ class SQLiteMemoryStore:
     async def consolidate(self, rule: ConsolidationRule) -> list[AnyDelta]:
         """Return one delta for each episode that the rule's filter selects; cumulative.
 
-        Episodes that cannot be read are left out: one of them must not stop the others, and the
-        daemon's `select` is where they are accounted for.
+        A fact has the id that the daemon gives it. A rule of several channels has a delta for each.
+        Episodes that cannot be read, or whose intent or ``replaces`` is malformed, are left out,
+        and a warning says so: one of them must not stop the others.
 
         Raises:
             FilterError: The filter may not run.
-            ConsolidationRuleError: An episode asks for what breaks the form; it is named.
         """
         reader = self._reader(rule)
         at = self._clock.now()
 
-        def deltas(connection: sqlite3.Connection) -> list[AnyDelta]:
-            versions = [
-                version
-                for version in reader.everything(connection)
-                if version.matched and not version.fault
-            ]
-            named = reader.named(connection, sorted(names_of(versions)), _NEWEST)
-            return classify(versions, rule, at=at, others=named)
+        def classified(connection: sqlite3.Connection) -> Classified:
+            versions = [*reader.selected(connection)]
+            named = sorted(names_of(versions))
+            others = reader.named(connection, named, _NEWEST) if named else []
+            return classify(versions, rule, at=at, others=others)
 
-        return await self._read(deltas, prepare=reader.prepare)
+        deltas, faults = await self._read(classified, prepare=reader.prepare)
+        if faults:
+            _warn_of(rule.id, faults)
+        return deltas
 
     async def newest(self) -> Position:
         """Return the last place of the log; the start when it is empty."""
@@ -428,6 +437,16 @@ class SQLiteMemoryStore:
             raise SchemaError(
                 self._path, f"'episodes' is not the table we know: {error}"
             ) from error
+
+
+def _warn_of(rule_id: str, faults: Mapping[str, Fault]) -> None:
+    reasons = Counter(fault.reason for fault in faults.values())
+    _log.warning(
+        "episodes.left_out",
+        rule_id=rule_id,
+        reasons=dict(sorted(reasons.items())),
+        episode_ids=sorted(faults)[:_MOST_NAMED],
+    )
 
 
 def _missing(connection: sqlite3.Connection) -> list[str]:

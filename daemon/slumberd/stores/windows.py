@@ -88,6 +88,7 @@ class Reader:
         self._mismatch = mismatch
         self._stop = stop
         self._filter = _filter_of(rule, mismatch, stop, seconds)
+        self._watched = sorted(_TEXTS & self._filter.reads) if self._filter is not None else []
 
     def prepare(self, connection: sqlite3.Connection) -> None:
         """Make a connection ready; outside of any transaction."""
@@ -124,12 +125,21 @@ class Reader:
         found = [(row[0], row[1], row[2:]) for row in rows if row[0] <= upto]
         return self._versions(connection, sorted(found, key=itemgetter(0)))
 
-    def everything(self, connection: sqlite3.Connection) -> Iterator[EpisodeVersion]:
-        """Yield every episode, readable or not, matched or not."""
+    def selected(self, connection: sqlite3.Connection) -> Iterator[EpisodeVersion]:
+        """Yield every readable episode that the filter selects; nothing else is decoded."""
         after = -(2**63)
         while rows := _fetch(connection, _EPISODES["page"], {"after": after, "limit": _PAGE}):
             after = rows[-1][0]
-            yield from self._versions(connection, [(0, row[0], row[1:]) for row in rows])
+            verdict = self._judge(connection, [row[0] for row in rows])
+            if verdict is None:
+                found = (decode(0, row[1:], mismatch=self._mismatch) for row in rows)
+            else:
+                found = (
+                    self._judged(verdict, 0, row[0], row[1:])
+                    for row in rows
+                    if row[0] in verdict.matched
+                )
+            yield from (version for version in found if not version.fault)
 
     def matching(self, connection: sqlite3.Connection) -> Matching:
         """Count what the filter selects of every episode; nothing of them is decoded."""
@@ -174,8 +184,7 @@ class Reader:
 
     def _cut_short(self, version: EpisodeVersion, row: Sequence[Any]) -> str:
         """Say what of a row the filter did not see whole: SQLite ends a text of JSON at U+0000."""
-        reads = self._filter.reads if self._filter is not None else frozenset()
-        for column in sorted(_TEXTS & reads):
+        for column in self._watched:
             if "\0" in _text_of(version, column, row[4]):
                 return f"{column} holds U+0000, where SQLite ends a text"
         return ""

@@ -8,7 +8,8 @@ DELETE FROM temp.slumberd_batch
 
 -- name: fill_batch
 INSERT OR IGNORE INTO temp.slumberd_batch (rid)
-VALUES (?)
+SELECT value
+FROM json_each(?)
 
 -- name: create_view_by_scope
 -- A CASE ends in a jump, and at jumps SQLite looks at the deadline: each column has one.

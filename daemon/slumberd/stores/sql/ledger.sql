@@ -20,6 +20,11 @@ SELECT value
 FROM slumberd_numbers
 WHERE name = ?
 
+-- name: add_number
+INSERT INTO slumberd_numbers (name, value)
+VALUES (:name, :value)
+ON CONFLICT DO NOTHING
+
 -- name: set_number
 UPDATE slumberd_numbers
 SET value = :value
@@ -350,7 +355,15 @@ CROSS JOIN slumberd_firings AS firings
 
 -- name: records
 SELECT ledger.seq, firings.rule, ledger.firing, ledger.what, ledger.kind, ledger.fact_id,
-  ledger.replaces, ledger.payload, ledger.reason, firings.at
+  ledger.replaces, ledger.payload, ledger.reason, firings.at,
+  CASE WHEN ledger.what IN (4, 5, 6) THEN (
+    SELECT sibling.payload
+    FROM slumberd_ledger AS sibling
+    WHERE sibling.fact_id = ledger.fact_id
+      AND (sibling.what = 1 OR (ledger.what = 4 AND sibling.what IN (2, 3, 8)))
+      AND sibling.payload IS NOT NULL
+    LIMIT 1
+  ) END
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.seq > :after
@@ -359,7 +372,15 @@ LIMIT :limit
 
 -- name: records_of_fact
 SELECT ledger.seq, firings.rule, ledger.firing, ledger.what, ledger.kind, ledger.fact_id,
-  ledger.replaces, ledger.payload, ledger.reason, firings.at
+  ledger.replaces, ledger.payload, ledger.reason, firings.at,
+  CASE WHEN ledger.what IN (4, 5, 6) THEN (
+    SELECT sibling.payload
+    FROM slumberd_ledger AS sibling
+    WHERE sibling.fact_id = ledger.fact_id
+      AND (sibling.what = 1 OR (ledger.what = 4 AND sibling.what IN (2, 3, 8)))
+      AND sibling.payload IS NOT NULL
+    LIMIT 1
+  ) END
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.fact_id = :fact_id
