@@ -16,6 +16,7 @@ from slumberd.core.provenance import ProvenanceBundle, asserted
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.salience import Access
+from slumberd.core.spelling import Misspelling
 from slumberd.errors import StoppedError
 from tests import builders
 
@@ -285,12 +286,16 @@ class FakeDeltaLog:
         self.lines: list[Record] = []
         self.batches: list[Outcome] = []
         self.heads: list[Checkpoint] = []
+        self.misspellings: list[Misspelling] = []
 
     def applied(self, records: Sequence[Record]) -> None:
         self.lines.extend(records)
 
     def completed(self, outcome: Outcome) -> None:
         self.batches.append(outcome)
+
+    def misspelled(self, found: Sequence[Misspelling]) -> None:
+        self.misspellings.extend(found)
 
     def checkpointed(self, head: Checkpoint) -> None:
         self.heads.append(head)

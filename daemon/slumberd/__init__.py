@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         StoreReplacedError,
         SupersededError,
         UnportableCypherError,
+        UnreadableEpisodeError,
         UsageError,
     )
     from slumberd.graph.embedded import LadybugGraphStore
@@ -133,6 +134,7 @@ __all__ = [
     "StoreReplacedError",
     "SupersededError",
     "UnportableCypherError",
+    "UnreadableEpisodeError",
     "UpdateDelta",
     "UsageError",
 ]

@@ -18,6 +18,7 @@ from slumberd.core.ground import Incoming
 from slumberd.core.meet import meet
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.spelling import misspellings_in
 from slumberd.errors import FiringTimeoutError, StoppedError
 from slumberd.gating import Embedding, Gatekeeper, no_embedder
 from slumberd.ports import Clock, DeltaLog, EpisodeLog, Ledger
@@ -170,6 +171,7 @@ class Consolidator:
         self._gatekeeper = Gatekeeper(episodes, embedding)
         self.limits = limits
         self.behind = False
+        self._spelled_upto = 0
         self._checkpoints = Checkpoints(ledger, log, clock)
 
     async def fire(  # noqa: PLR0913 # each is asked for by another caller
@@ -391,9 +393,17 @@ class Consolidator:
         window = await self._episodes.select(
             call.rule, after=after, limit=limit or self._batch, upto=upto
         )
+        self._check_spelling(window.versions)
         versions = await self._gatekeeper.judged(window.versions, call.rule, call.at)
         met = await asyncio.to_thread(self._meet, versions, call.rule, self._late(call))
         return call.over(after, window.upto), met
+
+    def _check_spelling(self, versions: Sequence[EpisodeVersion]) -> None:
+        """Log the misspelled keys of versions that no rule of this process has read before."""
+        fresh = [one for one in versions if one.seq > self._spelled_upto]
+        if fresh:
+            self._spelled_upto = max(one.seq for one in fresh)
+            self._log.misspelled(misspellings_in(fresh))
 
     def _meet(
         self,

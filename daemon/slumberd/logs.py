@@ -14,6 +14,7 @@ import structlog
 
 from slumberd.core.brake import Held
 from slumberd.core.record import Checkpoint, Outcome, Record
+from slumberd.core.spelling import Misspelling
 from slumberd.lines import CHECKPOINT, Event, console_line, json_line, timestamp
 from slumberd.outbox import Letter, Outbox
 from slumberd.sinks import Sink
@@ -227,6 +228,12 @@ class DeltaLines:
         """Write the ``firing.completed`` line of one batch."""
         self._write(_firing_event(outcome, timestamp(self._now()), self._store))
 
+    def misspelled(self, found: Sequence[Misspelling]) -> None:
+        """Write a ``metadata.misspelled`` line for each key."""
+        ts = timestamp(self._now())
+        for one in found:
+            self._write(_misspelled_event(one, ts))
+
     def checkpointed(self, head: Checkpoint) -> None:
         """Write the ``ledger.checkpoint`` line; `slumberd audit verify --against` reads it."""
         self._write(_checkpoint_event(head, timestamp(self._now()), self._store))
@@ -253,6 +260,10 @@ def _checkpoint_event(head: Checkpoint, ts: str, store: str) -> Event:
         "rows": head.rows,
         "head": head.head.hex(),
     }
+
+
+def _misspelled_event(found: Misspelling, ts: str) -> Event:
+    return {"ts": ts, "level": "warning", "event": "metadata.misspelled", **found._asdict()}
 
 
 def _delta_event(record: Record, ts: str, store: str) -> Event:

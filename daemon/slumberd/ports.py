@@ -20,6 +20,7 @@ from slumberd.core.provenance import ProvenanceBundle
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.salience import Access, SalienceContext
+from slumberd.core.spelling import Misspelling
 
 AnyDelta = AddDelta | UpdateDelta | DeleteDelta | NoopDelta
 
@@ -44,12 +45,23 @@ class MemoryStore(Protocol):
         """
         ...
 
-    async def put(self, episode: Episode, *, user: str, session: str, agent: str) -> None:
+    async def put(
+        self, episode: Episode, *, user: str, session: str, agent: str, strict: bool = False
+    ) -> None:
         """Write one episode; it is committed when this returns.
+
+        Args:
+            episode: The episode.
+            user: Must be the episode's own, as must `session` and `agent`.
+            session: Part of the scope.
+            agent: Part of the scope.
+            strict: Refuse an episode that every rule would quarantine.
 
         Raises:
             MemoryScopeError: The scope is malformed, contradicts the episode, or the id
                 belongs to another scope; nothing is written.
+            UnreadableEpisodeError: With `strict`, every rule would quarantine the episode;
+                nothing is written.
         """
         ...
 
@@ -322,6 +334,10 @@ class DeltaLog(Protocol):
 
     def completed(self, outcome: Outcome) -> None:
         """Write the ``firing.completed`` line of one batch."""
+        ...
+
+    def misspelled(self, found: Sequence[Misspelling]) -> None:
+        """Write one ``metadata.misspelled`` line for each key that is probably misspelled."""
         ...
 
     def checkpointed(self, head: Checkpoint) -> None:

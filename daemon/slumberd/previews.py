@@ -12,6 +12,7 @@ from slumberd.copies import Copy, Telling, copied
 from slumberd.core.firing import Counts
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.spelling import Misspelling
 from slumberd.errors import NoInputError
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
@@ -63,6 +64,9 @@ class Tally:
         return self
 
     def applied(self, records: Sequence[Record]) -> None:
+        """Write no line."""
+
+    def misspelled(self, found: Sequence[Misspelling]) -> None:
         """Write no line."""
 
     def checkpointed(self, head: Checkpoint) -> None:
