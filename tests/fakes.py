@@ -316,7 +316,13 @@ class FakeComparer:
     """Takes texts to be near that share words, by how many of them they share."""
 
     def near(
-        self, texts: Sequence[str], *, first: int, least: float, most: int
+        self,
+        texts: Sequence[str],
+        *,
+        first: int,
+        least: float,
+        most: int,
+        late: Callable[[], bool] | None = None,
     ) -> Iterator[list[tuple[int, float]]]:
         known = sorted({word for text in texts for word in _words_of(text)})
         vectors = [_direction([_words_of(text).count(word) for word in known]) for text in texts]

@@ -390,7 +390,13 @@ class TextComparer(Protocol):
     """What finds texts that are near to each other."""
 
     def near(
-        self, texts: Sequence[str], *, first: int, least: float, most: int
+        self,
+        texts: Sequence[str],
+        *,
+        first: int,
+        least: float,
+        most: int,
+        late: Callable[[], bool] | None = None,
     ) -> Iterator[list[tuple[int, float]]]:
         """Yield, for each text from one on, which texts before it are near to it.
 
@@ -399,9 +405,13 @@ class TextComparer(Protocol):
             first: The number of the text to begin with, from 0.
             least: The cosine from which on two are near.
             most: How many texts before it each is compared with.
+            late: Says, in any thread, that it must end.
 
         Yields:
             Numbers of texts and cosines, in the texts' order; a text without words is near to none.
+
+        Raises:
+            StoppedError: It was `late`.
         """
         ...
 

@@ -26,7 +26,7 @@ def write_textfile(path: Path, text: bytes) -> None:
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     descriptor = os.open(fresh, _FLAGS, 0o600)
     try:
-        with open(descriptor, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(text)
             os.fchmod(descriptor, MODE)  # whatever the umask of the daemon
         fresh.replace(path)
