@@ -11,6 +11,7 @@ from slumberd.assembly import branches_of
 from slumberd.copies import Copy, Telling, copied
 from slumberd.core.firing import Counts
 from slumberd.core.record import Checkpoint, Outcome, Record
+from slumberd.core.replacing import Replaced
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.spelling import Misspelling
 from slumberd.errors import NoInputError
@@ -48,6 +49,18 @@ class Preview:
     channels: Mapping[str, Counts] = field(default_factory=dict)
     reasons: Mapping[str, Reasons] = field(default_factory=dict)
     held: str = ""
+
+
+class Previewed(NamedTuple):
+    """What rules make of the data.
+
+    Attributes:
+        previews: Of each rule.
+        replaced: The predicates whose objects keep replacing each other once the rules have fired.
+    """
+
+    previews: list[Preview]
+    replaced: list[Replaced]
 
 
 class Tally:
@@ -101,7 +114,7 @@ def _by_channel(outcome: Outcome) -> Iterator[tuple[str, Sequence[Record]]]:
 
 async def previewed(
     settings: Settings, rules: RuleSet, *, whole: bool, clock: Clock, tell: Telling
-) -> list[Preview]:
+) -> Previewed:
     """Say what each rule of episodes selects and what its firing would do, in their order.
 
     Everything happens on a copy: it takes no lock, writes nothing, and a daemon may run.
@@ -125,7 +138,8 @@ async def previewed(
             raise NoInputError(f"any episode in {settings.memory_path}", remedy)
         previewing = _Previewing(copy, rules, clock, tell)
         await previewing.take_channels(whole=whole)
-        return [await previewing.preview(rule) for rule in rules.of_episodes().rules]
+        previews = [await previewing.preview(rule) for rule in rules.of_episodes().rules]
+        return Previewed(previews, await previewing.replaced())
 
 
 class _Previewing:
@@ -163,6 +177,12 @@ class _Previewing:
         channels = {name: counts for one in reports for name, counts in one.channels.items()}
         held = [report.held.problem for report in reports if report.held]
         return Preview(rule, matching, pending, channels, self._tally.reasons(), "; ".join(held))
+
+    async def replaced(self) -> list[Replaced]:
+        """Return the predicates whose objects keep replacing each other."""
+        return [
+            one for branch in self._branches for one in await branch.facts.replaced_predicates()
+        ]
 
     async def _pending(self, rule: ConsolidationRule) -> int:
         """Count what the rule has not read, in the store where it lags behind."""

@@ -13,6 +13,7 @@ READ_KEYS = frozenset({
 })  # fmt: skip
 """The keys of metadata that slumberd reads; all others are the host's own."""
 
+_AROUND = " _-.:,"
 _LONGEST = 32
 """Characters from which on a key cannot be a misspelling."""
 
@@ -64,11 +65,15 @@ def _meant_by(key: str) -> str:
     """Return the key that is probably meant; empty for a key that is right or the host's own."""
     if key in READ_KEYS or len(key) > _LONGEST:
         return ""
-    plain = key.strip(" _-.:").casefold()
-    return next((known for known in sorted(READ_KEYS) if _are_near(plain, known)), "")
+    return next((known for known in sorted(READ_KEYS) if are_near(key, known)), "")
 
 
-def _are_near(one: str, other: str) -> bool:
+def are_near(one: str, other: str) -> bool:
+    """Say whether two words are equal but for case and signs around them, or one slip apart."""
+    return _is_one_slip(one.strip(_AROUND).casefold(), other.strip(_AROUND).casefold())
+
+
+def _is_one_slip(one: str, other: str) -> bool:
     """Say whether two words are equal, or one slip of the keyboard apart."""
     same = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
     same = min(len(one), len(other)) if same is None else same
