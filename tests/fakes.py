@@ -16,6 +16,7 @@ from slumberd.core.provenance import ProvenanceBundle, asserted
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.salience import Access
+from slumberd.core.spelling import Misspelling
 from slumberd.errors import StoppedError
 from tests import builders
 
@@ -291,12 +292,16 @@ class FakeDeltaLog:
         self.lines: list[Record] = []
         self.batches: list[Outcome] = []
         self.heads: list[Checkpoint] = []
+        self.misspellings: list[Misspelling] = []
 
     def applied(self, records: Sequence[Record]) -> None:
         self.lines.extend(records)
 
     def completed(self, outcome: Outcome) -> None:
         self.batches.append(outcome)
+
+    def misspelled(self, found: Sequence[Misspelling]) -> None:
+        self.misspellings.extend(found)
 
     def checkpointed(self, head: Checkpoint) -> None:
         self.heads.append(head)
@@ -317,7 +322,13 @@ class FakeComparer:
     """Takes texts to be near that share words, by how many of them they share."""
 
     def near(
-        self, texts: Sequence[str], *, first: int, least: float, most: int
+        self,
+        texts: Sequence[str],
+        *,
+        first: int,
+        least: float,
+        most: int,
+        late: Callable[[], bool] | None = None,
     ) -> Iterator[list[tuple[int, float]]]:
         known = sorted({word for text in texts for word in _words_of(text)})
         vectors = [_direction([_words_of(text).count(word) for word in known]) for text in texts]

@@ -106,7 +106,7 @@ class World:
             **owner._asdict(),
             **fields,
         }
-        scope = {"user": owner.user, "session": session, "agent": owner.agent}
+        scope: dict[str, Any] = {"user": owner.user, "session": session, "agent": owner.agent}
         await self.estate.stores.memory.put(Episode(**told), **scope)
 
     async def fire(self) -> list[str]:

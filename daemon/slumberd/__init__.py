@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         StoreReplacedError,
         SupersededError,
         UnportableCypherError,
+        UnreadableEpisodeError,
         UsageError,
     )
     from slumberd.graph.embedded import LadybugGraphStore
@@ -137,6 +138,7 @@ __all__ = [
     "StoreReplacedError",
     "SupersededError",
     "UnportableCypherError",
+    "UnreadableEpisodeError",
     "UpdateDelta",
     "UsageError",
 ]

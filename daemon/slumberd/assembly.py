@@ -18,6 +18,7 @@ from slumberd.branches import Branch, Branches
 from slumberd.consolidator import Consolidator, Part
 from slumberd.core.brake import Limits
 from slumberd.core.promoted import SLOTS
+from slumberd.core.spelling import Misspelling
 from slumberd.courier import Courier, Terms
 from slumberd.credentials import read_key
 from slumberd.errors import NoInputError, UsageError
@@ -34,7 +35,7 @@ from slumberd.rulebook import CheckCypher, RuleSet, load_rules
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.filters import checking_filters
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.memory import SQLiteMemoryStore, log_misspelling
 from slumberd.vectors import WordEmbedder
 
 _log = structlog.get_logger("slumberd")
@@ -97,7 +98,13 @@ def key_of(settings: Settings) -> bytes | None:
     return None if file is None else read_key(file, credentials=settings.credentials_dir)
 
 
-def memory_of(settings: Settings, clock: Clock, *, traceless: bool = False) -> SQLiteMemoryStore:
+def memory_of(
+    settings: Settings,
+    clock: Clock,
+    *,
+    traceless: bool = False,
+    misspelled: Callable[[Misspelling], None] = log_misspelling,
+) -> SQLiteMemoryStore:
     """Return the episodes of a configuration; nothing is opened yet."""
     return SQLiteMemoryStore(
         settings.memory_path,
@@ -105,6 +112,7 @@ def memory_of(settings: Settings, clock: Clock, *, traceless: bool = False) -> S
         scope_mismatch=settings.memory.scope_mismatch,
         clock=clock,
         traceless=traceless,
+        misspelled=misspelled,
     )
 
 

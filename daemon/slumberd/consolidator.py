@@ -18,8 +18,9 @@ from slumberd.core.ground import Incoming
 from slumberd.core.meet import meet, withdraw
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.spelling import misspellings_in
 from slumberd.errors import FiringTimeoutError, StoppedError
-from slumberd.gating import Embedding, Gatekeeper, no_embedder
+from slumberd.gating import Asked, Embedding, Gatekeeper, never, no_embedder
 from slumberd.ports import Clock, DeltaLog, EpisodeLog, Ledger
 
 Met = dict[str, list[Incoming]]
@@ -30,6 +31,9 @@ REHEARSED = 100_000
 
 _MET = 500
 """Versions that are met between two questions whether it is late."""
+
+_JUDGED_SECONDS = 5.0
+"""How long gates may measure relevance for one batch; what is not measured comes with the next."""
 
 _REPEATED = 1_000
 """Ledger rows whose lines are written again at a time, after a crash."""
@@ -171,6 +175,7 @@ class Consolidator:
         self.limits = limits
         self.behind = False
         self._left: dict[str, tuple[str, frozenset[str]]] = {}
+        self._spelled_upto = 0
         self._checkpoints = Checkpoints(ledger, log, clock)
 
     async def fire(  # noqa: PLR0913 # each is asked for by another caller
@@ -249,7 +254,8 @@ class Consolidator:
         """Settle the batch that was held and approved, without limits."""
         freely = replace(call, limits=NO_LIMITS)
         async with self._in_time(call):
-            _, met = await self._read(freely, after, upto=upto.seq)
+            # Not a part of it: what is not read now would be passed over.
+            _, met = await self._read(freely, after, upto=upto.seq, whole=True)
         done.add(await self._settle(freely.over(after, upto), met, late=self._late(call)))
         return upto
 
@@ -276,7 +282,8 @@ class Consolidator:
         mark = await self._ledger.watermark(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
-        firing, met = await self._read(Call(rule, "manual", at), mark, limit=REHEARSED)
+        call = Call(rule, "manual", at)
+        firing, met = await self._read(call, mark, limit=REHEARSED, whole=True)
         done = self._report(rule, rehearsed=True)
         done.window = (firing.after, firing.upto)
         done.add(await self._ledger.rehearse(firing, met))
@@ -388,12 +395,27 @@ class Consolidator:
         return mark == START or await self._episodes.episode_at(mark.seq) == mark.eid
 
     async def _read(
-        self, call: Call, after: Position, *, limit: int | None = None, upto: int | None = None
+        self,
+        call: Call,
+        after: Position,
+        *,
+        limit: int | None = None,
+        upto: int | None = None,
+        whole: bool = False,
     ) -> tuple[Firing, Met]:
-        window = await self._episodes.select(
-            call.rule, after=after, limit=limit or self._batch, upto=upto
+        """Return what a rule meets above a place; less of it when gates take long, unless whole."""
+        select = partial(self._episodes.select, call.rule, after=after, upto=upto)
+        judge = partial(
+            self._gatekeeper.judged, rule=call.rule, at=call.at, late=self._late(call) or never
         )
-        versions = await self._gatekeeper.judged(window.versions, call.rule, call.at)
+        window = await select(limit=limit or self._batch)
+        self._check_spelling(window.versions)
+        enough = never if whole else self._long_enough(call)
+        versions = await judge(window.versions, enough=enough)
+        if len(versions) < len(window.versions):
+            # As many log rows speak of as many versions at most; the embedder has kept theirs.
+            window = await select(limit=len(versions))
+            versions = await judge(window.versions)
         met = await asyncio.to_thread(self._meet, versions, call.rule, self._late(call))
         return call.over(after, window.upto), met | await self._withdraw(call.rule, versions)
 
@@ -420,6 +442,19 @@ class Consolidator:
             for name, ones in withdrawn.items()
         }
         return {name: ones for name, ones in found.items() if ones}
+
+    def _long_enough(self, call: Call) -> Asked:
+        """Return what says that gates have taken their part of the time of a batch."""
+        now = self._clock.monotonic()
+        ends_at = now + min(_JUDGED_SECONDS, (call.ends_at - now) / 2)
+        return lambda: self._clock.monotonic() >= ends_at
+
+    def _check_spelling(self, versions: Sequence[EpisodeVersion]) -> None:
+        """Log the misspelled keys of versions that no rule of this process has read before."""
+        fresh = [one for one in versions if one.seq > self._spelled_upto]
+        if fresh:
+            self._spelled_upto = max(one.seq for one in fresh)
+            self._log.misspelled(misspellings_in(fresh))
 
     def _meet(
         self,

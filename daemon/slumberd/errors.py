@@ -7,6 +7,7 @@ act on the fields and a person can act on the message::
     ├── UsageError                        the command line asks for what cannot be (exit 64)
     │   └── PatternError                  a pattern of facts that cannot be read
     ├── InputError                        data of a user that cannot be read       (exit 65)
+    │   └── UnreadableEpisodeError        an episode that a strict put refuses
     ├── NoInputError                      a file that should be there is not       (exit 66)
     ├── BackupError                       a backup that is not whole               (exit 65)
     ├── PlanMovedError                    data or rules are not those of a plan    (exit 75)
@@ -82,6 +83,7 @@ __all__ = [
     "StoreReplacedError",
     "SupersededError",
     "UnportableCypherError",
+    "UnreadableEpisodeError",
     "UsageError",
 ]
 
@@ -159,6 +161,24 @@ class BackupError(SlumberdError):
         self.folder = folder
         self.problem = problem
         super().__init__(f"backup {str(folder)!r} {problem}")
+
+
+class UnreadableEpisodeError(InputError):
+    """A strict put refuses an episode, because every rule would quarantine the episode.
+
+    Attributes:
+        episode_id: The episode.
+        reason: The reason of the quarantine, as ``intent_unknown``.
+        detail: What is wrong, and what to write instead.
+    """
+
+    def __init__(self, episode_id: str, reason: str, detail: str) -> None:
+        self.episode_id = episode_id
+        self.reason = reason
+        self.detail = detail
+        super().__init__(
+            f"episode {episode_id!r}: every rule would quarantine it ({reason}): {detail}"
+        )
 
 
 class PlanMovedError(SlumberdError):

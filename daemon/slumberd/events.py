@@ -399,6 +399,15 @@ _ALL = (
     ),
     _kind(
         "warning",
+        "metadata.misspelled",
+        "Metadata has a key that is probably misspelled; slumberd does not read that key.",
+        key=_TEXT,
+        meant=_TEXT,
+        episode_id=_TEXT,
+        episodes=_COUNT,
+    ),
+    _kind(
+        "warning",
         "metrics.failed",
         "The textfile for Prometheus cannot be written; told once until it can.",
         **_FAILURE,

@@ -15,6 +15,7 @@ import structlog
 
 from slumberd.core.brake import Held
 from slumberd.core.record import Checkpoint, Outcome, Record
+from slumberd.core.spelling import Misspelling
 from slumberd.lines import CHECKPOINT, Event, console_line, json_line, timestamp
 from slumberd.outbox import Letter, Outbox
 from slumberd.sinks import Sink
@@ -260,6 +261,12 @@ class DeltaLines:
         """Write the ``firing.completed`` line of one batch."""
         self._write(_firing_event(outcome, timestamp(self._now()), self._store))
 
+    def misspelled(self, found: Sequence[Misspelling]) -> None:
+        """Write a ``metadata.misspelled`` line for each key."""
+        ts = timestamp(self._now())
+        for one in found:
+            self._write(_misspelled_event(one, ts))
+
     def checkpointed(self, head: Checkpoint) -> None:
         """Write the ``ledger.checkpoint`` line; `slumberd audit verify --against` reads it."""
         self._write(_checkpoint_event(head, timestamp(self._now()), self._store))
@@ -313,6 +320,10 @@ def _hashed(key: bytes, name: str) -> str | None:
 
 # The rows of a batch have one instant.
 _promoted_at = lru_cache(maxsize=64)(timestamp)
+
+
+def _misspelled_event(found: Misspelling, ts: str) -> Event:
+    return {"ts": ts, "level": "warning", "event": "metadata.misspelled", **found._asdict()}
 
 
 def _delta_event(record: Record, ts: str, store: str, named: Naming) -> Event:

@@ -20,6 +20,7 @@ from slumberd.core.provenance import ProvenanceBundle
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.salience import Access, SalienceContext
+from slumberd.core.spelling import Misspelling
 
 
 @runtime_checkable
@@ -42,12 +43,23 @@ class MemoryStore(Protocol):
         """
         ...
 
-    async def put(self, episode: Episode, *, user: str, session: str, agent: str) -> None:
+    async def put(
+        self, episode: Episode, *, user: str, session: str, agent: str, strict: bool = False
+    ) -> None:
         """Write one episode; it is committed when this returns.
+
+        Args:
+            episode: The episode.
+            user: Must be the episode's own, as must `session` and `agent`.
+            session: Part of the scope.
+            agent: Part of the scope.
+            strict: Refuse an episode that every rule would quarantine.
 
         Raises:
             MemoryScopeError: The scope is malformed, contradicts the episode, or the id
                 belongs to another scope; nothing is written.
+            UnreadableEpisodeError: With `strict`, every rule would quarantine the episode;
+                nothing is written.
         """
         ...
 
@@ -330,6 +342,10 @@ class DeltaLog(Protocol):
         """Write the ``firing.completed`` line of one batch."""
         ...
 
+    def misspelled(self, found: Sequence[Misspelling]) -> None:
+        """Write one ``metadata.misspelled`` line for each key that is probably misspelled."""
+        ...
+
     def checkpointed(self, head: Checkpoint) -> None:
         """Write a ``ledger.checkpoint`` line: how far the ledger reaches, and its hash there."""
         ...
@@ -385,7 +401,13 @@ class TextComparer(Protocol):
     """What finds texts that are near to each other."""
 
     def near(
-        self, texts: Sequence[str], *, first: int, least: float, most: int
+        self,
+        texts: Sequence[str],
+        *,
+        first: int,
+        least: float,
+        most: int,
+        late: Callable[[], bool] | None = None,
     ) -> Iterator[list[tuple[int, float]]]:
         """Yield, for each text from one on, which texts before it are near to it.
 
@@ -394,9 +416,13 @@ class TextComparer(Protocol):
             first: The number of the text to begin with, from 0.
             least: The cosine from which on two are near.
             most: How many texts before it each is compared with.
+            late: Says, in any thread, that it must end.
 
         Yields:
             Numbers of texts and cosines, in the texts' order; a text without words is near to none.
+
+        Raises:
+            StoppedError: It was `late`.
         """
         ...
 

@@ -11,7 +11,9 @@ from slumberd.assembly import branches_of
 from slumberd.copies import Copy, Telling, copied
 from slumberd.core.firing import Counts
 from slumberd.core.record import Checkpoint, Outcome, Record
+from slumberd.core.replacing import Replaced
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.spelling import Misspelling
 from slumberd.errors import NoInputError
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
@@ -49,6 +51,18 @@ class Preview:
     held: str = ""
 
 
+class Previewed(NamedTuple):
+    """What rules make of the data.
+
+    Attributes:
+        previews: Of each rule.
+        replaced: The predicates whose objects keep replacing each other once the rules have fired.
+    """
+
+    previews: list[Preview]
+    replaced: list[Replaced]
+
+
 class Tally:
     """Counts why deltas are none, in place of log lines; implements ``ports.Logs`` and its lines.
 
@@ -63,6 +77,9 @@ class Tally:
         return self
 
     def applied(self, records: Sequence[Record]) -> None:
+        """Write no line."""
+
+    def misspelled(self, found: Sequence[Misspelling]) -> None:
         """Write no line."""
 
     def checkpointed(self, head: Checkpoint) -> None:
@@ -97,7 +114,7 @@ def _by_channel(outcome: Outcome) -> Iterator[tuple[str, Sequence[Record]]]:
 
 async def previewed(
     settings: Settings, rules: RuleSet, *, whole: bool, clock: Clock, tell: Telling
-) -> list[Preview]:
+) -> Previewed:
     """Say what each rule of episodes selects and what its firing would do, in their order.
 
     Everything happens on a copy: it takes no lock, writes nothing, and a daemon may run.
@@ -121,7 +138,8 @@ async def previewed(
             raise NoInputError(f"any episode in {settings.memory_path}", remedy)
         previewing = _Previewing(copy, rules, clock, tell)
         await previewing.take_channels(whole=whole)
-        return [await previewing.preview(rule) for rule in rules.of_episodes().rules]
+        previews = [await previewing.preview(rule) for rule in rules.of_episodes().rules]
+        return Previewed(previews, await previewing.replaced())
 
 
 class _Previewing:
@@ -159,6 +177,12 @@ class _Previewing:
         channels = {name: counts for one in reports for name, counts in one.channels.items()}
         held = [report.held.problem for report in reports if report.held]
         return Preview(rule, matching, pending, channels, self._tally.reasons(), "; ".join(held))
+
+    async def replaced(self) -> list[Replaced]:
+        """Return the predicates whose objects keep replacing each other."""
+        return [
+            one for branch in self._branches for one in await branch.facts.replaced_predicates()
+        ]
 
     async def _pending(self, rule: ConsolidationRule) -> int:
         """Count what the rule has not read, in the store where it lags behind."""

@@ -23,6 +23,7 @@ from slumberd.errors import (
 from slumberd.extras import is_installed
 from slumberd.files import open_to_everybody
 from slumberd.forms import mistakes_of
+from slumberd.rulechannels import misspelled_channels
 from slumberd.ruleforms import RuleFile
 
 CheckFilter = Callable[[str, str], None]
@@ -139,6 +140,8 @@ def load_rule_files(
     A file that is named may be a link. What lies in a directory must not lead out of it.
     """
     sheets = [sheet for path in paths for sheet in _sheets(path, by_root)]
+    # A file that is named alone may speak of channels that rules of other files emit into.
+    whole = any(path.is_dir() for path in paths)
     places = [place for sheet in sheets for place in _places(sheet)]
     mistakes = [
         *(mistake for sheet in sheets for mistake in sheet.mistakes),
@@ -148,6 +151,7 @@ def load_rule_files(
         *_refused_crons(places, check_cron, timezone),
         *_without_their_extra(places),
         *_refused_cyphers(places, check_cypher),
+        *misspelled_channels([(sheet.document, sheet.mistakes) for sheet in sheets], whole=whole),
     ]
     if mistakes:
         raise ConfigurationError(_in_order(mistakes))

@@ -324,7 +324,9 @@ class ChannelForm(Form):
         multi_valued: The predicates that may hold several objects at once; several files add up.
     """
 
-    multi_valued: list[Annotated[str, Field(min_length=1)]]
+    multi_valued: Annotated[
+        list[Annotated[str, Field(min_length=1)]], Field(json_schema_extra={"uniqueItems": True})
+    ]
 
 
 class RuleFile(Form):

@@ -20,6 +20,7 @@ from slumberd.core.explanation import Decision
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.spelling import Misspelling
 from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
@@ -103,6 +104,9 @@ class _Deltas:
     def completed(self, outcome: Outcome) -> None:
         """Durations and accounts are no matter of a trial."""
 
+    def misspelled(self, found: Sequence[Misspelling]) -> None:
+        """Nor are keys that the author of a trial misspelled."""
+
     def checkpointed(self, head: Checkpoint) -> None:
         """Nor is the ledger's head."""
 
@@ -116,7 +120,9 @@ async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
     # Nothing of it is to last, and most of the time would go into syncing to a disk.
     place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
     with TemporaryDirectory(prefix="slumberd-test-", dir=place) as name:
-        memory = SQLiteMemoryStore(Path(name) / "memory.db", clock=_CLOCK)
+        memory = SQLiteMemoryStore(
+            Path(name) / "memory.db", clock=_CLOCK, misspelled=lambda _: None
+        )
         facts = SQLiteFactStore(
             Path(name) / "facts.db", synchronous="normal", clock=_CLOCK, comparer=WordEmbedder
         )

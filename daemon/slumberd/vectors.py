@@ -7,13 +7,14 @@ of, and hardly what they say of it: opposites are as near as restatements.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
-from slumberd.errors import ExtraMissingError
+from slumberd.errors import ExtraMissingError, StoppedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +28,21 @@ _BLOCK = 256
 
 _KEPT = 20_000
 """Texts whose vectors are kept, a kilobyte each: what stands is compared again and again."""
+
+LONGEST = 65_536
+"""Characters of a text that count, as in a filter; the rest would only take time."""
+
+_MOST_BYTES = 131_072
+"""Bytes of a text that count: what is no word to the model takes a step for each."""
+
+_TOGETHER = 131_072
+"""Characters that the model takes at a time; it makes each text as long as the longest of them."""
+
+_MOST_TOGETHER = 64
+"""Texts that the model takes at a time."""
+
+_LONGEST_KEY = 256
+"""Characters of a text from which on its digest stands for it where vectors are kept."""
 
 
 class _Model(Protocol):
@@ -53,10 +69,20 @@ class WordEmbedder:
         return [*map(tuple, self._words.directions(texts).tolist())]
 
     def near(
-        self, texts: Sequence[str], *, first: int, least: float, most: int
+        self,
+        texts: Sequence[str],
+        *,
+        first: int,
+        least: float,
+        most: int,
+        late: Callable[[], bool] | None = None,
     ) -> Iterator[list[tuple[int, float]]]:
-        """Yield, for each text from `first` on, which of the `most` before it are near to it."""
-        directions = self._words.directions(texts)
+        """Yield, for each text from `first` on, which of the `most` before it are near to it.
+
+        Raises:
+            StoppedError: It was `late`; the vectors that were found until then are kept.
+        """
+        directions = self._words.directions(texts, late)
         for begin in range(first, len(texts), _BLOCK):
             low = max(0, begin - most)
             some = directions[begin : begin + _BLOCK]
@@ -76,17 +102,31 @@ class _Words:
         self._lock = Lock()
         self._kept: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
 
-    def directions(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return a row of length 1 for each text; of zeros for one without words."""
+    def directions(
+        self, texts: Sequence[str], late: Callable[[], bool] | None = None
+    ) -> NDArray[np.float32]:
+        """Return a row of length 1 for each text; of zeros for one without words.
+
+        Args:
+            texts: Only their first `LONGEST` characters count.
+            late: Says that it must end; asked every tenth of a second or so.
+
+        Raises:
+            StoppedError: It was `late`; the vectors that were found until then are kept.
+        """
         import numpy as np  # of the extra, and slow
 
+        keys = [*map(_key, texts)]
         with self._lock:
             kept = self._kept
-            missing = [*dict.fromkeys(text for text in texts if text not in kept)]
-            kept.update(zip(missing, self._embedded(missing), strict=True))
-            found = [kept[text] for text in texts]
-            for text in texts:
-                kept.move_to_end(text)
+            missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in kept}
+            for some in _groups(missing):
+                if late is not None and late():
+                    raise StoppedError("it was too late to go on")
+                kept.update(zip(some, self._embedded([missing[key] for key in some]), strict=True))
+            found = [kept[key] for key in keys]
+            for key in keys:
+                kept.move_to_end(key)
             while len(kept) > _KEPT:
                 kept.popitem(last=False)
         return np.array(found, np.float32).reshape(len(found), _DIMENSIONS)
@@ -94,15 +134,35 @@ class _Words:
     def _embedded(self, texts: Sequence[str]) -> Iterable[NDArray[np.float32]]:
         import numpy as np  # of the extra, and slow
 
-        if not texts:
-            return ()
         # Half a character, which JSON may hold, is none that the model takes.
-        whole = [text.encode(errors="replace").decode() for text in texts]
+        encoded = [text[:LONGEST].encode(errors="replace")[:_MOST_BYTES] for text in texts]
+        whole = [text.decode(errors="ignore") for text in encoded]
         # Without words the mean is that of nothing: not a number.
         vectors = np.nan_to_num(self._model.embed(whole), posinf=0.0, neginf=0.0)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         # Copies: a row that is kept must not keep all the others.
         return map(np.copy, (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32))
+
+
+def _key(text: str) -> str:
+    """Return what stands for a text where vectors are kept, so that texts are not kept, too."""
+    if len(text) <= _LONGEST_KEY:
+        return text
+    told = text[:LONGEST].encode(errors="surrogatepass")
+    return f"{len(told)}:{blake2b(told, digest_size=32).hexdigest()}"
+
+
+def _groups(texts: Mapping[str, str]) -> Iterator[list[str]]:
+    """Yield the keys of texts in groups that the model takes at a time, short texts first."""
+    group: list[str] = []
+    for key in sorted(texts, key=lambda one: len(texts[one])):
+        longest = min(len(texts[key]), LONGEST)
+        if group and (len(group) == _MOST_TOGETHER or (len(group) + 1) * longest > _TOGETHER):
+            yield group
+            group = []
+        group.append(key)
+    if group:
+        yield group
 
 
 @cache

@@ -22,6 +22,7 @@ from slumberd.errors import (
     InputError,
     MemoryScopeError,
     MigrationNotSupported,
+    UnreadableEpisodeError,
 )
 from slumberd.ports import EpisodeLog, MemoryStore
 from slumberd.stores.memory import SQLiteMemoryStore
@@ -453,3 +454,64 @@ async def test_timestamps_come_back_in_utc(memory: SQLiteMemoryStore) -> None:
     [found] = await memory.recent("alice", limit=1)
 
     assert (found.timestamp, found.timestamp.tzinfo) == (local, UTC)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason", "detail"),
+    [
+        pytest.param({"intent": "updte"}, "intent_unknown", "'updte'", id="intent"),
+        pytest.param(
+            {"intent": "update", "replaces": [7]}, "replaces_malformed", "list of", id="replaces"
+        ),
+        pytest.param({"intent": "delete"}, "delete_of_nothing", "names no id", id="delete"),
+    ],
+)
+async def test_a_strict_put_refuses_what_every_rule_would_quarantine(
+    memory: SQLiteMemoryStore, metadata: dict[str, Any], reason: str, detail: str
+) -> None:
+    bad = episode("bad", metadata=metadata)
+
+    with pytest.raises(UnreadableEpisodeError, match=detail) as one:
+        await memory.put(bad, user="alice", session="s1", agent="rag", strict=True)
+    with pytest.raises(UnreadableEpisodeError, match=detail) as many:
+        await memory.put_many([episode("good"), bad], strict=True)
+
+    assert await ids(memory, "alice") == []
+    assert (one.value.episode_id, one.value.reason) == ("bad", reason)
+    assert (many.value.episode_id, many.value.reason) == ("bad", reason)
+
+
+async def test_a_put_that_is_not_strict_takes_what_every_rule_would_quarantine(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(memory, episode("bad", metadata={"intent": "updte"}))
+
+    assert await ids(memory, "alice") == ["bad"]
+
+
+async def test_a_strict_put_takes_what_a_rule_can_read(memory: SQLiteMemoryStore) -> None:
+    told = triple("e1", "alice", "likes", "tea", metadata={"intent": "update", "replaces": "e0"})
+
+    await memory.put(told, user="alice", session="s1", agent="rag", strict=True)
+    await memory.put_many([episode("e2")], strict=True)
+
+    assert await ids(memory, "alice") == ["e2", "e1"]
+
+
+async def test_a_put_logs_each_misspelled_key_of_metadata_once(
+    memory: SQLiteMemoryStore,
+) -> None:
+    with capture_logs() as caught:
+        await put(memory, episode("e1", metadata={"predicat": "likes", "topic": "tea"}))
+        await memory.put_many(
+            [
+                episode("e2", metadata={"predicat": "likes"}),
+                episode("e3", metadata={"Subject": "alice"}),
+            ]
+        )
+
+    assert [(one["event"], one["key"], one["meant"], one["episode_id"]) for one in caught] == [
+        ("metadata.misspelled", "predicat", "predicate", "e1"),
+        ("metadata.misspelled", "Subject", "subject", "e3"),
+    ]
+    assert await ids(memory, "alice") == ["e3", "e2", "e1"]

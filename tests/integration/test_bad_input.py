@@ -324,7 +324,7 @@ async def test_a_bad_episode_is_refused_by_put_and_its_neighbours_are_as_without
     without: dict[str, Told],
 ) -> None:
     bad = triple(BAD, "bad's own", "is", "x").model_copy(update=fields)
-    scope = {"user": bad.user, "session": bad.session, "agent": bad.agent}
+    scope: dict[str, Any] = {"user": bad.user, "session": bad.session, "agent": bad.agent}
     async with house(tmp_path) as home:
         await home.put(*NEIGHBOURS[3:])
         # Puts that wait together share a transaction.

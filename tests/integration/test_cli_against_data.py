@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli.against import slip_in
+from slumberd.core.episode import Episode
 from slumberd.lock import StateLock
 from tests import builders
 from tests.builders import at, triple
@@ -224,3 +225,43 @@ def test_a_keyed_ledger_is_tried_with_its_key(trial: Trial, tmp_path: Path) -> N
 
     trial.config.write_text(trial.config.read_text().split("facts:")[0])
     assert trial.look("check", "--against-data").returncode == 78
+
+
+def many(predicate: str, count: int, *, user: str = "ada", objects: int = 100) -> list[Episode]:
+    """Return episodes of one key, each with another of so many objects."""
+    return [
+        triple(
+            f"{user}-{predicate}-{n}", user, predicate, f"o{n % objects}",
+            user=user, timestamp=at(n),
+        )
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def test_a_predicate_whose_objects_keep_replacing_each_other_is_named(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, rules(rule("all", "")))
+    trial.put(*many("likes", 5), *many("likes", 4, user="bob"), *many("lives_in", 2))
+    trial.fire()
+    trial.put(*many("likes", 3, user="eve"), *many("works_at", 9, objects=2))
+
+    shown = trial.look("check", "--against-data").stdout
+    told = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
+
+    assert (
+        "likes in channel facts: of 3 of 3 keys the objects keep replacing each other (up to 5"
+        " different ones);\n  if they hold at once: channels: {facts: {multi_valued: [likes]}}\n"
+    ) in shown
+    assert [(one["channel"], one["predicate"], one["most"]) for one in told] == [
+        ("facts", "likes", 5)
+    ]
+
+
+def test_a_multi_valued_predicate_is_not_named(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, rules(rule("all", "")))
+    trial.put(*many("likes", 5))
+    trial.fire()
+    trial.rules.write_text("channels: {facts: {multi_valued: [likes]}}\n" + rules(rule("all", "")))
+
+    told = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
+
+    assert told == []

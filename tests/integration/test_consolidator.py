@@ -20,12 +20,13 @@ from slumberd.core.firing import START as LOG_START
 from slumberd.core.firing import Position, Window
 from slumberd.core.record import Checkpoint
 from slumberd.core.rule import ConsolidationRule
+from slumberd.core.spelling import Misspelling
 from slumberd.errors import FiringTimeoutError, StaleWriterError
 from slumberd.stores import factfile, facts
 from slumberd.stores.database import Database
 from slumberd.stores.factfile import head_of
 from slumberd.stores.facts import SQLiteFactStore
-from tests.builders import START, at, rule, triple
+from tests.builders import START, at, episode, rule, triple
 from tests.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
 from tests.house import house, stream
 from tests.patience import PATIENCE_SECONDS
@@ -101,6 +102,27 @@ async def test_lines_that_could_not_be_written_come_before_the_next_ones(tmp_pat
 
         told = [record.seq for record in home.log.lines]
         assert told == [record.seq for record in await home.facts.records()]
+
+
+async def test_misspelled_keys_are_logged_once_for_each_batch_whichever_rule_reads_first(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, batch=4) as home:
+        await home.put(
+            triple("e1", "alice", "likes", "tea"),
+            episode("e2", metadata={"subject": "alice", "predicat": "likes", "object": "milk"}),
+            episode("e3", metadata={"Subject": "alice", "predicat": "likes"}),
+        )
+        await home.fire(rule("first", when_filter="predicate = 'likes'"))
+        await home.fire(rule("second"))
+        await home.put(episode("e4", metadata={"predicat": "hates"}))
+        await home.fire(rule("first", when_filter="predicate = 'likes'"))
+
+        assert home.log.misspellings == [
+            Misspelling("predicat", "predicate", "e2", episodes=2),
+            Misspelling("Subject", "subject", "e3"),
+            Misspelling("predicat", "predicate", "e4"),
+        ]
 
 
 def _die(_: object) -> None:

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Counts
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
-from slumberd.errors import ExtraMissingError
+from slumberd.errors import ExtraMissingError, FiringTimeoutError
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock
 from tests.house import House, house
@@ -629,6 +630,82 @@ async def test_a_gate_measures_what_contents_are_about(tmp_path: Path) -> None:
         await home.fire(ABOUT_TEA)
 
         assert await home.objects() == {"e1": "tea"}
+
+
+class SlowCompass(Compass):
+    """An embedder that takes a second for each long text that it has not seen."""
+
+    def __init__(self, clock: FakeClock, seen: set[str]) -> None:
+        self._clock = clock
+        self._seen = seen
+
+    def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
+        for text in texts:
+            if len(text) > 1_000 and text not in self._seen:
+                self._clock.advance(1)
+                self._seen.add(text)
+        return super().embed(texts)
+
+
+async def test_long_contents_of_one_user_keep_no_other_user_waiting_for_good(
+    tmp_path: Path,
+) -> None:
+    """One firing does not get through all of them; the next go on where it ended."""
+    clock, seen = FakeClock(), set[str]()
+    embedding = partial(SlowCompass, clock, seen)
+    mallory = [
+        triple(f"m{n}", "mallory", f"p{n}", n, user="mallory", content=f"{n}" + "x " * 50_000)
+        for n in range(12)
+    ]
+    timed = ABOUT_TEA.model_copy(update={"timeout": 3.0})
+    async with house(tmp_path, embedding=embedding, clock=clock) as home:
+        await home.put(*mallory)
+        await home.put(triple("e1", "ada", "likes", "tea", content="Ada drinks tea."))
+        failures = 0
+        for _ in range(10):
+            try:
+                await home.fire(timed)
+            except FiringTimeoutError:
+                failures += 1
+
+        assert failures > 0
+        assert await home.objects() == {"e1": "tea"}
+        kinds = [record.kind for record in await home.facts.records()]
+        assert kinds.count("noop") == 12
+
+
+async def test_a_batch_that_gates_take_long_for_is_cut_and_loses_nothing(tmp_path: Path) -> None:
+    clock, seen = FakeClock(), set[str]()
+    told = [
+        triple(f"e{n}", "ada", f"p{n}", n, content=f"{n} tea" + " tea" * 20_000) for n in range(23)
+    ]
+    async with house(tmp_path, embedding=partial(SlowCompass, clock, seen), clock=clock) as home:
+        await home.put(*told)
+
+        report = await home.fire(ABOUT_TEA)
+
+        assert len(report.firing_ids) > 1
+        assert report.channels["facts"].read == report.channels["facts"].added == 23
+        assert len(await home.objects()) == 23
+
+
+async def test_an_episode_that_the_model_fails_on_is_quarantined_alone(tmp_path: Path) -> None:
+    class Choking(Compass):
+        def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
+            if any("poison" in text for text in texts):
+                raise OverflowError
+            return super().embed(texts)
+
+    async with house(tmp_path, embedding=Choking) as home:
+        await home.put(
+            triple("e1", "mallory", "is", "x", user="mallory", content="poison"),
+            triple("e2", "ada", "likes", "tea", content="Ada drinks tea."),
+        )
+
+        report = await home.fire(ABOUT_TEA)
+
+        assert await home.objects() == {"e2": "tea"}
+        assert report.channels["facts"].quarantined == 1
 
 
 async def test_a_gate_that_measures_what_cannot_be_says_what_to_install(home: House) -> None:

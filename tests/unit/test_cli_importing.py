@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import orjson
 import pytest
 
 from slumberd.cli import call
@@ -111,3 +112,40 @@ def test_closed_standard_input_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> 
 
     with pytest.raises(InputError, match="standard input is closed"), opened("-"):
         pass
+
+
+def test_an_unknown_key_is_a_rejected_line_and_a_misspelled_one_of_metadata_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    triple = {"Subject": "alice", "predicate": "likes", "object": "tea"}
+    told = [
+        episode("e1").model_dump_json(),
+        episode("e2", metadata=triple).model_dump_json().replace('"metadata"', '"metdata"'),
+        episode("e3", metadata=triple).model_dump_json(),
+    ]
+    (tmp_path / "some.jsonl").write_text("\n".join(told))
+
+    code = call(["import", str(tmp_path / "some.jsonl"), "--state-dir", str(tmp_path / "state")])
+
+    out, err = capsys.readouterr()
+    assert code == 65
+    assert out == "imported 2 (new 2, changed 0, unchanged 0), rejected 1\n"
+    assert err.splitlines() == [
+        "slumberd: line 2: unknown key 'metdata'; did you mean 'metadata'?",
+        "slumberd: line 3: warning: metadata key 'Subject' is not read; did you mean 'subject'?",
+    ]
+
+
+def test_warnings_are_listed_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "some.jsonl").write_text(episode(metadata={"Intent": "delete"}).model_dump_json())
+
+    code = call([
+        "import", str(tmp_path / "some.jsonl"), "--json", "--state-dir", str(tmp_path / "state"),
+    ])  # fmt: skip
+
+    told = orjson.loads(capsys.readouterr().out)
+    assert code == 0
+    assert told["new"] == 1
+    assert told["warnings"] == [
+        {"line": 1, "warning": "metadata key 'Intent' is not read; did you mean 'intent'?"}
+    ]

@@ -54,6 +54,16 @@ def test_empty_lines_are_skipped_and_counted() -> None:
         pytest.param(line().replace(b'"user":"alice",', b""), "key 'user' is missing", id="key"),
         pytest.param(line().replace(b"00Z", b"00"), "timestamp: .* timezone", id="naive"),
         pytest.param(line().replace(b'"alice"', b"7"), "user: .* string", id="type"),
+        pytest.param(
+            line().replace(b'"metadata"', b'"metdata"'),
+            "^unknown key 'metdata'; did you mean 'metadata'\\?$",
+            id="a key that is misspelled",
+        ),
+        pytest.param(
+            line().replace(b'"user":', b'"x":1,"user":'),
+            "^unknown key 'x'; known are id, content, timestamp",
+            id="a key that is not known",
+        ),
     ],
 )
 def test_bad_line_has_a_reason(content: bytes, problem: str) -> None:
@@ -117,3 +127,10 @@ def test_missing_file_is_no_input(tmp_path: Path) -> None:
 def test_directory_is_no_file_of_lines(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a directory"), opened(str(tmp_path)):
         pass
+
+
+def test_a_misspelled_key_of_metadata_is_a_doubt_and_no_problem() -> None:
+    (doubtful,) = lines_of(line().replace(b"{}", b'{"predicat":"likes"}'))
+
+    assert doubtful.episode == episode(metadata={"predicat": "likes"})
+    assert doubtful.doubts == ("metadata key 'predicat' is not read; did you mean 'predicate'?",)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slumberd.cli.output import cell, print_json, print_table
+from slumberd.cli.output import MOST_CHARACTERS, cell, print_json, print_table
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,15 @@ def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"at": datetime(2026, 1, 2, tzinfo=UTC), "text": "a\nb"})
 
     assert capsys.readouterr().out == '{"at":"2026-01-02T00:00:00Z","text":"a\\nb"}\n'
+
+
+@pytest.mark.parametrize("value", ["i" * 1_000_000, "\x1b" * 1_000_000, {"a": "b" * 1_000_000}])
+def test_cell_cuts_what_is_absurdly_long(value: object) -> None:
+    shown = cell(value)
+
+    assert len(shown) == MOST_CHARACTERS
+    assert shown.endswith("…")
+
+
+def test_cell_leaves_what_just_fits_as_it_is() -> None:
+    assert cell("i" * MOST_CHARACTERS) == "i" * MOST_CHARACTERS

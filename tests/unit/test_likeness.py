@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slumberd.core import likeness
 from slumberd.core.act import Act, Stamp, act_of
-from slumberd.core.likeness import Statement, family_of, says_the_same, statement_of
+from slumberd.core.likeness import (
+    TEXT_CHARACTERS,
+    WORD_CHARACTERS,
+    Statement,
+    family_of,
+    says_the_same,
+    statement_of,
+)
 from tests.builders import version
 
 SAME = [
@@ -125,3 +133,29 @@ def test_a_family_is_of_one_user_agent_channel_and_subject() -> None:
     }
     assert len(others) == 5
     assert mine not in others
+
+
+def test_long_contents_are_the_same_when_they_are_equal_to_the_letter() -> None:
+    long = "Ada likes the tea. " * (WORD_CHARACTERS // 10)
+
+    assert says_the_same(says(long), says(long))
+    assert not says_the_same(says(long), says(long.replace("the ", "", 1)))
+    assert not says_the_same(says(long), says(long[:-2] + "!"))
+
+
+def test_near_texts_are_taken_apart_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+    words = likeness._words
+
+    def counted(text: str) -> list[Any]:
+        taken.append(text)
+        return words(text)
+
+    monkeypatch.setattr(likeness, "_words", counted)
+    texts = [f"Ada likes tea number {number} " + "tea " * 2_000 for number in range(30)]
+    told = [says(text) for text in texts]
+
+    assert not any(says_the_same(one, other) for one in told for other in told if one is not other)
+
+    whole = [text for text in taken if len(text) > TEXT_CHARACTERS]
+    assert len(whole) == len(texts)

@@ -300,3 +300,41 @@ def test_a_keyword_that_writes_is_seen_even_by_who_is_blind_to_the_tree(
     monkeypatch.setattr(Linter, "_only_reads", lambda *_: True)
 
     assert Linter().requires_write(cypher)
+
+
+@pytest.mark.parametrize(
+    "cypher",
+    [
+        "RETURN range(1, 100000) AS l", "RETURN range(100000, 1, -1) AS l",
+        "RETURN range(1, 9223372036854775807, 922337203685477580) AS l",
+        "MATCH (n) WITH n.name AS a WITH a+a+a+a+a+a+a+a+a+a AS b RETURN b+b AS c",
+        "MATCH (n) WITH collect(n.name) AS l RETURN l, size(l) AS n, l + ['x'] AS m",
+        "RETURN reduce(sum = 0, x IN range(1, 1000) | sum + x) AS n",
+        "UNWIND range(1, 30000) AS x UNWIND range(1, 30000) AS y RETURN x * y + x * y AS z",
+    ],
+)  # fmt: skip
+def test_a_query_whose_values_are_bounded_passes(cypher: str) -> None:
+    Linter().check_reading(cypher)
+
+
+@pytest.mark.parametrize(
+    "cypher",
+    [
+        "RETURN range(1, 100001) AS l", "RETURN range(100001, 1, -1) AS l",
+        "RETURN range(1, 5 + 5) AS l", "RETURN range(1, $n) AS l", "RETURN range(1, 1e9) AS l",
+        "RETURN `range`(1, 200000) AS l", "MATCH (n {l: range(1, 200000)}) RETURN n",
+        "MATCH (n) RETURN n ORDER BY size(range(1, 200000))",
+        "MATCH (n) RETURN n.x AS x UNION MATCH (n) RETURN size(range(1, 200000)) AS x",
+        "RETURN any(x IN range(1, 1000) WHERE any(y IN range(1, 1000) WHERE x < y)) AS n",
+        "RETURN [x IN range(1, 1000) | range(1, 1000)] AS n",
+        "RETURN reduce(text = 'a', x IN range(1, 50) | text + text) AS n",
+        "MATCH (n) WITH collect(n) AS l RETURN l + l + l AS m",
+        "MATCH (n) WITH collect(n) AS list RETURN LIST + List + `list` AS m",
+    ],
+)  # fmt: skip
+def test_a_query_that_may_build_a_huge_value_is_refused_where_it_runs(cypher: str) -> None:
+    Linter().check(cypher)
+    with pytest.raises(UnportableCypherError) as refused:
+        Linter().check_reading(cypher)
+
+    assert refused.value.rule == "unbounded-value"

@@ -8,10 +8,17 @@ import pickle
 import pytest
 from pydantic import BaseModel, ValidationError
 
+import slumberd
+from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.core.episode import Episode
-from slumberd.core.fact import Fact
+from slumberd.core.fact import Fact, FactPattern
+from slumberd.core.graph import GraphPath, NodeRef, ResultSet
+from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.model import made
-from tests.builders import START, episode
+from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
+from slumberd.core.rule import ConsolidationRule
+from slumberd.core.salience import SalienceContext
+from tests.builders import START, episode, rule
 
 FACT = Fact(
     id="f1",
@@ -22,6 +29,12 @@ FACT = Fact(
     confidence=0.5,
     pinned_at=START,
 )
+PROVENANCE = {
+    "source_episode_ids": ["e1"],
+    "promotion_ts": START,
+    "rule_id": "all",
+    "confidence": 1.0,
+}
 
 
 @pytest.mark.parametrize("told", [episode(), FACT], ids=["an episode", "a fact"])
@@ -66,3 +79,36 @@ def test_a_copy_with_other_fields_leaves_the_others_as_they_were() -> None:
     first.model_copy(update={"content": "another", "more": 1})
 
     assert second.model_fields_set == set(Episode.model_fields)
+
+
+PUBLIC_MODELS: dict[type[BaseModel], dict[str, object]] = {
+    Episode: dict(episode()),
+    Fact: dict(FACT),
+    FactPattern: {},
+    AddDelta: {**PROVENANCE, "kind": "add", "fact_payload": {}},
+    UpdateDelta: {**PROVENANCE, "kind": "update", "replaces": ["e0"], "fact_payload": {}},
+    DeleteDelta: {**PROVENANCE, "kind": "delete", "replaces": ["e0"]},
+    NoopDelta: {**PROVENANCE, "kind": "noop"},
+    ConsolidationRule: dict(rule()),
+    SalienceContext: {"last_access_ts": START, "access_count": 0, "rule_match_count": 0},
+    StoreHealth: {"ok": True, "version": 1, "fs_type": "ext4", "lock_state": "free"},
+    MigrationPlan: {"target_version": 2, "operations": []},
+    NodeRef: {"id": "n", "kind": "Entity"},
+    GraphPath: {"nodes": []},
+    ResultSet: {},
+}
+
+
+def test_every_public_model_is_tried() -> None:
+    public = {getattr(slumberd, name) for name in slumberd.__all__}
+    models = {one for one in public if isinstance(one, type) and issubclass(one, BaseModel)}
+
+    assert models - {Equals, Glob, Matches, OneOf, Prefix} == set(PUBLIC_MODELS)
+
+
+@pytest.mark.parametrize("kind", [*PUBLIC_MODELS, Equals, Glob, Matches, OneOf, Prefix])
+def test_a_public_model_refuses_a_key_that_it_does_not_know(kind: type[BaseModel]) -> None:
+    fields = PUBLIC_MODELS.get(kind, {})
+
+    with pytest.raises(ValidationError, match=r"usr\n  Extra inputs are not permitted"):
+        kind.model_validate({**fields, "usr": "alice"})

@@ -252,7 +252,7 @@ def test_multi_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> N
     one = "rules: []\nchannels: {facts: {multi_valued: [likes]}, notes: {multi_valued: [has]}}"
     two = "rules: []\nchannels: {facts: {multi_valued: [knows]}}"
 
-    rules = _load(tmp_path, a=one, b=two)
+    rules = _load(tmp_path, a=one, b=two, c=TEA.replace("[facts]", "[notes]"))
 
     assert rules.multi_valued == {"facts": {"likes", "knows"}, "notes": {"has"}}
 
@@ -770,3 +770,94 @@ def test_files_that_are_named_one_by_one_are_a_set_too(tmp_path: Path) -> None:
     rules = load_rule_files([file], check_filter=_accept, check_cron=_accept, timezone="UTC")
 
     assert rules.sources == {"tea": str(file)}
+
+
+LIKES = """
+channels:
+  {channel}: {{multi_valued: {predicates}}}
+rules:
+  - id: likes
+    cadence: {{every: 5}}
+    when_filter: "predicate = 'likes' OR predicate IN ('knows', 'owns')"
+    then_emits: [facts, notes]
+"""
+
+
+@pytest.mark.parametrize(
+    ("channel", "problem"),
+    [
+        pytest.param("fact", "'fact'; did you mean 'facts'?", id="near miss of facts"),
+        pytest.param("note", "'note'; did you mean 'notes'?", id="near miss of another"),
+        pytest.param("zebra", "'zebra'; they emit into facts, notes", id="near to none"),
+    ],
+)
+def test_a_channel_that_no_rule_emits_into_is_a_mistake(
+    tmp_path: Path, channel: str, problem: str
+) -> None:
+    told = _mistakes(tmp_path, likes=LIKES.format(channel=channel, predicates="[likes]"))
+
+    assert told == [f"likes.yaml:2:3: channels.{channel}: no rule emits into channel {problem}"]
+
+
+@pytest.mark.parametrize(
+    ("predicates", "problem"),
+    [
+        pytest.param("[like]", "2:26: {}[0]: predicate 'like' is named by no rule", id="letter"),
+        pytest.param("[Knows]", "2:26: {}[0]: predicate 'Knows' is named by no rule", id="case"),
+        pytest.param("[likes, likes]", "2:33: {}[1]: predicate 'likes' is given twice", id="twice"),
+        pytest.param("['likes, owns']", "2:26: {}[0]: predicate 'likes, owns' holds a", id="comma"),
+        pytest.param("['likes ']", "2:26: {}[0]: predicate 'likes ' begins or ends", id="space"),
+    ],
+)
+def test_a_slip_in_a_multi_valued_predicate_is_a_mistake(
+    tmp_path: Path, predicates: str, problem: str
+) -> None:
+    [told] = _mistakes(tmp_path, likes=LIKES.format(channel="facts", predicates=predicates))
+
+    assert told.startswith(f"likes.yaml:{problem.format('channels.facts.multi_valued')}")
+
+
+def test_the_near_miss_of_a_multi_valued_predicate_is_named(tmp_path: Path) -> None:
+    [told] = _mistakes(tmp_path, likes=LIKES.format(channel="facts", predicates="[like]"))
+
+    assert told.endswith("a rule that emits into 'facts' says 'likes'; did you mean that?")
+
+
+@pytest.mark.parametrize("predicates", ["[likes, knows]", "[hates]", "[likes, like]", "[]"])
+def test_predicates_that_are_no_slips_are_taken(tmp_path: Path, predicates: str) -> None:
+    rules = _load(tmp_path, likes=LIKES.format(channel="notes", predicates=predicates))
+
+    assert [*rules.multi_valued] == ["notes"]
+
+
+def test_a_channel_of_another_file_is_taken(tmp_path: Path) -> None:
+    channels = "rules: []\nchannels: {notes: {multi_valued: [likes]}}"
+
+    rules = _load(tmp_path, channels=channels, tea=TEA.replace("[facts]", "[notes]"))
+
+    assert rules.multi_valued == {"notes": frozenset({"likes"})}
+
+
+def test_a_file_that_is_named_alone_may_speak_of_channels_of_others(tmp_path: Path) -> None:
+    file = tmp_path / "channels.yaml"
+    file.write_text("rules: []\nchannels: {notes: {multi_valued: [likes]}}\n")
+
+    rules = load_rule_files([file], check_filter=_accept, check_cron=_accept, timezone="UTC")
+    file.write_text("rules: []\nchannels: {fact: {multi_valued: [likes]}}\n")
+    with pytest.raises(ConfigurationError, match="did you mean 'facts'"):
+        load_rule_files([file], check_filter=_accept, check_cron=_accept, timezone="UTC")
+
+    assert rules.multi_valued == {"notes": frozenset({"likes"})}
+
+
+def test_a_graphs_rule_without_channels_emits_into_facts(tmp_path: Path) -> None:
+    graph = """
+    channels: {facts: {multi_valued: [like]}}
+    rules:
+      - {id: g, kind: graph, cadence: {cron: "@daily"}, user: a, agent: b,
+         filter_cypher: "MATCH (s)-[f]->(o) WHERE f.predicate = 'likes' RETURN s.name AS subject"}
+    """
+
+    [told] = _mistakes(tmp_path, graph=graph)
+
+    assert "predicate 'like' is named by no rule" in told

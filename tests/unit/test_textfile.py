@@ -133,3 +133,37 @@ def test_file_that_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) 
 def test_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_textfile(tmp_path / "none" / "slumberd.prom", b"one\n")
+
+
+@pytest.mark.parametrize("name", [".slumberd.prom.new", "slumberd.prom"])
+def test_a_planted_link_is_not_followed(tmp_path: Path, name: str) -> None:
+    collector = tmp_path / "collector"
+    collector.mkdir()
+    private = tmp_path / "facts.db"
+    private.write_bytes(b"ours")
+    private.chmod(0o600)
+    (collector / name).symlink_to(private)
+
+    write_textfile(collector / "slumberd.prom", b"one\n")
+
+    assert private.read_bytes() == b"ours"
+    assert private.stat().st_mode & 0o777 == 0o600
+    assert not (collector / "slumberd.prom").is_symlink()
+    assert (collector / "slumberd.prom").read_bytes() == b"one\n"
+
+
+def test_the_name_of_the_file_that_is_written_is_another_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    replace_file = Path.replace
+
+    def watched(fresh: Path, target: Path) -> Path:
+        seen.append(fresh.name)
+        return replace_file(fresh, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    write_textfile(tmp_path / "slumberd.prom", b"one\n")
+    write_textfile(tmp_path / "slumberd.prom", b"two\n")
+
+    assert len(set(seen)) == 2

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from math import isclose
+from typing import Any
 
+import numpy as np
 import pytest
 
-from slumberd.errors import ExtraMissingError
-from slumberd.vectors import WordEmbedder, _words
+from slumberd.errors import ExtraMissingError, StoppedError
+from slumberd.vectors import LONGEST, WordEmbedder, _Words, _words
 
 NEAR = ("Ada drinks green tea every morning", "Every morning Ada drinks green tea.")
 FAR = "The meeting was moved to room 12"
@@ -80,3 +82,58 @@ def test_a_vector_that_was_kept_is_the_one_that_was_found(monkeypatch: pytest.Mo
     monkeypatch.setattr("slumberd.vectors._KEPT", 1)
     assert WordEmbedder().embed([FAR, *NEAR, FAR]) == [first[2], *first]
     assert len(_words()._kept) == 1
+
+
+class Model:
+    """A model that remembers how long the texts were that it took together."""
+
+    def __init__(self) -> None:
+        self.taken: list[list[int]] = []
+
+    def embed(self, texts: list[str]) -> Any:
+        self.taken.append([len(text) for text in texts])
+        return np.ones((len(texts), 256), np.float32)
+
+
+def test_only_the_beginning_of_a_long_text_counts() -> None:
+    model = Model()
+    beginning = "tea " * (LONGEST // 4)
+
+    _Words(model).directions([beginning + "a" * 10_000_000, beginning + "b"])
+
+    assert model.taken == [[LONGEST]]
+
+
+def test_a_long_text_makes_no_others_long() -> None:
+    model = Model()
+    texts = [f"{'a' * 60_000}{number}" for number in range(4)]
+
+    _Words(model).directions([*(f"tea {number}" for number in range(100)), *texts])
+
+    assert all(len(lengths) * max(lengths) <= 2 * LONGEST for lengths in model.taken)
+    assert sum(map(len, model.taken)) == 104
+
+
+def test_what_takes_the_model_many_steps_is_cut_by_its_bytes() -> None:
+    model = Model()
+
+    _Words(model).directions(["\N{GRINNING FACE}" * LONGEST])
+
+    assert model.taken == [[LONGEST // 2]]
+
+
+def test_vectors_that_were_found_until_it_was_late_are_kept() -> None:
+    model = Model()
+    words = _Words(model)
+    texts = [f"{'a' * 60_000}{number}" for number in range(6)]
+
+    with pytest.raises(StoppedError):
+        words.directions(texts, lambda: len(model.taken) == 2)
+    words.directions(texts)
+
+    assert [len(lengths) for lengths in model.taken] == [2, 2, 2]
+
+
+def test_a_comparison_ends_when_it_is_late() -> None:
+    with pytest.raises(StoppedError):
+        next(WordEmbedder().near(["one text", "two"], first=1, least=0, most=1, late=lambda: True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slumberd.cli.ending import tidily_ending
@@ -12,9 +12,10 @@ from slumberd.cli.output import cell, print_table
 from slumberd.cli.progress import steps
 from slumberd.clock import SystemClock
 from slumberd.core.firing import Counts
+from slumberd.core.replacing import Replaced
 from slumberd.core.rule import ConsolidationRule
 from slumberd.lines import printable
-from slumberd.previews import Preview, Reasons, previewed
+from slumberd.previews import Preview, Previewed, Reasons, previewed
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
 
@@ -47,22 +48,34 @@ _SLIPS = (
 """What filters that select nothing often say, and what was meant."""
 
 
-def against(settings: Settings, rules: RuleSet, *, whole: bool) -> list[Preview]:
+def against(settings: Settings, rules: RuleSet, *, whole: bool) -> Previewed:
     """Return what each rule makes of the data; arguments and errors as of `previewed`."""
     return asyncio.run(_previewed(settings, rules, whole=whole))
 
 
-async def _previewed(settings: Settings, rules: RuleSet, *, whole: bool) -> list[Preview]:
+async def _previewed(settings: Settings, rules: RuleSet, *, whole: bool) -> Previewed:
     with tidily_ending(), steps() as tell:
         return await previewed(settings, rules, whole=whole, clock=SystemClock(), tell=tell)
 
 
-def print_previews(previews: Sequence[Preview]) -> None:
+def print_previews(found: Previewed) -> None:
     """Print a row for each rule and channel, then what a person should look at."""
-    print_table(COLUMNS, (row for preview in previews for row in _rows(preview)))
-    for preview in previews:
+    print_table(COLUMNS, (row for preview in found.previews for row in _rows(preview)))
+    for preview in found.previews:
         for line in remarks(preview):
             print(line)
+    for one in found.replaced:
+        print(suggestion_for(one))
+
+
+def suggestion_for(replaced: Replaced) -> str:
+    """Return what to do about a predicate whose objects keep replacing each other."""
+    predicate, channel = printable(replaced.predicate), printable(replaced.channel)
+    return (
+        f"{predicate} in channel {channel}: of {replaced.replaced} of {replaced.keys} keys the"
+        f" objects keep replacing each other (up to {replaced.most} different ones);\n"
+        f"  if they hold at once: channels: {{{channel}: {{multi_valued: [{predicate}]}}}}"
+    )
 
 
 def _rows(preview: Preview) -> Iterator[tuple[object, ...]]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from slumberd import cron
 from slumberd.assembly import checking_cypher
 from slumberd.casework import ENDINGS
-from slumberd.cli.against import against, document, print_previews
+from slumberd.cli.against import against, document, print_previews, suggestion_for
 from slumberd.cli.configuration import loaded, settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.errors import ConfigurationError, UsageError
-from slumberd.previews import Preview
+from slumberd.previews import Previewed
 from slumberd.rulebook import RuleSet, load_rule_files
 from slumberd.settings import Settings
 from slumberd.stores.filters import check_filter
@@ -42,7 +42,8 @@ def check(
 
     With --against-data, each rule is then tried on a copy of the data that the configuration names:
     how many episodes its filter matches now, how many versions are pending, and what a firing would
-    do. Nothing is written but the copy, in $TMPDIR; a daemon may run.
+    do; and which predicates have objects that keep replacing each other, and probably belong under
+    multi_valued. Nothing is written but the copy, in $TMPDIR; a daemon may run.
     """
     try:
         if paths:
@@ -53,8 +54,8 @@ def check(
     except ConfigurationError as error:
         _print_mistakes(error, json=json)
         raise typer.Exit(error.exit_code) from error
-    previews = against(settings, rules, whole=not paths) if settings and against_data else None
-    _print_found(rules, previews, json=json)
+    found = against(settings, rules, whole=not paths) if settings and against_data else None
+    _print_found(rules, found, json=json)
 
 
 def _rules_in(paths: Sequence[Path], settings: Settings | None) -> RuleSet:
@@ -84,14 +85,19 @@ def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
         print(mistake)
 
 
-def _print_found(rules: RuleSet, previews: Sequence[Preview] | None, *, json: bool) -> None:
+def _print_found(rules: RuleSet, found: Previewed | None, *, json: bool) -> None:
     ids = [rule.id for rule in rules.rules]
     if json:
-        data = {} if previews is None else {"data": [document(one) for one in previews]}
+        data = {} if found is None else _data(found)
         print_json({"ok": True, "mistakes": [], "rules": ids, **data})
         return
     files = len(set(rules.sources.values()))
     print(f"valid: {len(ids)} rules in {files} files: {', '.join(ids) or 'none'}")
-    if previews:
+    if found and found.previews:
         print()
-        print_previews(previews)
+        print_previews(found)
+
+
+def _data(found: Previewed) -> dict[str, Any]:
+    replaced = [{**one._asdict(), "remark": suggestion_for(one)} for one in found.replaced]
+    return {"data": [document(one) for one in found.previews], "replaced": replaced}

@@ -37,6 +37,13 @@ class Rejection(NamedTuple):
     reason: str
 
 
+class Warned(NamedTuple):
+    """A line that was put although it probably holds a mistake."""
+
+    line: int
+    warning: str
+
+
 @dataclass
 class Tally:
     """What became of the lines.
@@ -45,6 +52,8 @@ class Tally:
         counts: Of those that were put.
         rejected: How many were not.
         kept: Those that were not, where they are kept.
+        warned: How many warnings there are.
+        warnings: The warnings, where they are kept.
         keep: Whether to keep them all, or to print the first of them at once.
     """
 
@@ -52,6 +61,8 @@ class Tally:
     counts: PutCounts = field(default_factory=PutCounts)
     rejected: int = 0
     kept: list[Rejection] = field(default_factory=list)
+    warned: int = 0
+    warnings: list[Warned] = field(default_factory=list)
 
     def add(self, counts: PutCounts) -> None:
         """Count lines that were put."""
@@ -65,6 +76,15 @@ class Tally:
             for one in rejections[: max(0, MOST_TOLD - self.rejected)]:
                 say(f"line {one.line}: {one.reason}")
         self.rejected += len(rejections)
+
+    def warn(self, warnings: Sequence[Warned]) -> None:
+        """Print, or keep, warnings on lines that were put."""
+        if self.keep:
+            self.warnings.extend(warnings)
+        else:
+            for one in warnings[: max(0, MOST_TOLD - self.warned)]:
+                say(f"line {one.line}: warning: {one.warning}")
+        self.warned += len(warnings)
 
     @property
     def put(self) -> int:
@@ -89,8 +109,9 @@ def import_(
 
     Each line is an episode: id, content, timestamp (ISO 8601 with an offset), source_node, agent,
     user, session, and metadata, a JSON object. Empty lines are skipped. A line that is no episode
-    is reported with its number, all others are put, and the exit code is 65. The same episode
-    again changes nothing. A daemon may run meanwhile.
+    is reported with its number, all others are put, and the exit code is 65; so is a line with a
+    key that is not listed here. A key of metadata that is probably misspelled is a warning, and the
+    line is put. The same episode again changes nothing. A daemon may run meanwhile.
     """
     settings = settings_of(config, state_dir)
     with opened(file) as source:
@@ -104,15 +125,19 @@ def import_(
 def _print(tally: Tally) -> None:
     if tally.keep:
         rejected = [one._asdict() for one in tally.kept]
-        print_json({**tally.counts._asdict(), "rejected": rejected})
+        warnings = [one._asdict() for one in tally.warnings]
+        print_json({**tally.counts._asdict(), "rejected": rejected, "warnings": warnings})
         return
     if tally.rejected > MOST_TOLD:
         say(f"and {tally.rejected - MOST_TOLD} more bad lines; --json lists all")
+    if tally.warned > MOST_TOLD:
+        say(f"and {tally.warned - MOST_TOLD} more warnings; --json lists all")
     print(tally)
 
 
 async def _imported(settings: Settings, source: Source, tally: Tally) -> Tally:
-    memory = memory_of(settings, SystemClock())
+    # The tally reports misspelled keys, by line.
+    memory = memory_of(settings, SystemClock(), misspelled=lambda _: None)
     try:
         with bar(source.size) as shown:
             await _put_all(memory, source, tally, shown)
@@ -140,6 +165,15 @@ async def put_lines(memory: SQLiteMemoryStore, lines: Sequence[Line], tally: Tal
     unread = [Rejection(line.number, line.problem) for line in lines if not line.episode]
     tally.add(counts)
     tally.reject(sorted([*unread, *refused]))
+    bad = {one.line for one in refused}
+    tally.warn(
+        [
+            Warned(line.number, doubt)
+            for line in lines
+            if line.number not in bad
+            for doubt in line.doubts
+        ]
+    )
 
 
 async def _put(

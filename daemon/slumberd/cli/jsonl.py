@@ -18,7 +18,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from slumberd.core.episode import Episode
+from slumberd.core.spelling import misspelled_keys
 from slumberd.errors import InputError, NoInputError
+from slumberd.forms import shown, suggestion
 from slumberd.stores.plainjson import read_object
 
 MOST_BYTES = 16 * 1024 * 1024
@@ -37,11 +39,13 @@ class Line(NamedTuple):
         number: From 1.
         episode: What it says; None when it cannot be read.
         problem: Why it cannot be read; empty when it can.
+        doubts: What is probably a mistake in a line that can be read.
     """
 
     number: int
     episode: Episode | None
     problem: str = ""
+    doubts: tuple[str, ...] = ()
 
 
 class Source(NamedTuple):
@@ -129,7 +133,12 @@ def _line(number: int, text: bytes) -> Line:
         return Line(number, None, "; ".join(_words(one) for one in details))
     except ValueError as error:
         return Line(number, None, str(error))
-    return Line(number, episode)
+    return Line(number, episode, doubts=tuple(_doubts(episode)))
+
+
+def _doubts(episode: Episode) -> Iterator[str]:
+    for key, meant in misspelled_keys(episode.metadata):
+        yield f"metadata key {key!r} is not read; did you mean {meant!r}?"
 
 
 def _words(details: ErrorDetails) -> str:
@@ -141,5 +150,7 @@ def _words(details: ErrorDetails) -> str:
             return f"key {place!r} is missing"
         case "model_type":
             return "a JSON object is needed"
+        case "extra_forbidden":
+            return f"unknown key {shown(place)}; {suggestion(place, Episode.model_fields)}"
         case _:
             return f"{place}: {details['msg']}"

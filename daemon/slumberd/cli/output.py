@@ -13,6 +13,9 @@ from rich.text import Text
 
 from slumberd.lines import printable
 
+MOST_CHARACTERS = 400
+"""Of a cell. One id of a megabyte would make every row of a table that wide."""
+
 
 def print_json(document: object) -> None:
     """Print one document on one line."""
@@ -76,7 +79,12 @@ def _print_whole(rows: Sequence[Sequence[str]]) -> None:
 
 
 def cell(value: object) -> str:
-    """Return a value as a table shows it."""
+    """Return a value as a table shows it: at most `MOST_CHARACTERS`, JSON has all of it."""
+    shown = _shown(value)
+    return shown if len(shown) <= MOST_CHARACTERS else f"{shown[: MOST_CHARACTERS - 1]}…"
+
+
+def _shown(value: object) -> str:
     match value:
         case None:
             return "-"
@@ -87,6 +95,6 @@ def cell(value: object) -> str:
         case float():
             return f"{value:g}"
         case str():
-            return printable(value)
+            return printable(value[: MOST_CHARACTERS + 1])
         case _:
-            return printable(orjson.dumps(value).decode())
+            return printable(orjson.dumps(value).decode()[: MOST_CHARACTERS + 1])

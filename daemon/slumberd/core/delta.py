@@ -14,7 +14,7 @@ from slumberd.errors import ConsolidationRuleError
 class _Provenance(BaseModel):
     """Where a delta comes from."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source_episode_ids: list[str]
     promotion_ts: datetime

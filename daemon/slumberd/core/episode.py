@@ -26,7 +26,7 @@ class Episode(BaseModel):
             ``predicate``, ``object``, ``confidence``.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     content: str

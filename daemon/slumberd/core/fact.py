@@ -36,7 +36,7 @@ class Fact(BaseModel):
         metadata: Free form.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     user: str
@@ -73,7 +73,7 @@ class FactPattern(BaseModel):
             throughout and keeps its place in the order comes on one page, and on one only.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     subject: Text | None = None
     predicate: Text | None = None

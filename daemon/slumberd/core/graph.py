@@ -15,7 +15,7 @@ class NodeRef(BaseModel):
         kind: Its label.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     kind: str
@@ -29,7 +29,7 @@ class GraphPath(BaseModel):
         edges: Those between them, in order; each with what its graph tells of it.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     nodes: list[NodeRef]
     edges: list[dict[str, Any]] = Field(default_factory=list)
@@ -43,7 +43,7 @@ class ResultSet(BaseModel):
         columns: Their names, in order.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rows: list[dict[str, Any]] = Field(default_factory=list)
     columns: list[str] = Field(default_factory=list)

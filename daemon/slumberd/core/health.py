@@ -21,7 +21,7 @@ class StoreHealth(BaseModel):
         warnings: One sentence for each thing that is not as it should be.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ok: bool
     version: int
@@ -42,7 +42,7 @@ class MigrationPlan(BaseModel):
             "nullable": True}``.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     target_version: int
     operations: list[dict[str, Any]]

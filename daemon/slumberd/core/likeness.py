@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from slumberd.core.act import Act, Stamp, canonical, has_subject
@@ -17,6 +18,9 @@ from slumberd.core.scope import escape
 
 TEXT_CHARACTERS = 4_000
 """Of a text that are compared by what they speak of; word for word, all of it is."""
+
+WORD_CHARACTERS = 65_536
+"""Of contents that are compared word for word; longer ones must be equal to the letter."""
 
 _WORD = re.compile(r"\d+(?:[.,:/-]\d+)*|[^\W\d_]+(?:['\u2019][^\W\d_]+)*|[^\s\w]|_")
 _SENTENCE_ENDS = frozenset(".!…")
@@ -98,7 +102,7 @@ def says_the_same(one: Statement, other: Statement) -> bool:
     return (
         all(_same_part(one, other, part) for part in ("subject", "predicate", "object"))
         and bool(_words(one.text))
-        and _same_words(_words(_content(one)), _words(_content(other)))
+        and _same_contents(_content(one), _content(other))
     )
 
 
@@ -126,6 +130,21 @@ class _Word(NamedTuple):
         """Whether it turns something into its opposite, in some languages that we know."""
         folded = self.text.casefold().replace("\u2019", "'")
         return folded in _NEGATIONS or folded.endswith("n't")
+
+
+def _same_contents(one: str, other: str) -> bool:
+    if max(len(one), len(other)) > WORD_CHARACTERS:
+        return one == other
+    return _bag_of(one) == _bag_of(other) and _same_words(_words(one), _words(other))
+
+
+@lru_cache(maxsize=2_048)
+def _bag_of(text: str) -> int:
+    """Return what is equal for texts of the same words in any order, capitals aside.
+
+    Each of many near texts is taken apart once, and not once for each of the others.
+    """
+    return hash(tuple(sorted(word.text.casefold() for word in _words(text))))
 
 
 def _same_part(one: Statement, other: Statement, part: str) -> bool:

@@ -58,7 +58,7 @@ class SalienceContext(BaseModel):
         decay_tau_seconds: After so long recency is worth 1/e; finite, above 0.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     query_embedding: list[Annotated[float, Field(allow_inf_nan=False)]] | None = None
     last_access_ts: Annotated[datetime, AfterValidator(_aware)]

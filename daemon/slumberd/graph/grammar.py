@@ -7,7 +7,7 @@ few parentheses take it minutes: what it has found at a place is kept, and its s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from slumberd.errors import ExtraMissingError, UnportableCypherError
@@ -38,8 +38,9 @@ class _Parser(NamedTuple):
     node: type
 
 
+@lru_cache(maxsize=8)  # each query is looked at several times over
 def parsed(text: Text) -> Node:
-    """Return the tree of a query's one statement.
+    """Return the tree of a query's one statement; nobody may change it.
 
     Raises:
         UnportableCypherError: It is none, or takes too long to be read.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from slumberd.errors import UnportableCypherError
+from slumberd.graph.bounds import check_bounds
 from slumberd.graph.grammar import Node, kind, parsed, place_of, walked
 from slumberd.graph.texts import PARSE_ERROR, Text, text_of
 
@@ -187,14 +188,17 @@ class Linter:
         return any(not self._only_reads(node) for node in walked(tree))
 
     def check_reading(self, cypher: str) -> None:
-        """Let a portable query that only reads pass.
+        """Let a portable query that only reads pass, unless it may build a huge value by itself.
 
         Raises:
-            UnportableCypherError: As `check`; or its rule is ``write-in-promotion``.
+            UnportableCypherError: As `check`; or its rule is ``write-in-promotion`` or
+                ``unbounded-value``.
             ExtraMissingError: The extra ``graph`` is not installed.
         """
         self.check(cypher)
         if not self.requires_write(cypher):
+            text = text_of(cypher)
+            check_bounds(text, parsed(text))
             return
         problem = (
             "only what reads is taken: MATCH ... RETURN; a keyword as a name goes in backticks"

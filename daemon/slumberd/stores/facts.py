@@ -339,7 +339,7 @@ class SQLiteFactStore(Marks):
         decided: Callable[[], None] | None = None,
     ) -> Outcome:
         batch = Batch(connection, firing, channels_at(connection), self._depth, late, decided)
-        outcome = batch.commit(met, self._nearness(connection, firing))
+        outcome = batch.commit(met, self._nearness(connection, firing, late))
         # The watermark moves with the facts: a crash repeats a batch or finishes it, never half.
         self._move_watermark(connection, firing)
         if not firing.again:
@@ -347,12 +347,14 @@ class SQLiteFactStore(Marks):
         set_number(connection, "logged", max(self._logged, number(connection, "logged")))
         return outcome
 
-    def _nearness(self, connection: sqlite3.Connection, firing: Firing) -> Nearness | None:
+    def _nearness(
+        self, connection: sqlite3.Connection, firing: Firing, late: Callable[[], bool] | None
+    ) -> Nearness | None:
         if firing.alike is None:
             return None
         if self._comparer is None:
             raise ExtraMissingError("vectors", f"rule {firing.rule_id!r} compares what it adds")
-        return Nearness(connection, self._comparer(), firing.alike)
+        return Nearness(connection, self._comparer(), firing.alike, late)
 
     async def undo(self, firing_id: str, *, at: datetime, by: str, dry_run: bool) -> Outcome:
         """Let every episode that a firing met first be again what it was before.

@@ -23,6 +23,7 @@ from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.salience import Access
 from slumberd.core.scope import Reach, Scope
+from slumberd.core.spelling import Misspelling, misspelled_keys
 from slumberd.errors import MemoryScopeError, SchemaError
 from slumberd.ports import Clock
 from slumberd.stores import accesses, episode_log, filters, inspection, migrations
@@ -39,7 +40,7 @@ from slumberd.stores.episode_erasure import (
 )
 from slumberd.stores.forgetting import key_of
 from slumberd.stores.looking import check_after_a_crash
-from slumberd.stores.puts import GroupCommit, PutCounts, write
+from slumberd.stores.puts import Encode, GroupCommit, PutCounts, encode_readable, write
 from slumberd.stores.recall import recall
 from slumberd.stores.sqlite import (
     Pragmas,
@@ -61,9 +62,16 @@ _MOST_NAMED = 20
 
 _STORE = "sqlite_memory"
 _NEWEST = 2**63 - 1
+_MOST_REPORTED = 100
+"""Misspelled keys that one store reports."""
 LOG_PAGES = 4_000
 """Of its write-ahead log, 16 MiB. Ids at random dirty pages all over the file, many of them again
 and again: fewer checkpoints write and sync each of them fewer times."""
+
+
+def log_misspelling(found: Misspelling) -> None:
+    """Log that metadata has a key that is probably misspelled."""
+    _log.warning("metadata.misspelled", **found._asdict())
 
 
 class _NotInstalledError(Exception):
@@ -85,9 +93,11 @@ class SQLiteMemoryStore:
         clock: The promotion instant of `consolidate`, and the instants of `migrate` and of reads.
         traceless: Whether reads leave nothing, neither in a file nor beside one that nobody has
             open; each opens it.
+        misspelled: Called by a put with a key of metadata that is probably misspelled; once for
+            each such key.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # each is set by another caller
         self,
         path: Path,
         *,
@@ -96,6 +106,7 @@ class SQLiteMemoryStore:
         filter_seconds: float = filters.SECONDS,
         clock: Clock | None = None,
         traceless: bool = False,
+        misspelled: Callable[[Misspelling], None] = log_misspelling,
     ) -> None:
         self._path = Path(path)
         database = TracelessDatabase if traceless else Database
@@ -109,6 +120,8 @@ class SQLiteMemoryStore:
             lambda work: self._database.write(work), self._prepare, partial(tell_here, self._path)
         )
         self._notes = not traceless
+        self._misspelled = misspelled
+        self._reported: set[str] = set()
         self._stop = Event()
         self._installed_at: int | None = None
         self._seen: int | None = None
@@ -161,16 +174,26 @@ class SQLiteMemoryStore:
         add = partial(migrations.add_columns, plan=plan, store=_STORE, tables=["episodes"], at=at)
         await self._database.write(add)
 
-    async def put(self, episode: Episode, *, user: str, session: str, agent: str) -> None:
+    async def put(
+        self, episode: Episode, *, user: str, session: str, agent: str, strict: bool = False
+    ) -> None:
         """Write one episode; it is committed when this returns.
 
         The same episode again changes nothing; the same id with anything else in it is a new
         version. Puts that wait together share a transaction.
 
+        Args:
+            episode: The episode.
+            user: Must be the episode's own, as must `session` and `agent`.
+            session: Part of the scope.
+            agent: Part of the scope.
+            strict: Refuse an episode that every rule would quarantine.
+
         Raises:
             MemoryScopeError: The scope is malformed, contradicts the episode, or the id belongs
                 to another scope; nothing is written.
             InputError: A value of the episode would not come back equal.
+            UnreadableEpisodeError: With `strict`, every rule would quarantine the episode.
         """
         scope = Scope(user, session, agent)
         own = (episode.user, episode.session, episode.agent)
@@ -178,23 +201,43 @@ class SQLiteMemoryStore:
             raise MemoryScopeError(
                 tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {own}"
             )
-        row = encode(episode, scope, operation="put")
+        encoding = encode_readable if strict else encode
+        row = encoding(episode, scope, operation="put")
         try:
             await self._puts.put(row, self._database.post)
         except Exception:
             with translated(self._path, self._database.pragmas):
                 raise
+        self._check_spelling(episode)
 
-    async def put_many(self, episodes: Sequence[Episode]) -> PutCounts:
+    async def put_many(self, episodes: Sequence[Episode], *, strict: bool = False) -> PutCounts:
         """Write many episodes, each in its own scope, in one transaction.
+
+        Args:
+            episodes: The episodes.
+            strict: Refuse all of them when every rule would quarantine one of them.
 
         Raises:
             MemoryScopeError: A scope is malformed, or an id belongs to another; nothing is written.
             InputError: A value of an episode would not come back equal; nothing is written.
+            UnreadableEpisodeError: With `strict`, every rule would quarantine an episode; nothing
+                is written.
         """
-        return await self._database.write(partial(self._write_many, episodes))
+        encoding = encode_readable if strict else encode
+        counts = await self._database.write(partial(self._write_many, episodes, encoding))
+        for episode in episodes:
+            self._check_spelling(episode)
+        return counts
 
-    def _write_many(self, episodes: Sequence[Episode], connection: sqlite3.Connection) -> PutCounts:
+    def _check_spelling(self, episode: Episode) -> None:
+        for key, meant in misspelled_keys(episode.metadata):
+            if key not in self._reported and len(self._reported) < _MOST_REPORTED:
+                self._reported.add(key)
+                self._misspelled(Misspelling(key, meant, episode.id))
+
+    def _write_many(
+        self, episodes: Sequence[Episode], encode: Encode, connection: sqlite3.Connection
+    ) -> PutCounts:
         rows = [
             encode(episode, Scope(episode.user, episode.session, episode.agent), operation="put")
             for episode in episodes

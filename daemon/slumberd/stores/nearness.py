@@ -19,6 +19,7 @@ from slumberd.core.ground import Ground, Incoming
 from slumberd.core.law import MultiValued, is_declared_slot
 from slumberd.core.likeness import Statement, family_of, says_the_same, statement_of
 from slumberd.core.settle import is_heard, order_of
+from slumberd.errors import StoppedError
 from slumberd.ports import TextComparer
 from slumberd.stores.queries import statements
 
@@ -39,11 +40,17 @@ class Nearness:
         connection: In the transaction of the batch.
         comparer: Finds texts that are near to each other.
         least: The cosine from which on two texts are near.
+        late: Says that it must end.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, comparer: TextComparer, least: float
+        self,
+        connection: sqlite3.Connection,
+        comparer: TextComparer,
+        least: float,
+        late: Callable[[], bool] | None = None,
     ) -> None:
+        self._late = late
         self._connection = connection
         self._comparer = comparer
         self._least = least
@@ -54,6 +61,9 @@ class Nearness:
         Args:
             met: Each version at most once.
             ground: Holds the meetings of every fact id that is met.
+
+        Raises:
+            StoppedError: It was late.
         """
         new = [one for one in met if _is_new(one, ground)]
         by_family = sorted(new, key=lambda one: (_family(one), order_of(one)))
@@ -78,9 +88,12 @@ class Nearness:
             first=len(standing),
             least=self._least,
             most=MOST_COMPARED,
+            late=self._late,
         )
         left = _Left(standing, multi)
         for one, mine, near in zip(ones, said, found, strict=True):
+            if self._late is not None and self._late():
+                raise StoppedError("it was too late to go on")
             others = [(every[number], round(cosine, _DIGITS)) for number, cosine in near]
             told = _told(one, mine, [*filter(left.is_apart_from(mine), others)])
             yield told

@@ -13,17 +13,23 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from slumberd.core.episode import microseconds
+from slumberd.core.act import Fault, act_of
+from slumberd.core.episode import Episode, microseconds
 from slumberd.core.forgotten import Forgotten
-from slumberd.core.scope import scope_of
-from slumberd.errors import ForgottenError, MemoryScopeError
-from slumberd.stores.codec import Row, same
+from slumberd.core.rule import FACTS
+from slumberd.core.scope import Scope, scope_of
+from slumberd.errors import ForgottenError, MemoryScopeError, UnreadableEpisodeError
+from slumberd.stores.codec import Row, encode, same
+from slumberd.stores.decode import decode
 from slumberd.stores.forgetting import forgotten_if_asked
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
 
 Post = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
 """Leaves a function for the writing connection's thread to run, unless it raises."""
+
+Encode = Callable[..., Row]
+"""Returns an episode as a row, as `codec.encode` does."""
 
 Change = Literal["new", "changed", "unchanged"]
 
@@ -43,6 +49,26 @@ class PutCounts(NamedTuple):
     new: int = 0
     changed: int = 0
     unchanged: int = 0
+
+
+def encode_readable(episode: Episode, scope: Scope, *, operation: str) -> Row:
+    """Return an episode as a row, unless every rule would quarantine that row.
+
+    Raises:
+        InputError: A value of the episode would not come back equal.
+        MemoryScopeError: A part of the scope is malformed.
+        UnreadableEpisodeError: Every rule would quarantine the row.
+    """
+    row = encode(episode, scope, operation=operation)
+    version = decode(0, row, mismatch="quarantine")
+    if version.fault:
+        reason, _, detail = version.fault.partition(": ")
+        raise UnreadableEpisodeError(row.id, reason, detail)
+    # What an episode says is the same in every channel.
+    claim = act_of(version, FACTS)
+    if isinstance(claim, Fault):
+        raise UnreadableEpisodeError(row.id, claim.reason, claim.detail)
+    return row
 
 
 def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> PutCounts:

@@ -18,6 +18,7 @@ from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Counts, Position
 from slumberd.core.promoted import Lag, Page
 from slumberd.core.record import Break, Checkpoint, Record
+from slumberd.core.replacing import Replaced, replaced_predicates
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
 from slumberd.stores import inspection, promotions, schema
@@ -72,6 +73,16 @@ class Questions(FactFile):
     async def channels(self) -> dict[str, frozenset[str]]:
         """Return which predicates hold several objects at once, by channel, as it counts now."""
         return await self._database.read(lambda connection: channels_at(connection).channels)
+
+    async def replaced_predicates(self) -> list[Replaced]:
+        """Return the single-valued predicates of most of whose keys objects replace each other."""
+
+        def work(connection: sqlite3.Connection) -> list[Replaced]:
+            multi = channels_at(connection)  # a slot from before a change may be there still
+            counts = connection.execute(_SQL["object_counts"])
+            return replaced_predicates(one for one in counts if one[0] not in multi)
+
+        return await self._database.read(work)
 
     async def watermark(self, rule_id: str) -> Position | None:
         """Return how far a rule has read; None for a rule that was never seen."""

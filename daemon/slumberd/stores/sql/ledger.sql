@@ -531,3 +531,13 @@ DROP INDEX IF EXISTS slumberd_facts_user
 
 -- name: index_owners
 CREATE INDEX IF NOT EXISTS slumberd_facts_owner ON facts (user, agent, fact_id)
+
+-- name: object_counts
+SELECT keys.key, count(DISTINCT json_extract(CAST(ledger.payload AS TEXT), '$.payload.object'))
+FROM slumberd_ledger AS ledger
+INNER JOIN slumberd_keys AS keys ON keys.key_id = ledger.key_id
+WHERE ledger.what = 1
+  AND ledger.payload IS NOT NULL
+  AND keys.slot = ''
+  AND json_extract(CAST(ledger.payload AS TEXT), '$.asserts')
+GROUP BY keys.key

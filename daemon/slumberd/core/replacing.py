@@ -1,0 +1,53 @@
+"""Find predicates whose objects keep replacing each other: they probably hold several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from slumberd.core.scope import unescape
+
+MANY_OBJECTS = 3
+"""Different objects of one key from which on they keep replacing each other."""
+
+_PARTS = 5
+"""Of a key: user, agent, channel, subject and predicate."""
+
+
+class Replaced(NamedTuple):
+    """A single-valued predicate whose objects keep replacing each other.
+
+    Attributes:
+        channel: The channel.
+        predicate: The predicate.
+        keys: How many keys the predicate has.
+        replaced: How many of the keys had `MANY_OBJECTS` different objects or more.
+        most: How many different objects one key had at most.
+    """
+
+    channel: str
+    predicate: str
+    keys: int
+    replaced: int
+    most: int
+
+
+def replaced_predicates(counts: Iterable[tuple[str, int]]) -> list[Replaced]:
+    """Return the predicates of half of whose keys, or more, objects keep replacing each other.
+
+    Args:
+        counts: The keys of single-valued predicates, each with how many different objects it had.
+    """
+    found: dict[tuple[str, str], Replaced] = {}
+    for key, objects in counts:
+        parts = key.split("/")
+        if len(parts) != _PARTS or not parts[3]:
+            continue
+        channel, predicate = unescape(parts[2]), unescape(parts[4])
+        before = found.get((channel, predicate), Replaced(channel, predicate, 0, 0, 0))
+        found[channel, predicate] = before._replace(
+            keys=before.keys + 1,
+            replaced=before.replaced + (objects >= MANY_OBJECTS),
+            most=max(before.most, objects),
+        )
+    return [one for _, one in sorted(found.items()) if one.replaced * 2 >= one.keys]

@@ -1,0 +1,124 @@
+"""Find channels and predicates that a rule file names under ``channels`` and that no rule means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from slumberd.core.rule import FACTS
+from slumberd.core.spelling import are_near
+from slumberd.documents import Document, Trail, Value
+from slumberd.errors import Mistake
+from slumberd.forms import nearest, shown
+
+Sheet = tuple[Document, Sequence[Mistake]]
+"""A rule file, and what is wrong with its form."""
+
+_COMPARED = re.compile(
+    r"\bpredicate\s*(?:[=!]=?|<>|is(?:\s+not)?|(?:not\s+)?in)\s*"
+    r"(?P<texts>\((?:\s*(?:'[^']*'|\"[^\"]*\")\s*,?)+\)|'[^']*'|\"[^\"]*\")",
+    re.IGNORECASE,
+)
+_TEXT = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+
+
+class _Entry(NamedTuple):
+    """One predicate of a list of ``multi_valued``."""
+
+    document: Document
+    trail: Trail
+    channel: str
+    predicate: str
+
+    def mistake(self, problem: str) -> Mistake:
+        """Return a mistake at the predicate."""
+        return self.document.mistake(self.trail, f"predicate {shown(self.predicate)} {problem}")
+
+
+def misspelled_channels(sheets: Sequence[Sheet], *, whole: bool) -> Iterator[Mistake]:
+    """Yield what is probably a slip under ``channels`` of some rule files.
+
+    Args:
+        sheets: The files.
+        whole: Whether these are all the files that there are to be; if not, only a channel that is
+            like one of theirs is a mistake.
+    """
+    named = _predicates_by_channel(sheets)
+    whole = whole and all(document.readable for document, _ in sheets)
+    for document, wrong in sheets:
+        yield from _channels(document, [*named], whole=whole)
+        paths = {mistake.path for mistake in wrong}
+        yield from (one for one in _predicates(document, named) if one.path not in paths)
+
+
+def _channels(document: Document, emitted: Sequence[str], *, whole: bool) -> Iterator[Mistake]:
+    for name in _mapping(document.at(("channels",))):
+        if name in emitted:
+            continue
+        close = nearest(name, emitted)
+        if close or whole:
+            remedy = f"did you mean {close!r}?" if close else f"they emit into {', '.join(emitted)}"
+            problem = f"no rule emits into channel {shown(name)}; {remedy}"
+            yield document.mistake(("channels", name), problem, at="key")
+
+
+def _predicates(document: Document, named: Mapping[str, set[str]]) -> Iterator[Mistake]:
+    for channel, form in _mapping(document.at(("channels",))).items():
+        listed = _mapping(form).get("multi_valued")
+        trail = ("channels", channel, "multi_valued")
+        entries = [
+            _Entry(document, (*trail, number), channel, one)
+            for number, one in enumerate(listed if isinstance(listed, list) else ())
+            if isinstance(one, str)
+        ]
+        yield from _slips(entries, named.get(channel, set()))
+
+
+def _slips(entries: Sequence[_Entry], named: set[str]) -> Iterator[Mistake]:
+    listed = [entry.predicate for entry in entries]
+    for number, entry in enumerate(entries):
+        predicate = entry.predicate
+        meant = [one for one in sorted(named) if one not in listed and are_near(predicate, one)]
+        if predicate in listed[:number]:
+            yield entry.mistake("is given twice; once is enough")
+        elif "," in predicate:
+            yield entry.mistake("holds a comma; write each predicate as an entry of its own")
+        elif predicate != predicate.strip():
+            yield entry.mistake("begins or ends with a space; leave the space out")
+        elif predicate not in named and meant:
+            place = f"a rule that emits into {entry.channel!r} says {meant[0]!r}"
+            yield entry.mistake(f"is named by no rule, and {place}; did you mean that?")
+
+
+def _predicates_by_channel(sheets: Sequence[Sheet]) -> dict[str, set[str]]:
+    """Return, by channel that rules emit into, the predicates that their filters compare with."""
+    found: dict[str, set[str]] = {FACTS: set()}  # pins go there without a rule
+    for document, _ in sheets:
+        rules = document.at(("rules",))
+        for rule in map(_mapping, rules if isinstance(rules, list) else ()):
+            queries = rule.get("when_filter"), rule.get("filter_cypher")
+            named = {predicate for query in queries for predicate in _predicates_in(query)}
+            for channel in _emitted(rule):
+                found.setdefault(channel, set()).update(named)
+    return found
+
+
+def _emitted(rule: Mapping[str, Value]) -> list[str]:
+    match rule.get("then_emits"):
+        case list() as channels:
+            return [str(channel) for channel in channels]
+        case str() as channel:  # a mistake that is reported elsewhere
+            return [channel]
+        case _:
+            return [FACTS] if rule.get("kind") == "graph" else []
+
+
+def _predicates_in(query: Value) -> Iterator[str]:
+    for comparison in _COMPARED.finditer(query) if isinstance(query, str) else ():
+        for single, double in _TEXT.findall(comparison["texts"]):
+            yield single or double
+
+
+def _mapping(value: Value) -> Mapping[str, Value]:
+    return value if isinstance(value, dict) else {}
