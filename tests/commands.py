@@ -45,7 +45,7 @@ WRITING = {
     "import": "{episodes}",
     "pause": "profile",
     "pin": "--user alice --agent a --subject alice --predicate is --object up --reason so",
-    "quarantine drop": "",
+    "quarantine drop": "--all",
     "quarantine retry": "",
     "reject": "profile@1",
     "reload": "",

@@ -29,15 +29,15 @@ OUT_OF_REACH = [
 """What a forget cannot erase."""
 
 LISTED = 10_000
-"""Deltas that an answer lists at most; all are counted."""
+"""Deltas that an answer lists at most, unless it is asked for more; all are counted."""
 
 Rehearsed = Sequence[tuple[ConsolidationRule, Report]]
 """What firings would do: of each rule, a report for each of its stores."""
 
 
-def reported(reports: Iterable[Report]) -> Answer:
-    """Return what firings did."""
-    return {"reports": [as_document(report) for report in reports]}
+def reported(reports: Iterable[Report], *, limit: int = LISTED) -> Answer:
+    """Return what firings did, with at most `limit` deltas of each rehearsal."""
+    return {"reports": [as_document(report, limit=limit) for report in reports]}
 
 
 def counted(records: Sequence[Record]) -> dict[str, int]:
@@ -47,8 +47,8 @@ def counted(records: Sequence[Record]) -> dict[str, int]:
     return dict(sorted(kinds.items()))
 
 
-def as_document(report: Report) -> dict[str, Any]:
-    """Return a report as JSON takes it; with the deltas of a rehearsal."""
+def as_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
+    """Return a report as JSON takes it; with at most `limit` deltas of a rehearsal."""
     document: dict[str, Any] = {
         "rule_id": report.rule_id,
         "store": report.store,
@@ -58,7 +58,8 @@ def as_document(report: Report) -> dict[str, Any]:
     if report.held is not None:
         document["held"] = {"firing_id": report.held.firing_id, "problem": report.held.problem}
     if report.rehearsed:
-        document["deltas"] = deltas_of(report.records)
+        document |= listed_deltas(report.records, limit=limit)
+        document["unread"] = report.unread
     return document
 
 
@@ -92,7 +93,7 @@ def certificate(
     }
 
 
-def planned(rehearsed: Rehearsed) -> Answer:
+def planned(rehearsed: Rehearsed, *, limit: int = LISTED) -> Answer:
     """Return what a rehearsal found, and the hash by which the very same can be asked for."""
     told = [
         [
@@ -105,7 +106,7 @@ def planned(rehearsed: Rehearsed) -> Answer:
         for rule, report in rehearsed
     ]
     plan = hashlib.sha256(orjson.dumps(told)).hexdigest()[:PLAN_DIGITS]
-    return reported(report for _, report in rehearsed) | {"plan": plan}
+    return reported((report for _, report in rehearsed), limit=limit) | {"plan": plan}
 
 
 def scheduled(
@@ -130,17 +131,27 @@ def scheduled(
     return {"timezone": timezone, "rules": told}
 
 
-def deltas_of(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return what a rehearsal would do, at most `LISTED` deltas, as JSON takes it."""
-    acts = [record for record in records if record.kind != "firing"]
-    return [
-        {
-            "kind": record.kind,
-            "rule_id": record.rule_id,
-            "fact_id": record.fact_id,
-            "replaces": record.replaces,
-            "source_episode_ids": record.source_episode_ids,
-            "reason": record.reason,
-        }
-        for record in acts[:LISTED]
-    ]
+def listed_deltas(records: Sequence[Record], *, limit: int = LISTED) -> dict[str, Any]:
+    """Return the first deltas among records, how many there are, and whether the list is cut.
+
+    Args:
+        records: Rows of a ledger; those of kind ``firing`` are no deltas.
+        limit: How many deltas are listed at most.
+    """
+    deltas = [record for record in records if record.kind != "firing"]
+    return {
+        "deltas_total": len(deltas),
+        "deltas_cut": len(deltas) > limit,
+        "deltas": [_delta_document(record) for record in deltas[:limit]],
+    }
+
+
+def _delta_document(record: Record) -> dict[str, Any]:
+    return {
+        "kind": record.kind,
+        "rule_id": record.rule_id,
+        "fact_id": record.fact_id,
+        "replaces": record.replaces,
+        "source_episode_ids": record.source_episode_ids,
+        "reason": record.reason,
+    }

@@ -47,6 +47,7 @@ class Report:
         rehearsed: Whether nothing was written.
         records: Of a rehearsal, the rows that it would add to the ledger.
         window: Of a rehearsal, the log rows that it went over.
+        unread: Of a rehearsal, how many log rows after its window it did not go over.
         held: The batch that waits for a person; nothing after it was read.
         cut_short: Whether it was told to stop while something was pending still.
     """
@@ -58,6 +59,7 @@ class Report:
     rehearsed: bool = False
     records: list[Record] = field(default_factory=list)
     window: tuple[Position, Position] = (START, START)
+    unread: int = 0
     held: Held | None = None
     cut_short: bool = False
 
@@ -278,6 +280,7 @@ class Consolidator:
         firing, met = await self._read(Call(rule, "manual", at), mark, limit=REHEARSED)
         done = self._report(rule, rehearsed=True)
         done.window = (firing.after, firing.upto)
+        done.unread = max(0, (await self._episodes.newest()).seq - firing.upto.seq)
         done.add(await self._ledger.rehearse(firing, met))
         return done
 
@@ -309,7 +312,10 @@ class Consolidator:
         after = START
         while after.seq < mark.seq:
             window = await self._episodes.select(rule, after=after, limit=limit, upto=mark.seq)
-            if window.upto == after or (dry_run and after != START):
+            if window.upto == after:
+                break
+            if dry_run and after != START:
+                done.unread = mark.seq - after.seq
                 break
             await self._meet_again(call, mark, _said_between(window.versions, between), done)
             after = window.upto

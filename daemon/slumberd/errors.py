@@ -8,6 +8,9 @@ act on the fields and a person can act on the message::
     │   └── PatternError                  a pattern of facts that cannot be read
     ├── InputError                        data of a user that cannot be read       (exit 65)
     ├── NoInputError                      a file that should be there is not       (exit 66)
+    ├── NothingKeptError                  an erasure of a scope that holds nothing (exit 66)
+    ├── NotQuarantinedError               an episode that is not in quarantine     (exit 66)
+    ├── NotConfirmedError                 a person did not confirm an erasure      (exit 1)
     ├── PlanMovedError                    data or rules are not those of a plan    (exit 75)
     ├── OutputExistsError                 a file that would be overwritten         (exit 73)
     ├── NotRunningError                   a daemon is needed and none answers      (exit 69)
@@ -60,7 +63,10 @@ __all__ = [
     "MigrationNotSupportedError",
     "Mistake",
     "NoInputError",
+    "NotConfirmedError",
+    "NotQuarantinedError",
     "NotRunningError",
+    "NothingKeptError",
     "OutputExistsError",
     "PatternError",
     "PermissionDeniedError",
@@ -148,6 +154,54 @@ class NoInputError(SlumberdError):
         self.path = path
         self.remedy = remedy
         super().__init__(f"{str(path)!r} does not exist: {remedy}")
+
+
+class NothingKeptError(SlumberdError):
+    """A scope is to be erased, and nothing is kept of it.
+
+    Attributes:
+        user: The user.
+        session: The session; None for all.
+        agent: The agent; None for all.
+    """
+
+    exit_code = 66
+
+    def __init__(self, user: str, session: str | None = None, agent: str | None = None) -> None:
+        self.user = user
+        self.session = session
+        self.agent = agent
+        axes = {"user": user, "session": session, "agent": agent}
+        scope = ", ".join(f"{axis} {part!r}" for axis, part in axes.items() if part is not None)
+        super().__init__(f"nothing is kept of {scope}; case and spelling count")
+
+
+class NotQuarantinedError(SlumberdError):
+    """Episodes are named that are not in quarantine; nothing was changed.
+
+    Attributes:
+        episode_ids: Their ids.
+    """
+
+    exit_code = 66
+
+    def __init__(self, episode_ids: Sequence[str]) -> None:
+        self.episode_ids = tuple(episode_ids)
+        named = ", ".join(map(repr, self.episode_ids[:10]))
+        more = f" and {len(self.episode_ids) - 10} more" if len(self.episode_ids) > 10 else ""
+        super().__init__(
+            f"not in quarantine: {named}{more}; nothing was changed,"
+            " `slumberd quarantine ls` lists what is there"
+        )
+
+
+class NotConfirmedError(SlumberdError):
+    """A person was asked whether to erase a scope, and did not confirm."""
+
+    exit_code = 1
+
+    def __init__(self) -> None:
+        super().__init__("nothing was erased")
 
 
 class ExtraMissingError(SlumberdError):

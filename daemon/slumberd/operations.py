@@ -8,7 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from slumberd.answers import Rehearsed, certificate, counted, deltas_of, planned, reported
+from slumberd.answers import (
+    LISTED,
+    Rehearsed,
+    certificate,
+    counted,
+    listed_deltas,
+    planned,
+    reported,
+)
 from slumberd.branches import Branch, Branches
 from slumberd.consolidator import Report
 from slumberd.control import Answer, Operation, Peer
@@ -17,7 +25,7 @@ from slumberd.core.episode import microseconds
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
-from slumberd.errors import PlanMovedError, UsageError
+from slumberd.errors import NothingKeptError, NotQuarantinedError, PlanMovedError, UsageError
 from slumberd.handwork import entry_of, fact_ids_of, said_of
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
@@ -75,7 +83,7 @@ class Operations:
         rules = chosen(self._rules(), request.get("rules"))
         async with self.turn:
             if request.get("dry_run"):
-                return planned(await self._rehearse(rules))
+                return planned(await self._rehearse(rules), limit=_limit(request))
             bounds = await self._bounds(rules, request.get("plan"))
             reports = [await self._fire(rule, peer, bounds.get(rule.id)) for rule in rules]
         return reported(chain.from_iterable(reports))
@@ -124,10 +132,13 @@ class Operations:
                 )
                 for branch in self._branches.of_rule(rule)
             ]
-        return reported(reports)
+        return reported(reports, limit=_limit(request))
 
     async def retry(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Meet the quarantined ``episodes`` of ``rules`` again; all of them for null."""
+        """Evaluate the quarantined ``episodes`` of ``rules`` again; all of them for null.
+
+        The answer lists under ``still_quarantined`` those that still cannot be read.
+        """
         rules = chosen(self._rules(), request.get("rules"))
         if request.get("rules") is None:
             rules = [rule for rule in rules if rule.reads_episodes]
@@ -143,12 +154,52 @@ class Operations:
                 for rule in of_episodes(rules, "quarantine retry")
                 for branch in self._branches.of_rule(rule)
             ]
-        return reported(reports)
+            still = await self._still_quarantined(reports, request)
+        return reported(reports, limit=_limit(request)) | still
+
+    async def _still_quarantined(
+        self, reports: Sequence[Report], request: dict[str, Any]
+    ) -> Answer:
+        """Return which of the episodes that were retried are in quarantine after it."""
+        # Only a dry run leaves an episode on the list that it could read.
+        readable = {
+            (report.rule_id, eid)
+            for report in reports
+            for record in report.records
+            if record.kind not in ("firing", "quarantine")
+            for eid in record.source_episode_ids
+        }
+        rules = list({report.rule_id for report in reports})
+        found = [
+            entry
+            for entry in await self._quarantine(rules, request.get("episodes"))
+            if (entry["rule_id"], entry["episode_id"]) not in readable
+        ]
+        listed = found[: _limit(request)]
+        return {"still_quarantined": listed, "still_quarantined_total": len(found)}
+
+    async def _quarantine(
+        self, rules: Sequence[str] | None, episodes: Sequence[str] | None
+    ) -> list[dict[str, Any]]:
+        """Return entries of the quarantine; of all rules for None, of all episodes for None."""
+        return [
+            entry
+            for branch in self._branches
+            for entry in await branch.facts.quarantine()
+            if rules is None or entry["rule_id"] in rules
+            if episodes is None or entry["episode_id"] in episodes
+        ]
 
     async def drop(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Take ``episodes`` of ``rules`` off the quarantine's list, all of them for null."""
+        """Take ``episodes`` off the quarantine's list, or ``all``; of all ``rules`` for null.
+
+        Raises:
+            UsageError: Neither or both of ``episodes`` and ``all`` are given.
+            NotQuarantinedError: One of the episodes is not on the list; nothing was changed.
+        """
         dry_run = bool(request.get("dry_run"))
         async with self.turn:
+            await self._check_named(request)
             dropped = [
                 await branch.facts.drop_quarantined(
                     request.get("rules"),
@@ -163,6 +214,15 @@ class Operations:
                 await self._branches.tell_again()
         return {"dropped": sum(dropped)}
 
+    async def _check_named(self, request: dict[str, Any]) -> None:
+        """Make sure that what is to be dropped is named, and on the list."""
+        episodes, rules = request.get("episodes"), request.get("rules")
+        if bool(episodes) == bool(request.get("all")):
+            raise UsageError("name the episodes to drop, or give --all; not both")
+        there = {entry["episode_id"] for entry in await self._quarantine(rules, episodes)}
+        if missing := [eid for eid in episodes or () if eid not in there]:
+            raise NotQuarantinedError(missing)
+
     async def decide(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Let the held batch ``firing`` go on, or pass it over, as ``approve`` says."""
         approve = bool(request.get("approve"))
@@ -170,7 +230,7 @@ class Operations:
             branch, held = await self._held(str(request.get("firing")), _channel(request))
             rules = chosen(self._rules(), [held.rule_id]) if approve else []
             if request.get("dry_run"):
-                return planned(await self._rehearse(rules))
+                return planned(await self._rehearse(rules), limit=_limit(request))
             await branch.facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
             await self._branches.tell_again()
             reports = [await self._fire(rule, peer) for rule in rules]
@@ -190,6 +250,8 @@ class Operations:
             now = self._clock.now()
             stored, newest = await self._memory.episodes_in(reach)
             said = [await branch.facts.episodes_in(reach) for branch in self._branches]
+            if not stored and not any(eids for eids, _ in said):
+                await self._check_kept(reach, dry_run=dry_run)
             moment = max(microseconds(now), newest or 0, *(latest for _, latest in said))
             # What a rule passed over is in no ledger, and yet a watermark may name it.
             eids = set(stored).union(*(some for some, _ in said))
@@ -207,6 +269,24 @@ class Operations:
         firing_ids = {name: one.outcome.firing_id for name, one in erasures.items()}
         told = certificate(reach, moment, erasures, tables)
         return {**told, "firing_id": firing_ids, "by": str(peer), **done}
+
+    async def _check_kept(self, reach: Reach, *, dry_run: bool) -> None:
+        """Make sure that a fact store keeps something of a scope without episodes.
+
+        Raises:
+            NothingKeptError: It keeps nothing. Of a scope that was erased before, the files are
+                written anew first, because that erasure may have been cut short.
+        """
+        now = self._clock.now()
+        for branch in self._branches:
+            found = await branch.facts.forget(
+                reach, moment=microseconds(now), at=now, by="", dry_run=True
+            )
+            if any(found.counts.values()):
+                return
+        if not dry_run and any([await one.facts.has_forgotten(reach) for one in self._branches]):
+            await self._scrubbed()
+        raise NothingKeptError(reach.user, reach.session, reach.agent)
 
     async def _scrubbed(self) -> Answer:
         """Write every file anew after an erasure; return what the certificate says of that."""
@@ -241,7 +321,7 @@ class Operations:
             outcome = await branch.facts.undo(
                 firing_id, at=self._clock.now(), by=str(peer), dry_run=dry_run
             )
-            return await self._told(outcome, dry_run=dry_run)
+            return await self._told(outcome, dry_run=dry_run, limit=_limit(request))
 
     async def pin(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Say a fact by hand, as `handwork.said_of` reads it, for a ``reason``."""
@@ -286,7 +366,7 @@ class Operations:
                 await self._branches.tell_again()
         return rows
 
-    async def _told(self, outcome: Outcome | None, *, dry_run: bool) -> Answer:
+    async def _told(self, outcome: Outcome | None, *, dry_run: bool, limit: int = LISTED) -> Answer:
         """Write the log lines of what was done, and return it as JSON takes it."""
         if not dry_run:
             await self._branches.tell_again()
@@ -294,8 +374,18 @@ class Operations:
         return {
             "firing_id": outcome.firing_id if outcome and not dry_run else None,
             "counts": counted(records),
-            "deltas": deltas_of(records),
+            **listed_deltas(records, limit=limit),
         }
+
+
+def _limit(request: dict[str, Any]) -> int:
+    """Return how many deltas an answer lists at most."""
+    limit = request.get("limit")
+    if limit is None:
+        return LISTED
+    if not isinstance(limit, int) or limit < 0:
+        raise UsageError("'limit' must be a number of deltas, 0 or more")
+    return limit
 
 
 def _channel(request: dict[str, Any]) -> str | None:

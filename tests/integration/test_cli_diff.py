@@ -236,9 +236,9 @@ def test_where_the_brake_would_hold_it_is_told_and_gone_over(trial: Trial) -> No
     told, summary = trial.diff()
 
     assert told == [("disappears", "e2", None)]
-    assert summary["rules"][1]["held"] == ["1 facts would go; max_deletes is 0"]
+    assert summary["rules"][1]["held"] == ["1 fact would go; max_deletes is 0"]
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
-    assert "the brake would hold takes: 1 facts would go; max_deletes is 0" in shown
+    assert "the brake would hold takes: 1 fact would go; max_deletes is 0" in shown
 
 
 def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(trial: Trial) -> None:
@@ -250,7 +250,7 @@ def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(trial: Tria
     told, summary = trial.diff()
 
     assert told == []
-    assert summary["held"] == {"likes": "1 facts would go; max_deletes is 0"}
+    assert summary["held"] == {"likes": "1 fact would go; max_deletes is 0"}
     assert "taken here as approved" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 

@@ -48,3 +48,16 @@ Channel = Annotated[
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+Listed = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        min=0,
+        max=MOST,
+        metavar="N",
+        show_default=False,
+        help="List at most so many deltas of each rule; all are counted. "
+        "[default: 50, with --json 10,000]",
+    ),
+]

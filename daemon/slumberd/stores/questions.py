@@ -25,6 +25,7 @@ from slumberd.stores.exporting import exported
 from slumberd.stores.fact_erasure import find_scope
 from slumberd.stores.factfile import FactFile, head_of
 from slumberd.stores.finding import find, is_specified
+from slumberd.stores.forgetting import forgotten_if_asked
 from slumberd.stores.ledger import firing_id_of, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
@@ -34,6 +35,9 @@ from slumberd.stores.undoing import find_firing
 from slumberd.stores.verifying import verify
 
 _SQL = statements("ledger")
+
+_EARLIEST = -(2**62)
+"""An instant before every other one, microseconds."""
 
 
 class Questions(FactFile):
@@ -125,6 +129,16 @@ class Questions(FactFile):
             with snapshot(connection):
                 found = find_scope(connection, reach)
             return found.eids, found.newest
+
+        return await self._database.read(work)
+
+    async def has_forgotten(self, reach: Reach) -> bool:
+        """Say whether the scope, or a wider one, was erased before."""
+        scope = reach.user, reach.session or "", reach.agent or ""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            past = forgotten_if_asked(connection)
+            return past is not None and past.covers(*scope, _EARLIEST)
 
         return await self._database.read(work)
 
