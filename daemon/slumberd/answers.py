@@ -17,6 +17,7 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
 from slumberd.lines import timestamp
 from slumberd.stores.fact_erasure import Erasure
+from slumberd.stores.undoing import UndoneFirings
 
 PLAN_DIGITS = 16
 
@@ -35,9 +36,33 @@ Rehearsed = Sequence[tuple[ConsolidationRule, Report]]
 """What firings would do: of each rule, a report for each of its stores."""
 
 
-def reported(reports: Iterable[Report], *, limit: int = LISTED) -> Answer:
-    """Return what firings did, with at most `limit` deltas of each rehearsal."""
-    return {"reports": [as_document(report, limit=limit) for report in reports]}
+def reported(reports: Iterable[Report], *, limit: int = LISTED, run: str = "") -> Answer:
+    """Return what firings of one run did, with at most `limit` deltas of each rehearsal."""
+    documents = [as_document(report, limit=limit) for report in reports]
+    fired = any(document["firing_ids"] for document in documents)
+    return {"run": run if fired else None, "reports": documents}
+
+
+def undone(done: Sequence[UndoneFirings], run: str | None, *, limit: int) -> Answer:
+    """Return what undoing several firings did, in each of the stores.
+
+    Args:
+        done: What it did, by store.
+        run: The id of the run that undid them; None for a dry run, which has no firings.
+        limit: How many deltas are listed at most.
+    """
+    counts = sum((one.counts for one in done), Counter[str]())
+    records = [record for one in done for record in one.records][:limit]
+    firing_ids = [firing_id for one in done for firing_id in one.firing_ids if run]
+    return {
+        "run": run if firing_ids else None,
+        "undone": [firing_id for one in done for firing_id in one.undone],
+        "firing_ids": firing_ids,
+        "counts": dict(sorted(counts.items())),
+        **listed_deltas(records, limit=limit),
+        "deltas_total": counts.total(),
+        "deltas_cut": counts.total() > len(records),
+    }
 
 
 def counted(records: Sequence[Record]) -> dict[str, int]:

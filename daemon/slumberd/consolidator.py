@@ -43,6 +43,7 @@ class Report:
         rule_id: The rule.
         channels: The accounting, by channel.
         store: The name of the fact store.
+        run: The id that all of its firings share.
         firing_ids: One for each batch, in order; empty when nothing was pending.
         rehearsed: Whether nothing was written.
         records: Of a rehearsal, the rows that it would add to the ledger.
@@ -55,6 +56,7 @@ class Report:
     rule_id: str
     channels: dict[str, Counts]
     store: str = ""
+    run: str = ""
     firing_ids: list[str] = field(default_factory=list)
     rehearsed: bool = False
     records: list[Record] = field(default_factory=list)
@@ -87,6 +89,7 @@ class Call:
         timing: How it stands to the instants that it serves.
         ends_at: When it must be over, on the monotonic clock.
         stop: When set, it ends as soon as it can.
+        run: The id that all of its batches share.
     """
 
     rule: ConsolidationRule
@@ -97,6 +100,7 @@ class Call:
     timing: Timing = UNTIMED
     ends_at: float = math.inf
     stop: asyncio.Event | None = None
+    run: str = ""
 
     @property
     def stopped(self) -> bool:
@@ -108,7 +112,7 @@ class Call:
         rule = self.rule
         return Firing(
             rule.id, rule.content_hash, self.trigger, self.at, after, upto, self.by, self.limits,
-            self.timing, None if rule.similarity is None else rule.similarity.min,
+            self.timing, None if rule.similarity is None else rule.similarity.min, self.run,
         )  # fmt: skip
 
 
@@ -184,6 +188,7 @@ class Consolidator:
         stop: asyncio.Event | None = None,
         upto: int | None = None,
         timing: Timing = UNTIMED,
+        run: str = "",
     ) -> Report:
         """Consolidate everything that is pending for a rule, batch by batch.
 
@@ -195,6 +200,7 @@ class Consolidator:
             stop: When set, the batch under way is given up whole; what is committed stays.
             upto: The last log row that is read; None reads all.
             timing: How it stands to the instants that it serves.
+            run: The id that all of its batches share.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
@@ -204,8 +210,8 @@ class Consolidator:
         timeout = math.inf if rule.timeout is None else rule.timeout
         ends_at = self._clock.monotonic() + timeout
         limits = rule.limits.over(self.limits)
-        call = Call(rule, trigger, at, by, limits, timing, ends_at, stop)
-        done = self._report(rule)
+        call = Call(rule, trigger, at, by, limits, timing, ends_at, stop, run)
+        done = self._report(rule, run=run)
         try:
             await self._fire(call, upto, done)
         except (StoppedError, TimeoutError) as error:
@@ -292,6 +298,7 @@ class Consolidator:
         by: str,
         between: tuple[int, int] | None = None,
         dry_run: bool = False,
+        run: str = "",
     ) -> Report:
         """Make what a rule has promoted equal to what it says today; its watermark stays.
 
@@ -302,11 +309,13 @@ class Consolidator:
             between: Only episodes of these instants, microseconds: the first inclusive, the
                 second exclusive; None takes all.
             dry_run: Say what would come of it, at most `REHEARSED` log rows of it; write nothing.
+            run: The id that all of its batches share.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
         """
-        call, done = Call(rule, "backfill", at, by), self._report(rule, rehearsed=dry_run)
+        call = Call(rule, "backfill", at, by, run=run)
+        done = self._report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermark(rule.id) or START
         limit = REHEARSED if dry_run else self._batch
         after = START
@@ -329,6 +338,7 @@ class Consolidator:
         by: str,
         eids: Sequence[str] | None = None,
         dry_run: bool = False,
+        run: str = "",
     ) -> Report:
         """Meet episodes that were quarantined again, as if they came in order now.
 
@@ -338,8 +348,10 @@ class Consolidator:
             by: Who asks for it.
             eids: Their ids; None takes all that are quarantined for the rule.
             dry_run: Say what would come of it, and write nothing.
+            run: The id that all of its batches share.
         """
-        call, done = Call(rule, "retry", at, by), self._report(rule, rehearsed=dry_run)
+        call = Call(rule, "retry", at, by, run=run)
+        done = self._report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermark(rule.id) or START
         held = await self._ledger.quarantined_of(rule.id)
         wanted = held if eids is None else [eid for eid in held if eid in set(eids)]
@@ -416,10 +428,10 @@ class Consolidator:
                     found[name] += met
         return found
 
-    def _report(self, rule: ConsolidationRule, *, rehearsed: bool = False) -> Report:
+    def _report(self, rule: ConsolidationRule, *, rehearsed: bool = False, run: str = "") -> Report:
         """Return the report on a rule that has done nothing yet."""
         counts = {channel: Counts() for channel in rule.then_emits if self._part.takes(channel)}
-        return Report(rule.id, counts, self._part.store, rehearsed=rehearsed)
+        return Report(rule.id, counts, self._part.store, run, rehearsed=rehearsed)
 
     async def _settle(
         self,

@@ -300,6 +300,7 @@ def _completed_event(outcome: Outcome, ts: str, store: str) -> Event:
         "event": "firing.completed",
         "store": store,
         "firing_id": outcome.firing_id,
+        "run_id": firing.run,
         "rule_id": firing.rule_id,
         "rule_hash": firing.rule_hash,
         "trigger": firing.trigger,

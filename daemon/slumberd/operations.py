@@ -16,6 +16,7 @@ from slumberd.answers import (
     listed_deltas,
     planned,
     reported,
+    undone,
 )
 from slumberd.branches import Branch, Branches
 from slumberd.consolidator import Report
@@ -26,11 +27,13 @@ from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
 from slumberd.errors import NothingKeptError, NotQuarantinedError, PlanMovedError, UsageError
-from slumberd.handwork import entry_of, fact_ids_of, said_of
+from slumberd.handwork import entry_of, fact_ids_of, said_of, unknown, wanted_of
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
+from slumberd.runs import new_run_id
 from slumberd.stores.hands import HandAtWork
 from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.undoing import Undoer, Wanted
 
 
 class Operations:
@@ -84,9 +87,9 @@ class Operations:
         async with self.turn:
             if request.get("dry_run"):
                 return planned(await self._rehearse(rules), limit=_limit(request))
-            bounds = await self._bounds(rules, request.get("plan"))
-            reports = [await self._fire(rule, peer, bounds.get(rule.id)) for rule in rules]
-        return reported(chain.from_iterable(reports))
+            bounds, run = await self._bounds(rules, request.get("plan")), new_run_id()
+            reports = [await self._fire(rule, peer, run, bounds.get(rule.id)) for rule in rules]
+        return reported(chain.from_iterable(reports), run=run)
 
     async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> Rehearsed:
         now = self._clock.now()
@@ -111,16 +114,20 @@ class Operations:
         return bounds
 
     async def _fire(
-        self, rule: ConsolidationRule, peer: Peer, upto: Mapping[str, int] | None = None
+        self,
+        rule: ConsolidationRule,
+        peer: Peer,
+        run: str,
+        upto: Mapping[str, int] | None = None,
     ) -> list[Report]:
         return await self._branches.fire(
-            rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, upto=upto
+            rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, upto=upto, run=run
         )
 
     async def backfill(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Make what ``rule`` promoted ``between`` two instants equal to what it says today."""
         (rule,) = of_episodes(chosen(self._rules(), [request.get("rule")]), "backfill")
-        between = request.get("between")
+        between, run = request.get("between"), new_run_id()
         async with self.turn:
             reports = [
                 await branch.consolidator.backfill(
@@ -129,10 +136,11 @@ class Operations:
                     by=str(peer),
                     between=(int(between[0]), int(between[1])) if between else None,
                     dry_run=bool(request.get("dry_run")),
+                    run=run,
                 )
                 for branch in self._branches.of_rule(rule)
             ]
-        return reported(reports, limit=_limit(request))
+        return reported(reports, limit=_limit(request), run=run)
 
     async def retry(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Evaluate the quarantined ``episodes`` of ``rules`` again; all of them for null.
@@ -142,6 +150,7 @@ class Operations:
         rules = chosen(self._rules(), request.get("rules"))
         if request.get("rules") is None:
             rules = [rule for rule in rules if rule.reads_episodes]
+        run = new_run_id()
         async with self.turn:
             reports = [
                 await branch.consolidator.retry(
@@ -150,12 +159,13 @@ class Operations:
                     by=str(peer),
                     eids=request.get("episodes"),
                     dry_run=bool(request.get("dry_run")),
+                    run=run,
                 )
                 for rule in of_episodes(rules, "quarantine retry")
                 for branch in self._branches.of_rule(rule)
             ]
             still = await self._still_quarantined(reports, request)
-        return reported(reports, limit=_limit(request)) | still
+        return reported(reports, limit=_limit(request), run=run) | still
 
     async def _still_quarantined(
         self, reports: Sequence[Report], request: dict[str, Any]
@@ -172,23 +182,11 @@ class Operations:
         rules = list({report.rule_id for report in reports})
         found = [
             entry
-            for entry in await self._quarantine(rules, request.get("episodes"))
+            for entry in await self._branches.quarantine(rules, request.get("episodes"))
             if (entry["rule_id"], entry["episode_id"]) not in readable
         ]
         listed = found[: _limit(request)]
         return {"still_quarantined": listed, "still_quarantined_total": len(found)}
-
-    async def _quarantine(
-        self, rules: Sequence[str] | None, episodes: Sequence[str] | None
-    ) -> list[dict[str, Any]]:
-        """Return entries of the quarantine; of all rules for None, of all episodes for None."""
-        return [
-            entry
-            for branch in self._branches
-            for entry in await branch.facts.quarantine()
-            if rules is None or entry["rule_id"] in rules
-            if episodes is None or entry["episode_id"] in episodes
-        ]
 
     async def drop(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Take ``episodes`` off the quarantine's list, or ``all``; of all ``rules`` for null.
@@ -219,7 +217,7 @@ class Operations:
         episodes, rules = request.get("episodes"), request.get("rules")
         if bool(episodes) == bool(request.get("all")):
             raise UsageError("name the episodes to drop, or give --all; not both")
-        there = {entry["episode_id"] for entry in await self._quarantine(rules, episodes)}
+        there = {entry["episode_id"] for entry in await self._branches.quarantine(rules, episodes)}
         if missing := [eid for eid in episodes or () if eid not in there]:
             raise NotQuarantinedError(missing)
 
@@ -233,9 +231,10 @@ class Operations:
                 return planned(await self._rehearse(rules), limit=_limit(request))
             await branch.facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
             await self._branches.tell_again()
-            reports = [await self._fire(rule, peer) for rule in rules]
+            run = new_run_id()
+            reports = [await self._fire(rule, peer, run) for rule in rules]
         self.decided()
-        return reported(chain.from_iterable(reports))
+        return reported(chain.from_iterable(reports), run=run)
 
     async def forget(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Erase the scope of ``user``, ``session`` and ``agent``; the last two may be null."""
@@ -313,15 +312,38 @@ class Operations:
         return found[0]
 
     async def undo(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Undo ``firing``, the id of one."""
-        dry_run = bool(request.get("dry_run"))
-        firing_id = str(request.get("firing"))
+        """Undo ``firing``, the id of one; or all of ``run``; or all of ``rule`` from ``since`` on.
+
+        The firings of one store are undone in one transaction. Those that are undone already are
+        left out, so the same request again continues what was cut short between two stores.
+        """
+        dry_run, run = bool(request.get("dry_run")), new_run_id()
+        wanted = wanted_of(request)
         async with self.turn:
+            undoer = Undoer(self._clock.now(), str(peer), run)
+            if wanted is not None:
+                return await self._undo_each(wanted, undoer, request)
+            firing_id = str(request.get("firing"))
             branch = await self._branches.of_firing(firing_id, _channel(request))
             outcome = await branch.facts.undo(
-                firing_id, at=self._clock.now(), by=str(peer), dry_run=dry_run
+                firing_id, at=undoer.at, by=undoer.by, dry_run=dry_run, run=run
             )
-            return await self._told(outcome, dry_run=dry_run, limit=_limit(request))
+            answer = await self._told(outcome, dry_run=dry_run, limit=_limit(request))
+        done = {} if dry_run else {"run": run, "firing_ids": [outcome.firing_id]}
+        return {**answer, "run": None, "firing_ids": [], "undone": [firing_id], **done}
+
+    async def _undo_each(self, wanted: Wanted, undoer: Undoer, request: dict[str, Any]) -> Answer:
+        dry_run, channel = bool(request.get("dry_run")), _channel(request)
+        branches = list(self._branches) if channel is None else [self._branches.of_channel(channel)]
+        if not any([await one.facts.has_any(wanted) for one in branches]):
+            raise UsageError(unknown(wanted))
+        done = [
+            await one.facts.undo_each(wanted, undoer, dry_run=dry_run, limit=_limit(request))
+            for one in branches
+        ]
+        if not dry_run:
+            await self._branches.tell_again()
+        return undone(done, None if dry_run else undoer.run, limit=_limit(request))
 
     async def pin(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Say a fact by hand, as `handwork.said_of` reads it, for a ``reason``."""

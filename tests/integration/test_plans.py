@@ -69,11 +69,13 @@ FLAT = {
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
     "find_facts_without_object has_fact put_fact",
     "following": "is_told keep_number promotions promotions_that_stand readers",
-    "ledger": "add_channels add_firing add_generation add_name add_row all_channels approve chain "
+    "ledger": "add_channels add_firing add_generation add_name add_row all_channels any_firing_of "
+    "approve chain "
     "chain_at channels drop_heads drop_quarantine facts_by_id firing first_watermark generations "
     "has_older_index heads heads_of_slots held hold last_counts last_firings last_generation "
     "lines_of_quarantine marks namers number put_head put_quarantine records records_of_fact "
-    "release rules_of_firings serve served set_number set_watermark succeed successes watermark "
+    "release rules_of_firings serve served set_number set_watermark succeed successes undone_by "
+    "watermark "
     "watermarks whole_rows",
     "looking": "last_firings oldest origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file has_migration record_migration "
@@ -93,8 +95,8 @@ FIRST = {
 """What reads a table in its own order, and ends with the first rows."""
 
 FOUND = {
-    "ledger": "fact_ids_of_keys facts_of_keys last_of_rule lines_of_facts lines_that_replace "
-    "meetings meetings_between met_in_firing quarantined",
+    "ledger": "fact_ids_of_keys facts_of_keys firings_since last_of_rule lines_of_facts "
+    "lines_that_replace meetings meetings_between met_in_firing quarantined",
     "nearness": "standing_of_family",
 }
 """What sorts only rows that it was asked for, and found by an index."""
@@ -120,6 +122,7 @@ WHOLE = {
     "ledger.any_erased": "verification reads all",
     "ledger.booked": "verification reads all",
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
+    "ledger.firings_of_run": "a person undoes a run; its firings may be anywhere",
     "ledger.keys": "once, when lineages are to be deeper",
     "ledger.last_mentioned": "verification reads all",
     "ledger.list_quarantine": "the list is what is asked for",

@@ -24,7 +24,7 @@ from slumberd.lines import timestamp
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 
-COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason")
+COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")
 PAGE = 1_000
 
 app = typer.Typer(
@@ -55,6 +55,7 @@ class Wanted:
     rule: str | None
     kind: Kind | None
     fact: str | None
+    run: str | None = None
 
     def fits(self, record: Record) -> bool:
         """Say whether a row is wanted."""
@@ -62,6 +63,7 @@ class Wanted:
             self.rule in (None, record.rule_id)
             and self.kind in (None, record.kind)
             and self.fact in (None, record.fact_id)
+            and self.run in (None, record.run)
         )
 
 
@@ -75,6 +77,9 @@ def ls(
     rule: Annotated[str | None, typer.Option(help="Only of this rule; @hand for hands.")] = None,
     kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
     fact: Annotated[str | None, typer.Option(help="Only about this fact id.")] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only of the firings of this run.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 50,
     after: Annotated[
         int | None,
@@ -90,7 +95,7 @@ def ls(
     With --json, each row on a line of its own.
     """
     settings = settings_of(config, state_dir)
-    wanted = Wanted(rule, kind, fact)
+    wanted = Wanted(rule, kind, fact, run)
     found = asyncio.run(_listed(settings, wanted, channel, after=after, limit=limit))
     if json:
         print_json_lines(_document(record) for record in found)
@@ -142,6 +147,7 @@ def _row(record: Record) -> tuple[object, ...]:
         record.fact_id or ", ".join(record.source_episode_ids),
         ", ".join(record.replaces),
         record.reason,
+        record.run,
     )
 
 

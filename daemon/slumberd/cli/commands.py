@@ -110,8 +110,12 @@ ENTRIES = (
     Entry(
         "undo",
         "changing:undo",
-        "Undo one firing.",
-        ("slumberd undo preferences@120 --dry-run", "slumberd undo preferences@120"),
+        "Undo a firing, a run, or all of a rule since an instant.",
+        (
+            "slumberd undo preferences@120 --dry-run",
+            "slumberd undo --run k3j5q2x7mfa4",
+            "slumberd undo preferences --since 2026-03-01T12:00:00Z",
+        ),
     ),
     Entry(
         "pin",

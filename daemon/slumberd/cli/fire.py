@@ -13,7 +13,7 @@ from slumberd.cli.failures import say
 from slumberd.cli.options import Config, Json, Listed, StateDir
 from slumberd.cli.output import print_json, print_table
 from slumberd.cli.performing import performed
-from slumberd.cli.words import plural
+from slumberd.cli.words import listed, plural
 from slumberd.control import Answer
 from slumberd.core.firing import Counts
 from slumberd.errors import UsageError
@@ -101,8 +101,17 @@ def tell_reports(answer: Answer, *, dry_run: bool, nothing: str) -> None:
     if dry_run:
         _tell_unread(reports)
         print("a dry run: nothing was written")
-    elif not any(report["firing_ids"] or "held" in report for report in reports):
+    elif answer["run"]:
+        _tell_run(answer["run"], reports)
+    elif not any("held" in report for report in reports):
         print(nothing)
+
+
+def _tell_run(run: str, reports: Reports) -> None:
+    """Print the ids of the firings that a run made, and how it is undone."""
+    firing_ids = [firing_id for report in reports for firing_id in report["firing_ids"]]
+    firings = plural(len(firing_ids), "firing")
+    print(f"run {run}: {firings}, {listed(firing_ids)}; `slumberd undo --run {run}` takes it back")
 
 
 def _tell_unread(reports: Reports) -> None:

@@ -26,6 +26,8 @@ class Record(NamedTuple):
         reason: Why a noop or a quarantine; empty otherwise.
         confidence: 0 to 1.
         at: The firing's instant.
+        run: The id of the command or the due cadence that the firing is a batch of; empty when
+            there was none.
     """
 
     seq: int
@@ -38,6 +40,7 @@ class Record(NamedTuple):
     reason: str
     confidence: float
     at: datetime
+    run: str = ""
 
 
 class Break(NamedTuple):

@@ -254,7 +254,7 @@ def firing_id_of(rule_id: str, number: int) -> str:
 
 def record_from(row: tuple[Any, ...]) -> Record:
     """Return a record from a row of the query ``records``."""
-    seq, rule_id, firing, what, kind, fact_id, replaces, payload, reason, at = row
+    seq, rule_id, firing, what, kind, fact_id, replaces, payload, reason, at, run = row
     document = orjson.loads(payload) if payload and what != _WHAT["firing"] else {}
     return Record(
         seq,
@@ -267,6 +267,7 @@ def record_from(row: tuple[Any, ...]) -> Record:
         reason,
         document.get("confidence", 1.0),
         instant(at),
+        run or "",
     )
 
 

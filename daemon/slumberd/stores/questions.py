@@ -31,7 +31,7 @@ from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
 from slumberd.stores.searching import search, search_then
 from slumberd.stores.sqlite import snapshot
-from slumberd.stores.undoing import find_firing
+from slumberd.stores.undoing import Wanted, find_firing, has_any
 from slumberd.stores.verifying import verify
 
 _SQL = statements("ledger")
@@ -118,6 +118,10 @@ class Questions(FactFile):
         """Say whether the ledger has such a firing."""
         found = await self._database.read(lambda connection: find_firing(connection, firing_id))
         return found is not None
+
+    async def has_any(self, wanted: Wanted) -> bool:
+        """Say whether the ledger has a firing of a run, or any firing of a rule."""
+        return await self._database.read(lambda connection: has_any(connection, wanted))
 
     async def episodes_in(self, reach: Reach) -> tuple[set[str], int]:
         """Return the ids of a scope's episodes that the ledger knows, and their latest instant.
