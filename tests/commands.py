@@ -43,6 +43,7 @@ WRITING = {
     "fire": "--all",
     "forget": "--user alice --yes",
     "import": "{episodes}",
+    "init": "{begun}",
     "pause": "profile",
     "pin": "--user alice --agent a --subject alice --predicate is --object up --reason so",
     "quarantine drop": "--all",
@@ -66,7 +67,7 @@ tests:
     expect: {filtered: []}
 """
 
-WITHOUT_CONFIG = {"demo", "events", "schema", "version"}
+WITHOUT_CONFIG = {"demo", "events", "init", "schema", "version"}
 
 
 def every_command() -> Iterator[str]:
@@ -85,6 +86,7 @@ def words_of(command: str, site: Site) -> list[str]:
     folder = site.config.parent
     places = {
         "new": folder / "again.db",
+        "begun": folder / "begun",
         "rules": site.rules.parent,
         "episodes": folder / "more.jsonl",
     }

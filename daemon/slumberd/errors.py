@@ -237,13 +237,19 @@ class ProvenanceError(SlumberdError, ValueError):
 
 
 class OutputExistsError(SlumberdError):
-    """A file that a command would create is there already."""
+    """A file or directory that a command would create is there already.
+
+    Attributes:
+        path: Where it is.
+        remedy: What to do.
+    """
 
     exit_code = 73
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, remedy: str = "name a new file") -> None:
         self.path = path
-        super().__init__(f"{str(path)!r} is there already: name a new file")
+        self.remedy = remedy
+        super().__init__(f"{str(path)!r} is there already: {remedy}")
 
 
 class NotRunningError(SlumberdError):

@@ -201,6 +201,12 @@ class DeltaLines:
             self._sink, level=self._level, now=self._now, render=self._render, store=store
         )
 
+    def silent(self) -> DeltaLines:
+        """Return what takes the same rows and writes no line of them."""
+        return DeltaLines(
+            self._sink, level="error", now=self._now, render=self._render, store=self._store
+        )
+
     def applied(self, records: Sequence[Record]) -> None:
         """Write the ``delta.applied`` lines of a batch at once; firings have their own line."""
         written = self._written_late()

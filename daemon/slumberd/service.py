@@ -216,7 +216,7 @@ class Daemon:
         )
 
     def _show(self, rules: Sequence[ConsolidationRule], _: str) -> None:
-        self._notifier.status(f"{len(rules)} rules")
+        self._notifier.status("1 rule" if len(rules) == 1 else f"{len(rules):,} rules")
 
     def _watching(self, memory: SQLiteMemoryStore, scheduler: Scheduler) -> Watch:
         """Return what tells the scheduler, from another thread, that episodes may have come."""

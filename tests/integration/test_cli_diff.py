@@ -92,7 +92,7 @@ def test_what_a_removed_rule_has_promoted_stays_and_is_counted(trial: Trial) -> 
     resting = {one["rule_id"]: one["resting"] for one in summary["rules"]}
     assert resting == {"likes": 0, "lives": 1, "rum": 0}
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
-    assert "1 facts rest on it alone, and stay" in shown
+    assert "1 fact rests on it alone, and stays" in shown
 
 
 def test_what_a_rule_promoted_into_a_channel_that_it_leaves_stays(trial: Trial) -> None:

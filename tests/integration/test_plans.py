@@ -43,6 +43,7 @@ WHOLESALE = {"comparing", "ledger_schema", "matching", "parting", "replay"}
 """Files of statements that make tables, or compare and rebuild all that there is."""
 
 OF_EPISODES = (
+    "looking.next_scope_key",
     "looking.oldest",
     "looking.origin_of_slumberd_episode_log",
     "migrations.count_episodes",
@@ -77,7 +78,8 @@ FLAT = {
     "release rules_of_firings serve served set_number set_watermark succeed successes undone_by "
     "watermark "
     "watermarks whole_rows",
-    "looking": "last_firings oldest origin_of_slumberd_ledger triggers",
+    "looking": "any_fact_of_user last_firings next_scope_key next_user_of_facts oldest "
+    "origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version table_exists types_of_columns",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -13,11 +14,11 @@ from slumberd.cli.commands import examples
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.fire import tell_fired
 from slumberd.cli.instants import instant_of
-from slumberd.cli.options import Channel, Config, Json, Listed, StateDir
+from slumberd.cli.options import Channel, Config, Json, Listed, StateDir, Verbose
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.performing import performed
 from slumberd.cli.reading import reading_all_facts
-from slumberd.cli.words import number, plural
+from slumberd.cli.words import listed, number, plural
 from slumberd.control import Answer
 from slumberd.core.episode import microseconds
 from slumberd.settings import Settings
@@ -53,6 +54,7 @@ def backfill(
     until: Until = None,
     dry_run: DryRun = False,
     limit: Listed = None,
+    verbose: Verbose = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -72,6 +74,7 @@ def backfill(
     answer = performed(
         settings_of(config, state_dir),
         "backfill",
+        verbose=verbose,
         rule=rule,
         between=between,
         dry_run=dry_run,
@@ -85,6 +88,7 @@ def approve(
     channel: Channel = None,
     dry_run: DryRun = False,
     limit: Listed = None,
+    verbose: Verbose = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -94,6 +98,7 @@ def approve(
     answer = performed(
         settings,
         "decide",
+        verbose=verbose,
         firing=firing,
         channel=channel,
         approve=True,
@@ -136,7 +141,14 @@ def ls(
     if json:
         print_json_lines(wanted)
     else:
-        print_table(QUARANTINED, map(_row, wanted))
+        print_table(QUARANTINED, map(_row, wanted), empty=_nothing_listed(found))
+
+
+def _nothing_listed(found: Sequence[dict[str, Any]]) -> str:
+    """Say that a list is empty, and of which rules there are entries."""
+    rules = sorted({entry["rule_id"] for entry in found})
+    others = f" of these rules; there is something of {listed(rules)}" if rules else ""
+    return f"nothing is in quarantine{others}"
 
 
 def _row(entry: dict[str, Any]) -> tuple[object, ...]:
@@ -155,6 +167,7 @@ def retry(
     rules: Rules = None,
     dry_run: DryRun = False,
     limit: Listed = None,
+    verbose: Verbose = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -167,6 +180,7 @@ def retry(
     answer = performed(
         settings_of(config, state_dir),
         "retry",
+        verbose=verbose,
         rules=rules or None,
         episodes=episodes or None,
         dry_run=dry_run,

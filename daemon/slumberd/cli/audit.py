@@ -14,6 +14,7 @@ import typer
 from slumberd.cli.commands import examples
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.exporting import export
+from slumberd.cli.hints import no_rows
 from slumberd.cli.options import MOST, Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.cli.reading import reading_facts
@@ -96,20 +97,23 @@ def ls(
     """
     settings = settings_of(config, state_dir)
     wanted = Wanted(rule, kind, fact, run)
-    found = asyncio.run(_listed(settings, wanted, channel, after=after, limit=limit))
+    found, rows = asyncio.run(_listed(settings, wanted, channel, after=after, limit=limit))
     if json:
         print_json_lines(_document(record) for record in found)
     else:
-        print_table(COLUMNS, (_row(record) for record in found))
+        empty = no_rows(rows, narrowed=wanted != EVERYTHING)
+        print_table(COLUMNS, (_row(record) for record in found), empty=empty)
 
 
 async def _listed(
     settings: Settings, wanted: Wanted, channel: str | None, *, after: int | None, limit: int
-) -> list[Record]:
+) -> tuple[list[Record], int]:
+    """Return the wanted rows, and how many rows there are."""
     async with reading_facts(settings, channel) as store:
+        rows = await store.ledger_rows()
         if after is None:
-            return await _last(store, wanted, limit)
-        return await _first(store, wanted, after, limit)
+            return await _last(store, wanted, limit), rows
+        return await _first(store, wanted, after, limit), rows
 
 
 async def _last(store: SQLiteFactStore, wanted: Wanted, limit: int) -> list[Record]:

@@ -10,7 +10,7 @@ import typer
 
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.instants import instant_of
-from slumberd.cli.options import Channel, Config, Json, Listed, StateDir
+from slumberd.cli.options import Channel, Config, Json, Listed, StateDir, Verbose
 from slumberd.cli.output import print_json, print_table
 from slumberd.cli.performing import performed
 from slumberd.cli.words import listed, number, plural
@@ -47,6 +47,7 @@ def undo(
     channel: Channel = None,
     dry_run: DryRun = False,
     limit: Listed = None,
+    verbose: Verbose = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -67,6 +68,7 @@ def undo(
     answer = performed(
         settings,
         "undo",
+        verbose=verbose,
         firing=None if since else what,
         run=run,
         rule=what if since else None,

@@ -16,6 +16,7 @@ from slumberd.cli.ending import tidily_ending
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table
 from slumberd.cli.progress import steps
+from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.core.act import channel_of
 from slumberd.differences import Differences, RuleChange, candidate_of, differing
@@ -182,7 +183,10 @@ def _what(change: RuleChange) -> Iterator[str]:
     elif change.fired:
         yield "fired"
     elif change.after is None:
-        yield f"{change.resting:,} facts rest on it alone, and stay"
+        rest = (
+            "rests on it alone, and stays" if change.resting == 1 else "rest on it alone, and stay"
+        )
+        yield f"{plural(change.resting, 'fact')} {rest}"
     elif change.change != "unchanged":
         yield "changes no fact" if change.after.enabled else "disabled: changes no fact"
     if change.left:

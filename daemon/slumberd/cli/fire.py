@@ -10,10 +10,10 @@ import typer
 from slumberd.cli.changing import limit_of, tell_deltas
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.failures import say
-from slumberd.cli.options import Config, Json, Listed, StateDir
+from slumberd.cli.options import Config, Json, Listed, StateDir, Verbose
 from slumberd.cli.output import print_json, print_table
 from slumberd.cli.performing import performed
-from slumberd.cli.words import listed, plural
+from slumberd.cli.words import listed, number, plural
 from slumberd.control import Answer
 from slumberd.core.firing import Counts
 from slumberd.errors import UsageError
@@ -36,6 +36,7 @@ def fire(
         typer.Option(metavar="HASH", help="Do what a dry run said with this hash, or nothing."),
     ] = None,
     limit: Listed = None,
+    verbose: Verbose = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -55,6 +56,7 @@ def fire(
     answer = performed(
         settings,
         "fire",
+        verbose=verbose,
         rules=chosen,
         dry_run=dry_run,
         plan=plan,
@@ -97,7 +99,7 @@ def tell_reports(answer: Answer, *, dry_run: bool, nothing: str) -> None:
     if dry_run:
         deltas = [delta for report in reports for delta in report["deltas"]]
         tell_deltas(deltas, sum(report["deltas_total"] for report in reports))
-    print_table(COLUMNS, _rows(reports))
+    print_table(COLUMNS, _rows(reports), empty="no rule is enabled; `slumberd rules` shows all")
     if dry_run:
         _tell_unread(reports)
         print("a dry run: nothing was written")
@@ -131,4 +133,4 @@ def _chosen(rules: list[str], *, every: bool) -> list[str] | None:
 def _rows(reports: Reports) -> Iterator[tuple[object, ...]]:
     for report in reports:
         for channel, counts in report["channels"].items():
-            yield report["rule_id"], channel, *counts.values()
+            yield report["rule_id"], channel, *map(number, counts.values())

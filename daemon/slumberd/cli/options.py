@@ -49,6 +49,11 @@ Channel = Annotated[
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", help="On a terminal, show the log line of each delta, and no bar."),
+]
+
 Listed = Annotated[
     int | None,
     typer.Option(

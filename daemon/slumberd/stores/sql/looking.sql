@@ -67,3 +67,20 @@ SELECT CAST(eid AS BLOB)
 FROM slumberd_episode_log
 ORDER BY seq
 LIMIT 1
+
+-- name: next_user_of_facts
+SELECT min(user)
+FROM facts
+WHERE user > ?
+
+-- name: next_scope_key
+SELECT min(scope_key)
+FROM episodes
+WHERE scope_key > ?
+
+-- name: any_fact_of_user
+SELECT EXISTS (
+  SELECT 1
+  FROM facts
+  WHERE user = ?
+)
