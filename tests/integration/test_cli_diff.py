@@ -300,10 +300,10 @@ def test_people_see_what_differs_and_how_much(trial: Trial) -> None:
     assert done.returncode == 1
     table = done.stdout.split("\n\n")[1].splitlines()
     assert [" ".join(line.split()) for line in table] == [
-        "user agent subject predicate object confidence id",
-        "~ alice rag ada likes coffee -> tea 1 e2 -> e1",
-        "+ alice rag ada lives_in Porto 1 e3",
-        "- bob rag bob likes rum 1 e4",
+        "id user agent subject predicate object confidence",
+        "~ e2 -> e1 alice rag ada likes coffee -> tea 1",
+        "+ e3 alice rag ada lives_in Porto 1",
+        "- e4 bob rag bob likes rum 1",
         "1 fact appears, 1 changes, 1 disappears, 0 stay",
     ]
 

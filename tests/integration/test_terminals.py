@@ -39,6 +39,8 @@ COMMANDS = [
     ["quarantine", "ls"],
     ["rules"],
     ["status"],
+    ["why", UUIDS[3]],
+    ["why-not", UUIDS[3]],
 ]
 
 
@@ -73,8 +75,9 @@ def test_no_id_is_broken_and_no_line_is_too_long(
 
     broken = [one for one in ids if one in wide and not any(one in line for line in lines)]
     assert broken == []
-    long_ids = [line for line in lines if LONG in line or str(site.state.parent) in line]
-    assert [one for one in lines if cell_len(one) > width and one not in long_ids] == []
+    unbreakable = (LONG, str(site.state.parent), "lineage ", "says ")
+    long = [one for one in lines if cell_len(one) > width]
+    assert [one for one in long if not any(part in one for part in unbreakable)] == []
 
 
 def _firings(site: Site) -> set[str]:
@@ -83,7 +86,7 @@ def _firings(site: Site) -> set[str]:
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_time_has_one_form_with_its_zone(furnishings: Site, words: list[str]) -> None:
-    told = furnishings.look(*words).stdout
+    told = re.sub(r"(?m)^lineage .*", "", furnishings.look(*words).stdout)  # its times are JSON
 
     times = TIME.findall(told)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", one) for one in times), times

@@ -31,7 +31,7 @@ SHOWN = 50
 """Facts that a person is shown."""
 
 RULE_COLUMNS = ("rule", "change", "in force", "candidate", "what")
-COLUMNS = ("", "user", "agent", "subject", "predicate", "object", "confidence", "id")
+COLUMNS = ("", "id", "user", "agent", "subject", "predicate", "object", "confidence")
 
 _WORDS = {"+": "appears", "-": "disappears", "~": "changes", "=": "supported"}
 
@@ -212,11 +212,12 @@ def _row(one: Difference) -> tuple[object, ...]:
     said = _newer(one).payload
     return (
         one.sign,
+        _both(one, _id),
         one.user,
         one.agent,
         said.get("subject"),
         said.get("predicate"),
-        *(_both(one, part) for part in (_object, _confidence, _id)),
+        *(_both(one, part) for part in (_object, _confidence)),
     )
 
 

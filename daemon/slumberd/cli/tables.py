@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rich.cells import cell_len
 
@@ -20,7 +21,7 @@ EMPTY = ("", "-")
 
 WHOLE = frozenset({
     "agent", "channel", "episode", "fact", "file", "firing", "held", "id", "replaces", "row",
-    "rule", "run", "seq", "session", "store", "user",
+    "rule", "rule hash", "run", "seq", "session", "store", "user",
 })  # fmt: skip
 """Names of columns that hold ids, paths, or lists of them: these are never broken inside of one."""
 
@@ -52,22 +53,104 @@ def laid_out(columns: Sequence[str], rows: Rows, width: int | None) -> Iterator[
         rows: Their cells, none of which holds a line break.
         width: Of the terminal, in characters; None where the table may be as wide as it is.
     """
-    if width is None or _total(_natural(columns, rows)) <= width:
-        yield from _table(columns, rows, _natural(columns, rows))
+    table = [_Column(name, [row[n] for row in rows]) for n, name in enumerate(columns)]
+    natural = [one.natural for one in table]
+    if width is None or _total(natural) <= width:
+        yield from _table(table, natural)
         return
-    for names, cells, shared in _ever_fewer(columns, rows):
-        widths = _narrowed(names, cells, width)
+    for kept, shared in _ever_fewer(table, len(rows)):
+        widths = _narrowed(kept, width)
         if widths is not None:
             yield from _shared(shared)
-            yield from _table(names, cells, widths)
+            yield from _table(kept, _snug(kept, widths, width))
             return
-    yield from _blocks(columns, rows, width)
+    yield from _blocks(table, width)
 
 
-def _table(columns: Sequence[str], rows: Rows, widths: Sequence[int]) -> Iterator[Line]:
-    yield from (Line(one, heading=True) for one in _lines(columns, columns, widths))
-    for row in rows:
-        yield from (Line(one) for one in _lines(columns, row, widths))
+@dataclass(frozen=True)
+class _Column:
+    """A column: its name, and its cells."""
+
+    name: str
+    cells: Sequence[str]
+
+    @cached_property
+    def natural(self) -> int:
+        """How wide it is without wrapping."""
+        return max(map(_width, (self.name, *self.cells)))
+
+    @cached_property
+    def least(self) -> int:
+        """How narrow it may be made."""
+        return max(_least(self.name, cell) for cell in (self.name, *self.cells))
+
+
+def _least(name: str, cell: str) -> int:
+    """Return how narrow a cell may be made."""
+    longest = max(map(_width, cell.split()), default=0)
+    if name in WHOLE:
+        return longest
+    return max(min(longest, LONGEST_WORD), LEGIBLE if _width(cell) > LEGIBLE else 0)
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def _ever_fewer(
+    table: Sequence[_Column], rows: int
+) -> Iterator[tuple[Sequence[_Column], dict[str, str]]]:
+    """Yield the table, then without the columns that say nothing, then with ever fewer columns.
+
+    Of several rows, a column that says the same in each can be left out; never the first one.
+
+    Yields:
+        The columns that are left, and what every row says in those left out.
+    """
+    yield table, {}
+    first, *others = table
+    kept = [first, *(one for one in others if any(cell not in EMPTY for cell in one.cells))]
+    shared: dict[str, str] = {}
+    yield kept, shared
+    for alike in [one for one in kept[1:] if rows > 1 and len({*one.cells}) == 1]:
+        kept = [one for one in kept if one is not alike]
+        shared = {**shared, alike.name: alike.cells[0]}
+        yield kept, shared
+
+
+def _narrowed(table: Sequence[_Column], width: int) -> list[int] | None:
+    """Return widths that fit, the widest columns narrowed first; None when there are none."""
+    widths = [one.natural for one in table]
+    while (excess := _total(widths) - width) > 0:
+        loose = [n for n, one in enumerate(table) if widths[n] > one.least]
+        if not loose:
+            return None
+        widest = max(loose, key=lambda n: widths[n])
+        others = [widths[n] for n in loose if widths[n] < widths[widest]]
+        floor = max([table[widest].least, *others])
+        widths[widest] -= min(excess, max(1, widths[widest] - floor))
+    return widths
+
+
+def _snug(table: Sequence[_Column], widths: Sequence[int], width: int) -> list[int]:
+    """Return widths without the room that wrapping leaves empty; one column gets it."""
+    used = [_used(one, given) for one, given in zip(table, widths, strict=True)]
+    longest = max(range(len(used)), key=lambda n: table[n].natural - used[n])
+    used[longest] = min(table[longest].natural, used[longest] + width - _total(used))
+    return used
+
+
+def _used(column: _Column, width: int) -> int:
+    """Return how much of a width the lines of a column take."""
+    if column.natural <= width:
+        return column.natural
+    cells = (column.name, *column.cells)
+    return max(_width(line) for cell in cells for line in _wrapped(cell, width, column.name))
 
 
 def _shared(shared: Mapping[str, str]) -> Iterator[Line]:
@@ -77,75 +160,22 @@ def _shared(shared: Mapping[str, str]) -> Iterator[Line]:
         yield from (Line(f"  {name}: {cell}") for name, cell in shared.items())
 
 
-def _natural(columns: Sequence[str], rows: Rows) -> list[int]:
-    return [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
+def _table(table: Sequence[_Column], widths: Sequence[int]) -> Iterator[Line]:
+    names = [one.name for one in table]
+    yield from (Line(one, heading=True) for one in _lines(names, names, widths))
+    if all(one.natural <= width for one, width in zip(table, widths, strict=True)):
+        for row in zip(*(one.cells for one in table), strict=True):
+            yield Line(GAP.join(map(_padded, row, widths)).rstrip())
+        return
+    for row in zip(*(one.cells for one in table), strict=True):
+        yield from (Line(one) for one in _lines(names, row, widths))
 
 
-def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + len(GAP) * (len(widths) - 1)
-
-
-def _narrowed(columns: Sequence[str], rows: Rows, width: int) -> list[int] | None:
-    """Return widths that fit, the widest columns narrowed first; None when there are none."""
-    widths = _natural(columns, rows)
-    least = [
-        max(_least(name, cell) for cell in (name, *cells))
-        for name, cells in zip(columns, _transposed(columns, rows), strict=True)
-    ]
-    while (excess := _total(widths) - width) > 0:
-        loose = [n for n, one in enumerate(widths) if one > least[n]]
-        if not loose:
-            return None
-        widest = max(loose, key=lambda n: widths[n])
-        others = [widths[n] for n in loose if n != widest]
-        floor = max([least[widest], *(one for one in others if one < widths[widest])])
-        widths[widest] -= min(excess, max(1, widths[widest] - floor))
-    return widths
-
-
-def _transposed(columns: Sequence[str], rows: Rows) -> list[tuple[str, ...]]:
-    return list(zip(*rows, strict=True)) if rows else [()] * len(columns)
-
-
-def _least(name: str, cell: str) -> int:
-    """Return how narrow a cell may be made."""
-    longest = max(map(cell_len, cell.split()), default=0)
-    if name in WHOLE:
-        return longest
-    return max(min(longest, LONGEST_WORD), LEGIBLE if cell_len(cell) > LEGIBLE else 0)
-
-
-def _ever_fewer(
-    columns: Sequence[str], rows: Rows
-) -> Iterator[tuple[list[str], Rows, dict[str, str]]]:
-    """Yield the table, then without the columns that say nothing, then with ever fewer columns.
-
-    Of several rows, a column that says the same in each can be left out; never the first one.
-
-    Yields:
-        The columns that are left, their rows, and what every row says in those left out.
-    """
-    cells = dict(zip(columns, _transposed(columns, rows), strict=True))
-    yield list(columns), rows, {}
-    first, *others = columns
-    kept = [first, *(name for name in others if any(cell not in EMPTY for cell in cells[name]))]
-    shared: dict[str, str] = {}
-    yield kept, _of(kept, cells), shared
-    for name in [one for one in kept[1:] if len(rows) > 1 and len({*cells[one]}) == 1]:
-        kept = [one for one in kept if one != name]
-        shared = {**shared, name: cells[name][0]}
-        yield kept, _of(kept, cells), shared
-
-
-def _of(names: Sequence[str], cells: Mapping[str, Sequence[str]]) -> Rows:
-    return list(zip(*(cells[name] for name in names), strict=True))
-
-
-def _lines(columns: Sequence[str], cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+def _lines(names: Sequence[str], cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     """Yield the lines of one row."""
     wrapped = [
-        [cell] if cell_len(cell) <= width else list(_wrapped(cell, width, name in WHOLE))
-        for name, cell, width in zip(columns, cells, widths, strict=True)
+        list(_wrapped(cell, width, name))
+        for name, cell, width in zip(names, cells, widths, strict=True)
     ]
     for number in range(max(map(len, wrapped))):
         parts = [one[number] if number < len(one) else "" for one in wrapped]
@@ -153,20 +183,23 @@ def _lines(columns: Sequence[str], cells: Sequence[str], widths: Sequence[int]) 
 
 
 def _padded(text: str, width: int) -> str:
-    return text + " " * (width - cell_len(text))
+    return text.ljust(width) if text.isascii() else text + " " * (width - cell_len(text))
 
 
-def _wrapped(text: str, width: int, whole: bool) -> Iterator[str]:  # of a column
-    """Yield a text in lines, broken between words; inside of a word only where it must be."""
+def _wrapped(text: str, width: int, name: str) -> Iterator[str]:
+    """Yield a cell of a named column in lines, broken between words, or where it must be."""
+    if _width(text) <= width:
+        yield text
+        return
     line = ""
     for word in text.split(" "):
         joined = f"{line} {word}" if line else word
-        if cell_len(joined) <= width:
+        if _width(joined) <= width:
             line = joined
             continue
         if line:
             yield line
-        *full, line = [word] if whole else _chopped(word, width)
+        *full, line = [word] if name in WHOLE else _chopped(word, width)
         yield from full
     yield line
 
@@ -175,7 +208,7 @@ def _chopped(word: str, width: int) -> list[str]:
     """Return a word in pieces that are at most so wide; at least one."""
     pieces, taken = [""], 0
     for character in word:
-        wide = cell_len(character)
+        wide = _width(character)
         if taken + wide > width and pieces[-1]:
             pieces.append("")
             taken = 0
@@ -184,13 +217,14 @@ def _chopped(word: str, width: int) -> list[str]:
     return pieces
 
 
-def _blocks(columns: Sequence[str], rows: Rows, width: int) -> Iterator[Line]:
+def _blocks(table: Sequence[_Column], width: int) -> Iterator[Line]:
     """Yield each row as lines of a name and a cell, with an empty line between two rows."""
-    indent = max(map(cell_len, columns)) + len(GAP)
-    for number, row in enumerate(rows):
+    names = [one.name for one in table]
+    indent = max(map(_width, names)) + len(GAP)
+    for number, row in enumerate(zip(*(one.cells for one in table), strict=True)):
         if number:
             yield Line("")
-        for name, cell in zip(columns, row, strict=True):
+        for name, cell in zip(names, row, strict=True):
             if cell not in EMPTY:
                 yield from _named(name, cell, indent, width)
 
@@ -198,6 +232,6 @@ def _blocks(columns: Sequence[str], rows: Rows, width: int) -> Iterator[Line]:
 def _named(name: str, cell: str, indent: int, width: int) -> Iterator[Line]:
     room = max(width - indent, LONGEST_WORD)
     label = _padded(name, indent)
-    for line in _wrapped(cell, room, name in WHOLE):
+    for line in _wrapped(cell, room, name):
         yield Line(f"{label}{line}".rstrip())
         label = " " * indent
