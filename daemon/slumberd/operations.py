@@ -250,7 +250,7 @@ class Operations:
             stored, newest = await self._memory.episodes_in(reach)
             said = [await branch.facts.episodes_in(reach) for branch in self._branches]
             if not stored and not any(eids for eids, _ in said):
-                await self._check_kept(reach, dry_run=dry_run)
+                await self._check_kept(reach)
             moment = max(microseconds(now), newest or 0, *(latest for _, latest in said))
             # What a rule passed over is in no ledger, and yet a watermark may name it.
             eids = set(stored).union(*(some for some, _ in said))
@@ -269,13 +269,17 @@ class Operations:
         told = certificate(reach, moment, erasures, tables)
         return {**told, "firing_id": firing_ids, "by": str(peer), **done}
 
-    async def _check_kept(self, reach: Reach, *, dry_run: bool) -> None:
+    async def _check_kept(self, reach: Reach) -> None:
         """Make sure that a fact store keeps something of a scope without episodes.
 
+        A scope that was erased before may be erased again: that erasure may have been cut short,
+        before the files were written anew or before its certificate was printed.
+
         Raises:
-            NothingKeptError: It keeps nothing. Of a scope that was erased before, the files are
-                written anew first, because that erasure may have been cut short.
+            NothingKeptError: It keeps nothing, and the scope was never erased.
         """
+        if any([await one.facts.has_forgotten(reach) for one in self._branches]):
+            return
         now = self._clock.now()
         for branch in self._branches:
             found = await branch.facts.forget(
@@ -283,8 +287,6 @@ class Operations:
             )
             if any(found.counts.values()):
                 return
-        if not dry_run and any([await one.facts.has_forgotten(reach) for one in self._branches]):
-            await self._scrubbed()
         raise NothingKeptError(reach.user, reach.session, reach.agent)
 
     async def _scrubbed(self) -> Answer:

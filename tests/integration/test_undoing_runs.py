@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ import pytest
 
 from tests.builders import at, triple
 from tests.daemons import Home
-from tests.site import Site, wait_until
+from tests.site import Site, environment, wait_until
+
+ROOT = Path(__file__).parents[2]
 
 BATCHED = "facts: {batch: 5, channels: {notes: notes.db}}\n"
 RULES = """\
@@ -132,6 +136,33 @@ def test_undo_of_a_run_that_fails_in_one_store_changes_nothing_there_and_is_cont
     assert left == {f"@notes/e{n}" for n in (0, 2, 4, 6, 8, 10)}
     assert facts(site) == []
     assert answer["undone"]
+
+
+def killed(site: Site, point: str, *words: str) -> int:
+    """Run a command that dies at a boundary of a statement; return its exit code."""
+    command = [sys.executable, "-m", "tests.failing", *words, "--config", str(site.config)]
+    env = environment({"SLUMBERD_FAILPOINT": point})
+    return subprocess.run(command, env=env, capture_output=True, cwd=ROOT).returncode
+
+
+def test_undo_of_a_run_that_is_killed_is_done_whole_or_not_at_all_in_each_store(
+    site: Site,
+) -> None:
+    put(site, 0, 40)
+    run = answered(site, "fire", "--all")["run"]
+    before = facts(site)
+    counts = set()
+
+    for commit in range(1, 6):
+        code = killed(site, f"facts.db COMMIT#{commit}", "undo", "--run", run)
+        counts.add((code, len([one for one in facts(site) if one["id"][0] != "@"])))
+
+    promoted = len([one for one in before if one["id"][0] != "@"])
+    assert {count for _, count in counts} == {0, promoted}
+    assert (137, promoted) in counts
+    answered(site, "undo", "--run", run)
+    assert facts(site) == []
+    assert ledgers_are_whole(site)
 
 
 def test_dry_run_of_an_undo_of_a_run_changes_nothing(site: Site) -> None:

@@ -52,12 +52,12 @@ def undo(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Undo firings: every episode that they met first is again what it was before for its rule.
+    """Undo firings: what they evaluated first is again what it was before for its rule.
 
     A run is what one command, or one due cadence, did: all of its batches, in all stores. `slumberd
-    fire` prints its id, and `slumberd audit ls` shows it. What other firings said stays, and what
-    they said is settled again. The rule does not meet the same versions again by itself: `slumberd
-    backfill RULE` brings them back, or an edit does.
+    fire` prints its id, and `slumberd audit ls` shows it. What other firings promoted stays, and is
+    resolved again. The rule does not evaluate the same versions again by itself: `slumberd backfill
+    RULE` brings them back, or an edit does.
 
     The firings of a store are undone all at once or not at all. What is undone already is left as
     it is. An undo has a run id of its own, by which it is undone.

@@ -34,7 +34,7 @@ def forget(
     the facts of other sessions are settled again without it. This cannot be undone.
 
     Both databases are written anew, which takes a while and as much room as they have. A user of
-    whom nothing is kept ends it with exit code 66.
+    whom nothing is kept, and who was never erased, ends it with exit code 66.
     """
     settings = settings_of(config, state_dir)
     if not (yes or dry_run):
