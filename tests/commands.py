@@ -45,9 +45,10 @@ WRITING = {
     "fire": "--all",
     "forget": "--user alice --yes",
     "import": "{episodes}",
+    "init": "{begun}",
     "pause": "profile",
     "pin": "--user alice --agent a --subject alice --predicate is --object up --reason so",
-    "quarantine drop": "",
+    "quarantine drop": "--all",
     "quarantine retry": "",
     "reject": "profile@1",
     "reload": "",
@@ -69,7 +70,7 @@ tests:
     expect: {filtered: []}
 """
 
-WITHOUT_CONFIG = {"demo", "events", "schema", "version"}
+WITHOUT_CONFIG = {"demo", "events", "init", "schema", "version"}
 
 
 def every_command() -> Iterator[str]:
@@ -89,6 +90,7 @@ def words_of(command: str, site: Site) -> list[str]:
     places = {
         "backup": folder / "backup",
         "new": folder / "again.db",
+        "begun": folder / "begun",
         "rules": site.rules.parent,
         "episodes": folder / "more.jsonl",
     }

@@ -170,7 +170,8 @@ def _behind(path: Path, seen: FactsSeen, patient: Patient) -> Iterator[Finding]:
     lag = seen.told[sink].lag
     if lag.seconds(patient.now) > PATIENCE.total_seconds():
         since = f"{lag.since:%Y-%m-%d %H:%M:%S}Z"
-        problem = f"the sink of provenance is {lag.rows} rows behind, since {since}"
+        rows = "1 row" if lag.rows == 1 else f"{lag.rows:,} rows"
+        problem = f"the sink of provenance is {rows} behind, since {since}"
         down = "start the daemon: it tells it"
         remedy = "see `provenance.failed` in the daemon's log" if patient.daemon else down
         yield Finding("provenance.behind", str(path), problem, remedy)

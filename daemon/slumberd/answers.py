@@ -17,6 +17,7 @@ from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
 from slumberd.lines import timestamp
 from slumberd.stores.fact_erasure import Erasure
+from slumberd.stores.undoing import UndoneFirings
 
 PLAN_DIGITS = 16
 
@@ -32,15 +33,39 @@ OUT_OF_REACH = [
 """What a forget cannot erase."""
 
 LISTED = 10_000
-"""Deltas that an answer lists at most; all are counted."""
+"""Deltas that an answer lists at most, unless it is asked for more; all are counted."""
 
 Rehearsed = Sequence[tuple[ConsolidationRule, Report]]
 """What firings would do: of each rule, a report for each of its stores."""
 
 
-def reported(reports: Iterable[Report]) -> Answer:
-    """Return what firings did."""
-    return {"reports": [as_document(report) for report in reports]}
+def reported(reports: Iterable[Report], *, limit: int = LISTED, run: str = "") -> Answer:
+    """Return what firings of one run did, with at most `limit` deltas of each rehearsal."""
+    documents = [as_document(report, limit=limit) for report in reports]
+    fired = any(document["firing_ids"] for document in documents)
+    return {"run": run if fired else None, "reports": documents}
+
+
+def undone(done: Sequence[UndoneFirings], run: str | None, *, limit: int) -> Answer:
+    """Return what undoing several firings did, in each of the stores.
+
+    Args:
+        done: What it did, by store.
+        run: The id of the run that undid them; None for a dry run, which has no firings.
+        limit: How many deltas are listed at most.
+    """
+    counts = sum((one.counts for one in done), Counter[str]())
+    records = [record for one in done for record in one.records][:limit]
+    firing_ids = [firing_id for one in done for firing_id in one.firing_ids if run]
+    return {
+        "run": run if firing_ids else None,
+        "undone": [firing_id for one in done for firing_id in one.undone],
+        "firing_ids": firing_ids,
+        "counts": dict(sorted(counts.items())),
+        **listed_deltas(records, limit=limit),
+        "deltas_total": counts.total(),
+        "deltas_cut": counts.total() > len(records),
+    }
 
 
 def counted(records: Sequence[Record]) -> dict[str, int]:
@@ -50,8 +75,8 @@ def counted(records: Sequence[Record]) -> dict[str, int]:
     return dict(sorted(kinds.items()))
 
 
-def as_document(report: Report) -> dict[str, Any]:
-    """Return a report as JSON takes it; with the deltas of a rehearsal."""
+def as_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
+    """Return a report as JSON takes it; with at most `limit` deltas of a rehearsal."""
     document: dict[str, Any] = {
         "rule_id": report.rule_id,
         "store": report.store,
@@ -61,7 +86,8 @@ def as_document(report: Report) -> dict[str, Any]:
     if report.held is not None:
         document["held"] = {"firing_id": report.held.firing_id, "problem": report.held.problem}
     if report.rehearsed:
-        document["deltas"] = deltas_of(report.records)
+        document |= listed_deltas(report.records, limit=limit)
+        document["unread"] = report.unread
     return document
 
 
@@ -102,7 +128,7 @@ def certificate(
     }
 
 
-def planned(rehearsed: Rehearsed) -> Answer:
+def planned(rehearsed: Rehearsed, *, limit: int = LISTED) -> Answer:
     """Return what a rehearsal found, and the hash by which the very same can be asked for."""
     told = [
         [
@@ -115,7 +141,7 @@ def planned(rehearsed: Rehearsed) -> Answer:
         for rule, report in rehearsed
     ]
     plan = hashlib.sha256(orjson.dumps(told)).hexdigest()[:PLAN_DIGITS]
-    return reported(report for _, report in rehearsed) | {"plan": plan}
+    return reported((report for _, report in rehearsed), limit=limit) | {"plan": plan}
 
 
 def scheduled(
@@ -140,17 +166,27 @@ def scheduled(
     return {"timezone": timezone, "rules": told}
 
 
-def deltas_of(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return what a rehearsal would do, at most `LISTED` deltas, as JSON takes it."""
-    acts = [record for record in records if record.kind != "firing"]
-    return [
-        {
-            "kind": record.kind,
-            "rule_id": record.rule_id,
-            "fact_id": record.fact_id,
-            "replaces": record.replaces,
-            "source_episode_ids": record.source_episode_ids,
-            "reason": record.reason,
-        }
-        for record in acts[:LISTED]
-    ]
+def listed_deltas(records: Sequence[Record], *, limit: int = LISTED) -> dict[str, Any]:
+    """Return the first deltas among records, how many there are, and whether the list is cut.
+
+    Args:
+        records: Rows of a ledger; those of kind ``firing`` are no deltas.
+        limit: How many deltas are listed at most.
+    """
+    deltas = [record for record in records if record.kind != "firing"]
+    return {
+        "deltas_total": len(deltas),
+        "deltas_cut": len(deltas) > limit,
+        "deltas": [_delta_document(record) for record in deltas[:limit]],
+    }
+
+
+def _delta_document(record: Record) -> dict[str, Any]:
+    return {
+        "kind": record.kind,
+        "rule_id": record.rule_id,
+        "fact_id": record.fact_id,
+        "replaces": record.replaces,
+        "source_episode_ids": record.source_episode_ids,
+        "reason": record.reason,
+    }

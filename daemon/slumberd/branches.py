@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from slumberd.consolidator import Consolidator, Part, Report
 from slumberd.core.act import channel_of
@@ -146,6 +147,7 @@ class Branches:
         stop: asyncio.Event | None = None,
         upto: Mapping[str, int] | None = None,
         timing: Timing = UNTIMED,
+        run: str = "",
     ) -> list[Report]:
         """Consolidate everything that is pending for a rule, in each of its stores.
 
@@ -157,6 +159,7 @@ class Branches:
             stop: When set, the batch under way is given up whole.
             upto: The last log row that is read, by store; None reads all.
             timing: How it stands to the instants that it serves.
+            run: The id that all of its batches share.
 
         Raises:
             SlumberdError: The first that one of the stores failed with; the others were tried.
@@ -167,7 +170,9 @@ class Branches:
                 last = None if upto is None else upto[branch.name]
                 try:
                     who = branch.firing(rule)
-                    fire = who.fire(rule, trigger, at, by=by, stop=stop, upto=last, timing=timing)
+                    fire = who.fire(
+                        rule, trigger, at, by=by, stop=stop, upto=last, timing=timing, run=run
+                    )
                     reports.append(await fire)
                 except SlumberdError as error:
                     errors.append(error)
@@ -196,6 +201,18 @@ class Branches:
     def _collect(self) -> None:
         self._collecting = None
         gc.enable()
+
+    async def quarantine(
+        self, rules: Sequence[str] | None, episodes: Sequence[str] | None
+    ) -> list[dict[str, Any]]:
+        """Return entries of the quarantine; of all rules for None, of all episodes for None."""
+        return [
+            entry
+            for branch in self._branches
+            for entry in await branch.facts.quarantine()
+            if rules is None or entry["rule_id"] in rules
+            if episodes is None or entry["episode_id"] in episodes
+        ]
 
     @property
     def behind(self) -> bool:

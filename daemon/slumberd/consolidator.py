@@ -47,10 +47,12 @@ class Report:
         rule_id: The rule.
         channels: The accounting, by channel.
         store: The name of the fact store.
+        run: The id that all of its firings share.
         firing_ids: One for each batch, in order; empty when nothing was pending.
         rehearsed: Whether nothing was written.
         records: Of a rehearsal, the rows that it would add to the ledger.
         window: Of a rehearsal, the log rows that it went over.
+        unread: Of a rehearsal, how many log rows after its window it did not go over.
         held: The batch that waits for a person; nothing after it was read.
         cut_short: Whether it was told to stop while something was pending still.
     """
@@ -58,10 +60,12 @@ class Report:
     rule_id: str
     channels: dict[str, Counts]
     store: str = ""
+    run: str = ""
     firing_ids: list[str] = field(default_factory=list)
     rehearsed: bool = False
     records: list[Record] = field(default_factory=list)
     window: tuple[Position, Position] = (START, START)
+    unread: int = 0
     held: Held | None = None
     cut_short: bool = False
 
@@ -89,6 +93,7 @@ class Call:
         timing: How it stands to the instants that it serves.
         ends_at: When it must be over, on the monotonic clock.
         stop: When set, it ends as soon as it can.
+        run: The id that all of its batches share.
     """
 
     rule: ConsolidationRule
@@ -99,6 +104,7 @@ class Call:
     timing: Timing = UNTIMED
     ends_at: float = math.inf
     stop: asyncio.Event | None = None
+    run: str = ""
 
     @property
     def stopped(self) -> bool:
@@ -110,7 +116,7 @@ class Call:
         rule = self.rule
         return Firing(
             rule.id, rule.content_hash, self.trigger, self.at, after, upto, self.by, self.limits,
-            self.timing, None if rule.similarity is None else rule.similarity.min,
+            self.timing, None if rule.similarity is None else rule.similarity.min, self.run,
         )  # fmt: skip
 
 
@@ -188,6 +194,7 @@ class Consolidator:
         stop: asyncio.Event | None = None,
         upto: int | None = None,
         timing: Timing = UNTIMED,
+        run: str = "",
     ) -> Report:
         """Consolidate everything that is pending for a rule, batch by batch.
 
@@ -199,6 +206,7 @@ class Consolidator:
             stop: When set, the batch under way is given up whole; what is committed stays.
             upto: The last log row that is read; None reads all.
             timing: How it stands to the instants that it serves.
+            run: The id that all of its batches share.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
@@ -208,8 +216,8 @@ class Consolidator:
         timeout = math.inf if rule.timeout is None else rule.timeout
         ends_at = self._clock.monotonic() + timeout
         limits = rule.limits.over(self.limits)
-        call = Call(rule, trigger, at, by, limits, timing, ends_at, stop)
-        done = self._report(rule)
+        call = Call(rule, trigger, at, by, limits, timing, ends_at, stop, run)
+        done = self._report(rule, run=run)
         try:
             await self._fire(call, upto, done)
         except (StoppedError, TimeoutError) as error:
@@ -286,6 +294,7 @@ class Consolidator:
         firing, met = await self._read(call, mark, limit=REHEARSED, whole=True)
         done = self._report(rule, rehearsed=True)
         done.window = (firing.after, firing.upto)
+        done.unread = max(0, (await self._episodes.newest()).seq - firing.upto.seq)
         done.add(await self._ledger.rehearse(firing, met))
         return done
 
@@ -297,6 +306,7 @@ class Consolidator:
         by: str,
         between: tuple[int, int] | None = None,
         dry_run: bool = False,
+        run: str = "",
     ) -> Report:
         """Make what a rule has promoted equal to what it says today; its watermark stays.
 
@@ -307,17 +317,22 @@ class Consolidator:
             between: Only episodes of these instants, microseconds: the first inclusive, the
                 second exclusive; None takes all.
             dry_run: Say what would come of it, at most `REHEARSED` log rows of it; write nothing.
+            run: The id that all of its batches share.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
         """
-        call, done = Call(rule, "backfill", at, by), self._report(rule, rehearsed=dry_run)
+        call = Call(rule, "backfill", at, by, run=run)
+        done = self._report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermark(rule.id) or START
         limit = REHEARSED if dry_run else self._batch
         after = START
         while after.seq < mark.seq:
             window = await self._episodes.select(rule, after=after, limit=limit, upto=mark.seq)
-            if window.upto == after or (dry_run and after != START):
+            if window.upto == after:
+                break
+            if dry_run and after != START:
+                done.unread = mark.seq - after.seq
                 break
             await self._meet_again(call, mark, _said_between(window.versions, between), done)
             after = window.upto
@@ -331,6 +346,7 @@ class Consolidator:
         by: str,
         eids: Sequence[str] | None = None,
         dry_run: bool = False,
+        run: str = "",
     ) -> Report:
         """Meet episodes that were quarantined again, as if they came in order now.
 
@@ -340,8 +356,10 @@ class Consolidator:
             by: Who asks for it.
             eids: Their ids; None takes all that are quarantined for the rule.
             dry_run: Say what would come of it, and write nothing.
+            run: The id that all of its batches share.
         """
-        call, done = Call(rule, "retry", at, by), self._report(rule, rehearsed=dry_run)
+        call = Call(rule, "retry", at, by, run=run)
+        done = self._report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermark(rule.id) or START
         held = await self._ledger.quarantined_of(rule.id)
         wanted = held if eids is None else [eid for eid in held if eid in set(eids)]
@@ -471,10 +489,10 @@ class Consolidator:
                     found[name] += met
         return found
 
-    def _report(self, rule: ConsolidationRule, *, rehearsed: bool = False) -> Report:
+    def _report(self, rule: ConsolidationRule, *, rehearsed: bool = False, run: str = "") -> Report:
         """Return the report on a rule that has done nothing yet."""
         counts = {channel: Counts() for channel in rule.then_emits if self._part.takes(channel)}
-        return Report(rule.id, counts, self._part.store, rehearsed=rehearsed)
+        return Report(rule.id, counts, self._part.store, run, rehearsed=rehearsed)
 
     async def _settle(
         self,

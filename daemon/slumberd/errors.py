@@ -10,6 +10,9 @@ act on the fields and a person can act on the message::
     │   └── UnreadableEpisodeError        an episode that a strict put refuses
     ├── NoInputError                      a file that should be there is not       (exit 66)
     ├── BackupError                       a backup that is not whole               (exit 65)
+    ├── NothingKeptError                  an erasure of a scope that holds nothing (exit 66)
+    ├── NotQuarantinedError               an episode that is not in quarantine     (exit 66)
+    ├── NotConfirmedError                 a person did not confirm an erasure      (exit 1)
     ├── PlanMovedError                    data or rules are not those of a plan    (exit 75)
     ├── OutputExistsError                 a file that would be overwritten         (exit 73)
     ├── NotRunningError                   a daemon is needed and none answers      (exit 69)
@@ -65,7 +68,10 @@ __all__ = [
     "MigrationNotSupportedError",
     "Mistake",
     "NoInputError",
+    "NotConfirmedError",
+    "NotQuarantinedError",
     "NotRunningError",
+    "NothingKeptError",
     "OutputExistsError",
     "PatternError",
     "PermissionDeniedError",
@@ -208,6 +214,54 @@ class NoInputError(SlumberdError):
         super().__init__(f"{str(path)!r} does not exist: {remedy}")
 
 
+class NothingKeptError(SlumberdError):
+    """A scope is to be erased, and nothing is kept of it.
+
+    Attributes:
+        user: The user.
+        session: The session; None for all.
+        agent: The agent; None for all.
+    """
+
+    exit_code = 66
+
+    def __init__(self, user: str, session: str | None = None, agent: str | None = None) -> None:
+        self.user = user
+        self.session = session
+        self.agent = agent
+        axes = {"user": user, "session": session, "agent": agent}
+        scope = ", ".join(f"{axis} {part!r}" for axis, part in axes.items() if part is not None)
+        super().__init__(f"nothing is kept of {scope}; case and spelling count")
+
+
+class NotQuarantinedError(SlumberdError):
+    """Episodes are named that are not in quarantine; nothing was changed.
+
+    Attributes:
+        episode_ids: Their ids.
+    """
+
+    exit_code = 66
+
+    def __init__(self, episode_ids: Sequence[str]) -> None:
+        self.episode_ids = tuple(episode_ids)
+        named = ", ".join(map(repr, self.episode_ids[:10]))
+        more = f" and {len(self.episode_ids) - 10} more" if len(self.episode_ids) > 10 else ""
+        super().__init__(
+            f"not in quarantine: {named}{more}; nothing was changed,"
+            " `slumberd quarantine ls` lists what is there"
+        )
+
+
+class NotConfirmedError(SlumberdError):
+    """A person was asked whether to erase a scope, and did not confirm."""
+
+    exit_code = 1
+
+    def __init__(self) -> None:
+        super().__init__("nothing was erased")
+
+
 class ExtraMissingError(SlumberdError):
     """An optional part of slumberd is asked for and not installed.
 
@@ -241,13 +295,19 @@ class ProvenanceError(SlumberdError, ValueError):
 
 
 class OutputExistsError(SlumberdError):
-    """A file that a command would create is there already."""
+    """A file or directory that a command would create is there already.
+
+    Attributes:
+        path: Where it is.
+        remedy: What to do.
+    """
 
     exit_code = 73
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, remedy: str = "name a new file") -> None:
         self.path = path
-        super().__init__(f"{str(path)!r} is there already: name a new file")
+        self.remedy = remedy
+        super().__init__(f"{str(path)!r} is there already: {remedy}")
 
 
 class NotRunningError(SlumberdError):

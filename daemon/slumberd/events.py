@@ -99,6 +99,7 @@ _DELTA = {
 _FIRING = {
     "store": _TEXT,
     "firing_id": _TEXT,
+    "run_id": _TEXT,
     "rule_id": _TEXT,
     "rule_hash": _TEXT,
     "trigger": _TEXT,

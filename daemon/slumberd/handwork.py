@@ -8,11 +8,13 @@ from typing import Any
 
 from slumberd.control import Peer
 from slumberd.core.act import channel_of, fact_id_of
+from slumberd.core.episode import instant
 from slumberd.core.hand import Said
 from slumberd.core.law import HANDS
 from slumberd.core.rule import FACTS
 from slumberd.core.scope import Scope, checked_scope
 from slumberd.errors import UsageError
+from slumberd.stores.undoing import ByRun, BySince, Wanted
 
 Request = dict[str, Any]
 
@@ -34,6 +36,34 @@ def entry_of(request: Request, peer: Peer, at: datetime) -> dict[str, Any]:
         "pid": peer.pid,
         "reason": _text(request, "reason"),
     }
+
+
+def wanted_of(request: Request) -> Wanted | None:
+    """Return which firings a request to undo wants; None when it names one ``firing``.
+
+    Raises:
+        UsageError: It names none, or wants them in more than one way.
+    """
+    given = {name for name in ("firing", "run", "rule") if request.get(name) is not None}
+    if len(given) != 1:
+        raise UsageError("name a firing, or a run, or a rule with --since; one of the three")
+    if "firing" in given:
+        return None
+    if "run" in given:
+        return ByRun(_text(request, "run"))
+    since = request.get("since")
+    if not isinstance(since, int):
+        raise UsageError("a rule is undone from an instant on; name it with --since")
+    return BySince(_text(request, "rule"), instant(since))
+
+
+def unknown(wanted: Wanted) -> str:
+    """Say that a ledger has none of the firings that a request wants."""
+    match wanted:
+        case ByRun(run):
+            return f"no run {run!r}; `slumberd audit ls --kind firing` lists them"
+        case BySince(rule_id, _):
+            return f"rule {rule_id!r} has never fired; `slumberd audit ls --kind firing` lists all"
 
 
 def said_of(request: Request, entry: dict[str, Any]) -> Said:

@@ -234,6 +234,12 @@ class DeltaLines:
             key=key,
         )
 
+    def silent(self) -> DeltaLines:
+        """Return what takes the same rows and writes no line of them."""
+        return DeltaLines(
+            self._sink, level="error", now=self._now, render=self._render, store=self._store
+        )
+
     def applied(self, records: Sequence[Record]) -> None:
         """Write the ``delta.applied`` lines of a batch at once; firings have their own line."""
         written = self._written_late()
@@ -374,6 +380,7 @@ def _completed_event(outcome: Outcome, ts: str, store: str) -> Event:
         "event": "firing.completed",
         "store": store,
         "firing_id": outcome.firing_id,
+        "run_id": firing.run,
         "rule_id": firing.rule_id,
         "rule_hash": firing.rule_hash,
         "trigger": firing.trigger,

@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from slumberd.answers import Rehearsed, certificate, counted, deltas_of, planned, reported
+from slumberd.answers import (
+    LISTED,
+    Rehearsed,
+    certificate,
+    counted,
+    listed_deltas,
+    planned,
+    reported,
+    undone,
+)
 from slumberd.branches import Branch, Branches
 from slumberd.consolidator import Report
 from slumberd.control import Answer, Operation, Peer
@@ -18,13 +27,15 @@ from slumberd.core.episode import microseconds
 from slumberd.core.record import Outcome, Record
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.scope import Reach
-from slumberd.errors import PlanMovedError, UsageError
-from slumberd.handwork import entry_of, fact_ids_of, said_of
+from slumberd.errors import NothingKeptError, NotQuarantinedError, PlanMovedError, UsageError
+from slumberd.handwork import entry_of, fact_ids_of, said_of, unknown, wanted_of
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
+from slumberd.runs import new_run_id
 from slumberd.stores.fact_erasure import Erasure
 from slumberd.stores.hands import HandAtWork
 from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.stores.undoing import Undoer, Wanted
 from slumberd.stores.unfinished import Unfinished
 
 
@@ -78,10 +89,10 @@ class Operations:
         rules = chosen(self._rules(), request.get("rules"))
         async with self.turn:
             if request.get("dry_run"):
-                return planned(await self._rehearse(rules))
-            bounds = await self._bounds(rules, request.get("plan"))
-            reports = [await self._fire(rule, peer, bounds.get(rule.id)) for rule in rules]
-        return reported(chain.from_iterable(reports))
+                return planned(await self._rehearse(rules), limit=_limit(request))
+            bounds, run = await self._bounds(rules, request.get("plan")), new_run_id()
+            reports = [await self._fire(rule, peer, run, bounds.get(rule.id)) for rule in rules]
+        return reported(chain.from_iterable(reports), run=run)
 
     async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> Rehearsed:
         now = self._clock.now()
@@ -106,16 +117,20 @@ class Operations:
         return bounds
 
     async def _fire(
-        self, rule: ConsolidationRule, peer: Peer, upto: Mapping[str, int] | None = None
+        self,
+        rule: ConsolidationRule,
+        peer: Peer,
+        run: str,
+        upto: Mapping[str, int] | None = None,
     ) -> list[Report]:
         return await self._branches.fire(
-            rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, upto=upto
+            rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, upto=upto, run=run
         )
 
     async def backfill(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Make what ``rule`` promoted ``between`` two instants equal to what it says today."""
         (rule,) = of_episodes(chosen(self._rules(), [request.get("rule")]), "backfill")
-        between = request.get("between")
+        between, run = request.get("between"), new_run_id()
         async with self.turn:
             reports = [
                 await branch.consolidator.backfill(
@@ -124,16 +139,21 @@ class Operations:
                     by=str(peer),
                     between=(int(between[0]), int(between[1])) if between else None,
                     dry_run=bool(request.get("dry_run")),
+                    run=run,
                 )
                 for branch in await self._branches.concerned(rule)
             ]
-        return reported(reports)
+        return reported(reports, limit=_limit(request), run=run)
 
     async def retry(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Meet the quarantined ``episodes`` of ``rules`` again; all of them for null."""
+        """Evaluate the quarantined ``episodes`` of ``rules`` again; all of them for null.
+
+        The answer lists under ``still_quarantined`` those that still cannot be read.
+        """
         rules = chosen(self._rules(), request.get("rules"))
         if request.get("rules") is None:
             rules = [rule for rule in rules if rule.reads_episodes]
+        run = new_run_id()
         async with self.turn:
             reports = [
                 await branch.consolidator.retry(
@@ -142,16 +162,45 @@ class Operations:
                     by=str(peer),
                     eids=request.get("episodes"),
                     dry_run=bool(request.get("dry_run")),
+                    run=run,
                 )
                 for rule in of_episodes(rules, "quarantine retry")
                 for branch in self._branches.of_rule(rule)
             ]
-        return reported(reports)
+            still = await self._still_quarantined(reports, request)
+        return reported(reports, limit=_limit(request), run=run) | still
+
+    async def _still_quarantined(
+        self, reports: Sequence[Report], request: dict[str, Any]
+    ) -> Answer:
+        """Return which of the episodes that were retried are in quarantine after it."""
+        # Only a dry run leaves an episode on the list that it could read.
+        readable = {
+            (report.rule_id, eid)
+            for report in reports
+            for record in report.records
+            if record.kind not in ("firing", "quarantine")
+            for eid in record.source_episode_ids
+        }
+        rules = list({report.rule_id for report in reports})
+        found = [
+            entry
+            for entry in await self._branches.quarantine(rules, request.get("episodes"))
+            if (entry["rule_id"], entry["episode_id"]) not in readable
+        ]
+        listed = found[: _limit(request)]
+        return {"still_quarantined": listed, "still_quarantined_total": len(found)}
 
     async def drop(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Take ``episodes`` of ``rules`` off the quarantine's list, all of them for null."""
+        """Take ``episodes`` off the quarantine's list, or ``all``; of all ``rules`` for null.
+
+        Raises:
+            UsageError: Neither or both of ``episodes`` and ``all`` are given.
+            NotQuarantinedError: One of the episodes is not on the list; nothing was changed.
+        """
         dry_run = bool(request.get("dry_run"))
         async with self.turn:
+            await self._check_named(request)
             dropped = [
                 await branch.facts.drop_quarantined(
                     request.get("rules"),
@@ -166,6 +215,15 @@ class Operations:
                 await self._branches.tell_again()
         return {"dropped": sum(dropped)}
 
+    async def _check_named(self, request: dict[str, Any]) -> None:
+        """Make sure that what is to be dropped is named, and on the list."""
+        episodes, rules = request.get("episodes"), request.get("rules")
+        if bool(episodes) == bool(request.get("all")):
+            raise UsageError("name the episodes to drop, or give --all; not both")
+        there = {entry["episode_id"] for entry in await self._branches.quarantine(rules, episodes)}
+        if missing := [eid for eid in episodes or () if eid not in there]:
+            raise NotQuarantinedError(missing)
+
     async def decide(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Let the held batch ``firing`` go on, or pass it over, as ``approve`` says."""
         approve = bool(request.get("approve"))
@@ -173,12 +231,13 @@ class Operations:
             branch, held = await self._held(str(request.get("firing")), _channel(request))
             rules = chosen(self._rules(), [held.rule_id]) if approve else []
             if request.get("dry_run"):
-                return planned(await self._rehearse(rules))
+                return planned(await self._rehearse(rules), limit=_limit(request))
             await branch.facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
             await self._branches.tell_again()
-            reports = [await self._fire(rule, peer) for rule in rules]
+            run = new_run_id()
+            reports = [await self._fire(rule, peer, run) for rule in rules]
         self.decided()
-        return reported(chain.from_iterable(reports))
+        return reported(chain.from_iterable(reports), run=run)
 
     async def forget(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Erase the scope of ``user``, ``session`` and ``agent``; the last two may be null."""
@@ -193,6 +252,8 @@ class Operations:
             now = self._clock.now()
             stored = await self._memory.episodes_in(reach)
             said = [await branch.facts.episodes_in(reach) for branch in self._branches]
+            if not stored.eids and not any(eids for eids, _ in said):
+                await self._check_kept(reach)
             moment = max(microseconds(now), stored.newest or 0, *(latest for _, latest in said))
             # What a rule passed over is in no ledger, and yet a watermark may name it.
             eids = set(stored.eids).union(*(some for some, _ in said))
@@ -254,6 +315,26 @@ class Operations:
                 await self._scrubbed()
         return len(erasures)
 
+    async def _check_kept(self, reach: Reach) -> None:
+        """Make sure that a fact store keeps something of a scope without episodes.
+
+        A scope that was erased before may be erased again: that erasure may have been cut short,
+        before the files were written anew or before its certificate was printed.
+
+        Raises:
+            NothingKeptError: It keeps nothing, and the scope was never erased.
+        """
+        if any([await one.facts.has_forgotten(reach) for one in self._branches]):
+            return
+        now = self._clock.now()
+        for branch in self._branches:
+            found = await branch.facts.forget(
+                reach, moment=microseconds(now), at=now, by="", dry_run=True
+            )
+            if any(found.counts.values()):
+                return
+        raise NothingKeptError(reach.user, reach.session, reach.agent)
+
     async def _scrubbed(self) -> Answer:
         """Write every file anew after an erasure; return what the certificate says of that."""
         emptied = {one.name: await one.facts.scrub() for one in self._branches}
@@ -279,15 +360,38 @@ class Operations:
         return found[0]
 
     async def undo(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Undo ``firing``, the id of one."""
-        dry_run = bool(request.get("dry_run"))
-        firing_id = str(request.get("firing"))
+        """Undo ``firing``, the id of one; or all of ``run``; or all of ``rule`` from ``since`` on.
+
+        The firings of one store are undone in one transaction. Those that are undone already are
+        left out, so the same request again continues what was cut short between two stores.
+        """
+        dry_run, run = bool(request.get("dry_run")), new_run_id()
+        wanted = wanted_of(request)
         async with self.turn:
+            undoer = Undoer(self._clock.now(), str(peer), run)
+            if wanted is not None:
+                return await self._undo_each(wanted, undoer, request)
+            firing_id = str(request.get("firing"))
             branch = await self._branches.of_firing(firing_id, _channel(request))
             outcome = await branch.facts.undo(
-                firing_id, at=self._clock.now(), by=str(peer), dry_run=dry_run
+                firing_id, at=undoer.at, by=undoer.by, dry_run=dry_run, run=run
             )
-            return await self._told(outcome, dry_run=dry_run)
+            answer = await self._told(outcome, dry_run=dry_run, limit=_limit(request))
+        done = {} if dry_run else {"run": run, "firing_ids": [outcome.firing_id]}
+        return {**answer, "run": None, "firing_ids": [], "undone": [firing_id], **done}
+
+    async def _undo_each(self, wanted: Wanted, undoer: Undoer, request: dict[str, Any]) -> Answer:
+        dry_run, channel = bool(request.get("dry_run")), _channel(request)
+        branches = list(self._branches) if channel is None else [self._branches.of_channel(channel)]
+        if not any([await one.facts.has_any(wanted) for one in branches]):
+            raise UsageError(unknown(wanted))
+        done = [
+            await one.facts.undo_each(wanted, undoer, dry_run=dry_run, limit=_limit(request))
+            for one in branches
+        ]
+        if not dry_run:
+            await self._branches.tell_again()
+        return undone(done, None if dry_run else undoer.run, limit=_limit(request))
 
     async def pin(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Say a fact by hand, as `handwork.said_of` reads it, for a ``reason``."""
@@ -332,7 +436,7 @@ class Operations:
                 await self._branches.tell_again()
         return rows
 
-    async def _told(self, outcome: Outcome | None, *, dry_run: bool) -> Answer:
+    async def _told(self, outcome: Outcome | None, *, dry_run: bool, limit: int = LISTED) -> Answer:
         """Write the log lines of what was done, and return it as JSON takes it."""
         if not dry_run:
             await self._branches.tell_again()
@@ -340,8 +444,18 @@ class Operations:
         return {
             "firing_id": outcome.firing_id if outcome and not dry_run else None,
             "counts": counted(records),
-            "deltas": deltas_of(records),
+            **listed_deltas(records, limit=limit),
         }
+
+
+def _limit(request: dict[str, Any]) -> int:
+    """Return how many deltas an answer lists at most."""
+    limit = request.get("limit")
+    if limit is None:
+        return LISTED
+    if not isinstance(limit, int) or limit < 0:
+        raise UsageError("'limit' must be a number of deltas, 0 or more")
+    return limit
 
 
 def _channel(request: dict[str, Any]) -> str | None:

@@ -227,6 +227,7 @@ class Promoter:
         stop: asyncio.Event | None = None,
         upto: int | None = None,  # a graph has no log of rows
         timing: Timing = UNTIMED,
+        run: str = "",
     ) -> Report:
         """Promote what the graph says now.
 
@@ -238,6 +239,7 @@ class Promoter:
             stop: When set, the query under way is given up, and nothing is promoted.
             upto: Means nothing here.
             timing: Is recorded with the instants that the rule has served.
+            run: The id that all of its batches share.
 
         Raises:
             UnportableCypherError: The query is not portable, or writes.
@@ -249,15 +251,21 @@ class Promoter:
         began = self.clock.monotonic()
         found = await self._found(rule, at, stop)
         if found is None:
-            report = self._report(rule, 0, None)
+            report = self._report(rule, 0, None, run)
             report.cut_short = True
             return report
         rows, facts = found
         done = await self.facts.promote(
-            facts, rule_id=rule.id, rule_hash=rule.content_hash, trigger=trigger, at=at, by=by
+            facts,
+            rule_id=rule.id,
+            rule_hash=rule.content_hash,
+            trigger=trigger,
+            at=at,
+            by=by,
+            run=run,
         )
         await self.consolidator.tell_again()
-        report = self._report(rule, rows, done)
+        report = self._report(rule, rows, done, run)
         self._tell(rule, rows, done, report, self.clock.monotonic() - began)
         return report
 
@@ -290,13 +298,15 @@ class Promoter:
         finally:
             await graph.close()
 
-    def _report(self, rule: ConsolidationRule, rows: int, done: Promoted | None) -> Report:
+    def _report(
+        self, rule: ConsolidationRule, rows: int, done: Promoted | None, run: str = ""
+    ) -> Report:
         outcome = None if done is None else done.outcome
         counts = Counts() if outcome is None else next(iter(outcome.channels.values()))
         changed = counts.added + counts.updated + counts.deleted
         counts = counts._replace(read=rows, noop=rows - changed)
         firing_ids = [] if outcome is None else [outcome.firing_id]
-        return Report(rule.id, {rule.then_emits[0]: counts}, self.store, firing_ids)
+        return Report(rule.id, {rule.then_emits[0]: counts}, self.store, run, firing_ids)
 
     def _tell(
         self,

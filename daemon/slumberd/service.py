@@ -38,6 +38,7 @@ from slumberd.pausing import Pausing
 from slumberd.ports import Clock, CountedLogs, Logs
 from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.rulebook import RuleSet
+from slumberd.runs import new_run_id
 from slumberd.scheduler import Alarm, Scheduler
 from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
@@ -218,7 +219,7 @@ class Daemon:
         )
 
     def _show(self, rules: Sequence[ConsolidationRule], _: str) -> None:
-        self._notifier.status(f"{len(rules)} rules")
+        self._notifier.status("1 rule" if len(rules) == 1 else f"{len(rules):,} rules")
 
     def _watching(self, memory: SQLiteMemoryStore, scheduler: Scheduler) -> Watch:
         """Return what tells the scheduler, from another thread, that episodes may have come."""
@@ -271,7 +272,12 @@ class Daemon:
     ) -> None:
         async with turn:
             reports = await branches.fire(
-                rule, due.trigger, at, stop=self._in_force.pause, timing=due.timing(at)
+                rule,
+                due.trigger,
+                at,
+                stop=self._in_force.pause,
+                timing=due.timing(at),
+                run=new_run_id(),
             )
             if rule.reads_episodes:  # a graph that says the same again is no news
                 self._effects.see(rule.id, reports, gated=rule.salience is not None)

@@ -275,7 +275,7 @@ def test_replay_names_a_fact_that_is_another_and_ends_with_1(site: Site, tmp_pat
     done = site.look("audit", "replay", str(tmp_path / "again.db"))
 
     assert done.returncode == 1
-    assert done.stdout.endswith("1 differences, the first: fact 'e2' is not what the ledger says\n")
+    assert done.stdout.endswith("1 difference, the first: fact 'e2' is not what the ledger says\n")
 
 
 def test_replay_of_a_broken_chain_makes_no_file(site: Site, tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ async def test_the_quarantine_of_every_store_is_retried_and_dropped(tmp_path: Pa
         await home.operations.fire({"rules": ["everywhere"]}, ME)
 
         retried = await home.operations.retry({"rules": ["everywhere"]}, ME)
-        dropped = await home.operations.drop({}, ME)
+        dropped = await home.operations.drop({"all": True}, ME)
 
         assert [
             counts["read"]

@@ -105,7 +105,7 @@ def test_state_is_shown_of_every_store(site: Site) -> None:
     assert (rules["profile"]["watermark"], rules["profile"]["pending"]) == (3, 0)
     assert (rules["quiet"]["watermark"], rules["quiet"]["pending"]) == (None, 3)
     assert rules["profile"]["quarantined"] == 2
-    assert "notes.db: 1 facts" in site.look("status").stdout
+    assert "notes.db: 1 fact," in site.look("status").stdout
 
 
 def test_a_firing_is_undone_in_the_store_that_has_it(site: Site) -> None:

@@ -186,7 +186,7 @@ def test_check_says_what_is_valid(site: Site) -> None:
     done = site.look("check")
 
     assert done.returncode == 0
-    assert done.stdout == "valid: 2 rules in 1 files: profile, quiet\n"
+    assert done.stdout == "valid: 2 rules in 1 file: profile, quiet\n"
     assert site.lines("check") == [{"ok": True, "mistakes": [], "rules": ["profile", "quiet"]}]
 
 
@@ -265,7 +265,7 @@ def test_facts_are_a_table_for_people(settled: Site) -> None:
     heading, row = settled.look("facts", "--predicate", "lives_in").stdout.splitlines()
 
     assert tuple(heading.split()) == COLUMNS
-    assert row.split() == ["alice", "rag", "alice", "lives_in", "Braga", "1", "e4"]
+    assert row.split() == ["e4", "alice", "rag", "alice", "lives_in", "Braga", "1"]
 
 
 def test_facts_answer_what_was_valid_and_what_was_believed(settled: Site) -> None:
@@ -302,10 +302,10 @@ def test_recent_episodes_and_ledger_rows_are_tables_for_people(settled: Site) ->
     heading, newest, *_ = settled.look("recent", "alice").stdout.splitlines()
     *_, last = settled.look("audit", "ls").stdout.splitlines()
 
-    assert heading.split() == ["at", "session", "agent", "id", "content"]
-    assert newest.startswith("2026-01-01 12:01:01Z  s1       rag    e5  content of e5")
+    assert heading.split() == ["id", "at", "session", "agent", "content"]
+    assert newest.startswith("e5  2026-01-01 12:01:01Z  s1       rag    content of e5")
     assert "update" in last
-    assert last.split()[-2:] == ["e4", "e1"]
+    assert last.split()[-3:-1] == ["e4", "e1"]
 
 
 def test_audit_verify_tells_rows_and_head(settled: Site) -> None:

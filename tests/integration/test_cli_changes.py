@@ -56,7 +56,7 @@ def files(site: Site) -> dict[str, str]:
         pytest.param(["undo", "profile@2"], "2 delete", id="undo"),
         pytest.param(["backfill", "profile"], "0", id="backfill"),
         pytest.param(["quarantine", "retry"], "profile", id="quarantine retry"),
-        pytest.param(["quarantine", "drop"], "0 entries would go", id="quarantine drop"),
+        pytest.param(["quarantine", "drop", "--all"], "0 entries would go", id="quarantine drop"),
         pytest.param(["fire", "--all"], "plan", id="fire"),
     ],
 )
@@ -128,7 +128,7 @@ def test_quarantine_is_listed_retried_and_dropped(site: Site) -> None:
     assert site.call("quarantine", "retry").returncode == 0
     assert len(site.lines("quarantine", "ls")) == 1
 
-    assert "1 entries gone" in site.call("quarantine", "drop", "e4").stdout
+    assert "1 entry gone" in site.call("quarantine", "drop", "e4").stdout
     assert site.lines("quarantine", "ls") == []
 
 
@@ -137,7 +137,8 @@ def test_a_held_batch_waits_for_a_person(site: Site, *, running: bool) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     site.put(GONE)
     done = site.call("fire", "profile")
-    assert "held: 1 facts would go; max_deletes is 0" in done.stdout
+    assert done.returncode == 1
+    assert "waits for approval: 1 fact would go; max_deletes is 0" in done.stderr
     waiting = held(site)
     assert waiting in (site.state / "slumberd.log").read_text()
 

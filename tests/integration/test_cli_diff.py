@@ -92,7 +92,7 @@ def test_what_a_removed_rule_has_promoted_stays_and_is_counted(trial: Trial) -> 
     resting = {one["rule_id"]: one["resting"] for one in summary["rules"]}
     assert resting == {"likes": 0, "lives": 1, "rum": 0}
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
-    assert "1 facts rest on it alone, and stay" in shown
+    assert "1 fact rests on it alone, and stays" in shown
 
 
 def test_what_a_rule_promoted_into_a_channel_that_it_leaves_stays(trial: Trial) -> None:
@@ -236,9 +236,9 @@ def test_where_the_brake_would_hold_it_is_told_and_gone_over(trial: Trial) -> No
     told, summary = trial.diff()
 
     assert told == [("disappears", "e2", None)]
-    assert summary["rules"][1]["held"] == ["1 facts would go; max_deletes is 0"]
+    assert summary["rules"][1]["held"] == ["1 fact would go; max_deletes is 0"]
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
-    assert "the brake would hold takes: 1 facts would go; max_deletes is 0" in shown
+    assert "the brake would hold takes: 1 fact would go; max_deletes is 0" in shown
 
 
 def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(trial: Trial) -> None:
@@ -250,7 +250,7 @@ def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(trial: Tria
     told, summary = trial.diff()
 
     assert told == []
-    assert summary["held"] == {"likes": "1 facts would go; max_deletes is 0"}
+    assert summary["held"] == {"likes": "1 fact would go; max_deletes is 0"}
     assert "taken here as approved" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
@@ -300,10 +300,10 @@ def test_people_see_what_differs_and_how_much(trial: Trial) -> None:
     assert done.returncode == 1
     table = done.stdout.split("\n\n")[1].splitlines()
     assert [" ".join(line.split()) for line in table] == [
-        "user agent subject predicate object confidence id",
-        "~ alice rag ada likes coffee -> tea 1 e2 -> e1",
-        "+ alice rag ada lives_in Porto 1 e3",
-        "- bob rag bob likes rum 1 e4",
+        "id user agent subject predicate object confidence",
+        "~ e2 -> e1 alice rag ada likes coffee -> tea 1",
+        "+ e3 alice rag ada lives_in Porto 1",
+        "- e4 bob rag bob likes rum 1",
         "1 fact appears, 1 changes, 1 disappears, 0 stay",
     ]
 

@@ -36,6 +36,26 @@ def shell(tmp_path: Path) -> dict[str, str]:
     return {**ours, "PATH": path, "SLUMBERD_CONFIG": str(config)}
 
 
+@pytest.mark.parametrize("program", ["sh", "bash"])
+def test_quickstart_of_the_readme_can_be_pasted_whole_into_a_shell(
+    tmp_path: Path, shell: dict[str, str], program: str
+) -> None:
+    shown = blocks("Quickstart")
+
+    # A shell reads what is pasted from its standard input, as the commands in it do.
+    done = subprocess.run(
+        [program],
+        input=shown["sh"].encode(),
+        cwd=tmp_path,
+        env=shell,
+        check=True,
+        capture_output=True,
+    )
+
+    assert done.stdout.decode().endswith(shown[""])
+    assert "1 test: 1 passed, 0 failed" in done.stdout.decode()
+
+
 def test_rule_put_and_fact_of_the_readme_are_as_it_says(
     tmp_path: Path, shell: dict[str, str]
 ) -> None:

@@ -299,7 +299,7 @@ def test_status_shows_of_many_rules_those_that_somebody_would_look_for(site: Sit
 
     rows = [line for line in shown.splitlines() if line.startswith("r") and "every 9" in line]
     assert len(rows) == 30
-    assert "and 12 rules more; `slumberd rules` shows them" in shown
+    assert "and 12 more rules; `slumberd rules` shows all" in shown
 
 
 @contextmanager

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
-from threading import Thread
 from typing import Any
 
 import pytest
 from typer.core import TyperGroup
 
-from slumberd.cli import call
 from slumberd.cli.commands import NAME, program
 from slumberd.lock import StateLock
-from tests.calling import called, logging_as_before
+from tests.calling import called
 from tests.commands import every_command, furnished, moved, words_of
 from tests.site import Site, environment
+from tests.terminals import shown_on_terminal
 
 HEAVY = {"aiosqlite", "apscheduler", "orjson", "pydantic", "rich", "sqlite3", "structlog", "yaml"}
 ALL = list(every_command())
@@ -74,39 +70,6 @@ def site(furnishings: Site, tmp_path: Path) -> Site:
     site = moved(furnishings, tmp_path / "site")
     site.config.write_text(site.config.read_text().replace("logging: {file: slumberd.log}\n", ""))
     return site
-
-
-@contextmanager
-def terminal() -> Iterator[Callable[[], bytes]]:
-    """Let this process speak to a terminal of 80 columns; give what returns all that it said."""
-    ours, theirs = pty.openpty()
-    shown: list[bytes] = []
-    reading = Thread(target=lambda: shown.extend(iter(partial(_read, ours), b"")))
-    reading.start()
-
-    def told() -> bytes:
-        reading.join()
-        return b"".join(shown)
-
-    try:
-        with open(theirs, "w") as out, redirect_stdout(out), redirect_stderr(out):  # noqa: PTH123
-            yield told
-    finally:
-        reading.join()
-        os.close(ours)
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # the other end is closed
-        return b""
-
-
-def shown_on_terminal(words: Sequence[str]) -> bytes:
-    with terminal() as told, logging_as_before():
-        call(words)
-    return told()
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def objects(home: Home) -> set[object]:
 
 
 def test_a_graphs_rule_is_fired_looked_at_and_undone_like_any_other(home: Home) -> None:
-    assert home.call("check").stdout.startswith("valid: 1 rules in 1 files: team")
+    assert home.call("check").stdout.startswith("valid: 1 rule in 1 file: team")
 
     fired = home.call("fire", "team")
 

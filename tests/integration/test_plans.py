@@ -44,6 +44,7 @@ WHOLESALE = {"comparing", "ledger_schema", "matching", "parting", "replay"}
 """Files of statements that make tables, or compare and rebuild all that there is."""
 
 OF_EPISODES = (
+    "looking.next_scope_key",
     "looking.oldest",
     "looking.origin_of_slumberd_episode_log",
     "migrations.count_episodes",
@@ -72,13 +73,14 @@ FLAT = {
     "unfinished": "all begin count end",
     "following": "is_told keep_number promotions promotions_that_stand readers",
     "ledger": "add_channels add_firing add_generation add_name add_number add_row all_channels "
-    "approve chain chain_at channels declared_heads drop_heads drop_quarantine facts_by_id firing "
-    "first_watermark generations "
+    "any_firing_of approve chain chain_at channels declared_heads drop_heads drop_quarantine "
+    "facts_by_id firing first_watermark generations "
     "has_older_index heads heads_of_slots held hold last_counts last_firings last_generation "
     "lines_of_quarantine marks namers number numbers_of_keys put_head put_quarantine records "
     "records_of_fact release rules_of_firings serve served set_number set_watermark succeed "
-    "successes watermark watermarks whole_heads whole_rows",
-    "looking": "last_firings oldest origin_of_slumberd_ledger triggers",
+    "successes undone_by watermark watermarks whole_heads whole_rows",
+    "looking": "any_fact_of_user last_firings next_scope_key next_user_of_facts oldest "
+    "origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version table_exists types_of_columns",
 }
@@ -96,8 +98,9 @@ FIRST = {
 """What reads a table in its own order, and ends with the first rows."""
 
 FOUND = {
-    "ledger": "fact_ids_of_keys facts_of_keys last_of_rule lines_of_facts lines_that_replace "
-    "counts_by_content meetings meetings_between met_in_firing promoted_by quarantined",
+    "ledger": "counts_by_content fact_ids_of_keys facts_of_keys firings_since last_of_rule "
+    "lines_of_facts lines_that_replace meetings meetings_between met_in_firing promoted_by "
+    "quarantined",
     "nearness": "standing_of_family",
 }
 """What sorts only rows that it was asked for, and found by an index."""
@@ -123,6 +126,7 @@ WHOLE = {
     "ledger.all_names": "the same, and verification",
     "ledger.booked": "verification reads all",
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
+    "ledger.firings_of_run": "a person undoes a run; its firings may be anywhere",
     "ledger.keys": "once, when lineages are to be deeper",
     "ledger.last_mentioned": "verification reads all",
     "ledger.list_quarantine": "the list is what is asked for",

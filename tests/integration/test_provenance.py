@@ -353,7 +353,7 @@ def test_doctor_tells_that_the_sink_has_been_behind_for_long(tmp_path: Path) -> 
     assert found() == []
     _behind(home, 1, 3_600_000_000)
     assert len(found()) == 1
-    assert "1 rows behind" in found()[0]
+    assert "1 row behind" in found()[0]
     assert "3 refused" in home.call("status").stdout
     _behind(home, 2, 0)
     assert found() == []

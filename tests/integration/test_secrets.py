@@ -155,7 +155,8 @@ def test_no_command_tells_the_key_whatever_it_is_like(
 def test_no_command_tells_the_key_of_what_was_forgotten(
     keyed: Site, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert keyed.call("forget", "--user", "nobody", "--yes").returncode == 0
+    keyed.put(triple("e7", "it", "is", "so", user="carol"))
+    assert keyed.call("forget", "--user", "carol", "--yes").returncode == 0
     found = []
     for name in ("facts.db", "memory.db"):
         with closing(sqlite3.connect(keyed.state / name)) as connection:

@@ -165,7 +165,7 @@ async def test_batch_that_is_held_waits_for_a_person(home: House) -> None:
 
     assert decision.became == "pending"
     remedy = would_change(decision, braked, held=held)
-    assert remedy == ("all is held (1 facts would go; max_deletes is 0): `slumberd approve all@3`")
+    assert remedy == ("all is held (1 fact would go; max_deletes is 0): `slumberd approve all@3`")
 
 
 async def test_episode_that_the_filter_does_not_select_is_filtered(home: House) -> None:

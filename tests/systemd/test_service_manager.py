@@ -102,7 +102,7 @@ def restarts(box: Box) -> int:
 
 def test_it_is_active_when_it_is_ready_and_says_what_it_goes_by(box: Box) -> None:
     assert box.show("ActiveState") == "active"
-    assert box.show("StatusText") == "1 rules"
+    assert box.show("StatusText") == "1 rule"
     assert '"daemon.ready"' in box.log()
     assert box.do("stat -c %U:%G:%a /var/lib/slumberd") == "slumberd:slumberd:2770"
     assert box.do("stat -c %U:%G:%a /run/slumberd/control.sock") == "slumberd:slumberd:660"
@@ -132,7 +132,7 @@ def test_a_bad_reload_fails_and_leaves_the_rules_that_there_were(box: Box) -> No
 
     assert done.returncode == 1
     assert "status=1" in box.show("ExecReload")
-    assert (box.show("ActiveState"), box.show("StatusText")) == ("active", "1 rules")
+    assert (box.show("ActiveState"), box.show("StatusText")) == ("active", "1 rule")
     assert put(box, 1) == 0
     wait_until(lambda: facts(box) == {"e1"})
 

@@ -403,6 +403,7 @@ def test_firing_line_holds_the_accounting(stream: io.BytesIO) -> None:
             "event": "firing.completed",
             "store": "facts.db",
             "firing_id": "tea@6",
+            "run_id": "",
             "rule_id": "tea",
             "rule_hash": "abc",
             "trigger": "every",

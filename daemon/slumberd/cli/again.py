@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.changing import DryRun
+from slumberd.cli.changing import DryRun, limit_of
 from slumberd.cli.commands import examples
 from slumberd.cli.configuration import settings_of
-from slumberd.cli.fire import tell_reports
+from slumberd.cli.fire import tell_fired
 from slumberd.cli.instants import instant_of
-from slumberd.cli.options import Channel, Config, Json, StateDir
+from slumberd.cli.options import Channel, Config, Json, Listed, StateDir, Verbose
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.performing import performed
 from slumberd.cli.reading import reading_all_facts
+from slumberd.cli.words import listed, number, plural
 from slumberd.control import Answer
 from slumberd.core.episode import microseconds
 from slumberd.settings import Settings
 
-QUARANTINED = ("rule", "channel", "episode", "reason", "detail", "row")
+QUARANTINED = ("episode", "rule", "channel", "reason", "detail", "row")
 EARLIEST, LATEST = -(2**62), 2**62
 
 Since = Annotated[
@@ -37,6 +39,7 @@ Rules = Annotated[list[str] | None, typer.Option("--rule", help="Only of this ru
 Episodes = Annotated[
     list[str] | None, typer.Argument(metavar="[EPISODE]...", help="Only these; else all.")
 ]
+Named = Annotated[list[str] | None, typer.Argument(metavar="[EPISODE]...", help="Ids of episodes.")]
 
 quarantine = typer.Typer(
     add_completion=False,
@@ -50,6 +53,8 @@ def backfill(
     since: Since = None,
     until: Until = None,
     dry_run: DryRun = False,
+    limit: Listed = None,
+    verbose: Verbose = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -67,22 +72,23 @@ def backfill(
             microseconds(until) if until else LATEST,
         ]
     answer = performed(
-        settings_of(config, state_dir), "backfill", rule=rule, between=between, dry_run=dry_run
+        settings_of(config, state_dir),
+        "backfill",
+        verbose=verbose,
+        rule=rule,
+        between=between,
+        dry_run=dry_run,
+        limit=limit_of(limit, json=json),
     )
-    _tell(answer, dry_run=dry_run, json=json, nothing="the rule has passed no such episode")
-
-
-def _tell(answer: Answer, *, dry_run: bool, json: bool, nothing: str) -> None:
-    if json:
-        print_json({"dry_run": dry_run, **answer})
-    else:
-        tell_reports(answer, dry_run=dry_run, nothing=nothing)
+    tell_fired(answer, dry_run=dry_run, json=json, nothing="the rule has passed no such episode")
 
 
 def approve(
     firing: Held,
     channel: Channel = None,
     dry_run: DryRun = False,
+    limit: Listed = None,
+    verbose: Verbose = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -90,9 +96,16 @@ def approve(
     """Let a batch that is held go on, and its rule with it."""
     settings = settings_of(config, state_dir)
     answer = performed(
-        settings, "decide", firing=firing, channel=channel, approve=True, dry_run=dry_run
+        settings,
+        "decide",
+        verbose=verbose,
+        firing=firing,
+        channel=channel,
+        approve=True,
+        dry_run=dry_run,
+        limit=limit_of(limit, json=json),
     )
-    _tell(answer, dry_run=dry_run, json=json, nothing="nothing was pending")
+    tell_fired(answer, dry_run=dry_run, json=json, nothing="nothing was pending")
 
 
 def reject(
@@ -128,7 +141,19 @@ def ls(
     if json:
         print_json_lines(wanted)
     else:
-        print_table(QUARANTINED, (tuple(entry.values()) for entry in wanted))
+        print_table(QUARANTINED, map(_row, wanted), empty=_nothing_listed(found))
+
+
+def _nothing_listed(found: Sequence[dict[str, Any]]) -> str:
+    """Say that a list is empty, and of which rules there are entries."""
+    rules = sorted({entry["rule_id"] for entry in found})
+    others = f" of these rules; there is something of {listed(rules)}" if rules else ""
+    return f"nothing is in quarantine{others}"
+
+
+def _row(entry: dict[str, Any]) -> tuple[object, ...]:
+    names = ("episode_id", "rule_id", "channel", "reason", "detail", "seq")
+    return tuple(entry[name] for name in names)
 
 
 async def _listed(settings: Settings) -> list[dict[str, Any]]:
@@ -141,6 +166,8 @@ def retry(
     episodes: Episodes = None,
     rules: Rules = None,
     dry_run: DryRun = False,
+    limit: Listed = None,
+    verbose: Verbose = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -148,37 +175,67 @@ def retry(
     """Meet quarantined episodes again, after the configuration or a rule was repaired.
 
     They are settled as if they had come in order. An episode that is repaired itself is met again
-    without this.
+    without this. What still cannot be read stays in quarantine, and is listed with the reason.
     """
     answer = performed(
         settings_of(config, state_dir),
         "retry",
+        verbose=verbose,
         rules=rules or None,
         episodes=episodes or None,
         dry_run=dry_run,
+        limit=limit_of(limit, json=json),
     )
-    _tell(answer, dry_run=dry_run, json=json, nothing="nothing was in quarantine")
+    if not json:
+        _tell_still_quarantined(answer)
+    tell_fired(answer, dry_run=dry_run, json=json, nothing=_nothing_retried(answer, episodes))
+
+
+def _tell_still_quarantined(answer: Answer) -> None:
+    """Print which episodes still cannot be read, and why."""
+    still, total = answer["still_quarantined"], answer["still_quarantined_total"]
+    if not total:
+        return
+    print_table(QUARANTINED, map(_row, still))
+    are = "is" if total == 1 else "are"
+    shown = (
+        "" if total == len(still) else f", {number(len(still))} listed; --limit {total} lists all"
+    )
+    print(f"{plural(total, 'episode')} {are} still in quarantine{shown}")
+
+
+def _nothing_retried(answer: Answer, episodes: list[str] | None) -> str:
+    if answer["still_quarantined_total"]:
+        return "nothing of it can be read again: its episodes changed since, or are gone"
+    return "none of these is in quarantine" if episodes else "nothing was in quarantine"
 
 
 @quarantine.command("drop", epilog=examples("slumberd quarantine drop e17"))
 def drop(
-    episodes: Episodes = None,
+    episodes: Named = None,
+    every: Annotated[bool, typer.Option("--all", help="Drop all that is listed.")] = False,
     rules: Rules = None,
     dry_run: DryRun = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Take episodes off the list; the ledger still says what became of them."""
+    """Take episodes off the list; the ledger still says what became of them.
+
+    Name the episodes, or give --all. An id that is not listed ends it with exit code 66, before
+    anything is done.
+    """
     answer = performed(
         settings_of(config, state_dir),
         "drop",
         rules=rules or None,
         episodes=episodes or None,
+        all=every,
         dry_run=dry_run,
     )
     if json:
         print_json({"dry_run": dry_run, **answer})
     else:
+        entries = plural(answer["dropped"], "entry", "entries")
         would = "would go: a dry run" if dry_run else "gone"
-        print(f"{answer['dropped']} entries {would}")
+        print(f"{entries} {would}")

@@ -10,6 +10,7 @@ from typing import Any
 from slumberd.cli.ending import tidily_ending
 from slumberd.cli.output import cell, print_table
 from slumberd.cli.progress import steps
+from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.core.firing import Counts
 from slumberd.core.replacing import Replaced
@@ -112,12 +113,13 @@ def remarks(preview: Preview) -> Iterator[str]:
         yield f"{name} is held: {preview.held}; what it would do after that is not counted"
     if matching.episodes and not matching.matched:
         shown = printable(preview.rule.when_filter)
-        yield f"{name} matches nothing of {matching.episodes} episodes: {shown}"
+        yield f"{name} matches nothing of {plural(matching.episodes, 'episode')}: {shown}"
         if slip := slip_in(preview.rule):
             yield f"  perhaps: {slip}"
     if matching.failed:
         problem = printable(matching.problem)
-        yield f"{name} fails on {matching.failed} episodes, which a firing quarantines: {problem}"
+        episodes = plural(matching.failed, "episode")
+        yield f"{name} fails on {episodes}, which a firing quarantines: {problem}"
 
 
 def slip_in(rule: ConsolidationRule) -> str:

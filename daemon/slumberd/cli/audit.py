@@ -14,6 +14,7 @@ import typer
 from slumberd.cli.commands import examples
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.exporting import export
+from slumberd.cli.hints import no_rows
 from slumberd.cli.options import MOST, Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.cli.reading import reading_facts
@@ -24,7 +25,7 @@ from slumberd.lines import timestamp
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 
-COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason")
+COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")
 PAGE = 1_000
 
 app = typer.Typer(
@@ -55,6 +56,7 @@ class Wanted:
     rule: str | None
     kind: Kind | None
     fact: str | None
+    run: str | None = None
 
     def fits(self, record: Record) -> bool:
         """Say whether a row is wanted."""
@@ -62,6 +64,7 @@ class Wanted:
             self.rule in (None, record.rule_id)
             and self.kind in (None, record.kind)
             and self.fact in (None, record.fact_id)
+            and self.run in (None, record.run)
         )
 
 
@@ -75,6 +78,9 @@ def ls(
     rule: Annotated[str | None, typer.Option(help="Only of this rule; @hand for hands.")] = None,
     kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
     fact: Annotated[str | None, typer.Option(help="Only about this fact id.")] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only of the firings of this run.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 50,
     after: Annotated[
         int | None,
@@ -90,21 +96,24 @@ def ls(
     With --json, each row on a line of its own.
     """
     settings = settings_of(config, state_dir)
-    wanted = Wanted(rule, kind, fact)
-    found = asyncio.run(_listed(settings, wanted, channel, after=after, limit=limit))
+    wanted = Wanted(rule, kind, fact, run)
+    found, rows = asyncio.run(_listed(settings, wanted, channel, after=after, limit=limit))
     if json:
         print_json_lines(_document(record) for record in found)
     else:
-        print_table(COLUMNS, (_row(record) for record in found))
+        empty = no_rows(rows, narrowed=wanted != EVERYTHING)
+        print_table(COLUMNS, (_row(record) for record in found), empty=empty)
 
 
 async def _listed(
     settings: Settings, wanted: Wanted, channel: str | None, *, after: int | None, limit: int
-) -> list[Record]:
+) -> tuple[list[Record], int]:
+    """Return the wanted rows, and how many rows there are."""
     async with reading_facts(settings, channel) as store:
+        rows = await store.ledger_rows()
         if after is None:
-            return await _last(store, wanted, limit)
-        return await _first(store, wanted, after, limit)
+            return await _last(store, wanted, limit), rows
+        return await _first(store, wanted, after, limit), rows
 
 
 async def _last(store: SQLiteFactStore, wanted: Wanted, limit: int) -> list[Record]:
@@ -142,6 +151,7 @@ def _row(record: Record) -> tuple[object, ...]:
         record.fact_id or ", ".join(record.source_episode_ids),
         ", ".join(record.replaces),
         record.reason,
+        record.run,
     )
 
 

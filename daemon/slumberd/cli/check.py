@@ -16,6 +16,7 @@ from slumberd.cli.against import against, document, print_previews, suggestion_f
 from slumberd.cli.configuration import loaded, settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
+from slumberd.cli.words import plural
 from slumberd.errors import ConfigurationError, UsageError
 from slumberd.previews import Previewed
 from slumberd.rulebook import RuleSet, load_rule_files
@@ -92,7 +93,8 @@ def _print_found(rules: RuleSet, found: Previewed | None, *, json: bool) -> None
         print_json({"ok": True, "mistakes": [], "rules": ids, **data})
         return
     files = len(set(rules.sources.values()))
-    print(f"valid: {len(ids)} rules in {files} files: {', '.join(ids) or 'none'}")
+    counted = f"{plural(len(ids), 'rule')} in {plural(files, 'file')}"
+    print(f"valid: {counted}: {', '.join(ids) or 'none'}")
     if found and found.previews:
         print()
         print_previews(found)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from slumberd import __version__
 from slumberd.cli.failures import USAGE
 from slumberd.cli.options import Config, StateDir
 
@@ -44,6 +45,12 @@ ENTRIES = (
         "demo:demo",
         "Show the whole path on a small story.",
         ("slumberd demo", "slumberd demo --keep /tmp/slumberd-demo"),
+    ),
+    Entry(
+        "init",
+        "starting:init",
+        "Make a state directory with a first rule.",
+        ("slumberd init", "slumberd init ~/agents/memory"),
     ),
     Entry(
         "check",
@@ -110,8 +117,12 @@ ENTRIES = (
     Entry(
         "undo",
         "changing:undo",
-        "Undo one firing.",
-        ("slumberd undo preferences@120 --dry-run", "slumberd undo preferences@120"),
+        "Undo a firing, a run, or all of a rule since an instant.",
+        (
+            "slumberd undo preferences@120 --dry-run",
+            "slumberd undo --run k3j5q2x7mfa4",
+            "slumberd undo preferences --since 2026-03-01T12:00:00Z",
+        ),
     ),
     Entry(
         "pin",
@@ -249,10 +260,41 @@ class Deferred(TyperCommand):
         module, _, name = self._entry.home.partition(":")
         found = getattr(import_module(f"{__package__}.{module}"), name)
         if isinstance(found, typer.Typer):
-            return cast("TyperGroup", get_command(found))
+            group = cast("TyperGroup", get_command(found))
+            for one in (group, *group.commands.values()):
+                one.params.append(_version_option())
+            return group
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(self._entry.name, epilog=examples(*self._entry.examples))(found)
-        return cast("TyperCommand", get_command(app))
+        command = cast("TyperCommand", get_command(app))
+        command.params.append(_version_option())
+        return command
+
+
+def _version_option() -> Any:  # noqa: ANN401 # the parser's own types have no public name
+    """Return the option by which any command prints the version and ends."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(_with_version)
+    (option,) = get_command(app).params
+    option.expose_value = False  # the commands themselves take no such argument
+    return option
+
+
+def _print_version(wanted: bool) -> None:  # as the parser calls it
+    if wanted:
+        print(f"{NAME} {__version__}")
+        raise typer.Exit
+
+
+def _with_version(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version and end."
+        ),
+    ] = False,
+) -> None:
+    """Give the parser the option that every command has."""
 
 
 def examples(*calls: str) -> str:
@@ -263,9 +305,12 @@ def examples(*calls: str) -> str:
 
 def program() -> TyperGroup:
     """Return the whole command line."""
-    app = typer.Typer(rich_markup_mode=None)
+    app = typer.Typer(
+        rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
+    )
     app.callback(invoke_without_command=True)(_slumberd)
     group = cast("TyperGroup", get_command(app))
+    group.params.append(_version_option())
     for entry in ENTRIES:
         group.add_command(Deferred(entry))
     return group

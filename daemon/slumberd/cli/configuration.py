@@ -72,15 +72,21 @@ def make_state_dir(settings: Settings) -> None:
 
 
 @contextmanager
-def logs(settings: Settings, clock: Clock) -> Iterator[DeltaLines]:
+def logs(settings: Settings, clock: Clock, *, quiet: bool = False) -> Iterator[DeltaLines]:
     """Send log lines where the settings say, while the block runs; yield the ledger's way there.
+
+    Args:
+        settings: The configuration.
+        clock: The time.
+        quiet: Whether the lines of the ledger are left out; for a terminal that shows a bar.
 
     Raises:
         ConfigurationError: The file cannot be opened.
     """
     with _sink(settings) as sink:
         how = settings.logging
-        yield send(sink, _render(settings), how.level, clock.now, how.scope)
+        lines = send(sink, _render(settings), how.level, clock.now, how.scope)
+        yield lines.silent() if quiet else lines
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from slumberd.cli.facts import COLUMNS, row
 from slumberd.cli.importing import Tally, put_lines
 from slumberd.cli.jsonl import Line, read_lines
 from slumberd.cli.output import print_table
+from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.record import Record
@@ -148,9 +149,8 @@ async def _tell_audit(facts: SQLiteFactStore) -> None:
     rows, head, broken = await facts.verify()
     if broken:  # never: the ledger is a second old
         raise RuntimeError(broken.problem)
-    print(
-        f"verified: {rows} rows, their chain and the facts that follow from them; head {head[:16]}"
-    )
+    what = "their chain and the facts that follow from them"
+    print(f"verified: {plural(rows, 'row')}, {what}; head {head[:16]}")
 
 
 def _tell_what_next(keep: Path | None) -> None:

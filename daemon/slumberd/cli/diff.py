@@ -16,6 +16,7 @@ from slumberd.cli.ending import tidily_ending
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table
 from slumberd.cli.progress import steps
+from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.core.act import channel_of
 from slumberd.differences import Differences, RuleChange, candidate_of, differing
@@ -30,7 +31,7 @@ SHOWN = 50
 """Facts that a person is shown."""
 
 RULE_COLUMNS = ("rule", "change", "in force", "candidate", "what")
-COLUMNS = ("", "user", "agent", "subject", "predicate", "object", "confidence", "id")
+COLUMNS = ("", "id", "user", "agent", "subject", "predicate", "object", "confidence")
 
 _WORDS = {"+": "appears", "-": "disappears", "~": "changes", "=": "supported"}
 
@@ -182,7 +183,10 @@ def _what(change: RuleChange) -> Iterator[str]:
     elif change.fired:
         yield "fired"
     elif change.after is None:
-        yield f"{change.resting:,} facts rest on it alone, and stay"
+        rest = (
+            "rests on it alone, and stays" if change.resting == 1 else "rest on it alone, and stay"
+        )
+        yield f"{plural(change.resting, 'fact')} {rest}"
     elif change.change != "unchanged":
         yield "changes no fact" if change.after.enabled else "disabled: changes no fact"
     if change.left:
@@ -208,11 +212,12 @@ def _row(one: Difference) -> tuple[object, ...]:
     said = _newer(one).payload
     return (
         one.sign,
+        _both(one, _id),
         one.user,
         one.agent,
         said.get("subject"),
         said.get("predicate"),
-        *(_both(one, part) for part in (_object, _confidence, _id)),
+        *(_both(one, part) for part in (_object, _confidence)),
     )
 
 

@@ -18,6 +18,7 @@ from slumberd.cli.configuration import settings_of
 from slumberd.cli.environment import settings_variables
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table
+from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.core.finding import KINDS, Finding
 from slumberd.errors import ConfigurationError, Mistake
@@ -130,4 +131,4 @@ def _tell(checkup: Checkup) -> None:
     for what in checkup.unfinished:
         print(f"slumberd: took too long: {cell(what)}; `slumberd doctor --deep`", file=sys.stderr)
     count = len(checkup.findings)
-    print("nothing found" if not count else "1 finding" if count == 1 else f"{count} findings")
+    print(plural(count, "finding") if count else "nothing found")

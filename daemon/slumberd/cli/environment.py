@@ -39,3 +39,13 @@ def journal_stream() -> str:
 def takes_colors() -> bool:
     """Say whether a person has not asked for none, by ``$NO_COLOR``."""
     return not os.environ.get("NO_COLOR")
+
+
+def columns_of(descriptor: int) -> int:
+    """Return how many characters fit into a line of a terminal; ``$COLUMNS`` overrules it.
+
+    Raises:
+        OSError: The file is no terminal.
+    """
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isdecimal() and int(given) else os.get_terminal_size(descriptor)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from slumberd.cli.facts import document as fact_document
@@ -116,14 +117,14 @@ class Told:
         print_table(columns, map(self._source_row, self._explanation.sources))
 
     def _source_row(self, source: Source) -> tuple[object, ...]:
-        shown = self._source_document(source)
+        shown = self._source_document(source) | {"at": self._said_at(source)}
         if not shown["in_memory"]:
             shown["in_memory"] = "no longer in memory.db"
         return tuple(shown.values())
 
     def _source_document(self, source: Source) -> dict[str, Any]:
         version = self._versions.get(source.id)
-        at = source.at or (instant(version.at) if version else None)
+        at = self._said_at(source)
         row: dict[str, Any] = {
             "id": source.id,
             "session": source.session or (version.session if version else None),
@@ -134,6 +135,10 @@ class Told:
         if self._content:
             row["content"] = version.content if version else None
         return row
+
+    def _said_at(self, source: Source) -> datetime | None:
+        version = self._versions.get(source.id)
+        return source.at or (instant(version.at) if version else None)
 
     def _replacing_row(self, line: Line) -> tuple[object, ...]:
         how = went(line, self._explanation.fact_id)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.configuration import settings_of
+from slumberd.cli.hints import no_facts
 from slumberd.cli.instants import instant_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
@@ -40,7 +41,7 @@ from slumberd.lines import timestamp
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 
-COLUMNS = ("user", "agent", "subject", "predicate", "object", "confidence", "id")
+COLUMNS = ("id", "user", "agent", "subject", "predicate", "object", "confidence")
 
 ValidAt = Annotated[
     datetime | None, typer.Option(parser=instant_of, metavar="T", help="What was true then.")
@@ -109,11 +110,13 @@ def facts(
         pinned_since=since, pinned_until=until, order=order, descending=descending, limit=limit,
         after=after,
     )  # fmt: skip
-    found, following = _page(settings_of(config, state_dir), pattern, valid_at, believed_at)
+    settings = settings_of(config, state_dir)
+    found, following = _page(settings, pattern, valid_at, believed_at)
     if json:
         print_json_lines(document(fact) for fact in found)
     else:
-        print_table(COLUMNS, (row(fact) for fact in found))
+        empty = "" if found else no_facts(settings, user or [])
+        print_table(COLUMNS, (row(fact) for fact in found), empty=empty)
     if following is not None:
         _tell_following(following, json=json)
 
@@ -173,13 +176,13 @@ def row(fact: Fact) -> tuple[object, ...]:
     """Return a fact as the table shows it; one without a triple, with its text as object."""
     payload = fact.payload
     return (
+        fact.id,
         fact.user,
         fact.agent,
         payload.get("subject"),
         payload.get("predicate"),
         payload.get("object", payload.get("content")),
         fact.confidence,
-        fact.id,
     )
 
 

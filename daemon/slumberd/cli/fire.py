@@ -7,11 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.changing import tell_deltas
+from slumberd.cli.changing import limit_of, tell_deltas
 from slumberd.cli.configuration import settings_of
-from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.failures import say
+from slumberd.cli.options import Config, Json, Listed, StateDir, Verbose
 from slumberd.cli.output import print_json, print_table
 from slumberd.cli.performing import performed
+from slumberd.cli.words import listed, number, plural
 from slumberd.control import Answer
 from slumberd.core.firing import Counts
 from slumberd.errors import UsageError
@@ -33,6 +35,8 @@ def fire(
         str | None,
         typer.Option(metavar="HASH", help="Do what a dry run said with this hash, or nothing."),
     ] = None,
+    limit: Listed = None,
+    verbose: Verbose = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -41,34 +45,83 @@ def fire(
 
     Through the daemon when one runs, else in this process, under the same lock; the log lines of
     the deltas go where the daemon's go. A dry run looks at no more than 100,000 pending versions
-    of episodes for each rule, and at each rule as if it fired alone.
+    of episodes for each rule, says how many it did not look at, and looks at each rule as if it
+    fired alone.
+
+    A batch that would take out more than the limits allow waits for approval: nothing of it is
+    done, and the command ends with exit code 1.
     """
     chosen = _chosen(rules or [], every=every)
     settings = settings_of(config, state_dir)
-    answer = performed(settings, "fire", rules=chosen, dry_run=dry_run, plan=plan)
+    answer = performed(
+        settings,
+        "fire",
+        verbose=verbose,
+        rules=chosen,
+        dry_run=dry_run,
+        plan=plan,
+        limit=limit_of(limit, json=json),
+    )
+    tell_fired(answer, dry_run=dry_run, json=json, nothing="nothing was pending")
+
+
+def tell_fired(answer: Answer, *, dry_run: bool, json: bool, nothing: str) -> None:
+    """Print what firings did, or would.
+
+    Raises:
+        typer.Exit: A batch waits for approval; with exit code 1.
+    """
     if json:
         print_json({"dry_run": dry_run, **answer})
-        return
-    tell_reports(answer, dry_run=dry_run, nothing="nothing was pending")
-    if dry_run:
-        print(f"plan {answer['plan']}: `slumberd fire --plan` with it does this, or nothing")
+    else:
+        tell_reports(answer, dry_run=dry_run, nothing=nothing)
+        if dry_run and "plan" in answer:
+            print(f"plan {answer['plan']}: `slumberd fire --plan` with it does this, or nothing")
+    if held := [report["held"] for report in answer["reports"] if "held" in report]:
+        for one in held:
+            _tell_held(one)
+        raise typer.Exit(1)
+
+
+def _tell_held(held: dict[str, Any]) -> None:
+    """Say on standard error that a batch waits, and what a person can do."""
+    firing_id = held["firing_id"]
+    say(
+        f"batch {firing_id} waits for approval: {held['problem']};"
+        f" `slumberd approve {firing_id} --dry-run` shows it, `slumberd approve {firing_id}`"
+        f" lets it go on, `slumberd reject {firing_id}` passes over it"
+    )
 
 
 def tell_reports(answer: Answer, *, dry_run: bool, nothing: str) -> None:
     """Print the accounting of what rules met; after a dry run, the deltas that it would make."""
     reports: Reports = answer["reports"]
-    deltas = [delta for report in reports for delta in report.get("deltas", ())]
     if dry_run:
-        tell_deltas(deltas, len(deltas))
-    print_table(COLUMNS, _rows(reports))
-    held = [report["held"] for report in reports if "held" in report]
-    for one in held:
-        firing = one["firing_id"]
-        print(f"held: {one['problem']}; `slumberd approve {firing}` or `slumberd reject {firing}`")
+        deltas = [delta for report in reports for delta in report["deltas"]]
+        tell_deltas(deltas, sum(report["deltas_total"] for report in reports))
+    print_table(COLUMNS, _rows(reports), empty="no rule is enabled; `slumberd rules` shows all")
     if dry_run:
+        _tell_unread(reports)
         print("a dry run: nothing was written")
-    elif not held and not any(report["firing_ids"] for report in reports):
+    elif answer["run"]:
+        _tell_run(answer["run"], reports)
+    elif not any("held" in report for report in reports):
         print(nothing)
+
+
+def _tell_run(run: str, reports: Reports) -> None:
+    """Print the ids of the firings that a run made, and how it is undone."""
+    firing_ids = [firing_id for report in reports for firing_id in report["firing_ids"]]
+    firings = plural(len(firing_ids), "firing")
+    print(f"run {run}: {firings}, {listed(firing_ids)}; `slumberd undo --run {run}` takes it back")
+
+
+def _tell_unread(reports: Reports) -> None:
+    """Say what a dry run did not look at."""
+    for report in reports:
+        if report["unread"]:
+            rows = plural(report["unread"], "more version")
+            print(f"{report['rule_id']}: {rows} of episodes not looked at and not counted above")
 
 
 def _chosen(rules: list[str], *, every: bool) -> list[str] | None:
@@ -80,4 +133,4 @@ def _chosen(rules: list[str], *, every: bool) -> list[str] | None:
 def _rows(reports: Reports) -> Iterator[tuple[object, ...]]:
     for report in reports:
         for channel, counts in report["channels"].items():
-            yield report["rule_id"], channel, *counts.values()
+            yield report["rule_id"], channel, *map(number, counts.values())

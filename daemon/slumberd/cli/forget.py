@@ -10,9 +10,10 @@ import typer
 
 from slumberd.cli.changing import DryRun
 from slumberd.cli.configuration import settings_of
+from slumberd.cli.failures import say
 from slumberd.cli.options import Config, StateDir
 from slumberd.cli.performing import performed
-from slumberd.errors import UsageError
+from slumberd.errors import NotConfirmedError, UsageError
 from slumberd.lines import printable
 
 
@@ -32,7 +33,8 @@ def forget(
     says up to now counts no more, whenever it arrives: an import of it is refused. With --session
     the facts of other sessions are settled again without it. This cannot be undone.
 
-    Both databases are written anew, which takes a while and as much room as they have.
+    Both databases are written anew, which takes a while and as much room as they have. A user of
+    whom nothing is kept, and who was never erased, ends it with exit code 66.
     """
     settings = settings_of(config, state_dir)
     if not (yes or dry_run):
@@ -48,4 +50,23 @@ def _ask(user: str, session: str | None, agent: str | None) -> None:
         raise UsageError("nobody is there to ask; --yes says that it is meant")
     parts = [f"user {user}", session and f"session {session}", agent and f"agent {agent}"]
     scope = printable(", ".join(part for part in parts if part))
-    typer.confirm(f"Erase everything of {scope}, for good?", abort=True, err=True)
+    if not _confirms(f"Erase everything of {scope}, for good? [y/N]: "):
+        raise NotConfirmedError
+
+
+def _confirms(question: str) -> bool:
+    """Ask a person on the terminal; an end of input means no.
+
+    Raises:
+        KeyboardInterrupt: The person interrupted; this says that nothing was erased.
+    """
+    try:
+        print(question, end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        say(str(NotConfirmedError()))
+        raise
+    if not answer.endswith("\n"):
+        print(file=sys.stderr)
+    return answer.strip().lower() in ("y", "yes")

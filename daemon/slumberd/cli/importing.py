@@ -17,6 +17,7 @@ from slumberd.cli.jsonl import Line, Source, opened, read_lines
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.progress import Bar, bar
+from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.errors import InputError, MemoryScopeError
 from slumberd.settings import Settings
@@ -149,7 +150,7 @@ async def _imported(settings: Settings, source: Source, tally: Tally) -> Tally:
 async def _put_all(memory: SQLiteMemoryStore, source: Source, tally: Tally, shown: Bar) -> None:
     for lines in batches(read_lines(source.stream)):
         await put_lines(memory, lines, tally)
-        shown.at(source.position(), f"{tally.put} episodes")
+        shown.at(source.position(), plural(tally.put, "episode"))
 
 
 def batches(lines: Iterable[Line]) -> Iterator[list[Line]]:

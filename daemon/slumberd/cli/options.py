@@ -48,3 +48,21 @@ Channel = Annotated[
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", help="On a terminal, show the log line of each delta, and no bar."),
+]
+
+Listed = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        min=0,
+        max=MOST,
+        metavar="N",
+        show_default=False,
+        help="List at most so many deltas of each rule; all are counted. "
+        "[default: 50, with --json 10,000]",
+    ),
+]

@@ -8,13 +8,17 @@ from datetime import UTC, datetime
 
 import orjson
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from slumberd.cli.environment import columns_of
+from slumberd.cli.tables import laid_out
 from slumberd.lines import printable
 
 MOST_CHARACTERS = 400
 """Of a cell. One id of a megabyte would make every row of a table that wide."""
+
+_COLUMNS = 80
+"""Of a terminal that does not say how wide it is."""
 
 
 def print_json(document: object) -> None:
@@ -45,37 +49,44 @@ def print_json_lines(documents: Iterable[object]) -> None:
         print_json(document)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table, fitted to the terminal, or as wide as it needs to be where none is."""
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = ""
+) -> None:
+    """Print a table, fitted to the terminal, or as wide as it needs to be where none is.
+
+    Args:
+        columns: Their names.
+        rows: Their values; see `cell`.
+        empty: What is said on standard error, in place of the table, when there are no rows.
+    """
     cells = [[cell(value) for value in row] for row in rows]
-    if sys.stdout.isatty():
-        _print_fitted(columns, cells)
-    else:
-        _print_whole([list(columns), *cells])
+    if empty and not cells:
+        print(empty, file=sys.stderr)
+        return
+    console = _console()
+    for line in laid_out(columns, cells, _width()):
+        if line.heading and console.color_system is not None:
+            console.print(Text(line.text, style="bold"), soft_wrap=True)
+        else:
+            print(line.text)
 
 
-def _print_fitted(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    _console().print(table)
+def _width() -> int | None:
+    """Return how many characters fit into a line of the terminal; None where there is none."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        return columns_of(sys.stdout.fileno()) or _COLUMNS
+    except (OSError, ValueError):
+        return _COLUMNS
 
 
 def _console() -> Console:
-    """Return a console for tables; with $NO_COLOR, one that writes no escape codes at all."""
+    """Return a console for headings; with $NO_COLOR, one that writes no escape codes at all."""
     console = Console(markup=False, highlight=False, emoji=False)
     if console.no_color:
         return Console(markup=False, highlight=False, emoji=False, color_system=None)
     return console
-
-
-def _print_whole(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
 
 
 def cell(value: object) -> str:

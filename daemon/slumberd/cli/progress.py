@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from slumberd.cli.environment import takes_colors
@@ -17,13 +18,13 @@ from slumberd.lines import printable
 class Bar(Protocol):
     """Where a long command says how far it is."""
 
-    def at(self, position: int, told: str) -> None:
-        """Show a position, and a few words."""
+    def at(self, position: int, told: str, *, total: int | None = None) -> None:
+        """Show a position, and a few words; and the last position, once it is known."""
         ...
 
 
 class _Nothing:
-    def at(self, position: int, told: str) -> None:
+    def at(self, position: int, told: str, *, total: int | None = None) -> None:
         """Show nothing."""
 
 
@@ -32,9 +33,10 @@ class _Rich:
         self._progress = progress
         self._task = progress.add_task("", total=total)
 
-    def at(self, position: int, told: str) -> None:
+    def at(self, position: int, told: str, *, total: int | None = None) -> None:
         """Move the bar."""
-        self._progress.update(self._task, completed=position, description=told)
+        words = escape(told)
+        self._progress.update(self._task, completed=position, description=words, total=total)
 
 
 @contextmanager

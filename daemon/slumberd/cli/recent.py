@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.configuration import settings_of
+from slumberd.cli.hints import no_episodes
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.cli.reading import reading_memory
@@ -15,7 +16,7 @@ from slumberd.core.episode import Episode
 from slumberd.lines import timestamp
 from slumberd.settings import Settings
 
-COLUMNS = ("at", "session", "agent", "id", "content")
+COLUMNS = ("id", "at", "session", "agent", "content")
 
 
 def recent(
@@ -36,7 +37,9 @@ def recent(
     if json:
         print_json_lines(document(episode) for episode in episodes)
     else:
-        print_table(COLUMNS, (_row(episode) for episode in episodes))
+        narrowed = session is not None or agent is not None
+        empty = "" if episodes else no_episodes(settings, user, narrowed=narrowed)
+        print_table(COLUMNS, (_row(episode) for episode in episodes), empty=empty)
 
 
 async def _recent(
@@ -47,7 +50,7 @@ async def _recent(
 
 
 def _row(episode: Episode) -> tuple[object, ...]:
-    return episode.timestamp, episode.session, episode.agent, episode.id, episode.content
+    return episode.id, episode.timestamp, episode.session, episode.agent, episode.content
 
 
 def document(episode: Episode) -> dict[str, Any]:

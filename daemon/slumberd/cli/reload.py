@@ -5,6 +5,7 @@ from __future__ import annotations
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
+from slumberd.cli.words import plural
 from slumberd.control import Answer, ask
 from slumberd.lines import printable
 
@@ -32,5 +33,5 @@ def _tell(answer: Answer) -> None:
             print(f"{what:<8} {printable(rule_id)}")
     for key in answer["restart_needed"]:
         print(f"{printable(key)} has changed, which counts from the next start of the daemon")
-    counted = f"{answer['rules']} rules, generation {answer['generation']}"
+    counted = f"{plural(answer['rules'], 'rule')}, generation {answer['generation']}"
     print(f"reloaded: {counted}, hash {answer['rules_hash']}")

@@ -12,6 +12,7 @@ from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.reading import auditing
+from slumberd.cli.words import plural
 from slumberd.core.rule import FACTS
 from slumberd.lines import printable
 from slumberd.settings import Settings
@@ -49,15 +50,18 @@ async def _replayed(settings: Settings, channel: str | None, file: Path) -> Repl
 
 
 def _told(replay: Replay) -> str:
-    lines = [f"replayed: {replay.rows} rows of {replay.firings} firings, {replay.facts} facts"]
+    rows, firings = plural(replay.rows, "row"), plural(replay.firings, "firing")
+    lines = [f"replayed: {rows} of {firings}, {plural(replay.facts, 'fact')}"]
     if replay.erased:
         lines.append(
-            f"forgotten: {replay.erased} rows; {replay.unclear} deltas differ that this may explain"
+            f"forgotten: {plural(replay.erased, 'row')};"
+            f" {plural(replay.unclear, 'difference')} of deltas that this may explain"
         )
     if replay.first is None:
         lines.append("nothing differs")
     else:
         place = f"row {replay.first.seq}: " if replay.first.seq else ""
         problem = printable(replay.first.problem)
-        lines.append(f"{replay.differing} differences, the first: {place}{problem}")
+        differences = plural(replay.differing, "difference")
+        lines.append(f"{differences}, the first: {place}{problem}")
     return "\n".join(lines)

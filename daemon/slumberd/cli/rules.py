@@ -9,9 +9,11 @@ import typer
 
 from slumberd.assembly import rules_of
 from slumberd.cli.configuration import settings_of
+from slumberd.cli.hints import no_rules
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.cli.survey import RemovedRule, RuleState, surveyed
+from slumberd.cli.words import number
 from slumberd.clock import SystemClock
 from slumberd.pauses import paused_in
 
@@ -43,27 +45,29 @@ def rules(
     if removed:
         _tell_removed(survey.removed, json=json)
     else:
-        _tell(survey.rules, paused_in(settings.state_dir), json=json)
+        _tell(survey.rules, paused_in(settings.state_dir), json=json, empty=no_rules(settings))
 
 
 def _tell_removed(found: Sequence[RemovedRule], *, json: bool) -> None:
     if json:
         print_json_lines(rule.document() for rule in found)
     else:
-        print_table(REMOVED_COLUMNS, (_removed_row(rule) for rule in found))
+        rows = (_removed_row(rule) for rule in found)
+        print_table(REMOVED_COLUMNS, rows, empty="no rule was removed")
 
 
 def _removed_row(rule: RemovedRule) -> tuple[object, ...]:
     return (
-        rule.id, rule.store, rule.watermark, rule.fired_at, rule.quarantined, rule.held or None,
+        rule.id, rule.store, rule.watermark, rule.fired_at, number(rule.quarantined),
+        rule.held or None,
     )  # fmt: skip
 
 
-def _tell(states: Sequence[RuleState], paused: Container[str], *, json: bool) -> None:
+def _tell(states: Sequence[RuleState], paused: Container[str], *, json: bool, empty: str) -> None:
     if json:
         print_json_lines(documents(states, paused))
     else:
-        print_table(COLUMNS, (_row(state, paused) for state in states))
+        print_table(COLUMNS, (_row(state, paused) for state in states), empty=empty)
 
 
 def documents(states: Sequence[RuleState], paused: Container[str]) -> list[dict[str, Any]]:
@@ -79,9 +83,9 @@ def _row(state: RuleState, paused: Container[str]) -> tuple[object, ...]:
         ", ".join(rule.then_emits),
         "paused" if rule.id in paused else rule.enabled,
         state.watermark,
-        state.pending,
+        None if state.pending is None else number(state.pending),
         state.fired_at,
-        state.quarantined,
+        number(state.quarantined),
         state.held or None,
         state.file,
         (rule.when_filter or "(all)") if rule.reads_episodes else rule.filter_cypher,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,10 +16,12 @@ from slumberd.checkup import urgent
 from slumberd.cli.answering import asked
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.doctor import invalid, patient_of
+from slumberd.cli.hints import no_rules
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table
 from slumberd.cli.rules import documents
 from slumberd.cli.survey import RuleState, Survey, surveyed
+from slumberd.cli.words import number, plural
 from slumberd.clock import SystemClock
 from slumberd.core.finding import Finding
 from slumberd.core.firing import Counts
@@ -178,12 +180,13 @@ def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Sur
     print(f"state      {cell(str(settings.state_dir))}{room}")
     for path, size, log in _sizes(settings):
         print(f"  {cell(path.name)}: {megabytes(size)}, write-ahead log {megabytes(log)}")
-    print(f"episodes   {cell(survey.episodes)}")
-    print(f"facts      {cell(survey.facts)}")
-    print(f"ledger     {survey.ledger_rows} rows")
+    print(f"episodes   {_number(survey.episodes)}")
+    print(f"facts      {_number(survey.facts)}")
+    print(f"ledger     {plural(survey.ledger_rows, 'row')}")
     if len(survey.stores) > 1:
         for name, one in survey.stores.items():
-            facts = f"{one.facts} facts, {one.rows} rows" if one else "not there yet"
+            counts = one and f"{plural(one.facts, 'fact')}, {plural(one.rows, 'row')}"
+            facts = counts or "not there yet"
             print(f"  {cell(name)}: {facts}")
     if provenance := _provenance(settings, survey):
         for one in provenance["stores"]:
@@ -193,23 +196,26 @@ def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Sur
     for one in daemon["failing"] if daemon else ():
         print(f"failing    {_failing(one)}")
     print()
-    _print_rules(survey.rules)
+    _print_rules(survey.rules, empty=no_rules(settings))
 
 
 def _told(one: dict[str, Any]) -> str:
     behind = (
-        f"{one['rows']} rows behind, since {one['seconds']:.0f} s" if one["rows"] else "all told"
+        f"{plural(one['rows'], 'row')} behind, since {one['seconds']:.0f} s"
+        if one["rows"]
+        else "all told"
     )
-    refused = f", {one['refused']} refused" if one["refused"] else ""
+    refused = f", {number(one['refused'])} refused" if one["refused"] else ""
     return f"{cell(one['store'])}, {behind}{refused}"
 
 
-def _print_rules(states: Sequence[RuleState]) -> None:
+def _print_rules(states: Sequence[RuleState], *, empty: str) -> None:
     """Show rules; of more than a screen those that somebody would look for."""
     first = sorted(states, key=_urgency)[:SHOWN]
-    print_table(STATUS_COLUMNS, (_short_row(state) for state in states if state in first))
+    rows = (_short_row(state) for state in states if state in first)
+    print_table(STATUS_COLUMNS, rows, empty=empty)
     if len(states) > SHOWN:
-        print(f"and {len(states) - SHOWN} rules more; `slumberd rules` shows them")
+        print(f"and {plural(len(states) - SHOWN, 'more rule')}; `slumberd rules` shows all")
 
 
 def _urgency(state: RuleState) -> tuple[bool, bool, int]:
@@ -223,24 +229,34 @@ def _running(daemon: dict[str, Any]) -> str:
 
 
 def _failing(one: dict[str, Any]) -> str:
-    times = f"{one['failures']} times in a row" if one["failures"] > 1 else "once"
-    return f"rule {one['rule_id']}, {times} since {one['since'][:19]}Z: {one['error']}"
+    times = f"{number(one['failures'])} times in a row" if one["failures"] > 1 else "once"
+    return f"rule {one['rule_id']}, {times} since {_time(one['since'])}: {one['error']}"
 
 
 def _short_row(state: RuleState) -> tuple[object, ...]:
     enabled = state.cadence if state.rule.enabled else "disabled"
     return (
-        state.rule.id, enabled, state.pending, _seconds(state.oldest), state.fired_at,
-        _came_to(state.outcome), state.next_at, state.quarantined, state.held or None,
+        state.rule.id, enabled, _number(state.pending), _time(state.oldest), state.fired_at,
+        _came_to(state.outcome), state.next_at, _number(state.quarantined or None),
+        state.held or None,
     )  # fmt: skip
 
 
-def _seconds(timestamp: str | None) -> str | None:
-    """Return an episode's timestamp without what is finer than a second."""
-    return timestamp and timestamp[:19].replace("T", " ")
+def _number(count: int | None) -> str:
+    return cell(None) if count is None else number(count)
+
+
+def _time(timestamp: str | None) -> str:
+    """Return a timestamp as tables show instants; one without a zone as it is written."""
+    try:
+        at = datetime.fromisoformat(timestamp or "")
+    except ValueError:
+        return cell(timestamp)
+    return cell(at) if at.tzinfo else cell(timestamp)
 
 
 def _came_to(counts: Counts | None) -> str | None:
     if counts is None:
         return None
-    return f"+{counts.added + counts.restored} ~{counts.updated} -{counts.deleted}"
+    came = number(counts.added + counts.restored)
+    return f"+{came} ~{number(counts.updated)} -{number(counts.deleted)}"

@@ -14,6 +14,7 @@ from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json_lines
 from slumberd.cli.verdicts import document, print_findings, title
+from slumberd.cli.words import plural
 from slumberd.trials import Verdict, tried
 
 FAILED = 1
@@ -66,5 +67,5 @@ def _print(verdicts: Sequence[Verdict]) -> None:
         print(f"{'ok' if verdict.ok else 'FAILED':<8}{title(verdict)}")
     for verdict in failed:
         print_findings(verdict)
-    tests = "1 test" if len(verdicts) == 1 else f"{len(verdicts)} tests"
-    print(f"\n{tests}: {len(verdicts) - len(failed)} passed, {len(failed)} failed")
+    passed = len(verdicts) - len(failed)
+    print(f"\n{plural(len(verdicts), 'test')}: {passed} passed, {len(failed)} failed")

@@ -16,6 +16,7 @@ from slumberd.cli.jsonl import STANDARD_INPUT, opened
 from slumberd.cli.options import Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.reading import auditing, has_ledger
+from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.core.record import Break, Checkpoint
 from slumberd.errors import InputError, UsageError
@@ -133,9 +134,11 @@ class Verified:
     def words(self) -> str:
         """Return it for a person."""
         if self.broken is None:
-            agreeing = f", {self.checkpoints} checkpoints agree" if self.checkpoints else ""
+            agree = "agrees" if self.checkpoints == 1 else "agree"
+            checkpoints = plural(self.checkpoints, "checkpoint")
+            agreeing = f", {checkpoints} {agree}" if self.checkpoints else ""
             what = "chain verified, and nothing else" if self.chain_only else "verified"
-            return f"{what}: {self.rows} rows, head {self.head}{agreeing}"
+            return f"{what}: {plural(self.rows, 'row')}, head {self.head}{agreeing}"
         place = f" at row {self.broken.seq}" if self.broken.seq else ""
         return f"broken{place}: {printable(self.broken.problem)}"
 

@@ -50,10 +50,11 @@ class Limits(NamedTuple):
             stood: Facts that stood before it.
         """
         if self.max_deletes is not None and toll.lost > self.max_deletes:
-            return f"{toll.lost} facts would go; max_deletes is {self.max_deletes}"
+            facts = "fact" if toll.lost == 1 else "facts"
+            return f"{toll.lost:,} {facts} would go; max_deletes is {self.max_deletes:,}"
         fraction = self.max_delete_fraction
         if fraction is not None and toll.fewer > FEW and toll.fewer > fraction * stood:
-            left = f"{stood - toll.fewer} of {stood} facts would be left"
+            left = f"{stood - toll.fewer:,} of {stood:,} facts would be left"
             return f"{left}; max_delete_fraction is {fraction:g}"
         return ""
 

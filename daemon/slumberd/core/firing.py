@@ -74,6 +74,7 @@ class Firing:
         limits: What it may take out at most.
         timing: How it stands to the instants that it serves.
         alike: From which cosine on what is added is compared with what stands; None never does.
+        run: The id of the command or the due cadence that it is a batch of; empty when unknown.
     """
 
     rule_id: str
@@ -86,6 +87,7 @@ class Firing:
     limits: Limits = NO_LIMITS
     timing: Timing = UNTIMED
     alike: float | None = None
+    run: str = ""
 
     @property
     def again(self) -> bool:

@@ -28,6 +28,8 @@ class Record(NamedTuple):
         at: The firing's instant.
         user: Whose fact it is; empty where that is unknown, nobody, or was erased.
         agent: Which agent's fact it is; as `user`.
+        run: The id of the command or the due cadence that the firing is a batch of; empty when
+            there was none.
     """
 
     seq: int
@@ -42,6 +44,7 @@ class Record(NamedTuple):
     at: datetime
     user: str = ""
     agent: str = ""
+    run: str = ""
 
 
 class Break(NamedTuple):

@@ -247,6 +247,7 @@ class Batch:
                 "generation": self._generation,
                 "last_seq": last_seq,
                 "by": firing.by,
+                **({"run": firing.run} if firing.run else {}),
                 "counts": {channel: one._asdict() for channel, one in counts.items()},
                 **self.note,
             }
@@ -296,7 +297,8 @@ class Batch:
 
     def _own_record(self, firing_id: str, at: datetime) -> Record:
         return Record(
-            self.number, firing_id, self._firing.rule_id, "firing", "", (), (), "", 1.0, at
+            self.number, firing_id, self._firing.rule_id, "firing", "", (), (), "", 1.0, at,
+            self._firing.run,
         )  # fmt: skip
 
     def _record(self, entry: Entry, firing_id: str, at: datetime) -> Record:
@@ -313,6 +315,7 @@ class Batch:
             act.confidence if act else 1.0,
             at,
             *_owner(entry),
+            self._firing.run,
         )
 
 

@@ -39,7 +39,7 @@ from slumberd.stores.marks import Marks, succeed
 from slumberd.stores.nearness import Nearness
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import giving_up, transaction
-from slumberd.stores.undoing import undo
+from slumberd.stores.undoing import Undoer, UndoneFirings, Wanted, undo, undo_each
 
 _SQL = statements("ledger")
 
@@ -167,6 +167,7 @@ class SQLiteFactStore(Marks):
         at: datetime | None = None,
         by: str = "",
         dry_run: bool = False,
+        run: str = "",
     ) -> Promoted:
         """Say what of a graph's facts is news, in one transaction: all of it or nothing.
 
@@ -181,13 +182,14 @@ class SQLiteFactStore(Marks):
             at: The instant; now for None.
             by: Who asks for it; the rule itself when nobody does.
             dry_run: Say what would come of it, and write nothing.
+            run: The id of the command or the due cadence that it belongs to.
 
         Raises:
             InputError: One of them cannot be kept as it is.
         """
         now = self._clock.now() if at is None else at
         told = f"rule:{rule_id}" + (f", {by}" if by else "")
-        firing = Firing(speaker_of(rule_id), rule_hash, trigger, now, by=told)
+        firing = Firing(speaker_of(rule_id), rule_hash, trigger, now, by=told, run=run)
 
         def transact(connection: sqlite3.Connection) -> Promoted:
             with self._committing(connection, keep=not dry_run):
@@ -356,7 +358,9 @@ class SQLiteFactStore(Marks):
             raise ExtraMissingError("vectors", f"rule {firing.rule_id!r} compares what it adds")
         return Nearness(connection, self._comparer(), firing.alike, late)
 
-    async def undo(self, firing_id: str, *, at: datetime, by: str, dry_run: bool) -> Outcome:
+    async def undo(
+        self, firing_id: str, *, at: datetime, by: str, dry_run: bool, run: str = ""
+    ) -> Outcome:
         """Let every episode that a firing met first be again what it was before.
 
         Args:
@@ -364,14 +368,40 @@ class SQLiteFactStore(Marks):
             at: The moment.
             by: Who asks for it.
             dry_run: Say what would come of it, and write nothing.
+            run: The id of the command that it belongs to.
 
         Raises:
             UsageError: There is no such firing, or it erased what it speaks of.
         """
+        undoer = Undoer(at, by, run)
         return await self._transact(
-            lambda connection: undo(connection, firing_id, self._depth, at=at, by=by),
+            lambda connection: undo(connection, firing_id, self._depth, undoer),
             dry_run=dry_run,
         )
+
+    async def undo_each(
+        self, wanted: Wanted, undoer: Undoer, *, dry_run: bool, limit: int
+    ) -> UndoneFirings:
+        """Undo each of some firings that is not undone yet, all in one transaction.
+
+        Args:
+            wanted: Which firings.
+            undoer: Who asks for it, when, and as part of which run.
+            dry_run: Say what would come of it, and write nothing.
+            limit: At most so many of the ledger's new rows are returned.
+
+        Raises:
+            UsageError: One of the firings erased what it speaks of; nothing was undone.
+        """
+
+        def work(connection: sqlite3.Connection) -> UndoneFirings:
+            done = UndoneFirings(limit)
+            with self._committing(connection, keep=not dry_run):
+                for firing_id, outcome in undo_each(connection, wanted, self._depth, undoer):
+                    done.add(firing_id, outcome)
+            return done
+
+        return await self._database.write(work)
 
     async def forget(  # noqa: PLR0913 # each is of the one who asks
         self,

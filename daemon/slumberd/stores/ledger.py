@@ -289,7 +289,7 @@ def firing_id_of(rule_id: str, number: int) -> str:
 
 def record_from(row: tuple[Any, ...]) -> Record:
     """Return a record from a row of the query ``records``."""
-    seq, rule_id, firing, what, kind, fact_id, replaces, payload, reason, at, sibling = row
+    seq, rule_id, firing, what, kind, fact_id, replaces, payload, reason, at, sibling, run = row
     document = orjson.loads(payload) if payload and what != _WHAT["firing"] else {}
     return Record(
         seq,
@@ -303,6 +303,7 @@ def record_from(row: tuple[Any, ...]) -> Record:
         document.get("confidence", 1.0),
         instant(at),
         *_owner_of(fact_id, reason, orjson.loads(sibling) if sibling else document),
+        run or "",
     )
 
 

@@ -15,6 +15,7 @@ import orjson
 
 from slumberd.core.firing import Counts
 from slumberd.core.promoted import Lag
+from slumberd.core.scope import escape, scope_of
 from slumberd.errors import SchemaError, StoreError
 from slumberd.stores import episode_log, promotions
 from slumberd.stores.inspection import has_table
@@ -40,6 +41,7 @@ _STEPS = 10_000
 _LISTED = 100
 
 _LEDGER = statements("ledger")
+_EPISODE_LOG = statements("episode_log")
 _SCHEMA = statements("ledger_schema")
 _SQL = statements("looking")
 _COUNTS = statements("migrations")
@@ -261,6 +263,51 @@ def episodes_in(connection: sqlite3.Connection) -> int:
     """Return how many episodes there are."""
     count: int = connection.execute(_COUNTS["count_episodes"]).fetchone()[0]
     return count
+
+
+def last_row_in(connection: sqlite3.Connection) -> int | None:
+    """Return the number of the episode log's last row; None when there is none."""
+    if not logs_episodes(connection):
+        return None
+    found = connection.execute(_EPISODE_LOG["newest"]).fetchone()
+    return found[0] if found else None
+
+
+def users_with_facts(connection: sqlite3.Connection, limit: int) -> list[str]:
+    """Return the first users that have facts, in order."""
+    if not has_table(connection, "facts"):
+        return []
+    found: list[str] = []
+    while len(found) < limit:
+        after = found[-1] if found else ""
+        user = connection.execute(_SQL["next_user_of_facts"], (after,)).fetchone()[0]
+        if not isinstance(user, str):  # none, or a row of another program that is no text
+            break
+        found.append(user)
+    return found
+
+
+def has_facts_of(connection: sqlite3.Connection, user: str) -> bool:
+    """Say whether a user has facts."""
+    if not has_table(connection, "facts"):
+        return False
+    return bool(connection.execute(_SQL["any_fact_of_user"], (user,)).fetchone()[0])
+
+
+def users_with_episodes(connection: sqlite3.Connection, limit: int) -> list[str]:
+    """Return the first users that have episodes, in order of their scope keys."""
+    if not logs_episodes(connection):
+        return []
+    found: list[str] = []
+    after: str | None = ""
+    while len(found) < limit:
+        after = connection.execute(_SQL["next_scope_key"], (after,)).fetchone()[0]
+        if not isinstance(after, str):
+            break
+        if scope := scope_of(after):
+            found.append(scope.user)
+            after = f"/user/{escape(scope.user)}0"  # 0 follows the slash, so the next user's
+    return found
 
 
 def pending_in(connection: sqlite3.Connection, after: int, at_most: int) -> int:

@@ -28,17 +28,20 @@ from slumberd.stores.exporting import exported
 from slumberd.stores.fact_erasure import find_scope
 from slumberd.stores.factfile import FactFile, head_of
 from slumberd.stores.finding import find, is_specified
-from slumberd.stores.forgetting import key_of
+from slumberd.stores.forgetting import forgotten_if_asked, key_of
 from slumberd.stores.ledger import firing_id_of, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
 from slumberd.stores.searching import search, search_then
 from slumberd.stores.sqlite import snapshot
-from slumberd.stores.undoing import find_firing
+from slumberd.stores.undoing import Wanted, find_firing, has_any
 from slumberd.stores.unfinished import Unfinished, unfinished
 from slumberd.stores.verifying import verify
 
 _SQL = statements("ledger")
+
+_EARLIEST = -(2**62)
+"""An instant before every other one, microseconds."""
 
 
 class Questions(FactFile):
@@ -142,6 +145,10 @@ class Questions(FactFile):
         found = await self._database.read(lambda connection: find_firing(connection, firing_id))
         return found is not None
 
+    async def has_any(self, wanted: Wanted) -> bool:
+        """Say whether the ledger has a firing of a run, or any firing of a rule."""
+        return await self._database.read(lambda connection: has_any(connection, wanted))
+
     async def episodes_in(self, reach: Reach) -> tuple[set[str], int]:
         """Return the ids of a scope's episodes that the ledger knows, and their latest instant.
 
@@ -162,6 +169,16 @@ class Questions(FactFile):
     async def erasure_key(self) -> bytes | None:
         """Return the key of the hashes of forgotten scopes; None when nothing was forgotten."""
         return await self._database.read(key_of)
+
+    async def has_forgotten(self, reach: Reach) -> bool:
+        """Say whether the scope, or a wider one, was erased before."""
+        scope = reach.user, reach.session or "", reach.agent or ""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            past = forgotten_if_asked(connection)
+            return past is not None and past.covers(*scope, _EARLIEST)
+
+        return await self._database.read(work)
 
     async def records(self, *, after: int = 0, limit: int = 1_000) -> list[Record]:
         """Return ledger rows above a number, oldest first."""

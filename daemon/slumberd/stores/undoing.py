@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
+
+import orjson
 
 from slumberd.core.act import episode_id_of
+from slumberd.core.episode import microseconds
 from slumberd.core.firing import Firing
 from slumberd.core.ground import Incoming
+from slumberd.core.hearsay import speaker_of
 from slumberd.core.law import History, Undone
-from slumberd.core.record import Outcome
+from slumberd.core.record import Outcome, Record
 from slumberd.core.settle import Settlement
+from slumberd.core.undone import Undoing, in_order, undone_firings
 from slumberd.errors import UsageError
 from slumberd.stores.batch import Batch
 from slumberd.stores.beliefs import channels_at
+from slumberd.stores.ledger import firing_id_of
 from slumberd.stores.queries import statements
 
 UNDO = "@undo"
@@ -22,19 +32,127 @@ UNDO = "@undo"
 _SQL = statements("ledger")
 
 
-def undo(
-    connection: sqlite3.Connection, firing_id: str, depth: int, *, at: datetime, by: str
-) -> Outcome:
+class ByRun(NamedTuple):
+    """All firings of one run."""
+
+    run: str
+
+
+class BySince(NamedTuple):
+    """All firings of one rule from an instant on."""
+
+    rule_id: str
+    since: datetime
+
+
+Wanted = ByRun | BySince
+"""Which firings are to be undone."""
+
+
+class Undoer(NamedTuple):
+    """Who undoes firings, when, and as part of which run."""
+
+    at: datetime
+    by: str
+    run: str = ""
+
+
+@dataclass(slots=True)
+class UndoneFirings:
+    """What undoing several firings of one store did.
+
+    Attributes:
+        limit: How many deltas are kept at most; all are counted.
+        undone: The ids of the firings that were undone.
+        firing_ids: The ids of the firings that undid them.
+        counts: How many deltas there are of each kind.
+        records: The first deltas.
+    """
+
+    limit: int
+    undone: list[str] = field(default_factory=list)
+    firing_ids: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    records: list[Record] = field(default_factory=list)
+
+    def add(self, firing_id: str, outcome: Outcome) -> None:
+        """Count what undoing one firing did."""
+        deltas = [record for record in outcome.records if record.kind != "firing"]
+        self.undone.append(firing_id)
+        self.firing_ids.append(outcome.firing_id)
+        self.counts.update(record.kind for record in deltas)
+        self.records += deltas[: self.limit - len(self.records)]
+
+
+def undo(connection: sqlite3.Connection, firing_id: str, depth: int, undoer: Undoer) -> Outcome:
     """Withdraw what a firing met; inside of a transaction.
 
     Raises:
         UsageError: There is no such firing, or it erased what it speaks of.
     """
     rule_id, number = _checked(connection, firing_id)
-    firing = Firing(UNDO, "", "manual", at, by=by)
+    return _undo(connection, Undoing(number, rule_id), depth, undoer)
+
+
+def undo_each(
+    connection: sqlite3.Connection, wanted: Wanted, depth: int, undoer: Undoer
+) -> Iterator[tuple[str, Outcome]]:
+    """Withdraw what each of some firings met; inside of a transaction.
+
+    A firing that is undone already is left out, so that a second call continues the first.
+
+    Yields:
+        The id of each firing, with what undoing it did.
+    """
+    undone = undone_firings(connection.execute(_SQL["undone_by"], {"undo": UNDO}), UNDO)
+    for one in in_order(find_firings(connection, wanted), UNDO):
+        firing_id = firing_id_of(one.rule_id, one.number)
+        if firing_id not in undone:
+            yield firing_id, _undo(connection, one, depth, undoer)
+
+
+def find_firings(connection: sqlite3.Connection, wanted: Wanted) -> list[Undoing]:
+    """Return the firings that are wanted and did anything, oldest first.
+
+    Raises:
+        UsageError: One of them erased what it speaks of.
+    """
+    found = [Undoing(*row) for row in _rows_of(connection, wanted)]
+    for one in found:
+        _refuse_erasure(one.rule_id, firing_id_of(one.rule_id, one.number))
+    return found
+
+
+def _rows_of(connection: sqlite3.Connection, wanted: Wanted) -> sqlite3.Cursor:
+    match wanted:
+        case ByRun(run):
+            return connection.execute(_SQL["firings_of_run"], {"run": run})
+        case BySince(rule_id, since):
+            asked = {"rules": _names_of(rule_id), "since": microseconds(since)}
+            return connection.execute(_SQL["firings_since"], asked)
+
+
+def has_any(connection: sqlite3.Connection, wanted: Wanted) -> bool:
+    """Say whether the ledger has a firing of a run that did anything, or any firing of a rule."""
+    match wanted:
+        case ByRun():
+            return bool(find_firings(connection, wanted))
+        case BySince(rule_id, _):
+            asked = {"rules": _names_of(rule_id)}
+            return bool(connection.execute(_SQL["any_firing_of"], asked).fetchone()[0])
+
+
+def _names_of(rule_id: str) -> str:
+    """Return the names that the ledger has for a rule, as JSON: of episodes, and of a graph."""
+    return orjson.dumps([rule_id, speaker_of(rule_id)]).decode()
+
+
+def _undo(connection: sqlite3.Connection, undone: Undoing, depth: int, undoer: Undoer) -> Outcome:
+    number = undone.number
+    firing = Firing(UNDO, "", "manual", undoer.at, by=undoer.by, run=undoer.run)
     batch = Batch(connection, firing, channels_at(connection), depth)
-    batch.note = {"undoes": firing_id}
-    asked = {"rule": rule_id, "firing": number}
+    batch.note = {"undoes": firing_id_of(undone.rule_id, number)}
+    asked = {"rule": undone.rule_id, "firing": number}
     met = [row[0] for row in connection.execute(_SQL["met_in_firing"], asked)]
     histories = batch.loaded.load_histories(met)
     settlement = batch.settlement()
@@ -76,6 +194,10 @@ def _checked(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int]:
     found = find_firing(connection, firing_id)
     if found is None:
         raise UsageError(f"no firing {firing_id!r}; `slumberd audit ls --kind firing` lists them")
-    if found[0] == "@forget":
-        raise UsageError(f"{firing_id!r} erased what it speaks of; a forget cannot be undone")
+    _refuse_erasure(found[0], firing_id)
     return found
+
+
+def _refuse_erasure(rule_id: str, firing_id: str) -> None:
+    if rule_id == "@forget":
+        raise UsageError(f"{firing_id!r} erased what it speaks of; a forget cannot be undone")

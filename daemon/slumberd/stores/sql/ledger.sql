@@ -115,6 +115,37 @@ SELECT rule, at
 FROM slumberd_firings
 WHERE n = ?
 
+-- name: firings_of_run
+SELECT firings.n, firings.rule
+FROM slumberd_firings AS firings
+CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
+WHERE firings.last_seq > firings.n
+  AND instr(own.payload, CAST(:run AS BLOB)) > 0
+  AND json_extract(CAST(own.payload AS TEXT), '$.run') = :run
+ORDER BY firings.n
+
+-- name: firings_since
+SELECT firings.n, firings.rule
+FROM json_each(:rules) AS wanted
+CROSS JOIN slumberd_firings AS firings ON firings.rule = wanted.value
+WHERE firings.last_seq > firings.n
+  AND firings.at >= :since
+ORDER BY firings.n
+
+-- name: any_firing_of
+SELECT EXISTS (
+  SELECT 1
+  FROM json_each(:rules) AS wanted
+  CROSS JOIN slumberd_firings AS firings ON firings.rule = wanted.value
+)
+
+-- name: undone_by
+SELECT firings.n, json_extract(CAST(own.payload AS TEXT), '$.undoes')
+FROM slumberd_firings AS firings
+CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
+WHERE firings.rule = :undo
+ORDER BY firings.n DESC
+
 -- name: rules_of_firings
 SELECT firings.n, firings.rule
 FROM json_each(:numbers) AS wanted
@@ -363,9 +394,12 @@ SELECT ledger.seq, firings.rule, ledger.firing, ledger.what, ledger.kind, ledger
       AND (sibling.what = 1 OR (ledger.what = 4 AND sibling.what IN (2, 3, 8)))
       AND sibling.payload IS NOT NULL
     LIMIT 1
-  ) END
+  ) END,
+  CASE WHEN json_valid(CAST(own.payload AS TEXT))
+    THEN json_extract(CAST(own.payload AS TEXT), '$.run') END
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE ledger.seq > :after
 ORDER BY ledger.seq
 LIMIT :limit
@@ -380,9 +414,12 @@ SELECT ledger.seq, firings.rule, ledger.firing, ledger.what, ledger.kind, ledger
       AND (sibling.what = 1 OR (ledger.what = 4 AND sibling.what IN (2, 3, 8)))
       AND sibling.payload IS NOT NULL
     LIMIT 1
-  ) END
+  ) END,
+  CASE WHEN json_valid(CAST(own.payload AS TEXT))
+    THEN json_extract(CAST(own.payload AS TEXT), '$.run') END
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+LEFT JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE ledger.fact_id = :fact_id
 ORDER BY ledger.seq
 

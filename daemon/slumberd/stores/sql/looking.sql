@@ -85,3 +85,20 @@ SELECT count(*)
 FROM slumberd_firings
 WHERE rule = '@forget'
   AND last_seq > :after
+
+-- name: next_user_of_facts
+SELECT min(user)
+FROM facts
+WHERE user > ?
+
+-- name: next_scope_key
+SELECT min(scope_key)
+FROM episodes
+WHERE scope_key > ?
+
+-- name: any_fact_of_user
+SELECT EXISTS (
+  SELECT 1
+  FROM facts
+  WHERE user = ?
+)

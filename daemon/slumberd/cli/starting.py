@@ -1,0 +1,104 @@
+"""`slumberd init`: a state directory with a configuration, and a first rule with its test."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from slumberd.errors import OutputExistsError
+from slumberd.lines import printable
+
+DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
+
+CONFIG = """\
+# The configuration of slumberd. Relative paths start at this file. `slumberd schema config` has
+# every key.
+state_dir: .
+rules_dir: rules.d
+"""
+RULE = """\
+# A rule says which episodes become facts, and how often. `slumberd check` reads all rules.
+rules:
+  - id: preferences
+    cadence: {every: 1}  # as soon as 1 episode is new; or {cron: "0 3 * * *"}
+    when_filter: "(predicate IS NOT NULL AND confidence >= 0.5) OR intent IS NOT NULL"
+    then_emits: [facts]
+"""
+TEST = """\
+# What the rules beside it are expected to do. `slumberd test` runs it.
+tests:
+  - name: the newest preference counts, and a guess does not
+    episodes:
+      - {id: e1, subject: ada, predicate: prefers, object: tea}
+      - {id: e2, subject: ada, predicate: prefers, object: coffee}
+      - {id: e3, subject: ada, predicate: prefers, object: cake, confidence: 0.4}
+    expect:
+      filtered: [e3]
+      facts:
+        - {id: e2, subject: ada, predicate: prefers, object: coffee}
+"""
+FILES = {
+    "slumberd.yaml": CONFIG,
+    "rules.d/preferences.yaml": RULE,
+    "rules.d/preferences.test.yaml": TEST,
+}
+"""What is written, by its path in the directory."""
+
+NEXT = """\
+Next:
+  export SLUMBERD_CONFIG={config}
+  slumberd test                  # the test of the rule
+  slumberd import FILE.jsonl     # episodes, a JSON object a line
+  slumberd fire --all            # by hand; `slumberd run` is the daemon
+  slumberd facts
+"""
+
+
+def init(
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIR]", show_default=False, help="[default: slumberd]")
+    ] = Path("slumberd"),
+) -> None:
+    """Make a state directory with a configuration, one rule, and a test of it.
+
+    The directory is for its owner alone: 0700, its files 0600. It must be new or empty: nothing is
+    overwritten, and the command ends with exit code 73 instead.
+    """
+    _make(directory)
+    for name, text in FILES.items():
+        _write(directory / name, text)
+    config = (directory / "slumberd.yaml").absolute()
+    print(f"made {printable(str(directory))}: {', '.join(FILES)}\n")
+    print(NEXT.format(config=shlex.quote(str(config))), end="")
+
+
+def _make(directory: Path) -> None:
+    """Make the directories.
+
+    Raises:
+        OutputExistsError: Something is there already.
+    """
+    if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
+        raise OutputExistsError(directory, "name a new or an empty directory")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    for one in (directory, directory / "rules.d"):
+        one.mkdir(DIRECTORY_MODE, exist_ok=True)
+        one.chmod(DIRECTORY_MODE)  # an empty one may have been there, open to others
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a new file for its owner alone.
+
+    Raises:
+        OutputExistsError: It is there already.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    except FileExistsError as error:
+        raise OutputExistsError(path) from error
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
