@@ -298,7 +298,7 @@ class Batch:
     def _own_record(self, firing_id: str, at: datetime) -> Record:
         return Record(
             self.number, firing_id, self._firing.rule_id, "firing", "", (), (), "", 1.0, at,
-            self._firing.run,
+            run=self._firing.run,
         )  # fmt: skip
 
     def _record(self, entry: Entry, firing_id: str, at: datetime) -> Record:
