@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.core.episode import Episode, microseconds
-from slumberd.core.scope import Scope, checked_scope, scope_of
+from slumberd.core.scope import Scope, checked_scope
 from slumberd.errors import InputError
 from slumberd.stores.plainjson import MOST_DEPTH, too_deep, written
 
@@ -119,7 +119,7 @@ def _losses(value: object, path: str) -> Iterator[tuple[str, str]]:
 
 
 def same(written: Row, stored: Row) -> bool:
-    """Say whether a stored row, perhaps of another program, says what we would write."""
+    """Say whether a stored row of the same owner, whoever wrote it, says what we would write."""
     if written == stored:
         return True
     try:
@@ -130,7 +130,6 @@ def same(written: Row, stored: Row) -> bool:
 
 def _meaning(row: Row) -> tuple[object, ...]:
     return (
-        scope_of(row.scope_key),
         _canonical(row.content),
         microseconds(datetime.fromisoformat(row.timestamp)),
         _canonical(row.metadata),

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from slumberd.core.episode import Episode, EpisodeVersion, instant, microseconds
 from slumberd.core.model import made
-from slumberd.core.scope import Scope, checked_scope, scope_of
+from slumberd.core.scope import PLACEHOLDER_KEY, Scope, checked_scope, is_key_of, scope_of
 from slumberd.errors import MemoryScopeError
 from slumberd.stores.plainjson import read_object
 
@@ -203,9 +203,9 @@ def _is_plain(key: object, user: str, session: str, agent: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _owner_in_doubt(key: object, told: Scope | None, mismatch: ScopeMismatch) -> Scope:
-    if told is not None and told.key == key:
+    if mismatch == "trust_episode" or key == PLACEHOLDER_KEY:
         return _checked(told)
-    if mismatch == "trust_episode":
+    if told is not None and is_key_of(key, told):
         return _checked(told)
     claimed = _checked(scope_of(key) if isinstance(key, str) else None)
     if claimed == told or mismatch == "trust_scope":
@@ -230,7 +230,17 @@ def _checked(scope: Scope | None) -> Scope:
 
 
 def _claimed(key: object) -> Scope:
-    return (scope_of(key) if isinstance(key, str) else None) or _NOWHERE
+    if key == PLACEHOLDER_KEY or not isinstance(key, str):
+        return _NOWHERE
+    return scope_of(key) or _NOWHERE
+
+
+def owner_of(key: object, content: object, mismatch: ScopeMismatch) -> Scope | None:
+    """Return whose a row is, by its scope key and its content; None when they do not say."""
+    try:
+        return Scope(*_owner(key, _object(content, CONTENT_UNREADABLE), mismatch))
+    except _UnreadableError:
+        return None
 
 
 def episode_of(version: EpisodeVersion, timestamp: str = "") -> Episode:

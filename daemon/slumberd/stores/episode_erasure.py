@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.core.scope import Reach, scope_of
+from slumberd.core.scope import PLACEHOLDER_KEY, Reach, Scope, scope_of
 from slumberd.stores import accesses
-from slumberd.stores.decode import instant_or_zero, lenient_text
+from slumberd.stores.decode import instant_or_zero, lenient_text, owner_of
 from slumberd.stores.forgetting import overwriting, remember, scrub
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 
 def find_scope(connection: sqlite3.Connection, reach: Reach) -> Found:
-    """Return the episodes whose scope key lies within reach."""
+    """Return the episodes that belong within reach."""
     rows = list(_rows(connection, reach))
     newest = max((instant_or_zero(row[3]) for row in rows), default=None)
     return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest)
@@ -41,14 +41,20 @@ def find_scope(connection: sqlite3.Connection, reach: Reach) -> Found:
 
 def _rows(
     connection: sqlite3.Connection, reach: Reach
-) -> Iterator[tuple[int, object, str, object]]:
+) -> Iterator[tuple[int, object, str, object, object]]:
     connection.text_factory = lenient_text
     try:
         for row in connection.execute(_SQL["episodes"]):
-            if isinstance(row[2], str) and reach.holds(scope_of(row[2])):
+            if isinstance(row[2], str) and reach.holds(_owner(row[2], row[4])):
                 yield row
     finally:
         connection.text_factory = str
+
+
+def _owner(key: str, content: object) -> Scope | None:
+    """Return whose a row is; its content counts where the key does not name its owner for sure."""
+    owner = None if content is None else owner_of(key, content, "quarantine")
+    return owner or (None if key == PLACEHOLDER_KEY else scope_of(key))
 
 
 def erase_episodes(

@@ -17,7 +17,7 @@ from slumberd.core.firing import Position, Window
 from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.salience import Access
-from slumberd.core.scope import Reach, Scope
+from slumberd.core.scope import PLACEHOLDER, Reach, Scope
 from slumberd.errors import MemoryScopeError, SchemaError
 from slumberd.ports import AnyDelta, Clock
 from slumberd.stores import accesses, episode_log, filters, inspection, migrations
@@ -148,7 +148,8 @@ class SQLiteMemoryStore:
         """Write one episode; it is committed when this returns.
 
         The same episode again changes nothing; the same id with anything else in it is a new
-        version. Puts that wait together share a transaction.
+        version. Puts that wait together share a transaction. Stargraph's placeholder scope
+        (``anon``, ``default``, ``default``) stands for the episode's own.
 
         Raises:
             MemoryScopeError: The scope is malformed, contradicts the episode, or the id belongs
@@ -156,10 +157,12 @@ class SQLiteMemoryStore:
             InputError: A value of the episode would not come back equal.
         """
         scope = Scope(user, session, agent)
-        own = (episode.user, episode.session, episode.agent)
+        own = Scope(episode.user, episode.session, episode.agent)
+        if scope == PLACEHOLDER:
+            scope = own
         if scope != own:
             raise MemoryScopeError(
-                tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {own}"
+                tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {tuple(own)}"
             )
         row = encode(episode, scope, operation="put")
         try:
@@ -193,8 +196,9 @@ class SQLiteMemoryStore:
     ) -> list[Episode]:
         """Return the latest episodes of a scope, newest first, equal instants by id from the last.
 
-        Rows are found by their scope key. What cannot be read is left out, and so are rows whose
-        content names another owner, unless the store was told to trust the scope key.
+        Rows are found by their scope key, and by their content where the key does not name their
+        owner. What cannot be read is left out, and so are rows whose content names another owner
+        than the key, unless the store was told to trust the scope key.
 
         That they were read is noted, and written a little later; a rule's gate goes by it.
 

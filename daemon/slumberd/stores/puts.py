@@ -15,9 +15,10 @@ import orjson
 
 from slumberd.core.episode import microseconds
 from slumberd.core.forgotten import Forgotten
-from slumberd.core.scope import scope_of
+from slumberd.core.scope import PLACEHOLDER_KEY, scope_of
 from slumberd.errors import ForgottenError, MemoryScopeError
 from slumberd.stores.codec import Row, same
+from slumberd.stores.decode import owner_of
 from slumberd.stores.forgetting import forgotten_if_asked
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
@@ -83,7 +84,7 @@ def _write_row(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> Chan
     _check_owner(row, before)
     if same(row, before):
         return "unchanged"
-    cursor.execute(_SQL["update"], (row.content, row.timestamp, row.metadata, row.id))
+    cursor.execute(_SQL["update"], (*row[1:], row.id))
     return "changed"
 
 
@@ -107,9 +108,10 @@ def _check_memory(row: Row, past: Forgotten) -> None:
 
 
 def _check_owner(row: Row, before: Row) -> None:
-    if row.scope_key == before.scope_key:
+    ours, key = scope_of(row.scope_key), str(before.scope_key)
+    if row.scope_key == key and "%" not in key and key != PLACEHOLDER_KEY:
         return
-    ours, theirs = scope_of(row.scope_key), scope_of(str(before.scope_key))
+    theirs = owner_of(key, before.content, "quarantine") or scope_of(key)
     if ours != theirs:
         # Nothing of the other scope is told: it may be another tenant's.
         raise MemoryScopeError(

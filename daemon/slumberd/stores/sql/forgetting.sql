@@ -40,7 +40,13 @@ ON CONFLICT (digest) DO UPDATE SET
   moment = max(moment, excluded.moment)
 
 -- name: episodes
-SELECT rowid, id, scope_key, timestamp
+SELECT rowid, id, scope_key, timestamp,
+  CASE
+    WHEN scope_key = '/user/anon/session/default/agent/default/'
+      OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
+      OR instr(scope_key, '%')
+    THEN content
+  END
 FROM episodes
 
 -- name: drop_episodes
