@@ -22,8 +22,8 @@ class Episode(BaseModel):
         agent: Part of the scope.
         user: Part of the scope.
         session: Part of the scope.
-        metadata: Any JSON object. Read here: ``intent``, ``replaces``, ``subject``,
-            ``predicate``, ``object``, ``confidence``.
+        metadata: Any JSON object, and what orjson writes as JSON, such as a date. Read here:
+            ``intent``, ``replaces``, ``subject``, ``predicate``, ``object``, ``confidence``.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any, NamedTuple
 
 import orjson
@@ -30,8 +32,11 @@ class Row(NamedTuple):
 def encode(episode: Episode, scope: Scope, *, operation: str) -> Row:
     """Return an episode as a row; whatever reads the row gets an equal episode.
 
+    Of metadata, orjson writes more than JSON has, such as a datetime or a UUID. Such a value comes
+    back as the JSON that orjson writes, mostly a string.
+
     Raises:
-        InputError: A value of the episode would not come back equal, as NaN.
+        InputError: A value of the episode is no JSON, or JSON cannot hold it, as NaN.
         MemoryScopeError: A part of the scope is malformed.
     """
     checked_scope(scope, operation=operation)
@@ -80,9 +85,10 @@ def _json(id: str, column: str, value: dict[str, Any]) -> bytes:
         encoded = written(value)
         if _plain(value):
             return encoded
-        if too_deep(value):
+        decoded = orjson.loads(encoded)
+        if too_deep(decoded):
             raise InputError(f"episode {id!r}: {column} is nested deeper than {MOST_DEPTH} levels")
-        if orjson.loads(encoded) == value:
+        if decoded == value:
             return encoded
     except TypeError as error:
         raise InputError(f"episode {id!r}: {column} is not JSON: {error}") from error
@@ -103,19 +109,23 @@ def _plain(value: dict[str, Any]) -> bool:
 
 
 def _losses(value: object, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path, f"is {value!r}, which JSON cannot hold"
+    for step, part in _parts(value):
+        yield from _losses(part, path + step)
+
+
+def _parts(value: object) -> Iterator[tuple[str, object]]:
+    """Yield the values within a value, each with its path from there."""
     match value:
         case dict():
-            for key, item in value.items():
-                yield from _losses(item, f"{path}.{key}")
+            yield from ((f".{key}", item) for key, item in value.items())
         case list() | tuple():
-            for place, item in enumerate(value):
-                yield from _losses(item, f"{path}[{place}]")
-        case float() if not math.isfinite(value):
-            yield path, f"is {value!r}, which JSON cannot hold"
-        case None | str() | int() | float():
-            return
-        case _:
-            yield path, f"is a {type(value).__name__}; write it as JSON"
+            yield from ((f"[{place}]", item) for place, item in enumerate(value))
+        case Enum():
+            yield "", value.value
+        case _ if is_dataclass(value):
+            yield from ((f".{one.name}", getattr(value, one.name)) for one in fields(value))
 
 
 def same(written: Row, stored: Row) -> bool:

@@ -43,12 +43,12 @@ ON episodes(
   ),
   timestamp DESC
 )
-WHERE scope_key <> '/user/anon/session/default/agent/default/'
-  AND length(scope_key) - length(replace(scope_key, '/', '')) = 7
-  AND NOT (
+WHERE NOT (
     timestamp GLOB '????-??-??T??:??:??+00:00'
     OR (timestamp GLOB '*T??:??:??.??????+00:00' AND timestamp NOT GLOB '*.000000+00:00')
   )
+  AND scope_key <> '/user/anon/session/default/agent/default/'
+  AND length(scope_key) - length(replace(scope_key, '/', '')) = 7
 
 -- name: create_user_index
 CREATE INDEX IF NOT EXISTS slumberd_episodes_user
