@@ -97,6 +97,7 @@ def memory_of(settings: Settings, clock: Clock, *, traceless: bool = False) -> S
         settings.memory_path,
         synchronous=settings.memory.synchronous,
         scope_mismatch=settings.memory.scope_mismatch,
+        naive_timestamps=settings.memory.naive_timestamps,
         clock=clock,
         traceless=traceless,
     )

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum
 from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.episode import Episode, microseconds
+from slumberd.core.episode import Episode
 from slumberd.core.scope import Scope, checked_scope
 from slumberd.errors import InputError
+from slumberd.stores.instants import NaiveTimestamps, in_utc
 from slumberd.stores.plainjson import MOST_DEPTH, too_deep, written
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -29,11 +30,19 @@ class Row(NamedTuple):
     metadata: bytes
 
 
-def encode(episode: Episode, scope: Scope, *, operation: str) -> Row:
+def encode(
+    episode: Episode, scope: Scope, *, operation: str, naive: NaiveTimestamps = "local"
+) -> Row:
     """Return an episode as a row; whatever reads the row gets an equal episode.
 
     Of metadata, orjson writes more than JSON has, such as a datetime or a UUID. Such a value comes
     back as the JSON that orjson writes, mostly a string.
+
+    Args:
+        episode: What to write.
+        scope: Where it belongs.
+        operation: For errors.
+        naive: How a timestamp without an offset is read.
 
     Raises:
         InputError: A value of the episode is no JSON, or JSON cannot hold it, as NaN.
@@ -55,7 +64,7 @@ def encode(episode: Episode, scope: Scope, *, operation: str) -> Row:
                 "session": scope.session,
             },
         ),
-        _utc_text(episode),
+        _utc_text(episode, naive),
         _json(episode.id, "metadata", episode.metadata),
     )
 
@@ -71,13 +80,17 @@ def _encodable(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _utc_text(episode: Episode) -> str:
-    if episode.timestamp.tzinfo is None:
-        raise InputError(f"episode {episode.id!r}: the timestamp has no time zone")
+def _utc_text(episode: Episode, naive: NaiveTimestamps) -> str:
     try:
-        return episode.timestamp.astimezone(UTC).isoformat()
-    except OverflowError as error:
+        at = in_utc(episode.timestamp, naive)
+    except ValueError as error:
         raise InputError(f"episode {episode.id!r}: the timestamp is out of range") from error
+    if at is None:
+        raise InputError(
+            f"episode {episode.id!r}: the timestamp has no time zone; give it one, or set"
+            " `memory.naive_timestamps` to local or utc"
+        )
+    return at.isoformat()
 
 
 def _json(id: str, column: str, value: dict[str, Any]) -> bytes:
@@ -126,22 +139,30 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
             yield "", value.value
         case _ if is_dataclass(value):
             yield from ((f".{one.name}", getattr(value, one.name)) for one in fields(value))
+        case _:
+            return
 
 
-def same(written: Row, stored: Row) -> bool:
-    """Say whether a stored row of the same owner, whoever wrote it, says what we would write."""
+def same(written: Row, stored: Row, naive: NaiveTimestamps = "local") -> bool:
+    """Say whether a stored row of the same owner, whoever wrote it, says what we would write.
+
+    Args:
+        written: Our row.
+        stored: What is there.
+        naive: How a timestamp without an offset is read.
+    """
     if written == stored:
         return True
     try:
-        return _meaning(written) == _meaning(stored)
+        return _meaning(written, naive) == _meaning(stored, naive)
     except (ValueError, TypeError):
         return False
 
 
-def _meaning(row: Row) -> tuple[object, ...]:
+def _meaning(row: Row, naive: NaiveTimestamps) -> tuple[object, ...]:
     return (
         _canonical(row.content),
-        microseconds(datetime.fromisoformat(row.timestamp)),
+        in_utc(datetime.fromisoformat(row.timestamp), naive) or row.timestamp,
         _canonical(row.metadata),
     )
 

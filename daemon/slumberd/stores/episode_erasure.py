@@ -12,6 +12,7 @@ from slumberd.core.scope import PLACEHOLDER_KEY, Reach, Scope, scope_of
 from slumberd.stores import accesses
 from slumberd.stores.decode import instant_or_zero, lenient_text, owner_of
 from slumberd.stores.forgetting import overwriting, remember, scrub
+from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
 
@@ -32,10 +33,12 @@ class Found(NamedTuple):
     newest: int | None
 
 
-def find_scope(connection: sqlite3.Connection, reach: Reach) -> Found:
-    """Return the episodes that belong within reach."""
+def find_scope(
+    connection: sqlite3.Connection, reach: Reach, naive: NaiveTimestamps = "local"
+) -> Found:
+    """Return the episodes that belong within reach; `naive` says how their timestamps are read."""
     rows = list(_rows(connection, reach))
-    newest = max((instant_or_zero(row[3]) for row in rows), default=None)
+    newest = max((instant_or_zero(row[3], naive) for row in rows), default=None)
     return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest)
 
 

@@ -25,8 +25,8 @@ _OF_EPISODES = {
     "idx_episodes_scope_ts": ("drop_index", "create_index"),
     "slumberd_episodes_utc": ("drop_utc_index", "create_utc_index"),
     "slumberd_episodes_other": ("drop_other_index", "create_other_index"),
-    "slumberd_episodes_user": ("drop_user_index", "create_user_index"),
-    "slumberd_episodes_session": ("drop_session_index", "create_session_index"),
+    "slumberd_episodes_by_user": ("drop_by_user_index", "create_by_user_index"),
+    "slumberd_episodes_by_session": ("drop_by_session_index", "create_by_session_index"),
 }
 _TABLES = {"slumberd_episode_log", "slumberd_accesses"}
 _INDEXES = {
@@ -95,6 +95,7 @@ def install(connection: sqlite3.Connection) -> None:
 
 
 def _index(connection: sqlite3.Connection, found: Found) -> None:
+    connection.execute(_SQL["drop_user_index"])  # of an older slumberd
     for name, (drop, create) in _OF_EPISODES.items():
         if not _is_there(name, "episodes", found):
             # Dropped first: after a rename the old table may still hold its name.

@@ -25,6 +25,7 @@ from slumberd.stores.codec import encode
 from slumberd.stores.database import Database, Place, harden
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.episode_erasure import erase_episodes, find_scope, scrub_memory
+from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.puts import GroupCommit, PutCounts, write
 from slumberd.stores.recall import recall
@@ -64,18 +65,22 @@ class SQLiteMemoryStore:
         synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
         scope_mismatch: What counts when a row's scope key and its content name different
             owners, which only other programs' rows do. ``quarantine`` reads neither.
+        naive_timestamps: How a timestamp without an offset is read, of an episode that is put and
+            of rows of other programs: in the ``local`` zone, as Python reads it, or in ``utc``.
+            ``refuse`` takes none: `put` raises, and such rows are not read.
         filter_seconds: How long a rule's filter may take for one batch.
         clock: The promotion instant of `consolidate`, and the instants of `migrate` and of reads.
         traceless: Whether reads leave nothing, neither in a file nor beside one that nobody has
             open; each opens it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # one for each setting
         self,
         path: Path,
         *,
         synchronous: Synchronous = "normal",
         scope_mismatch: ScopeMismatch = "quarantine",
+        naive_timestamps: NaiveTimestamps = "local",
         filter_seconds: float = filters.SECONDS,
         clock: Clock | None = None,
         traceless: bool = False,
@@ -85,9 +90,12 @@ class SQLiteMemoryStore:
         pragmas = Pragmas(synchronous=synchronous, log_pages=LOG_PAGES)
         self._database = database(self._path, pragmas)
         self._mismatch = scope_mismatch
+        self._naive = naive_timestamps
         self._filter_seconds = filter_seconds
         self._clock = clock or SystemClock()
-        self._puts = GroupCommit(self._prepare, partial(tell_here, self._path))
+        self._puts = GroupCommit(
+            self._prepare, partial(tell_here, self._path), naive=naive_timestamps
+        )
         self._reads = accesses.Notebook(
             lambda work: self._database.write(work), self._prepare, partial(tell_here, self._path)
         )
@@ -164,7 +172,7 @@ class SQLiteMemoryStore:
             raise MemoryScopeError(
                 tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {tuple(own)}"
             )
-        row = encode(episode, scope, operation="put")
+        row = encode(episode, scope, operation="put", naive=self._naive)
         try:
             await self._puts.put(row, self._database.post)
         except Exception:
@@ -181,13 +189,11 @@ class SQLiteMemoryStore:
         return await self._database.write(partial(self._write_many, episodes))
 
     def _write_many(self, episodes: Sequence[Episode], connection: sqlite3.Connection) -> PutCounts:
-        rows = [
-            encode(episode, Scope(episode.user, episode.session, episode.agent), operation="put")
-            for episode in episodes
-        ]
+        encoded = partial(encode, operation="put", naive=self._naive)
+        rows = [encoded(one, Scope(one.user, one.session, one.agent)) for one in episodes]
         with transaction(connection):
             self._prepare(connection)
-            counts = write(connection, rows)
+            counts = write(connection, rows, self._naive)
         tell_here(self._path)
         return counts
 
@@ -209,7 +215,8 @@ class SQLiteMemoryStore:
         if limit < 1:
             raise ValueError(f"limit is {limit}; it must be at least 1")
         reach = Reach.of(user, session, agent)
-        found = await self._read(partial(recall, reach=reach, limit=limit, mismatch=self._mismatch))
+        look = partial(recall, reach=reach, limit=limit, mismatch=self._mismatch, naive=self._naive)
+        found = await self._read(look)
         if self._notes:
             self._reads.note([one.id for one in found], microseconds(self._clock.now()))
         return found
@@ -333,7 +340,7 @@ class SQLiteMemoryStore:
 
     async def episodes_in(self, reach: Reach) -> tuple[list[str], int | None]:
         """Return the ids of a scope's episodes, and the latest instant in microseconds."""
-        found = await self._database.read(partial(find_scope, reach=reach))
+        found = await self._database.read(partial(find_scope, reach=reach, naive=self._naive))
         return found.eids, found.newest
 
     async def forget(self, reach: Reach, eids: Iterable[str], *, moment: int) -> dict[str, int]:
@@ -357,7 +364,13 @@ class SQLiteMemoryStore:
         return await self._database.write(scrub_memory)
 
     def _reader(self, rule: ConsolidationRule) -> Reader:
-        return Reader(rule, mismatch=self._mismatch, stop=self._stop, seconds=self._filter_seconds)
+        return Reader(
+            rule,
+            mismatch=self._mismatch,
+            naive=self._naive,
+            stop=self._stop,
+            seconds=self._filter_seconds,
+        )
 
     async def _read(
         self,

@@ -20,6 +20,7 @@ from slumberd.errors import ForgottenError, MemoryScopeError
 from slumberd.stores.codec import Row, same
 from slumberd.stores.decode import owner_of
 from slumberd.stores.forgetting import forgotten_if_asked
+from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
 
@@ -46,8 +47,15 @@ class PutCounts(NamedTuple):
     unchanged: int = 0
 
 
-def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> PutCounts:
+def write(
+    connection: sqlite3.Connection, rows: Sequence[Row], naive: NaiveTimestamps = "local"
+) -> PutCounts:
     """Write rows within the caller's transaction.
+
+    Args:
+        connection: The connection.
+        rows: What to write.
+        naive: How a timestamp of a row that is there is read when it has no offset.
 
     Raises:
         MemoryScopeError: An id belongs to another scope.
@@ -56,7 +64,7 @@ def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> PutCounts:
     if _write_new(connection, rows, past):
         return PutCounts(new=len(rows))
     cursor = connection.cursor()
-    changes = Counter(_write_row(cursor, row, past) for row in rows)
+    changes = Counter(_write_row(cursor, row, past, naive) for row in rows)
     return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
 
 
@@ -72,7 +80,9 @@ def _write_new(connection: sqlite3.Connection, rows: Sequence[Row], past: Forgot
     return True
 
 
-def _write_row(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> Change:
+def _write_row(
+    cursor: sqlite3.Cursor, row: Row, past: Forgotten | None, naive: NaiveTimestamps
+) -> Change:
     if past is not None:
         _check_memory(row, past)
     # Not by ON CONFLICT: other programs' triggers would run for what is there already.
@@ -82,16 +92,18 @@ def _write_row(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> Chan
         return "new"
     before = Row(*found)
     _check_owner(row, before)
-    if same(row, before):
+    if same(row, before, naive):
         return "unchanged"
-    cursor.execute(_SQL["update"], (*row[1:], row.id))
+    cursor.execute(_SQL["update"], (row.content, row.timestamp, row.metadata, row.id))
     return "changed"
 
 
-def _refusal(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> MemoryScopeError | None:
+def _refusal(
+    cursor: sqlite3.Cursor, row: Row, past: Forgotten | None, naive: NaiveTimestamps
+) -> MemoryScopeError | None:
     """Write a row, unless it must not be."""
     try:
-        _write_row(cursor, row, past)
+        _write_row(cursor, row, past, naive)
     except MemoryScopeError as error:
         return error
     return None
@@ -153,12 +165,18 @@ class GroupCommit:
     Args:
         prepare: Called with the connection, in the transaction, before anything is written.
         tell: Called once it is.
+        naive: How a timestamp of a row that is there is read when it has no offset.
     """
 
     def __init__(
-        self, prepare: Callable[[sqlite3.Connection], None], tell: Callable[[], None]
+        self,
+        prepare: Callable[[sqlite3.Connection], None],
+        tell: Callable[[], None],
+        *,
+        naive: NaiveTimestamps = "local",
     ) -> None:
         self._prepare = prepare
+        self._naive = naive
         self._tell = tell
         self._queue: deque[Waiting] = deque()
         self._asked = Lock()
@@ -217,7 +235,7 @@ class GroupCommit:
                 if _write_new(connection, [put.row for put in puts], past):
                     return [None] * len(puts)
                 cursor = connection.cursor()
-                return [_refusal(cursor, put.row, past) for put in puts]
+                return [_refusal(cursor, put.row, past, self._naive) for put in puts]
         except sqlite3.IntegrityError as error:
             if len(puts) == 1:
                 return [error]

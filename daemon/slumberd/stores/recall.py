@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
@@ -30,6 +31,7 @@ import orjson
 from slumberd.core.episode import Episode, EpisodeVersion, instant
 from slumberd.core.scope import PLACEHOLDER_KEY, Reach, Scope, escape
 from slumberd.stores.decode import ScopeMismatch, decode, episode_of, lenient_text
+from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import texts_as
 
@@ -197,39 +199,49 @@ class _Newest:
 
 
 def recall(
-    connection: sqlite3.Connection, reach: Reach, limit: int, mismatch: ScopeMismatch
+    connection: sqlite3.Connection,
+    reach: Reach,
+    limit: int,
+    *,
+    mismatch: ScopeMismatch,
+    naive: NaiveTimestamps,
 ) -> list[Episode]:
     """Return the latest readable episodes within reach, newest first, then by id from the last."""
+    read = partial(decode, 0, mismatch=mismatch, naive=naive)
     try:
-        return _found(connection, reach, limit, mismatch)
+        return _found(connection, reach, limit, read)
     except sqlite3.OperationalError as error:
         if "decode to UTF-8" not in str(error):
             raise
         # Some text of another program is no UTF-8; a text factory of our own reads it, slowly.
         with texts_as(connection, lenient_text):
-            return _found(connection, reach, limit, mismatch)
+            return _found(connection, reach, limit, read)
 
 
 def _found(
-    connection: sqlite3.Connection, reach: Reach, limit: int, mismatch: ScopeMismatch
+    connection: sqlite3.Connection, reach: Reach, limit: int, read: Callable[[Row], EpisodeVersion]
 ) -> list[Episode]:
     newest, ranges = _Newest(limit), _ranges(connection, reach)
     for wanted in ranges:
         with closing(_Rows(connection, "utc")) as rows:
-            _take(rows.of(wanted, ""), newest, timedelta(0), reach, mismatch)
+            _take(rows.of(wanted, ""), newest, timedelta(0), reach, read)
     for wanted in ranges:
         with closing(_Rows(connection, "other")) as rows:
-            _take(rows.of(wanted, newest.floor(_SLACK)), newest, _SLACK, reach, mismatch)
+            _take(rows.of(wanted, newest.floor(_SLACK)), newest, _SLACK, reach, read)
     return newest.ordered()
 
 
 def _take(
-    rows: Iterable[Row], newest: _Newest, slack: timedelta, reach: Reach, mismatch: ScopeMismatch
+    rows: Iterable[Row],
+    newest: _Newest,
+    slack: timedelta,
+    reach: Reach,
+    read: Callable[[Row], EpisodeVersion],
 ) -> None:
     """Add rows, which come in falling text order, until none that follows can matter."""
     for row in rows:
         if row[3] < newest.floor(slack):
             break
-        version = decode(0, row, mismatch=mismatch)
+        version = read(row)
         if not version.fault and reach.holds(version):
             newest.add(version, row[3])

@@ -50,8 +50,8 @@ WHERE NOT (
   AND scope_key <> '/user/anon/session/default/agent/default/'
   AND length(scope_key) - length(replace(scope_key, '/', '')) = 7
 
--- name: create_user_index
-CREATE INDEX IF NOT EXISTS slumberd_episodes_user
+-- name: create_by_user_index
+CREATE INDEX IF NOT EXISTS slumberd_episodes_by_user
 ON episodes(
   CASE
     WHEN substr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), 1, 9) = ',"user":"'
@@ -75,8 +75,8 @@ ON episodes(
 WHERE scope_key = '/user/anon/session/default/agent/default/'
   OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
 
--- name: create_session_index
-CREATE INDEX IF NOT EXISTS slumberd_episodes_session
+-- name: create_by_session_index
+CREATE INDEX IF NOT EXISTS slumberd_episodes_by_session
 ON episodes(
   CASE
     WHEN substr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), 1, 9) = ',"user":"'
@@ -113,7 +113,7 @@ VALUES (?, ?, ?, ?, ?)
 
 -- name: update
 UPDATE episodes
-SET scope_key = ?, content = ?, timestamp = ?, metadata = ?
+SET content = ?, timestamp = ?, metadata = ?
 WHERE id = ?
 
 -- name: page

@@ -40,7 +40,9 @@ SELECT
   CASE WHEN rid IS NOT NULL THEN
     substr(json_extract(told, '$.source_node'), 1, 65536)
   END AS source_node,
-  CASE WHEN rid IS NOT NULL THEN timestamp END AS timestamp,
+  CASE WHEN substr(timestamp, -6) = '+00:00' THEN timestamp
+    ELSE slumberd_with_offset(timestamp)
+  END AS timestamp,
   CASE WHEN length(meta) <= 65536 THEN meta END AS metadata,
   CASE WHEN rid IS NOT NULL THEN
     substr(json_extract(meta, '$.intent'), 1, 65536)

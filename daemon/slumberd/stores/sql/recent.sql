@@ -155,7 +155,7 @@ SELECT EXISTS (
 
 -- name: owned_user
 SELECT id, scope_key, content, timestamp, metadata
-FROM episodes INDEXED BY slumberd_episodes_user
+FROM episodes INDEXED BY slumberd_episodes_by_user
 WHERE (
     scope_key = '/user/anon/session/default/agent/default/'
     OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
@@ -184,7 +184,7 @@ ORDER BY timestamp DESC
 
 -- name: owned_session
 SELECT id, scope_key, content, timestamp, metadata
-FROM episodes INDEXED BY slumberd_episodes_session
+FROM episodes INDEXED BY slumberd_episodes_by_session
 WHERE (
     scope_key = '/user/anon/session/default/agent/default/'
     OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
@@ -210,7 +210,7 @@ ORDER BY timestamp DESC
 -- name: any_owned
 SELECT EXISTS (
   SELECT 1
-  FROM episodes INDEXED BY slumberd_episodes_user
+  FROM episodes INDEXED BY slumberd_episodes_by_user
   WHERE (
     scope_key = '/user/anon/session/default/agent/default/'
     OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
