@@ -98,6 +98,7 @@ def memory_of(settings: Settings, clock: Clock, *, traceless: bool = False) -> S
         synchronous=settings.memory.synchronous,
         scope_mismatch=settings.memory.scope_mismatch,
         naive_timestamps=settings.memory.naive_timestamps,
+        future_tolerance_seconds=settings.memory.future_tolerance,
         clock=clock,
         traceless=traceless,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -116,7 +117,9 @@ async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
     # Nothing of it is to last, and most of the time would go into syncing to a disk.
     place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
     with TemporaryDirectory(prefix="slumberd-test-", dir=place) as name:
-        memory = SQLiteMemoryStore(Path(name) / "memory.db", clock=_CLOCK)
+        memory = SQLiteMemoryStore(
+            Path(name) / "memory.db", clock=_CLOCK, future_tolerance_seconds=math.inf
+        )
         facts = SQLiteFactStore(
             Path(name) / "facts.db", synchronous="normal", clock=_CLOCK, comparer=WordEmbedder
         )

@@ -34,6 +34,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "rule.held": ("error", "no batch waits for a person"),
     "episodes.quarantined": ("warning", "every episode could be read"),
     "episodes.mismatched": ("warning", "scope key and content agree on whom each row belongs to"),
+    "episodes.future": ("warning", "no episode is dated in the future"),
     "acts.unreached": ("warning", "every retraction has reached something"),
     "metrics.unwritable": ("warning", "the file of `metrics.textfile` can be written"),
     "provenance.behind": ("warning", "the sink of provenance is told of what is committed"),

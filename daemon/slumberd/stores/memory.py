@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -25,6 +26,7 @@ from slumberd.stores.codec import encode
 from slumberd.stores.database import Database, Place, harden
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.episode_erasure import erase_episodes, find_scope, scrub_memory
+from slumberd.stores.future import TOLERANCE_SECONDS, FutureReporter
 from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.puts import GroupCommit, PutCounts, write
@@ -68,6 +70,8 @@ class SQLiteMemoryStore:
         naive_timestamps: How a timestamp without an offset is read, of an episode that is put and
             of rows of other programs: in the ``local`` zone, as Python reads it, or in ``utc``.
             ``refuse`` takes none: `put` raises, and such rows are not read.
+        future_tolerance_seconds: An instant that lies further in the future is logged as
+            ``episode.future``, when it is put and when a rule reads it.
         filter_seconds: How long a rule's filter may take for one batch.
         clock: The promotion instant of `consolidate`, and the instants of `migrate` and of reads.
         traceless: Whether reads leave nothing, neither in a file nor beside one that nobody has
@@ -81,6 +85,7 @@ class SQLiteMemoryStore:
         synchronous: Synchronous = "normal",
         scope_mismatch: ScopeMismatch = "quarantine",
         naive_timestamps: NaiveTimestamps = "local",
+        future_tolerance_seconds: float = TOLERANCE_SECONDS,
         filter_seconds: float = filters.SECONDS,
         clock: Clock | None = None,
         traceless: bool = False,
@@ -93,6 +98,8 @@ class SQLiteMemoryStore:
         self._naive = naive_timestamps
         self._filter_seconds = filter_seconds
         self._clock = clock or SystemClock()
+        tolerance = math.inf if traceless else future_tolerance_seconds
+        self._future = FutureReporter(self._clock, tolerance)
         self._puts = GroupCommit(
             self._prepare, partial(tell_here, self._path), naive=naive_timestamps
         )
@@ -178,6 +185,7 @@ class SQLiteMemoryStore:
         except Exception:
             with translated(self._path, self._database.pragmas):
                 raise
+        self._future.report_rows([row])
 
     async def put_many(self, episodes: Sequence[Episode]) -> PutCounts:
         """Write many episodes, each in its own scope, in one transaction.
@@ -195,6 +203,7 @@ class SQLiteMemoryStore:
             self._prepare(connection)
             counts = write(connection, rows, self._naive)
         tell_here(self._path)
+        self._future.report_rows(rows)
         return counts
 
     async def recent(
@@ -271,9 +280,11 @@ class SQLiteMemoryStore:
             StoppedError: The store was told to stop.
         """
         reader = self._reader(rule)
-        return await self._read(
+        window = await self._read(
             partial(reader.window, after=after, limit=limit, upto=upto), prepare=reader.prepare
         )
+        self._future.report_versions(window.versions)
+        return window
 
     async def reread(
         self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int
