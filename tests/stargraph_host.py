@@ -6,6 +6,7 @@ Runs in an environment of its own, by `tests.stargraph`; of ours it knows nothin
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import sys
 import time
@@ -71,6 +72,23 @@ class Host:
             for delta in await _memory(state).consolidate(_ALL):
                 await _facts(state).apply_delta(delta)
                 file.write(delta.model_dump_json() + "\n")
+
+    async def run_graphs(self, state: str, episodes: list[dict[str, Any]], store: str) -> None:
+        """Run a graph for each episode, whose `MemoryWriteNode` writes into a store.
+
+        Args:
+            state: The state directory.
+            episodes: What the nodes write.
+            store: ``theirs`` is Stargraph's own store, ``ours`` slumberd's.
+        """
+        sys.path.append(str(Path(__file__).parent))
+        runs = importlib.import_module("stargraph_runs")
+        told = [Episode(**one) for one in episodes]
+        if store == "theirs":
+            await runs.run_graphs(_memory(state), Path(state), told)
+            return
+        async with runs.our_store(Path(state, "memory.db")) as memory:
+            await runs.run_graphs(memory, Path(state), told)
 
     async def recent(self, state: str, user: str) -> list[dict[str, Any]]:
         found = await _memory(state).recent(user, limit=1_000)

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 from slumberd import cron
 from slumberd.core.cadence import Cron, Every
 from slumberd.core.due import LATE
-from slumberd.core.episode import instant, microseconds
+from slumberd.core.episode import EpisodeVersion, instant, microseconds
 from slumberd.core.finding import Finding
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StoreError
@@ -155,6 +155,17 @@ def disagreements(pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:
         "list the predicate under `multi_valued`"
     )
     yield Finding("facts.disagree", "facts", f"{how_many} on a single value: {names}", remedy)
+
+
+def dated_ahead(found: Sequence[EpisodeVersion]) -> Iterator[Finding]:
+    """Find episodes that are dated in the future."""
+    if found:
+        told = [f"{one.id} ({instant(one.at):%Y-%m-%d %H:%M:%S}Z)" for one in found[:_NAMED]]
+        names = ", ".join(told) + (", ..." if len(found) > _NAMED else "")
+        are = "is" if len(found) == 1 else "are"
+        problem = f"{_episodes_of(len(found))} {are} dated in the future: {names}"
+        remedy = "put them again with their real timestamps: until then nothing newer replaces them"
+        yield Finding("episodes.future", "episodes", problem, remedy)
 
 
 def _unlogged(path: Path, seen: FactsSeen, patient: Patient) -> Iterator[Finding]:

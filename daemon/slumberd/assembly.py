@@ -110,6 +110,8 @@ def memory_of(
         settings.memory_path,
         synchronous=settings.memory.synchronous,
         scope_mismatch=settings.memory.scope_mismatch,
+        naive_timestamps=settings.memory.naive_timestamps,
+        future_tolerance_seconds=settings.memory.future_tolerance,
         clock=clock,
         traceless=traceless,
         misspelled=misspelled,

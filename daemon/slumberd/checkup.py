@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from slumberd.ailments import Patient, degraded, disagreements, told_by, waiting
+from slumberd.ailments import (
+    Patient,
+    dated_ahead,
+    degraded,
+    disagreements,
+    told_by,
+    waiting,
+)
 from slumberd.core.cadence import Cron
 from slumberd.core.finding import Finding
 from slumberd.errors import ConfigurationError, StoreError
@@ -33,11 +41,15 @@ from slumberd.surroundings import (
 
 LARGE_LOG_BYTES = 512 * 2**20
 
+HURRIED_SECONDS = 1.0
+"""How long the timestamps of all episodes may be looked through when there is no time."""
+
 URGENT = frozenset(
     {
-        "config.invalid", "daemon.down", "daemon.silent", "disk.low", "episodes.mismatched",
-        "episodes.quarantined", "erasure.unfinished", "rule.degraded", "rule.held", "rule.late",
-        "rules.stale", "restore.unfinished", "state.missing", "store.damaged", "store.unreadable",
+        "config.invalid", "daemon.down", "daemon.silent", "disk.low", "episodes.future",
+        "episodes.mismatched", "episodes.quarantined", "erasure.unfinished", "rule.degraded",
+        "rule.held", "rule.late", "rules.stale", "restore.unfinished", "state.missing",
+        "store.damaged", "store.unreadable",
     }
 )  # fmt: skip
 """What somebody is to be woken for."""
@@ -167,7 +179,7 @@ def _inside(patient: Patient, unfinished: list[str]) -> Iterator[Finding]:
         problem = "a restore was begun, and not finished"
         yield Finding("restore.unfinished", str(settings.state_dir), problem, remedy)
     yield from _database(
-        settings.memory_path, patient, unfinished, partial(_episodes, settings.memory_path)
+        settings.memory_path, patient, unfinished, partial(_episodes, patient, unfinished)
     )
     for path in settings.facts_paths.values():
         yield from _database(path, patient, unfinished, partial(_facts, patient, path, unfinished))
@@ -233,12 +245,26 @@ def _journal(path: Path) -> Iterator[Finding]:
         yield Finding("store.journal", str(path), problem, "start the daemon, which sets it")
 
 
-def _episodes(path: Path, connection: Open) -> list[Finding]:
+def _episodes(patient: Patient, unfinished: list[str], connection: Open) -> list[Finding]:
+    path = patient.settings.memory_path
     if looking.logs_episodes(connection):
-        return []
+        return _future(patient, unfinished, connection)
     problem = "episode log, indexes or triggers are missing: was the table rebuilt?"
     remedy = "start the daemon, or `slumberd fire --all`: every episode is met again"
     return [Finding("store.triggers", str(path), problem, remedy)]
+
+
+def _future(patient: Patient, unfinished: list[str], connection: Open) -> list[Finding]:
+    memory = patient.settings.memory
+    found = looking.future_in(
+        connection,
+        patient.now + timedelta(seconds=memory.future_tolerance),
+        naive=memory.naive_timestamps,
+        seconds=HURRIED_SECONDS if patient.hurried else patient.seconds,
+    )
+    if found is None:
+        unfinished.append(f"timestamps in {str(patient.settings.memory_path)!r}")
+    return list(dated_ahead(found or []))
 
 
 def _facts(patient: Patient, path: Path, unfinished: list[str], connection: Open) -> list[Finding]:

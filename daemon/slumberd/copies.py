@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -98,7 +99,10 @@ def _placed(settings: Settings, folder: Path) -> Settings:
     return settings.model_copy(
         update={
             "state_dir": folder,
-            "memory": settings.memory.model_copy(update={"path": Path("memory.db")}),
+            # Nobody is to be warned of what only a copy reads.
+            "memory": settings.memory.model_copy(
+                update={"path": Path("memory.db"), "future_tolerance": math.inf}
+            ),
             "facts": settings.facts.model_copy(update=facts),
         }
     )

@@ -247,6 +247,15 @@ _ALL = (
         episode_ids=_TEXTS,
     ),
     _kind(
+        "warning",
+        "episode.future",
+        "Episodes are dated in the future: until then they own their subject and predicate.",
+        count=_COUNT,
+        episode_ids=_TEXTS,
+        latest=_INSTANT,
+        tolerance_seconds=_NUMBER,
+    ),
+    _kind(
         "error",
         "external.failed",
         "The facts cannot be looked at for edits of other programs; told once until they can.",

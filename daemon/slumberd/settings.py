@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
+from slumberd.core.duration import Duration
 from slumberd.documents import Document, Trail, dotted, read_document
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.forms import (
@@ -63,6 +64,10 @@ class MemorySettings(Form):
         synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
         scope_mismatch: What to do with a row whose scope key and content disagree on whom it
             belongs to: set it aside (``quarantine``), or trust one of them.
+        naive_timestamps: How an episode's timestamp without an offset is read: in the ``local``
+            zone of the process that reads it, or in ``utc``; ``refuse`` sets such rows aside.
+        future_tolerance: How far in the future an episode's timestamp may lie before it is
+            reported: seconds, or a number with s, m, h or d.
         poll_seconds: Seconds between two looks for what other programs wrote; 1.6 times as long
             after 200 looks that found nothing.
     """
@@ -70,6 +75,8 @@ class MemorySettings(Form):
     path: FilePath = Path("memory.db")
     synchronous: Literal["normal", "full"] = "normal"
     scope_mismatch: Literal["quarantine", "trust_scope", "trust_episode"] = "quarantine"
+    naive_timestamps: Literal["local", "utc", "refuse"] = "local"
+    future_tolerance: Duration = 300.0
     poll_seconds: float = Field(default=0.05, ge=0.01, le=60, allow_inf_nan=False)
 
 

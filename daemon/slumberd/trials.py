@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -121,7 +122,10 @@ async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
     place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
     with TemporaryDirectory(prefix="slumberd-test-", dir=place) as name:
         memory = SQLiteMemoryStore(
-            Path(name) / "memory.db", clock=_CLOCK, misspelled=lambda _: None
+            Path(name) / "memory.db",
+            clock=_CLOCK,
+            misspelled=lambda _: None,
+            future_tolerance_seconds=math.inf,
         )
         facts = SQLiteFactStore(
             Path(name) / "facts.db", synchronous="normal", clock=_CLOCK, comparer=WordEmbedder

@@ -52,6 +52,7 @@ _KEYWORDS = (
 )  # fmt: skip
 _FUNCTIONS_OF_VIEWS = frozenset({
     "instr", "json_extract", "json_type", "json_valid", "length", "replace", "substr",
+    "slumberd_with_offset",
 })  # fmt: skip
 _EPISODES = statements("episodes")
 

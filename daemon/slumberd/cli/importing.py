@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from slumberd.assembly import memory_of
-from slumberd.cli.configuration import make_state_dir, settings_of
+from slumberd.cli.configuration import logs, make_state_dir, settings_of
 from slumberd.cli.failures import say
 from slumberd.cli.jsonl import Line, Source, opened, read_lines
 from slumberd.cli.options import Config, Json, StateDir
@@ -115,7 +115,7 @@ def import_(
     line is put. The same episode again changes nothing. A daemon may run meanwhile.
     """
     settings = settings_of(config, state_dir)
-    with opened(file) as source:
+    with opened(file) as source, logs(settings, SystemClock()):
         make_state_dir(settings)
         tally = asyncio.run(_imported(settings, source, Tally(keep=json)))
     _print(tally)

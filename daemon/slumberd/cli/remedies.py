@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slumberd.core.act import episode_id_of
 from slumberd.core.brake import Held
+from slumberd.core.episode import instant
 from slumberd.core.explanation import Decision, Line
 from slumberd.core.law import EXTERNAL, GRAPH, HANDS
 from slumberd.core.rule import ConsolidationRule
@@ -19,8 +20,8 @@ _RULES = {
     "@forget": "another took its place when a scope was forgotten",
 }
 _NOOPS = {
-    "stale": f"what it takes back is newer, or went before; {LATER}",
-    "retracted": f"a newer retraction reaches it; {LATER}",
+    "stale": "what it takes back is newer, or went before; {again}",
+    "retracted": "a newer retraction reaches it; {again}",
     "unresolved": "it takes back nothing that is known; what arrives later and is older goes then",
     "noop": "its intent is noop; put it with another",
 }
@@ -72,6 +73,7 @@ def would_change(
     *,
     in_memory: bool = True,
     held: Held | None = None,
+    latest: int | None = None,
 ) -> str:
     """Return what would change a decision, in one sentence.
 
@@ -80,6 +82,8 @@ def would_change(
         rule: Under which rule; None when it is not loaded any more.
         in_memory: Whether the episode is still there.
         held: The rule's batch that waits for a person, or may go on; None when there is none.
+        latest: The latest instant that is not in the future, microseconds since 1970 UTC; None
+            when no claim is called future.
     """
     match decision.became:
         case "pending":
@@ -95,7 +99,16 @@ def would_change(
         case "quarantined":
             return _quarantined(decision)
         case _:
-            return _settled(decision, rule)
+            return _settled(decision, rule, _again(decision, latest))
+
+
+def _again(decision: Decision, latest: int | None) -> str:
+    """Return what a person does about a newer claim; one of the future is to be mended itself."""
+    rival = decision.rival
+    if rival is None or latest is None or rival.at <= latest:
+        return LATER
+    dated = f"{printable(rival.id)} is dated {instant(rival.at):%Y-%m-%d %H:%M:%S}Z, in the future"
+    return f"{dated}: put that one again with its real timestamp"
 
 
 def _pending(rule_id: str, rule: ConsolidationRule | None, held: Held | None) -> str:
@@ -125,7 +138,7 @@ def _quarantined(decision: Decision) -> str:
     return f"repair the episode; or repair the rule or the settings, then {retry}"
 
 
-def _settled(decision: Decision, rule: ConsolidationRule | None) -> str:
+def _settled(decision: Decision, rule: ConsolidationRule | None, again: str) -> str:
     """Return what would change what the law made of an episode."""
     line = decision.line
     if decision.stands:
@@ -138,10 +151,10 @@ def _settled(decision: Decision, rule: ConsolidationRule | None) -> str:
         gone = ", ".join(map(printable, line.replaces)) if line else ""
         return f"{NOTHING}: it took out {gone}"
     if decision.taken_out:
-        return _gone(decision.taken_out, decision)
+        return _gone(decision.taken_out, decision, again)
     if decision.holder:
-        return f"a newer episode holds the key: {printable(decision.holder)}; {LATER}"
-    return _NOOPS.get(decision.reason, LATER)
+        return f"a newer episode holds the key: {printable(decision.holder)}; {again}"
+    return _NOOPS.get(decision.reason, again).format(again=again)
 
 
 def _gated(line: Line) -> str:
@@ -150,8 +163,8 @@ def _gated(line: Line) -> str:
     return f"{short}; it is looked at again when it is read"
 
 
-def _gone(line: Line, decision: Decision) -> str:
+def _gone(line: Line, decision: Decision, again: str) -> str:
     told = went(line, decision.fact_id)
     if line.undoes and line.fact_id == decision.fact_id:
         return f"{told}: `slumberd undo {line.firing_id}`"
-    return f"{told}; {LATER}"
+    return f"{told}; {again}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Annotated, NamedTuple
 
 import typer
@@ -23,9 +24,10 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.reading import reading_all_facts, reading_memory, reading_store
 from slumberd.cli.remedies import would_change
+from slumberd.clock import SystemClock
 from slumberd.core.act import fact_id_of
 from slumberd.core.brake import Held
-from slumberd.core.episode import EpisodeVersion
+from slumberd.core.episode import EpisodeVersion, microseconds
 from slumberd.core.explanation import Decision, Explanation, Read, became
 from slumberd.core.rule import FACTS, ConsolidationRule
 from slumberd.errors import NoInputError
@@ -79,12 +81,15 @@ def why_not(
     rules = rules_of(settings).of_episodes().rules
     found = asyncio.run(_decided(settings, rules, _checked(episode)))
     by_id = {rule.id: rule for rule in rules}
+    tolerance = timedelta(seconds=settings.memory.future_tolerance)
+    latest = microseconds(SystemClock().now() + tolerance)
     remedies = (
         would_change(
             one,
             by_id.get(one.rule_id),
             in_memory=found.version is not None,
             held=found.held.get(one.rule_id),
+            latest=latest,
         )
         for one in found.decisions
     )

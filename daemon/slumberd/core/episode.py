@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -17,20 +17,21 @@ class Episode(BaseModel):
     Attributes:
         id: Unique over all scopes of a memory store.
         content: What happened, in the host's words.
-        timestamp: When; aware. The caller's, never the store's.
+        timestamp: When. The caller's, never the store's, which says how to read one without an
+            offset; what a store returns is aware.
         source_node: The graph node that wrote it.
         agent: Part of the scope.
         user: Part of the scope.
         session: Part of the scope.
-        metadata: Any JSON object. Read here: ``intent``, ``replaces``, ``subject``,
-            ``predicate``, ``object``, ``confidence``.
+        metadata: Any JSON object, and what orjson writes as JSON, such as a date. Read here:
+            ``intent``, ``replaces``, ``subject``, ``predicate``, ``object``, ``confidence``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     content: str
-    timestamp: AwareDatetime
+    timestamp: datetime
     source_node: str
     agent: str
     user: str

@@ -178,6 +178,18 @@ class Explanation:
         return None if self.fact or not self.replacing else self.replacing[-1]
 
 
+class Rival(NamedTuple):
+    """The newer claim that an episode lost against.
+
+    Attributes:
+        id: The id of the fact, or of the episode, that says it.
+        at: When it was said, microseconds since 1970 UTC.
+    """
+
+    id: str
+    at: int
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What became of an episode under one rule, in one channel.
@@ -191,6 +203,7 @@ class Decision:
         stands: Whether the fact stands now, whoever says so.
         taken_out: The row that took the fact out; None when it stands or never stood.
         holder: Of an assertion that came too late, the fact that is newer.
+        rival: The newer claim that it lost against; None when there is none, or it is not known.
     """
 
     rule_id: str
@@ -201,6 +214,7 @@ class Decision:
     stands: bool = False
     taken_out: Line | None = None
     holder: str = ""
+    rival: Rival | None = None
 
     @property
     def reason(self) -> str:

@@ -37,6 +37,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "erasure.unfinished": ("error", "every erasure is done in all databases"),
     "episodes.quarantined": ("warning", "every episode could be read"),
     "episodes.mismatched": ("warning", "scope key and content agree on whom each row belongs to"),
+    "episodes.future": ("warning", "no episode is dated in the future"),
     "acts.unreached": ("warning", "every retraction has reached something"),
     "facts.disagree": (
         "warning", "declared facts agree with the facts of the same single-valued key"

@@ -28,6 +28,11 @@ class Scope(NamedTuple):
         return f"/user/{user}/session/{session}/agent/{agent}/"
 
 
+def is_key_of(key: object, scope: Scope) -> bool:
+    """Say whether a key was made from a scope, by us or by Stargraph, which escapes nothing."""
+    return key in (scope.key, f"/user/{scope.user}/session/{scope.session}/agent/{scope.agent}/")
+
+
 def escape(part: str) -> str:
     """Return a part of a key in a form that holds no ``/`` or NUL; equal parts, equal forms."""
     return part if _is_plain(part) else part.translate(_ESCAPES)
@@ -35,6 +40,12 @@ def escape(part: str) -> str:
 
 def _is_plain(part: str) -> bool:
     return not ("%" in part or "/" in part or "\0" in part)
+
+
+PLACEHOLDER = Scope("anon", "default", "default")
+"""What Stargraph's ``MemoryWriteNode`` writes when its run names no scope: the scope of nothing."""
+
+PLACEHOLDER_KEY = PLACEHOLDER.key
 
 
 def unescape(part: str) -> str:

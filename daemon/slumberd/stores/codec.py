@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from enum import Enum
 from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.episode import Episode, microseconds
-from slumberd.core.scope import Scope, checked_scope, scope_of
+from slumberd.core.episode import Episode
+from slumberd.core.scope import Scope, checked_scope
 from slumberd.errors import InputError
+from slumberd.stores.instants import NaiveTimestamps, in_utc
 from slumberd.stores.plainjson import MOST_DEPTH, too_deep, written
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -27,11 +30,22 @@ class Row(NamedTuple):
     metadata: bytes
 
 
-def encode(episode: Episode, scope: Scope, *, operation: str) -> Row:
+def encode(
+    episode: Episode, scope: Scope, *, operation: str, naive: NaiveTimestamps = "local"
+) -> Row:
     """Return an episode as a row; whatever reads the row gets an equal episode.
 
+    Of metadata, orjson writes more than JSON has, such as a datetime or a UUID. Such a value comes
+    back as the JSON that orjson writes, mostly a string.
+
+    Args:
+        episode: What to write.
+        scope: Where it belongs.
+        operation: For errors.
+        naive: How a timestamp without an offset is read.
+
     Raises:
-        InputError: A value of the episode would not come back equal, as NaN.
+        InputError: A value of the episode is no JSON, or JSON cannot hold it, as NaN.
         MemoryScopeError: A part of the scope is malformed.
     """
     checked_scope(scope, operation=operation)
@@ -50,7 +64,7 @@ def encode(episode: Episode, scope: Scope, *, operation: str) -> Row:
                 "session": scope.session,
             },
         ),
-        _utc_text(episode),
+        _utc_text(episode, naive),
         _json(episode.id, "metadata", episode.metadata),
     )
 
@@ -66,13 +80,17 @@ def _encodable(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _utc_text(episode: Episode) -> str:
-    if episode.timestamp.tzinfo is None:
-        raise InputError(f"episode {episode.id!r}: the timestamp has no time zone")
+def _utc_text(episode: Episode, naive: NaiveTimestamps) -> str:
     try:
-        return episode.timestamp.astimezone(UTC).isoformat()
-    except OverflowError as error:
+        at = in_utc(episode.timestamp, naive)
+    except ValueError as error:
         raise InputError(f"episode {episode.id!r}: the timestamp is out of range") from error
+    if at is None:
+        raise InputError(
+            f"episode {episode.id!r}: the timestamp has no time zone; give it one, or set"
+            " `memory.naive_timestamps` to local or utc"
+        )
+    return at.isoformat()
 
 
 def _json(id: str, column: str, value: dict[str, Any]) -> bytes:
@@ -80,9 +98,10 @@ def _json(id: str, column: str, value: dict[str, Any]) -> bytes:
         encoded = written(value)
         if _plain(value):
             return encoded
-        if too_deep(value):
+        decoded = orjson.loads(encoded)
+        if too_deep(decoded):
             raise InputError(f"episode {id!r}: {column} is nested deeper than {MOST_DEPTH} levels")
-        if orjson.loads(encoded) == value:
+        if decoded == value:
             return encoded
     except TypeError as error:
         raise InputError(f"episode {id!r}: {column} is not JSON: {error}") from error
@@ -103,36 +122,47 @@ def _plain(value: dict[str, Any]) -> bool:
 
 
 def _losses(value: object, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path, f"is {value!r}, which JSON cannot hold"
+    for step, part in _parts(value):
+        yield from _losses(part, path + step)
+
+
+def _parts(value: object) -> Iterator[tuple[str, object]]:
+    """Yield the values within a value, each with its path from there."""
     match value:
         case dict():
-            for key, item in value.items():
-                yield from _losses(item, f"{path}.{key}")
+            yield from ((f".{key}", item) for key, item in value.items())
         case list() | tuple():
-            for place, item in enumerate(value):
-                yield from _losses(item, f"{path}[{place}]")
-        case float() if not math.isfinite(value):
-            yield path, f"is {value!r}, which JSON cannot hold"
-        case None | str() | int() | float():
-            return
+            yield from ((f"[{place}]", item) for place, item in enumerate(value))
+        case Enum():
+            yield "", value.value
+        case _ if is_dataclass(value):
+            yield from ((f".{one.name}", getattr(value, one.name)) for one in fields(value))
         case _:
-            yield path, f"is a {type(value).__name__}; write it as JSON"
+            return
 
 
-def same(written: Row, stored: Row) -> bool:
-    """Say whether a stored row, perhaps of another program, says what we would write."""
+def same(written: Row, stored: Row, naive: NaiveTimestamps = "local") -> bool:
+    """Say whether a stored row of the same owner, whoever wrote it, says what we would write.
+
+    Args:
+        written: Our row.
+        stored: What is there.
+        naive: How a timestamp without an offset is read.
+    """
     if written == stored:
         return True
     try:
-        return _meaning(written) == _meaning(stored)
+        return _meaning(written, naive) == _meaning(stored, naive)
     except (ValueError, TypeError):
         return False
 
 
-def _meaning(row: Row) -> tuple[object, ...]:
+def _meaning(row: Row, naive: NaiveTimestamps) -> tuple[object, ...]:
     return (
-        scope_of(row.scope_key),
         _canonical(row.content),
-        microseconds(datetime.fromisoformat(row.timestamp)),
+        in_utc(datetime.fromisoformat(row.timestamp), naive) or row.timestamp,
         _canonical(row.metadata),
     )
 

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from slumberd.core.episode import Episode, EpisodeVersion, instant, microseconds
 from slumberd.core.model import made
-from slumberd.core.scope import Scope, checked_scope, scope_of
+from slumberd.core.scope import PLACEHOLDER_KEY, Scope, checked_scope, is_key_of, scope_of
 from slumberd.errors import MemoryScopeError
+from slumberd.stores.instants import NaiveTimestamps, in_utc
 from slumberd.stores.plainjson import read_object
 
 CONTENT_UNREADABLE = "content_unreadable"
@@ -70,7 +71,12 @@ class _UnreadableError(Exception):
 
 
 def decode(
-    seq: int, row: Sequence[Any], *, mismatch: ScopeMismatch, matched: bool = True
+    seq: int,
+    row: Sequence[Any],
+    *,
+    mismatch: ScopeMismatch,
+    naive: NaiveTimestamps = "local",
+    matched: bool = True,
 ) -> EpisodeVersion:
     """Return a row as a version; with its fault, and matched, when it cannot be read.
 
@@ -78,6 +84,7 @@ def decode(
         seq: The number of its log row.
         row: The columns of `Row`; of any type, as other programs may write them.
         mismatch: What counts when scope key and content disagree.
+        naive: How a timestamp without an offset is read.
         matched: Whether the rule's filter selects it, should it be readable.
     """
     id, written_key, content, timestamp, metadata = row
@@ -91,14 +98,15 @@ def decode(
             seq,
             _usable(id),
             *owner,
-            _instant(timestamp),
+            _instant(timestamp, naive),
             _text(said, "content"),
             _text(said, "source_node"),
             _object(metadata, METADATA_UNREADABLE),
             matched,
         )
     except _UnreadableError as error:
-        return _faulty(seq, row, owner if any(owner) else _claimed(key), error)
+        claimed = owner if any(owner) else _claimed(key)
+        return _faulty(seq, row, claimed, error, instant_or_zero(timestamp, naive))
 
 
 def scope_in(row: Sequence[Any], *, mismatch: ScopeMismatch) -> tuple[Scope | None, Scope | None]:
@@ -124,12 +132,11 @@ def _named(content: object) -> Scope | None:
 
 
 def _faulty(
-    seq: int, row: Sequence[Any], owner: tuple[str, str, str], error: _UnreadableError
+    seq: int, row: Sequence[Any], owner: tuple[str, str, str], error: _UnreadableError, at: int
 ) -> EpisodeVersion:
     return EpisodeVersion(
-        seq, shown(row[0]), *owner, instant_or_zero(row[3]), "", "", {}, True,
-        error.fault, error.contested,
-    )  # fmt: skip
+        seq, shown(row[0]), *owner, at, "", "", {}, True, error.fault, error.contested
+    )
 
 
 def shown(id: object) -> str:
@@ -175,10 +182,10 @@ def _text(said: dict[str, Any], name: str) -> str:
     raise _UnreadableError(CONTENT_UNREADABLE, f"{name} is no string")
 
 
-def _instant(text: object) -> int:
+def _instant(text: object, naive: NaiveTimestamps) -> int:
     at = _parsed(text)
     if at.tzinfo is None:
-        raise _UnreadableError(TIMESTAMP_NAIVE, f"{text!r} has no offset")
+        at = _in_utc(at, naive)
     instant_at = microseconds(at)
     if _EARLIEST <= instant_at <= _LATEST:
         return instant_at
@@ -195,10 +202,21 @@ def _parsed(text: object) -> datetime:
         raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{text[:40]!r} is not ISO 8601") from error
 
 
-def instant_or_zero(text: object) -> int:
+def _in_utc(at: datetime, naive: NaiveTimestamps) -> datetime:
+    try:
+        found = in_utc(at, naive)
+    except ValueError as error:
+        raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{at.isoformat()!r} {error}") from error
+    if found is None:
+        problem = f"{at.isoformat()!r} has no offset; see `memory.naive_timestamps`"
+        raise _UnreadableError(TIMESTAMP_NAIVE, problem)
+    return found
+
+
+def instant_or_zero(text: object, naive: NaiveTimestamps = "local") -> int:
     """Return a timestamp column's instant, microseconds; 0 when it cannot be read."""
     try:
-        return _instant(text)
+        return _instant(text, naive)
     except _UnreadableError:
         return 0
 
@@ -225,9 +243,9 @@ def _is_plain(key: object, user: str, session: str, agent: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _owner_in_doubt(key: object, told: Scope | None, mismatch: ScopeMismatch) -> Scope:
-    if told is not None and told.key == key:
+    if mismatch == "trust_episode" or key == PLACEHOLDER_KEY:
         return _checked(told)
-    if mismatch == "trust_episode":
+    if told is not None and is_key_of(key, told):
         return _checked(told)
     claimed = _checked(scope_of(key) if isinstance(key, str) else None)
     if claimed == told or mismatch == "trust_scope":
@@ -252,7 +270,17 @@ def _checked(scope: Scope | None) -> Scope:
 
 
 def _claimed(key: object) -> Scope:
-    return (scope_of(key) if isinstance(key, str) else None) or _NOWHERE
+    if key == PLACEHOLDER_KEY or not isinstance(key, str):
+        return _NOWHERE
+    return scope_of(key) or _NOWHERE
+
+
+def owner_of(key: object, content: object, mismatch: ScopeMismatch) -> Scope | None:
+    """Return whose a row is, by its scope key and its content; None when they do not say."""
+    try:
+        return Scope(*_owner(key, _object(content, CONTENT_UNREADABLE), mismatch))
+    except _UnreadableError:
+        return None
 
 
 def episode_of(version: EpisodeVersion, timestamp: str = "") -> Episode:

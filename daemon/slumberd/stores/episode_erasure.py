@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.scope import Reach, Scope, escape, scope_of
+from slumberd.core.scope import PLACEHOLDER_KEY, Reach, Scope, escape, scope_of
 from slumberd.stores import accesses
 from slumberd.stores.decode import ScopeMismatch, instant_or_zero, lenient_text, scope_in
 from slumberd.stores.forgetting import overwriting, remember, scrub
+from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
 
@@ -34,7 +35,12 @@ class Found(NamedTuple):
     naming: int
 
 
-def find_scope(connection: sqlite3.Connection, reach: Reach, mismatch: ScopeMismatch) -> Found:
+def find_scope(
+    connection: sqlite3.Connection,
+    reach: Reach,
+    mismatch: ScopeMismatch,
+    naive: NaiveTimestamps = "local",
+) -> Found:
     """Return a scope's episodes: those that a rule reads, or would quarantine, as of that scope."""
     rows, naming = [], 0
     escaped, plain = escape(reach.user), reach.user.encode()
@@ -46,7 +52,7 @@ def find_scope(connection: sqlite3.Connection, reach: Reach, mismatch: ScopeMism
             rows.append((rowid, *row))
         elif reach.holds(named) or reach.holds(_in_key(row[1])):
             naming += 1
-    newest = max((instant_or_zero(row[4]) for row in rows), default=None)
+    newest = max((instant_or_zero(row[4], naive) for row in rows), default=None)
     return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest, naming)
 
 
@@ -60,7 +66,7 @@ def _may_name(escaped: str, plain: bytes, row: Sequence[Any]) -> bool:
 
 
 def _in_key(key: object) -> Scope | None:
-    return scope_of(key) if isinstance(key, str) else None
+    return scope_of(key) if isinstance(key, str) and key != PLACEHOLDER_KEY else None
 
 
 def ids_kept(

@@ -25,12 +25,21 @@ _OF_EPISODES = {
     "idx_episodes_scope_ts": ("drop_index", "create_index"),
     "slumberd_episodes_utc": ("drop_utc_index", "create_utc_index"),
     "slumberd_episodes_other": ("drop_other_index", "create_other_index"),
+    "slumberd_episodes_by_user": ("drop_by_user_index", "create_by_user_index"),
+    "slumberd_episodes_by_session": ("drop_by_session_index", "create_by_session_index"),
 }
 _TABLES = {"slumberd_episode_log", "slumberd_accesses"}
 _INDEXES = {
     **dict.fromkeys(_OF_EPISODES, "episodes"),
     "slumberd_episode_log_rid": "slumberd_episode_log",
 }
+
+_OURS = {
+    name: _EPISODES[create].replace("IF NOT EXISTS ", "", 1)
+    for name, (_, create) in _OF_EPISODES.items()
+    if name.startswith("slumberd_")
+}
+"""The text of each index of ours, as SQLite keeps it."""
 
 Found = dict[str, tuple[str, str]]
 """Of each schema object that we look for: its table, and the text that made it."""
@@ -53,7 +62,13 @@ def _found(connection: sqlite3.Connection) -> Found:
 
 
 def _indexed(found: Found) -> bool:
-    return all(found.get(name, ("", ""))[0] == table for name, table in _INDEXES.items())
+    return all(_is_there(name, table, found) for name, table in _INDEXES.items())
+
+
+def _is_there(name: str, table: str, found: Found) -> bool:
+    """Say whether a table has an index; one of our own must be as we would make it."""
+    told = found.get(name, ("", ""))
+    return told[0] == table and told[1] == _OURS.get(name, told[1])
 
 
 def _triggered(found: Found) -> bool:
@@ -82,7 +97,7 @@ def install(connection: sqlite3.Connection) -> None:
 def _index(connection: sqlite3.Connection, found: Found) -> None:
     connection.execute(_SQL["drop_user_index"])  # of an older slumberd
     for name, (drop, create) in _OF_EPISODES.items():
-        if found.get(name, ("", ""))[0] != "episodes":
+        if not _is_there(name, "episodes", found):
             # Dropped first: after a rename the old table may still hold its name.
             connection.execute(_SQL[drop])
             connection.execute(_EPISODES[create])

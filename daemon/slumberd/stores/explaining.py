@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import orjson
 
-from slumberd.core.act import channel_of, episode_id_of, fact_id_of, owner_of
+from slumberd.core.act import ALL, channel_of, episode_id_of, fact_id_of, owner_of
 from slumberd.core.episode import EpisodeVersion, instant
 from slumberd.core.explanation import (
     Decision,
     Explanation,
     Line,
     Read,
+    Rival,
     Saying,
     Source,
     became,
@@ -161,6 +162,9 @@ class _Inquiry:
         line = self._last.get((rule_id, channel))
         contested = line is not None and not line.fact_id
         stands = fact_id in self._standing and not contested
+        taken_out = None if stands else self._taken_out(fact_id)
+        rival = self._rival(line)
+        late = line is not None and line.asserts and line.reason == "stale"
         return Decision(
             rule_id,
             channel,
@@ -168,8 +172,9 @@ class _Inquiry:
             became(line, self._read(rule_id), self._remaining),
             line,
             stands,
-            None if stands else self._taken_out(fact_id),
-            self._holder(line),
+            taken_out,
+            rival.id if rival and late else "",
+            rival if taken_out is None else _rival_of(taken_out),
         )
 
     def _read(self, rule_id: str) -> Read | None:
@@ -189,15 +194,34 @@ class _Inquiry:
         replacing = _replacing(self._connection, fact_id, lines) if lines else []
         return replacing[-1] if replacing else None
 
-    def _holder(self, line: Line | None) -> str:
-        """Return the fact that is newer than a stale assertion; empty for anything else."""
-        if line is None or line.said is None or not (line.asserts and line.reason == "stale"):
-            return ""
+    def _rival(self, line: Line | None) -> Rival | None:
+        """Return the newest claim against what came too late, or was retracted before it came."""
+        if line is None or line.said is None or line.reason not in ("stale", "retracted"):
+            return None
         act = act_from(line.fact_id, line.said, line.document)
-        asked = {"keys": orjson.dumps([act.key]).decode()}
-        heads = self._connection.execute(_SQL["heads"], asked).fetchall()
         slot = slot_name(channels_at(self._connection).slot(act.key, act.object))
-        return next((head[6] or "" for head in heads if head[1] == slot), "")
+        found = [*self._claims(act.key, slot, act.object, retracting=line.reason == "retracted")]
+        return max((one for one in found if one.at >= line.said), default=None, key=_by_instant)
+
+    def _claims(self, key: str, slot: str, what: str, *, retracting: bool) -> Iterator[Rival]:
+        """Yield the newest assertion of a slot; or its retractions of an object, or of all."""
+        asked = {"keys": orjson.dumps([key]).decode()}
+        for _, name, _, at, _, _, fact_id, _, reach, _ in self._connection.execute(
+            _SQL["heads"], asked
+        ).fetchall():
+            if not retracting and name == slot and at is not None:
+                yield Rival(fact_id, at)
+            if retracting and reach and name in (slot, slot_name(ALL)):
+                said = orjson.loads(reach)
+                yield from (Rival(said[one][2], said[one][0]) for one in (what, ALL) if one in said)
+
+
+def _by_instant(rival: Rival) -> int:
+    return rival.at
+
+
+def _rival_of(line: Line) -> Rival | None:
+    return None if line.said is None else Rival(line.fact_id, line.said)
 
 
 def _by_seq(found: tuple[str, str, Line]) -> int:

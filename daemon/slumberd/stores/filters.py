@@ -25,6 +25,7 @@ from slumberd.stores.bounds import LONGEST_PATTERN
 from slumberd.stores.dates import clockless
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.fragments import COLUMNS, FUNCTIONS, tokens_of
+from slumberd.stores.instants import NaiveTimestamps, with_offset
 from slumberd.stores.queries import statements
 from slumberd.stores.tokens import Token
 
@@ -39,7 +40,16 @@ _EPISODES = statements("episodes")
 
 _VIEWS = ("slumberd_filter_by_scope", "slumberd_filter_by_content")
 _VIEW_FUNCTIONS = frozenset(
-    {"substr", "instr", "replace", "length", "json_valid", "json_extract", "json_type"}
+    {
+        "substr",
+        "instr",
+        "replace",
+        "length",
+        "json_valid",
+        "json_extract",
+        "json_type",
+        "slumberd_with_offset",
+    }
 )
 _CALLABLE = FUNCTIONS | {"->", "->>"}
 _READABLE = frozenset({"rid", *COLUMNS})
@@ -222,9 +232,16 @@ def _code(error: sqlite3.Error) -> int | None:
     return getattr(error, "sqlite_errorcode", None)
 
 
-def prepare(connection: sqlite3.Connection) -> None:
-    """Give a connection what filters read; outside of any transaction."""
+def prepare(connection: sqlite3.Connection, naive: NaiveTimestamps = "local") -> None:
+    """Give a connection what filters read; outside of any transaction.
+
+    Args:
+        connection: The connection.
+        naive: How a timestamp without an offset is read.
+    """
     connection.execute("PRAGMA trusted_schema = OFF")
+    with_an_offset = partial(with_offset, naive=naive)
+    connection.create_function("slumberd_with_offset", 1, with_an_offset, deterministic=True)
     with _writable(connection):
         for name in ("create_batch", "create_view_by_scope", "create_view_by_content"):
             connection.execute(_SQL[name])

@@ -7,18 +7,22 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import partial, reduce
 from pathlib import Path
 from typing import TypeVar
 
 import orjson
 
+from slumberd.core.episode import EpisodeVersion, microseconds
 from slumberd.core.firing import Counts
 from slumberd.core.promoted import Lag
 from slumberd.core.scope import escape, scope_of
 from slumberd.errors import SchemaError, StoreError
 from slumberd.stores import episode_log, promotions
+from slumberd.stores.decode import decode, lenient_text
 from slumberd.stores.inspection import has_table
+from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.ledger import firing_id_of
 from slumberd.stores.queries import statements
 from slumberd.stores.schema import SUCCESSES
@@ -223,6 +227,41 @@ def _disagreeing(connection: sqlite3.Connection) -> list[tuple[str, str]]:
         return []
     found = connection.execute(_SQL["disagreeing"], {"limit": _LISTED})
     return [(str(one), str(other)) for one, other in found.fetchall()]
+
+
+def future_in(
+    connection: sqlite3.Connection,
+    latest: datetime,
+    *,
+    naive: NaiveTimestamps,
+    seconds: float | None,
+) -> list[EpisodeVersion] | None:
+    """Return episodes that are dated later than an instant, the latest first.
+
+    Args:
+        connection: Of a database of episodes, with its indexes.
+        latest: The instant, in UTC.
+        naive: How a timestamp without an offset is read.
+        seconds: How long it may take; None sets no bound.
+
+    Returns:
+        None when it took too long.
+    """
+    return _within(connection, seconds, partial(_future, latest=latest, naive=naive))
+
+
+def _future(
+    connection: sqlite3.Connection, latest: datetime, naive: NaiveTimestamps
+) -> list[EpisodeVersion]:
+    connection.text_factory = lenient_text
+    # The text of a timestamp lies within two days of its instant in UTC, whatever its offset.
+    asked = {"latest": latest.isoformat(), "floor": (latest - timedelta(days=2)).date().isoformat()}
+    rowids = [rid for (rid,) in connection.execute(_SQL["future"], asked)]
+    chosen = {"rowids": orjson.dumps(rowids).decode()}
+    rows = connection.execute(_SQL["episodes_of_rows"], chosen).fetchall()
+    found = [decode(0, row, mismatch="trust_scope", naive=naive) for row in rows]
+    ahead = [one for one in found if one.at > microseconds(latest)]
+    return sorted(ahead, key=lambda one: (-one.at, one.id))
 
 
 def _quick_check(connection: sqlite3.Connection) -> str:

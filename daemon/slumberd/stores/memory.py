@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ from slumberd.core.firing import Position, Window
 from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.rule import ConsolidationRule
 from slumberd.core.salience import Access
-from slumberd.core.scope import Reach, Scope
+from slumberd.core.scope import PLACEHOLDER, Reach, Scope
 from slumberd.core.spelling import Misspelling, misspelled_keys
 from slumberd.errors import MemoryScopeError, SchemaError
 from slumberd.ports import Clock
@@ -39,6 +40,8 @@ from slumberd.stores.episode_erasure import (
     scrub_memory,
 )
 from slumberd.stores.forgetting import key_of
+from slumberd.stores.future import TOLERANCE_SECONDS, FutureReporter
+from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.puts import Encode, GroupCommit, PutCounts, encode_readable, write
 from slumberd.stores.recall import recall
@@ -89,6 +92,11 @@ class SQLiteMemoryStore:
         synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
         scope_mismatch: What counts when a row's scope key and its content name different
             owners, which only other programs' rows do. ``quarantine`` reads neither.
+        naive_timestamps: How a timestamp without an offset is read, of an episode that is put and
+            of rows of other programs: in the ``local`` zone, as Python reads it, or in ``utc``.
+            ``refuse`` takes none: `put` raises, and such rows are not read.
+        future_tolerance_seconds: An instant that lies further in the future is logged as
+            ``episode.future``, when it is put and when a rule reads it.
         filter_seconds: How long a rule's filter may take for one batch.
         clock: The promotion instant of `consolidate`, and the instants of `migrate` and of reads.
         traceless: Whether reads leave nothing, neither in a file nor beside one that nobody has
@@ -97,12 +105,14 @@ class SQLiteMemoryStore:
             each such key.
     """
 
-    def __init__(  # noqa: PLR0913 # each is set by another caller
+    def __init__(  # noqa: PLR0913 # one for each setting
         self,
         path: Path,
         *,
         synchronous: Synchronous = "normal",
         scope_mismatch: ScopeMismatch = "quarantine",
+        naive_timestamps: NaiveTimestamps = "local",
+        future_tolerance_seconds: float = TOLERANCE_SECONDS,
         filter_seconds: float = filters.SECONDS,
         clock: Clock | None = None,
         traceless: bool = False,
@@ -113,9 +123,14 @@ class SQLiteMemoryStore:
         pragmas = Pragmas(synchronous=synchronous, log_pages=LOG_PAGES)
         self._database = database(self._path, pragmas)
         self._mismatch = scope_mismatch
+        self._naive = naive_timestamps
         self._filter_seconds = filter_seconds
         self._clock = clock or SystemClock()
-        self._puts = GroupCommit(self._prepare, partial(tell_here, self._path))
+        tolerance = math.inf if traceless else future_tolerance_seconds
+        self._future = FutureReporter(self._clock, tolerance)
+        self._puts = GroupCommit(
+            self._prepare, partial(tell_here, self._path), naive=naive_timestamps
+        )
         self._reads = accesses.Notebook(
             lambda work: self._database.write(work), self._prepare, partial(tell_here, self._path)
         )
@@ -180,7 +195,8 @@ class SQLiteMemoryStore:
         """Write one episode; it is committed when this returns.
 
         The same episode again changes nothing; the same id with anything else in it is a new
-        version. Puts that wait together share a transaction.
+        version. Puts that wait together share a transaction. Stargraph's placeholder scope
+        (``anon``, ``default``, ``default``) stands for the episode's own.
 
         Args:
             episode: The episode.
@@ -196,19 +212,22 @@ class SQLiteMemoryStore:
             UnreadableEpisodeError: With `strict`, every rule would quarantine the episode.
         """
         scope = Scope(user, session, agent)
-        own = (episode.user, episode.session, episode.agent)
+        own = Scope(episode.user, episode.session, episode.agent)
+        if scope == PLACEHOLDER:
+            scope = own
         if scope != own:
             raise MemoryScopeError(
-                tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {own}"
+                tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {tuple(own)}"
             )
         encoding = encode_readable if strict else encode
-        row = encoding(episode, scope, operation="put")
+        row = encoding(episode, scope, operation="put", naive=self._naive)
         try:
             await self._puts.put(row, self._database.post)
         except Exception:
             with translated(self._path, self._database.pragmas):
                 raise
         self._check_spelling(episode)
+        self._future.report_rows([row])
 
     async def put_many(self, episodes: Sequence[Episode], *, strict: bool = False) -> PutCounts:
         """Write many episodes, each in its own scope, in one transaction.
@@ -238,14 +257,13 @@ class SQLiteMemoryStore:
     def _write_many(
         self, episodes: Sequence[Episode], encode: Encode, connection: sqlite3.Connection
     ) -> PutCounts:
-        rows = [
-            encode(episode, Scope(episode.user, episode.session, episode.agent), operation="put")
-            for episode in episodes
-        ]
+        encoded = partial(encode, operation="put", naive=self._naive)
+        rows = [encoded(one, Scope(one.user, one.session, one.agent)) for one in episodes]
         with transaction(connection):
             self._prepare(connection)
-            counts = write(connection, rows)
+            counts = write(connection, rows, self._naive)
         tell_here(self._path)
+        self._future.report_rows(rows)
         return counts
 
     async def recent(
@@ -253,8 +271,9 @@ class SQLiteMemoryStore:
     ) -> list[Episode]:
         """Return the latest episodes of a scope, newest first, equal instants by id from the last.
 
-        Rows are found by their scope key. What cannot be read is left out, and so are rows whose
-        content names another owner, unless the store was told to trust the scope key.
+        Rows are found by their scope key, and by their content where the key does not name their
+        owner. What cannot be read is left out, and so are rows whose content names another owner
+        than the key, unless the store was told to trust the scope key.
 
         That they were read is noted, and written a little later; a rule's gate goes by it.
 
@@ -265,7 +284,8 @@ class SQLiteMemoryStore:
         if limit < 1:
             raise ValueError(f"limit is {limit}; it must be at least 1")
         reach = Reach.of(user, session, agent)
-        found = await self._read(partial(recall, reach=reach, limit=limit, mismatch=self._mismatch))
+        look = partial(recall, reach=reach, limit=limit, mismatch=self._mismatch, naive=self._naive)
+        found = await self._read(look)
         if self._notes:
             self._reads.note([one.id for one in found], microseconds(self._clock.now()))
         return found
@@ -320,9 +340,11 @@ class SQLiteMemoryStore:
             StoppedError: The store was told to stop.
         """
         reader = self._reader(rule)
-        return await self._read(
+        window = await self._read(
             partial(reader.window, after=after, limit=limit, upto=upto), prepare=reader.prepare
         )
+        self._future.report_versions(window.versions)
+        return window
 
     async def reread(
         self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int
@@ -389,7 +411,9 @@ class SQLiteMemoryStore:
 
     async def episodes_in(self, reach: Reach) -> Found:
         """Return the episodes of a scope."""
-        return await self._database.read(partial(find_scope, reach=reach, mismatch=self._mismatch))
+        return await self._database.read(
+            partial(find_scope, reach=reach, mismatch=self._mismatch, naive=self._naive)
+        )
 
     async def ids_kept(self, reach: Reach, eids: Iterable[str]) -> set[str]:
         """Return those of some ids that an episode outside of a scope has."""
@@ -429,7 +453,13 @@ class SQLiteMemoryStore:
         return await self._database.write(scrub_memory)
 
     def _reader(self, rule: ConsolidationRule) -> Reader:
-        return Reader(rule, mismatch=self._mismatch, stop=self._stop, seconds=self._filter_seconds)
+        return Reader(
+            rule,
+            mismatch=self._mismatch,
+            naive=self._naive,
+            stop=self._stop,
+            seconds=self._filter_seconds,
+        )
 
     async def _read(
         self,

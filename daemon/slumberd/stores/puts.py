@@ -17,11 +17,12 @@ from slumberd.core.act import Fault, act_of
 from slumberd.core.episode import Episode, microseconds
 from slumberd.core.forgotten import Forgotten
 from slumberd.core.rule import FACTS
-from slumberd.core.scope import Scope, scope_of
+from slumberd.core.scope import PLACEHOLDER_KEY, Scope, scope_of
 from slumberd.errors import ForgottenError, MemoryScopeError, UnreadableEpisodeError
 from slumberd.stores.codec import Row, encode, same
-from slumberd.stores.decode import decode
+from slumberd.stores.decode import decode, owner_of
 from slumberd.stores.forgetting import forgotten_if_asked
+from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
 
@@ -51,7 +52,9 @@ class PutCounts(NamedTuple):
     unchanged: int = 0
 
 
-def encode_readable(episode: Episode, scope: Scope, *, operation: str) -> Row:
+def encode_readable(
+    episode: Episode, scope: Scope, *, operation: str, naive: NaiveTimestamps = "local"
+) -> Row:
     """Return an episode as a row, unless every rule would quarantine that row.
 
     Raises:
@@ -59,7 +62,7 @@ def encode_readable(episode: Episode, scope: Scope, *, operation: str) -> Row:
         MemoryScopeError: A part of the scope is malformed.
         UnreadableEpisodeError: Every rule would quarantine the row.
     """
-    row = encode(episode, scope, operation=operation)
+    row = encode(episode, scope, operation=operation, naive=naive)
     version = decode(0, row, mismatch="quarantine")
     if version.fault:
         reason, _, detail = version.fault.partition(": ")
@@ -71,8 +74,15 @@ def encode_readable(episode: Episode, scope: Scope, *, operation: str) -> Row:
     return row
 
 
-def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> PutCounts:
+def write(
+    connection: sqlite3.Connection, rows: Sequence[Row], naive: NaiveTimestamps = "local"
+) -> PutCounts:
     """Write rows within the caller's transaction.
+
+    Args:
+        connection: The connection.
+        rows: What to write.
+        naive: How a timestamp of a row that is there is read when it has no offset.
 
     Raises:
         MemoryScopeError: An id belongs to another scope.
@@ -81,7 +91,7 @@ def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> PutCounts:
     if _write_new(connection, rows, past):
         return PutCounts(new=len(rows))
     cursor = connection.cursor()
-    changes = Counter(_write_row(cursor, row, past) for row in rows)
+    changes = Counter(_write_row(cursor, row, past, naive) for row in rows)
     return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
 
 
@@ -97,7 +107,9 @@ def _write_new(connection: sqlite3.Connection, rows: Sequence[Row], past: Forgot
     return True
 
 
-def _write_row(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> Change:
+def _write_row(
+    cursor: sqlite3.Cursor, row: Row, past: Forgotten | None, naive: NaiveTimestamps
+) -> Change:
     if past is not None:
         _check_memory(row, past)
     # Not by ON CONFLICT: other programs' triggers would run for what is there already.
@@ -107,16 +119,18 @@ def _write_row(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> Chan
         return "new"
     before = Row(*found)
     _check_owner(row, before)
-    if same(row, before):
+    if same(row, before, naive):
         return "unchanged"
     cursor.execute(_SQL["update"], (row.content, row.timestamp, row.metadata, row.id))
     return "changed"
 
 
-def _refusal(cursor: sqlite3.Cursor, row: Row, past: Forgotten | None) -> MemoryScopeError | None:
+def _refusal(
+    cursor: sqlite3.Cursor, row: Row, past: Forgotten | None, naive: NaiveTimestamps
+) -> MemoryScopeError | None:
     """Write a row, unless it must not be."""
     try:
-        _write_row(cursor, row, past)
+        _write_row(cursor, row, past, naive)
     except MemoryScopeError as error:
         return error
     return None
@@ -133,9 +147,10 @@ def _check_memory(row: Row, past: Forgotten) -> None:
 
 
 def _check_owner(row: Row, before: Row) -> None:
-    if row.scope_key == before.scope_key:
+    ours, key = scope_of(row.scope_key), str(before.scope_key)
+    if row.scope_key == key and "%" not in key and key != PLACEHOLDER_KEY:
         return
-    ours, theirs = scope_of(row.scope_key), scope_of(str(before.scope_key))
+    theirs = owner_of(key, before.content, "quarantine") or scope_of(key)
     if ours != theirs:
         # Nothing of the other scope is told: it may be another tenant's.
         raise MemoryScopeError(
@@ -177,12 +192,18 @@ class GroupCommit:
     Args:
         prepare: Called with the connection, in the transaction, before anything is written.
         tell: Called once it is.
+        naive: How a timestamp of a row that is there is read when it has no offset.
     """
 
     def __init__(
-        self, prepare: Callable[[sqlite3.Connection], None], tell: Callable[[], None]
+        self,
+        prepare: Callable[[sqlite3.Connection], None],
+        tell: Callable[[], None],
+        *,
+        naive: NaiveTimestamps = "local",
     ) -> None:
         self._prepare = prepare
+        self._naive = naive
         self._tell = tell
         self._queue: deque[Waiting] = deque()
         self._asked = Lock()
@@ -241,7 +262,7 @@ class GroupCommit:
                 if _write_new(connection, [put.row for put in puts], past):
                     return [None] * len(puts)
                 cursor = connection.cursor()
-                return [_refusal(cursor, put.row, past) for put in puts]
+                return [_refusal(cursor, put.row, past, self._naive) for put in puts]
         except sqlite3.IntegrityError as error:
             if len(puts) == 1:
                 return [error]

@@ -8,21 +8,30 @@ of them alone says whether a user has any.
 The indexes know whole scopes, and users with one agent. All agents of a user, and of a session,
 are stepped through, and read side by side from their newest on: this takes longer with each
 agent, and not with what the agents were told.
+
+Two more indexes hold the rows whose scope key does not name their owner: Stargraph's placeholder,
+and keys with a slash in a part. They go by the user and the session that the content names, in the
+spelling of Stargraph and slumberd. A row of another spelling has an empty value there, and every
+such read looks at these, too.
 """
 
 from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
+import orjson
+
 from slumberd.core.episode import Episode, EpisodeVersion, instant
-from slumberd.core.scope import Reach, Scope, escape, scope_of
+from slumberd.core.scope import PLACEHOLDER_KEY, Reach, Scope, escape
 from slumberd.stores.decode import ScopeMismatch, decode, episode_of, lenient_text
+from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import texts_as
 
@@ -32,19 +41,26 @@ _SLACK = timedelta(days=2)
 _TIMESTAMP = itemgetter(3)
 
 Row = tuple[Any, ...]
-Axis = Literal["key", "agent"]
+Axis = Literal["key", "agent", "user", "session"]
+Form = Literal["utc", "other"]
 
 
 class _Range(NamedTuple):
     """What of an index is read.
 
     Attributes:
-        axis: What the index knows: a whole key, or a user with an agent.
+        axis: What the index knows: a whole key, or a user with an agent; or, by the content,
+            a user, or a user with a session.
         values: The parameters.
     """
 
     axis: Axis
     values: dict[str, str | bytes]
+
+    @property
+    def is_by_content(self) -> bool:
+        """Whether its index goes by the content."""
+        return self.axis in ("user", "session")
 
     @property
     def is_one(self) -> bool:
@@ -55,14 +71,43 @@ class _Range(NamedTuple):
         """Return the part that has one value of the axis."""
         return _Range(self.axis, {**self.values, self.axis: value})
 
+    def sql(self, form: Form) -> str:
+        """Return the statement that reads its rows of one form."""
+        return _SQL[f"owned_{self.axis}" if self.is_by_content else f"{self.axis}_{form}"]
 
-def _ranges(reach: Reach) -> list[_Range]:
-    """Return what to read, one range for each spelling of the reach."""
+
+def _ranges(connection: sqlite3.Connection, reach: Reach) -> list[_Range]:
+    """Return what to read: where a key names the reach, and where only a content does."""
+    user = f',"user":{_quoted(reach.user)}'
+    found = [one for one in (user, "") if _is_any_owned(connection, one)]
+    return [*_keyed(reach), *(_by_content(reach, one) for one in found)]
+
+
+def _is_any_owned(connection: sqlite3.Connection, user: str) -> bool:
+    found: tuple[int] = connection.execute(_SQL["any_owned"], {"user": user}).fetchone()
+    return bool(found[0])
+
+
+def _by_content(reach: Reach, user: str) -> _Range:
+    agent = f',"agent":{_quoted(reach.agent)},' if user and reach.agent is not None else ""
+    if reach.session is None:
+        return _Range("user", {"user": user, "agent": agent})
+    session = f'{user},"session":{_quoted(reach.session)}}}' if user else ""
+    return _Range("session", {"session": session, "agent": agent})
+
+
+def _quoted(part: str) -> str:
+    return orjson.dumps(part).decode()
+
+
+def _keyed(reach: Reach) -> list[_Range]:
+    """Return one range for each spelling of the reach, but none for the placeholder."""
     raw = Scope(reach.user, reach.session or "", reach.agent or "")
     escaped = Scope(*(escape(part) for part in raw))
     # Stargraph does not escape: a % of its rows stands in the key as it is.
     spellings = [escaped, raw] if raw != escaped and "/" not in "".join(raw) else [escaped]
-    return [_range(reach, *spelling) for spelling in spellings]
+    ranges = [_range(reach, *spelling) for spelling in spellings]
+    return [one for one in ranges if one.values.get("key") != PLACEHOLDER_KEY]
 
 
 def _range(reach: Reach, user: str, session: str, agent: str) -> _Range:
@@ -79,7 +124,7 @@ def _range(reach: Reach, user: str, session: str, agent: str) -> _Range:
 class _Rows:
     """Reads the rows of ranges whose timestamps are of one form, in falling order of their text."""
 
-    def __init__(self, connection: sqlite3.Connection, form: Literal["utc", "other"]) -> None:
+    def __init__(self, connection: sqlite3.Connection, form: Form) -> None:
         self._connection = connection
         self._form = form
         self._open: list[sqlite3.Cursor] = []
@@ -91,7 +136,7 @@ class _Rows:
 
     def of(self, wanted: _Range, floor: str) -> Iterable[Row]:
         """Return the rows of a range, none of another form with a text below `floor`."""
-        if self._form == "other" and not self._any(wanted):
+        if self._form == "other" and not wanted.is_by_content and not self._any(wanted):
             return ()
         if wanted.is_one:
             return self._of_one(wanted, floor)
@@ -102,8 +147,8 @@ class _Rows:
         return bool(found[0])
 
     def _of_one(self, wanted: _Range, floor: str) -> sqlite3.Cursor:
-        sql = _SQL[f"{wanted.axis}_{self._form}"]
-        cursor = self._connection.execute(sql, {**wanted.values, "floor": floor})
+        values = {**wanted.values, "floor": floor, "utc": self._form == "utc"}
+        cursor = self._connection.execute(wanted.sql(self._form), values)
         self._open.append(cursor)
         return cursor
 
@@ -154,46 +199,49 @@ class _Newest:
 
 
 def recall(
-    connection: sqlite3.Connection, reach: Reach, limit: int, mismatch: ScopeMismatch
+    connection: sqlite3.Connection,
+    reach: Reach,
+    limit: int,
+    *,
+    mismatch: ScopeMismatch,
+    naive: NaiveTimestamps,
 ) -> list[Episode]:
     """Return the latest readable episodes within reach, newest first, then by id from the last."""
+    read = partial(decode, 0, mismatch=mismatch, naive=naive)
     try:
-        return _found(connection, reach, limit, mismatch)
+        return _found(connection, reach, limit, read)
     except sqlite3.OperationalError as error:
         if "decode to UTF-8" not in str(error):
             raise
         # Some text of another program is no UTF-8; a text factory of our own reads it, slowly.
         with texts_as(connection, lenient_text):
-            return _found(connection, reach, limit, mismatch)
+            return _found(connection, reach, limit, read)
 
 
 def _found(
-    connection: sqlite3.Connection, reach: Reach, limit: int, mismatch: ScopeMismatch
+    connection: sqlite3.Connection, reach: Reach, limit: int, read: Callable[[Row], EpisodeVersion]
 ) -> list[Episode]:
-    newest = _Newest(limit)
-    for wanted in _ranges(reach):
+    newest, ranges = _Newest(limit), _ranges(connection, reach)
+    for wanted in ranges:
         with closing(_Rows(connection, "utc")) as rows:
-            _take(rows.of(wanted, ""), newest, timedelta(0), reach, mismatch)
-    for wanted in _ranges(reach):
+            _take(rows.of(wanted, ""), newest, timedelta(0), reach, read)
+    for wanted in ranges:
         with closing(_Rows(connection, "other")) as rows:
-            _take(rows.of(wanted, newest.floor(_SLACK)), newest, _SLACK, reach, mismatch)
+            _take(rows.of(wanted, newest.floor(_SLACK)), newest, _SLACK, reach, read)
     return newest.ordered()
 
 
 def _take(
-    rows: Iterable[Row], newest: _Newest, slack: timedelta, reach: Reach, mismatch: ScopeMismatch
+    rows: Iterable[Row],
+    newest: _Newest,
+    slack: timedelta,
+    reach: Reach,
+    read: Callable[[Row], EpisodeVersion],
 ) -> None:
     """Add rows, which come in falling text order, until none that follows can matter."""
     for row in rows:
         if row[3] < newest.floor(slack):
             break
-        version = decode(0, row, mismatch=mismatch)
-        if not version.fault and _is_within(reach, version, row[1], mismatch):
+        version = read(row)
+        if not version.fault and reach.holds(version):
             newest.add(version, row[3])
-
-
-def _is_within(reach: Reach, version: EpisodeVersion, key: str, mismatch: ScopeMismatch) -> bool:
-    if not reach.holds(version):
-        return False
-    # Where both must say the same, what was read is of the owner that its key names.
-    return mismatch == "quarantine" or reach.holds(scope_of(key))

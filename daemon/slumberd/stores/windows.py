@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from threading import Event
 from typing import Any
@@ -24,6 +25,7 @@ from slumberd.stores.decode import (
     shown,
 )
 from slumberd.stores.filters import Filter, Verdict
+from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import giving_up
 
@@ -75,6 +77,7 @@ class Reader:
     Args:
         rule: Whose filter decides what matches.
         mismatch: What counts when scope key and content disagree.
+        naive: How a timestamp without an offset is read.
         stop: When set, a pass under way ends with `StoppedError`.
         seconds: How long the filter may take for one batch.
 
@@ -83,9 +86,16 @@ class Reader:
     """
 
     def __init__(
-        self, rule: ConsolidationRule, *, mismatch: ScopeMismatch, stop: Event, seconds: float
+        self,
+        rule: ConsolidationRule,
+        *,
+        mismatch: ScopeMismatch,
+        naive: NaiveTimestamps = "local",
+        stop: Event,
+        seconds: float,
     ) -> None:
-        self._mismatch = mismatch
+        self._decode = partial(decode, mismatch=mismatch, naive=naive)
+        self._naive = naive
         self._stop = stop
         self._filter = _filter_of(rule, mismatch, stop, seconds)
         self._watched = sorted(_TEXTS & self._filter.reads) if self._filter is not None else []
@@ -93,7 +103,7 @@ class Reader:
     def prepare(self, connection: sqlite3.Connection) -> None:
         """Make a connection ready; outside of any transaction."""
         if self._filter is not None:
-            filters.prepare(connection)
+            filters.prepare(connection, self._naive)
 
     def window(
         self,
@@ -160,7 +170,7 @@ class Reader:
             self._go_on()
             some = found[first : first + _DECODED]
             if verdict is None:
-                versions += [decode(seq, row, mismatch=self._mismatch) for seq, _, row in some]
+                versions += [self._decode(seq, row) for seq, _, row in some]
             else:
                 versions += [self._judged(verdict, *one) for one in some]
         return versions
@@ -174,7 +184,7 @@ class Reader:
 
     def _judged(self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]) -> EpisodeVersion:
         matched = rid in verdict.matched
-        version = decode(seq, row, mismatch=self._mismatch, matched=matched)
+        version = self._decode(seq, row, matched=matched)
         if version.fault:
             return version
         problem = verdict.failed.get(rid) or self._cut_short(version, row)

@@ -48,6 +48,12 @@ DROP INDEX IF EXISTS slumberd_episodes_utc
 -- name: drop_other_index
 DROP INDEX IF EXISTS slumberd_episodes_other
 
+-- name: drop_by_user_index
+DROP INDEX IF EXISTS slumberd_episodes_by_user
+
+-- name: drop_by_session_index
+DROP INDEX IF EXISTS slumberd_episodes_by_session
+
 -- name: objects
 SELECT name, tbl_name, sql
 FROM sqlite_master
@@ -56,6 +62,8 @@ WHERE name IN (
   'idx_episodes_scope_ts',
   'slumberd_episodes_utc',
   'slumberd_episodes_other',
+  'slumberd_episodes_by_user',
+  'slumberd_episodes_by_session',
   'slumberd_accesses',
   'slumberd_episode_log',
   'slumberd_episode_log_rid',

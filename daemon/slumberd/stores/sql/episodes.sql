@@ -26,7 +26,9 @@ ON episodes(
   ),
   timestamp DESC
 )
-WHERE (
+WHERE scope_key <> '/user/anon/session/default/agent/default/'
+  AND length(scope_key) - length(replace(scope_key, '/', '')) = 7
+  AND (
     timestamp GLOB '????-??-??T??:??:??+00:00'
     OR (timestamp GLOB '*T??:??:??.??????+00:00' AND timestamp NOT GLOB '*.000000+00:00')
   )
@@ -45,6 +47,54 @@ WHERE NOT (
     timestamp GLOB '????-??-??T??:??:??+00:00'
     OR (timestamp GLOB '*T??:??:??.??????+00:00' AND timestamp NOT GLOB '*.000000+00:00')
   )
+  AND scope_key <> '/user/anon/session/default/agent/default/'
+  AND length(scope_key) - length(replace(scope_key, '/', '')) = 7
+
+-- name: create_by_user_index
+CREATE INDEX IF NOT EXISTS slumberd_episodes_by_user
+ON episodes(
+  CASE
+    WHEN substr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), 1, 9) = ',"user":"'
+      AND instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '","session":"') > 0
+      AND instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '\u') = 0
+      AND length(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')))
+        - length(replace(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '":', '')) = 4
+    THEN substr(
+      substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')),
+      1,
+      instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '","session":"')
+    )
+    ELSE ''
+  END,
+  (
+    timestamp GLOB '????-??-??T??:??:??+00:00'
+    OR (timestamp GLOB '*T??:??:??.??????+00:00' AND timestamp NOT GLOB '*.000000+00:00')
+  ),
+  timestamp DESC
+)
+WHERE scope_key = '/user/anon/session/default/agent/default/'
+  OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
+
+-- name: create_by_session_index
+CREATE INDEX IF NOT EXISTS slumberd_episodes_by_session
+ON episodes(
+  CASE
+    WHEN substr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), 1, 9) = ',"user":"'
+      AND instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '","session":"') > 0
+      AND instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '\u') = 0
+      AND length(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')))
+        - length(replace(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '":', '')) = 4
+    THEN substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"'))
+    ELSE ''
+  END,
+  (
+    timestamp GLOB '????-??-??T??:??:??+00:00'
+    OR (timestamp GLOB '*T??:??:??.??????+00:00' AND timestamp NOT GLOB '*.000000+00:00')
+  ),
+  timestamp DESC
+)
+WHERE scope_key = '/user/anon/session/default/agent/default/'
+  OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
 
 -- name: by_id
 SELECT id, scope_key, content, timestamp, metadata

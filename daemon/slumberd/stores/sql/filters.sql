@@ -13,18 +13,26 @@ FROM json_each(?)
 
 -- name: create_view_by_scope
 -- A CASE ends in a jump, and at jumps SQLite looks at the deadline: each column has one.
+-- is_owned says that the content names the owner: the key is Stargraph's placeholder, or holds a
+-- part that Stargraph did not escape.
 CREATE TEMP VIEW IF NOT EXISTS slumberd_filter_by_scope AS
 SELECT
   rid,
   CASE WHEN rid IS NOT NULL THEN id END AS id,
   CASE WHEN rid IS NOT NULL THEN scope_key END AS scope_key,
-  CASE WHEN rid IS NOT NULL THEN
+  CASE WHEN is_owned THEN
+    substr(json_extract(told, '$.user'), 1, 65536)
+  ELSE
     replace(replace(substr(user_on, 1, instr(user_on, '/') - 1), '%2F', '/'), '%25', '%')
   END AS user,
-  CASE WHEN rid IS NOT NULL THEN
+  CASE WHEN is_owned THEN
+    substr(json_extract(told, '$.session'), 1, 65536)
+  ELSE
     replace(replace(substr(session_on, 1, instr(session_on, '/') - 1), '%2F', '/'), '%25', '%')
   END AS session,
-  CASE WHEN rid IS NOT NULL THEN
+  CASE WHEN is_owned THEN
+    substr(json_extract(told, '$.agent'), 1, 65536)
+  ELSE
     replace(replace(substr(agent_on, 1, instr(agent_on, '/') - 1), '%2F', '/'), '%25', '%')
   END AS agent,
   CASE WHEN rid IS NOT NULL THEN
@@ -33,7 +41,9 @@ SELECT
   CASE WHEN rid IS NOT NULL THEN
     substr(json_extract(told, '$.source_node'), 1, 65536)
   END AS source_node,
-  CASE WHEN rid IS NOT NULL THEN timestamp END AS timestamp,
+  CASE WHEN substr(timestamp, -6) = '+00:00' THEN timestamp
+    ELSE slumberd_with_offset(timestamp)
+  END AS timestamp,
   CASE WHEN length(meta) <= 65536 THEN meta END AS metadata,
   CASE WHEN rid IS NOT NULL THEN
     substr(json_extract(meta, '$.intent'), 1, 65536)
@@ -56,7 +66,16 @@ SELECT
     ELSE 1.0
   END AS confidence
 FROM (
-  SELECT *, substr(session_on, instr(session_on, '/') + 7) AS agent_on
+  SELECT *, substr(session_on, instr(session_on, '/') + 7) AS agent_on,
+    CASE
+      WHEN scope_key = '/user/anon/session/default/agent/default/'
+        OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
+      THEN 1
+      WHEN instr(scope_key, '%')
+      THEN scope_key = '/user/' || json_extract(told, '$.user')
+        || '/session/' || json_extract(told, '$.session')
+        || '/agent/' || json_extract(told, '$.agent') || '/'
+    END AS is_owned
   FROM (
     SELECT *, substr(user_on, instr(user_on, '/') + 9) AS session_on
     FROM (

@@ -69,6 +69,21 @@ WHERE log.seq > :after
 ORDER BY log.seq
 LIMIT 1
 
+-- name: future
+SELECT rowid
+FROM episodes INDEXED BY idx_episodes_scope_ts
+WHERE typeof(timestamp) = 'text'
+  AND timestamp > :floor
+  AND CASE
+    WHEN substr(timestamp, -6) = '+00:00' THEN timestamp > :latest
+    ELSE ifnull(julianday(timestamp) > julianday(:latest) - 0.6, 1)
+  END
+
+-- name: episodes_of_rows
+SELECT id, scope_key, content, timestamp, metadata
+FROM episodes
+WHERE rowid IN (SELECT value FROM json_each(:rowids))
+
 -- name: origin_of_slumberd_ledger
 SELECT chain
 FROM slumberd_ledger

@@ -14,6 +14,8 @@ SELECT id, scope_key, content, timestamp, metadata, CAST(scope_key AS BLOB)
 FROM episodes
 WHERE scope_key > CAST(:last AS TEXT)
   AND scope_key < :end
+  AND scope_key <> '/user/anon/session/default/agent/default/'
+  AND length(scope_key) - length(replace(scope_key, '/', '')) = 7
   AND typeof(timestamp) = 'text'
   AND (
     timestamp GLOB '????-??-??T??:??:??+00:00'
@@ -30,6 +32,8 @@ WHERE substr(scope_key, 1, 6 + instr(substr(scope_key, 7), '/')) = :user
     substr(scope_key, 15 + instr(substr(scope_key, 7), '/')),
     7 + instr(substr(scope_key, 15 + instr(substr(scope_key, 7), '/')), '/')
   ) = +CAST(:agent AS TEXT)
+  AND scope_key <> '/user/anon/session/default/agent/default/'
+  AND length(scope_key) - length(replace(scope_key, '/', '')) = 7
   AND typeof(timestamp) = 'text'
   AND (
     timestamp GLOB '????-??-??T??:??:??+00:00'
@@ -49,6 +53,8 @@ WHERE substr(scope_key, 1, 6 + instr(substr(scope_key, 7), '/')) = :user
     substr(scope_key, 15 + instr(substr(scope_key, 7), '/')),
     7 + instr(substr(scope_key, 15 + instr(substr(scope_key, 7), '/')), '/')
   ) > +CAST(:last AS TEXT)
+  AND scope_key <> '/user/anon/session/default/agent/default/'
+  AND length(scope_key) - length(replace(scope_key, '/', '')) = 7
   AND typeof(timestamp) = 'text'
   AND (
     timestamp GLOB '????-??-??T??:??:??+00:00'
@@ -79,6 +85,8 @@ SELECT id, scope_key, content, timestamp, metadata, CAST(scope_key AS BLOB)
 FROM episodes
 WHERE scope_key > CAST(:last AS TEXT)
   AND scope_key < :end
+  AND scope_key <> '/user/anon/session/default/agent/default/'
+  AND length(scope_key) - length(replace(scope_key, '/', '')) = 7
   AND typeof(timestamp) = 'text'
   AND NOT (
     timestamp GLOB '????-??-??T??:??:??+00:00'
@@ -96,6 +104,8 @@ WHERE substr(scope_key, 1, 6 + instr(substr(scope_key, 7), '/')) = :user
     7 + instr(substr(scope_key, 15 + instr(substr(scope_key, 7), '/')), '/')
   ) = +CAST(:agent AS TEXT)
   AND timestamp >= :floor
+  AND scope_key <> '/user/anon/session/default/agent/default/'
+  AND length(scope_key) - length(replace(scope_key, '/', '')) = 7
   AND typeof(timestamp) = 'text'
   AND NOT (
     timestamp GLOB '????-??-??T??:??:??+00:00'
@@ -115,6 +125,8 @@ WHERE substr(scope_key, 1, 6 + instr(substr(scope_key, 7), '/')) = :user
     substr(scope_key, 15 + instr(substr(scope_key, 7), '/')),
     7 + instr(substr(scope_key, 15 + instr(substr(scope_key, 7), '/')), '/')
   ) > +CAST(:last AS TEXT)
+  AND scope_key <> '/user/anon/session/default/agent/default/'
+  AND length(scope_key) - length(replace(scope_key, '/', '')) = 7
   AND typeof(timestamp) = 'text'
   AND NOT (
     timestamp GLOB '????-??-??T??:??:??+00:00'
@@ -133,8 +145,87 @@ SELECT EXISTS (
   SELECT 1
   FROM episodes INDEXED BY slumberd_episodes_other
   WHERE substr(scope_key, 1, 6 + instr(substr(scope_key, 7), '/')) = :user
+    AND scope_key <> '/user/anon/session/default/agent/default/'
+    AND length(scope_key) - length(replace(scope_key, '/', '')) = 7
     AND NOT (
       timestamp GLOB '????-??-??T??:??:??+00:00'
       OR (timestamp GLOB '*T??:??:??.??????+00:00' AND timestamp NOT GLOB '*.000000+00:00')
     )
+)
+
+-- name: owned_user
+SELECT id, scope_key, content, timestamp, metadata
+FROM episodes INDEXED BY slumberd_episodes_by_user
+WHERE (
+    scope_key = '/user/anon/session/default/agent/default/'
+    OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
+  )
+  AND CASE
+    WHEN substr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), 1, 9) = ',"user":"'
+      AND instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '","session":"') > 0
+      AND instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '\u') = 0
+      AND length(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')))
+        - length(replace(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '":', '')) = 4
+    THEN substr(
+      substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')),
+      1,
+      instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '","session":"')
+    )
+    ELSE ''
+  END = :user
+  AND (
+    timestamp GLOB '????-??-??T??:??:??+00:00'
+    OR (timestamp GLOB '*T??:??:??.??????+00:00' AND timestamp NOT GLOB '*.000000+00:00')
+  ) = :utc
+  AND timestamp >= :floor
+  AND typeof(timestamp) = 'text'
+  AND instr(CAST(content AS TEXT), :agent) > 0
+ORDER BY timestamp DESC
+
+-- name: owned_session
+SELECT id, scope_key, content, timestamp, metadata
+FROM episodes INDEXED BY slumberd_episodes_by_session
+WHERE (
+    scope_key = '/user/anon/session/default/agent/default/'
+    OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
+  )
+  AND CASE
+    WHEN substr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), 1, 9) = ',"user":"'
+      AND instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '","session":"') > 0
+      AND instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '\u') = 0
+      AND length(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')))
+        - length(replace(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '":', '')) = 4
+    THEN substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"'))
+    ELSE ''
+  END = :session
+  AND (
+    timestamp GLOB '????-??-??T??:??:??+00:00'
+    OR (timestamp GLOB '*T??:??:??.??????+00:00' AND timestamp NOT GLOB '*.000000+00:00')
+  ) = :utc
+  AND timestamp >= :floor
+  AND typeof(timestamp) = 'text'
+  AND instr(CAST(content AS TEXT), :agent) > 0
+ORDER BY timestamp DESC
+
+-- name: any_owned
+SELECT EXISTS (
+  SELECT 1
+  FROM episodes INDEXED BY slumberd_episodes_by_user
+  WHERE (
+    scope_key = '/user/anon/session/default/agent/default/'
+    OR length(scope_key) - length(replace(scope_key, '/', '')) <> 7
+  )
+    AND CASE
+    WHEN substr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), 1, 9) = ',"user":"'
+      AND instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '","session":"') > 0
+      AND instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '\u') = 0
+      AND length(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')))
+        - length(replace(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '":', '')) = 4
+    THEN substr(
+      substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')),
+      1,
+      instr(substr(CAST(content AS TEXT), instr(CAST(content AS TEXT), ',"user":"')), '","session":"')
+    )
+    ELSE ''
+  END = :user
 )

@@ -1,0 +1,89 @@
+"""Report episodes that are dated in the future: until then they own their subject and predicate."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+
+import structlog
+
+from slumberd.core.episode import EpisodeVersion, instant, microseconds
+from slumberd.ports import Clock
+from slumberd.stores.codec import Row
+
+TOLERANCE_SECONDS = 300.0
+"""How far ahead of ours the clock of a host may be."""
+
+_log = structlog.get_logger("slumberd")
+
+_NAMED = 10
+_REMEMBERED = 10_000
+
+_Dated = tuple[str, int]
+"""An episode's id, and its instant in microseconds."""
+
+
+class FutureReporter:
+    """Logs ``episode.future`` for episodes that are dated too late, once for each.
+
+    Args:
+        clock: The time.
+        tolerance_seconds: How far in the future an instant may lie unreported; infinite: as far
+            as it likes.
+    """
+
+    def __init__(self, clock: Clock, tolerance_seconds: float) -> None:
+        self._clock = clock
+        self._tolerance_seconds = tolerance_seconds
+        self._reported: set[_Dated] = set()
+        self._lock = Lock()
+
+    def report_rows(self, rows: Iterable[Row]) -> None:
+        """Report rows that were written."""
+        # Of timestamps as we write them, text order is instant order.
+        latest = self._latest().isoformat()
+        ahead = [row for row in rows if row.timestamp > latest]
+        if ahead:
+            self._report(
+                [(row.id, microseconds(datetime.fromisoformat(row.timestamp))) for row in ahead]
+            )
+
+    def report_versions(self, versions: Iterable[EpisodeVersion]) -> None:
+        """Report versions that a rule reads, but none that it does not select."""
+        latest = microseconds(self._latest())
+        ahead = [one for one in versions if one.at > latest and one.matched and not one.fault]
+        if ahead:
+            self._report([(one.id, one.at) for one in ahead])
+
+    def _latest(self) -> datetime:
+        try:
+            return self._clock.now() + timedelta(seconds=self._tolerance_seconds)
+        except OverflowError:
+            return datetime.max.replace(tzinfo=UTC)
+
+    def _report(self, found: Sequence[_Dated]) -> None:
+        with self._lock:
+            new = [one for one in dict.fromkeys(found) if one not in self._reported]
+            if len(self._reported) > _REMEMBERED:
+                self._reported.clear()
+            self._reported.update(new)
+        if new:
+            self._log(new)
+
+    def _log(self, found: Sequence[_Dated]) -> None:
+        ids = [id for id, _ in found[:_NAMED]]
+        latest = instant(max(at for _, at in found)).isoformat()
+        if not structlog.is_configured():
+            # structlog writes to standard output by default, which belongs to the host.
+            words = "episode.future: %d episodes, %s, are dated up to %s"
+            logging.getLogger("slumberd").warning(words, len(found), ids, latest)
+            return
+        _log.warning(
+            "episode.future",
+            count=len(found),
+            episode_ids=ids,
+            latest=latest,
+            tolerance_seconds=self._tolerance_seconds,
+        )
