@@ -107,9 +107,9 @@ class Host:
     async def promote(self, state: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Promote what a graph answers by Stargraph's own function."""
         facts = await PromoteTriplesToFacts(
-            Graph(rows),  # type: ignore[arg-type]
+            Graph(rows),
             _facts(state),
-            Adapter(),  # type: ignore[arg-type]
+            Adapter(),
             filter_cypher="MATCH (s)-[r]->(o) RETURN s.id AS subject, o.id AS object",
             rule_id="kg",
             agent_id="rag",

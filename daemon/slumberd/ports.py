@@ -43,23 +43,13 @@ class MemoryStore(Protocol):
         """
         ...
 
-    async def put(
-        self, episode: Episode, *, user: str, session: str, agent: str, strict: bool = False
-    ) -> None:
+    async def put(self, episode: Episode, *, user: str, session: str, agent: str) -> None:
         """Write one episode; it is committed when this returns.
 
-        Args:
-            episode: The episode.
-            user: Must be the episode's own, as must `session` and `agent`.
-            session: Part of the scope.
-            agent: Part of the scope.
-            strict: Refuse an episode that every rule would quarantine.
-
         Raises:
-            MemoryScopeError: The scope is malformed, contradicts the episode, or the id
-                belongs to another scope; nothing is written.
-            UnreadableEpisodeError: With `strict`, every rule would quarantine the episode;
-                nothing is written.
+            MemoryScopeError: The scope is malformed, contradicts the episode, or the id belongs
+                to another scope; nothing is written.
+            InputError: A value of the episode would not come back equal.
         """
         ...
 

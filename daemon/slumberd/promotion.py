@@ -96,7 +96,8 @@ async def PromoteTriplesToFacts(  # noqa: N802, PLR0913 # the specification's na
     """
     if not rule_id or not all(map(is_storable, (rule_id, agent_id, user))):
         raise PromotionError(rule_id, "rule_id must be non-empty, and no id may hold NUL")
-    if not isinstance(fact_store, FactStore):
+    given: object = fact_store
+    if not isinstance(given, FactStore):
         kind = type(fact_store).__name__
         raise PromotionError(rule_id, f"a {kind} is no fact store; give one of the protocol")
     owner = Owner(rule_id, user, agent_id, source_of(graph_store))

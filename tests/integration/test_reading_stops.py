@@ -34,8 +34,8 @@ class StopAfter(Event):
         return self.left < 0
 
 
-def everything(reader: Reader, connection: sqlite3.Connection) -> list[str]:
-    return [version.id for version in reader.everything(connection)]
+def selected(reader: Reader, connection: sqlite3.Connection) -> list[str]:
+    return [version.id for version in reader.selected(connection)]
 
 
 def named(reader: Reader, connection: sqlite3.Connection) -> list[str]:
@@ -47,7 +47,7 @@ def window(reader: Reader, connection: sqlite3.Connection) -> list[str]:
     return [version.id for version in reader.window(connection, START, 100).versions]
 
 
-READS = [pytest.param(read, id=read.__name__) for read in (everything, named, window)]
+READS = [pytest.param(read, id=read.__name__) for read in (selected, named, window)]
 
 
 @pytest.fixture

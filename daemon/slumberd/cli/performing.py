@@ -15,6 +15,7 @@ from slumberd.cli.words import number
 from slumberd.clock import SystemClock
 from slumberd.control import Answer, ask
 from slumberd.core.record import Checkpoint, Outcome, Record
+from slumberd.core.spelling import Misspelling
 from slumberd.errors import NotRunningError
 from slumberd.ports import DeltaLog, Logs
 from slumberd.service import perform
@@ -87,9 +88,9 @@ class ShownLogs:
         self._logs = logs
         self._show = partial(_show, bar, last)
 
-    def of(self, store: str) -> DeltaLog:
-        """Return the way there for one store."""
-        return _ShownLog(self._logs.of(store), self)
+    def of(self, store: str, *, key: bytes = b"") -> DeltaLog:
+        """Return the way there for one store; `key` is that of hashed scopes."""
+        return _ShownLog(self._logs.of(store, key=key), self)
 
     def show(self, outcome: Outcome) -> None:
         """Show that a batch is done."""
@@ -124,3 +125,7 @@ class _ShownLog:
     def checkpointed(self, head: Checkpoint) -> None:
         """Write how far the ledger reaches."""
         self._log.checkpointed(head)
+
+    def misspelled(self, found: Sequence[Misspelling]) -> None:
+        """Write the keys that are probably misspelled."""
+        self._log.misspelled(found)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Self, TypeVar
+from typing import Self, TypeVar, overload
 
 import structlog
 
@@ -188,6 +188,14 @@ class SQLiteMemoryStore:
         at = self._clock.now().isoformat()
         add = partial(migrations.add_columns, plan=plan, store=_STORE, tables=["episodes"], at=at)
         await self._database.write(add)
+
+    @overload
+    async def put(self, episode: Episode, *, user: str, session: str, agent: str) -> None: ...
+
+    @overload
+    async def put(
+        self, episode: Episode, *, user: str, session: str, agent: str, strict: bool
+    ) -> None: ...
 
     async def put(
         self, episode: Episode, *, user: str, session: str, agent: str, strict: bool = False

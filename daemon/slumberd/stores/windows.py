@@ -141,15 +141,20 @@ class Reader:
         while rows := _fetch(connection, _EPISODES["page"], {"after": after, "limit": _PAGE}):
             after = rows[-1][0]
             verdict = self._judge(connection, [row[0] for row in rows])
+            chosen = rows if verdict is None else [one for one in rows if one[0] in verdict.matched]
+            for first in range(0, len(chosen), _DECODED):
+                self._go_on()
+                found = self._decoded(verdict, chosen[first : first + _DECODED])
+                yield from (version for version in found if not version.fault)
+
+    def _decoded(
+        self, verdict: Verdict | None, rows: Sequence[tuple[Any, ...]]
+    ) -> Iterator[EpisodeVersion]:
+        for rid, *row in rows:
             if verdict is None:
-                found = (decode(0, row[1:], mismatch=self._mismatch) for row in rows)
+                yield self._decode(0, row)
             else:
-                found = (
-                    self._judged(verdict, 0, row[0], row[1:])
-                    for row in rows
-                    if row[0] in verdict.matched
-                )
-            yield from (version for version in found if not version.fault)
+                yield self._judged(verdict, 0, rid, row)
 
     def matching(self, connection: sqlite3.Connection) -> Matching:
         """Count what the filter selects of every episode; nothing of them is decoded."""
