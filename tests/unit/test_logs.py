@@ -321,7 +321,7 @@ def test_delta_line_holds_the_record_without_content(stream: io.BytesIO) -> None
     ]
 
 
-def _named(stream: io.BytesIO, scope: ScopeForm, *keys: bytes, **who: str) -> list[tuple[Any, Any]]:
+def _named(stream: io.BytesIO, scope: ScopeForm, *keys: bytes, **who: Any) -> list[tuple[Any, Any]]:
     """Return what lines of stores with these keys name in place of user and agent."""
     first = send(Sink(stream), json_line, "info", _now, scope)
     for number, key in enumerate(keys):
