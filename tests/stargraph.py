@@ -17,6 +17,8 @@ VERSION = "0.8.0"
 PYTHON = "3.13"
 PATIENCE_SECONDS = 600
 HOST = Path(__file__).with_name("stargraph_host.py")
+OURS = Path(__file__).parents[1] / "daemon"
+MIXED = Path(__file__).with_name("stargraph_mixed.py")
 NAMES = Path(__file__).with_name("stargraph_names.py")
 SOURCE_VARIABLE = "SLUMBERD_STARGRAPH_SOURCE"
 """Names a checkout of Stargraph; without it, one is cloned."""
@@ -134,13 +136,27 @@ def run_their_tests(home: Path, files: Sequence[str]) -> subprocess.CompletedPro
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
         "markers =\n    unit:\n    integration:\n    knowledge:\n    property:\n"
     )
-    ours = Path(__file__).parents[1] / "daemon"
     return subprocess.run(
         [python, "-m", "pytest", "-q", "-p", NAMES.stem, "--junitxml=report.xml",
          *(f"tests/{file}" for file in files)],
-        cwd=home, env=os.environ | {"PYTHONPATH": f"{ours}{os.pathsep}{plugins}"},
+        cwd=home, env=os.environ | {"PYTHONPATH": f"{OURS}{os.pathsep}{plugins}"},
         capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
+
+
+def run_mixed(home: Path) -> Any:
+    """Return what `tests/stargraph_mixed.py` prints, in an environment with both.
+
+    Raises:
+        NoStargraphError: Stargraph does not run here.
+    """
+    done = subprocess.run(
+        [test_environment(), "-P", MIXED, home],
+        env=os.environ | {"PYTHONPATH": str(OURS)},
+        capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def _folder() -> Path:

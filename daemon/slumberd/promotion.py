@@ -96,10 +96,7 @@ async def PromoteTriplesToFacts(  # noqa: N802, PLR0913 # the specification's na
     """
     if not rule_id or not all(map(is_storable, (rule_id, agent_id, user))):
         raise PromotionError(rule_id, "rule_id must be non-empty, and no id may hold NUL")
-    given: object = fact_store
-    if not isinstance(given, FactStore):
-        kind = type(fact_store).__name__
-        raise PromotionError(rule_id, f"a {kind} is no fact store; give one of the protocol")
+    _check_store(fact_store, rule_id)
     owner = Owner(rule_id, user, agent_id, source_of(graph_store))
     at = (clock or SystemClock()).now()
     _, facts = await _asked(graph_store, filter_cypher, owner, at)
@@ -107,6 +104,12 @@ async def PromoteTriplesToFacts(  # noqa: N802, PLR0913 # the specification's na
     if fathom_adapter is not None:
         await _assert_each(fathom_adapter, stored, rule_id)
     return stored
+
+
+def _check_store(store: object, rule_id: str) -> None:
+    if not isinstance(store, FactStore):
+        kind = type(store).__name__
+        raise PromotionError(rule_id, f"a {kind} is no fact store; give one of the protocol")
 
 
 async def _stored(

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.stargraph import NoStargraphError, run_their_tests
+from tests.stargraph import NoStargraphError, run_mixed, run_their_tests
 
 pytestmark = pytest.mark.slow
 
@@ -77,6 +77,22 @@ def test_stargraphs_own_tests_pass_with_our_classes(tmp_path: Path) -> None:
     count, failed = failed_in(report)
     assert failed == EXCEPTIONS, done.stdout
     assert count - len(failed) >= LEAST
+
+
+def test_deltas_and_stores_of_stargraph_itself_work_with_our_calls(tmp_path: Path) -> None:
+    try:
+        found = run_mixed(tmp_path)
+    except NoStargraphError as error:
+        pytest.skip(f"Stargraph itself is not tested: {error}")
+
+    assert found["applied"] == ["tea", "tea", "mate", ""]
+    assert found["promoted"]["objects"] == ["bob", "carol"]
+    assert len(found["promoted"]["told"]) == 4
+    assert all(
+        [name for name in slots if not name.startswith("_")]
+        == ["object", "predicate", "source", "subject"]
+        for slots in found["promoted"]["told"]
+    )
 
 
 def test_the_page_for_stargraphs_users_gives_each_exception_with_a_reason() -> None:
