@@ -13,6 +13,7 @@ import asyncio
 import os
 import socket
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -25,9 +26,11 @@ from slumberd.errors import (
     NotRunningError,
     PermissionDeniedError,
     SlumberdError,
+    StoreBusyError,
     StoreError,
     UsageError,
 )
+from slumberd.stores.plainjson import read_object
 
 _log = structlog.get_logger(__name__)
 
@@ -35,6 +38,11 @@ SOCKET = "control.sock"
 VERSION = 1
 MOST_BYTES = 65_536
 REQUEST_SECONDS = 5.0
+MOST_CONNECTIONS = 64
+"""Of one user at a time; so nobody takes all descriptors, and nobody keeps others out."""
+_BACKLOG = 16
+"""Connections that are taken at a time, before those that are too many are closed."""
+_TOO_MANY = f"you have {MOST_CONNECTIONS} connections open already: try again"
 _MODE = 0o660
 
 Answer = dict[str, Any]
@@ -104,7 +112,7 @@ async def _listening(
     with _short(directory) as path:
         await asyncio.to_thread(_clear, path, directory)
         server = await asyncio.start_unix_server(
-            _Responder(operations).respond, path=path, limit=MOST_BYTES
+            _Responder(operations).respond, path=path, limit=MOST_BYTES, backlog=_BACKLOG
         )
         await asyncio.to_thread(_narrow, Path(path))
         try:
@@ -179,24 +187,39 @@ def listen(
 class _Responder:
     def __init__(self, operations: dict[str, Operation]) -> None:
         self._operations = operations
+        self._open: Counter[int] = Counter()
 
     async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read one request, answer it, hang up."""
+        """Read one request, answer it, hang up; at once when the user has too many open."""
         with suppress(ConnectionError, TimeoutError):
+            peer = Peer.of(writer.get_extra_info("socket"))
+            if self._open[peer.uid] >= MOST_CONNECTIONS:
+                writer.write(_refusal(_TOO_MANY, StoreBusyError.exit_code) + b"\n")
+            else:
+                await self._converse(reader, writer, peer)
+        writer.close()
+
+    async def _converse(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Peer
+    ) -> None:
+        self._open[peer.uid] += 1
+        try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 line = await _line(reader)
-            peer = Peer.of(writer.get_extra_info("socket"))
             writer.write(await self._answer(line, peer) + b"\n")
             async with asyncio.timeout(REQUEST_SECONDS):
                 await writer.drain()
-        writer.close()
+        finally:
+            self._open[peer.uid] -= 1
 
     async def _answer(self, line: bytes, peer: Peer) -> bytes:
         try:
-            request = orjson.loads(line)
+            request = read_object(line)
         except orjson.JSONDecodeError:
             return _refusal("the request is no line of JSON of at most 64 KiB", 64)
-        if not isinstance(request, dict) or request.get("version") != VERSION:
+        except ValueError as error:  # a key twice, a number that would be rounded
+            return _refusal(f"the request cannot be read: {error}", 64)
+        if request.get("version") != VERSION:
             return _refusal(f"this daemon speaks version {VERSION} of the protocol", 64)
         operation = self._operations.get(str(request.get("operation")))
         if operation is None:

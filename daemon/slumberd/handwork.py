@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,7 @@ from slumberd.core.law import HANDS
 from slumberd.core.rule import FACTS
 from slumberd.core.scope import Scope, checked_scope
 from slumberd.errors import UsageError
+from slumberd.forms import NAME
 from slumberd.stores.undoing import ByRun, BySince, Wanted
 
 Request = dict[str, Any]
@@ -113,7 +115,7 @@ def _text(request: Request, name: str) -> str:
 
 def _fact_id(request: Request) -> str:
     """Return the fact's id: the given one, in the given channel, or a new one."""
-    channel = FACTS if request.get("channel") is None else _text(request, "channel")
+    channel = FACTS if request.get("channel") is None else _channel(request)
     if request.get("id") is None:
         return fact_id_of(channel, str(uuid.uuid4()))
     given = _text(request, "id")
@@ -123,6 +125,14 @@ def _fact_id(request: Request) -> str:
     if request.get("channel") not in (None, channel_of(given)):
         raise UsageError(f"the id {given!r} is not of the channel {channel!r}")
     return given
+
+
+def _channel(request: Request) -> str:
+    channel = _text(request, "channel")
+    # A slash would make it another channel: the id of a fact names its channel up to the first.
+    if not re.fullmatch(NAME, channel):
+        raise UsageError(f"channel {channel!r} is no name that a rule could emit into")
+    return channel
 
 
 def _confidence(request: Request) -> float:

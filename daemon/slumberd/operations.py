@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from slumberd import requestforms as forms
 from slumberd.answers import (
     LISTED,
     Rehearsed,
@@ -69,17 +70,18 @@ class Operations:
 
     def by_name(self) -> dict[str, Operation]:
         """Return every operation by the name that a request gives."""
-        return {
-            "fire": self.fire,
-            "undo": self.undo,
-            "pin": self.pin,
-            "unpin": self.unpin,
-            "backfill": self.backfill,
-            "retry": self.retry,
-            "drop": self.drop,
-            "decide": self.decide,
-            "forget": self.forget,
+        operations: dict[str, tuple[type[forms.RequestForm], Operation]] = {
+            "fire": (forms.FireForm, self.fire),
+            "undo": (forms.UndoForm, self.undo),
+            "pin": (forms.PinForm, self.pin),
+            "unpin": (forms.UnpinForm, self.unpin),
+            "backfill": (forms.BackfillForm, self.backfill),
+            "retry": (forms.QuarantineForm, self.retry),
+            "drop": (forms.DropForm, self.drop),
+            "decide": (forms.DecideForm, self.decide),
+            "forget": (forms.ForgetForm, self.forget),
         }
+        return {name: forms.checked(name, *one) for name, one in operations.items()}
 
     async def fire(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Fire ``rules``, a list of ids, or every enabled one for null.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import orjson
@@ -22,12 +23,28 @@ def paused_in(directory: Path) -> dict[str, str]:
     """
     file = directory / FILE
     try:
-        found: dict[str, str] = orjson.loads(file.read_bytes())["paused"]
+        found = orjson.loads(_content(file))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{str(file)!r} cannot be read: delete it to resume every rule") from error
-    return found
+    except (OSError, ValueError) as error:
+        raise _unreadable(file) from error
+    paused = found.get("paused") if isinstance(found, dict) else None
+    if not isinstance(paused, dict) or not all(isinstance(by, str) for by in paused.values()):
+        raise _unreadable(file)
+    return paused
+
+
+def _content(file: Path) -> bytes:
+    # Without O_NONBLOCK, a FIFO would hold us until somebody writes to it.
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as reading:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{str(file)!r} is no file")
+        return reading.read()
+
+
+def _unreadable(file: Path) -> StoreError:
+    return StoreError(f"{str(file)!r} cannot be read: delete it to resume every rule")
 
 
 def keep_paused(directory: Path, paused: dict[str, str]) -> None:

@@ -13,6 +13,7 @@ from slumberd.control import Answer, Operation, Peer
 from slumberd.core.rule import ConsolidationRule
 from slumberd.operations import chosen
 from slumberd.pauses import keep_paused, paused_in
+from slumberd.requestforms import RulesForm, checked
 from slumberd.rulebook import RuleSet
 
 _log = structlog.get_logger("slumberd")
@@ -39,7 +40,10 @@ class Pausing:
 
     def by_name(self) -> dict[str, Operation]:
         """Return both operations by the name that a request gives."""
-        return {"pause": self.pause, "resume": self.resume}
+        return {
+            "pause": checked("pause", RulesForm, self.pause),
+            "resume": checked("resume", RulesForm, self.resume),
+        }
 
     def awake(self, rules: Sequence[ConsolidationRule]) -> list[ConsolidationRule]:
         """Return the rules that are not paused."""

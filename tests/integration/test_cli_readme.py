@@ -12,6 +12,8 @@ import pytest
 
 from slumberd.cli import call
 from slumberd.cli.commands import ENTRIES
+from tests.calling import called
+from tests.commands import every_command
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -110,3 +112,12 @@ def test_every_file_that_the_readme_names_is_there() -> None:
     named = re.findall(r"`((?:tests|config|rules|systemd)/[\w./]*)`", README.read_text())
 
     assert [path for path in named if not (README.parent / path).exists()] == []
+
+
+WITHOUT_JSON = {"run", "demo", "audit export"}
+"""Commands of which the README says that they take no ``--json``."""
+
+
+@pytest.mark.parametrize("name", sorted(set(every_command()) - WITHOUT_JSON))
+def test_every_other_command_takes_json(name: str) -> None:
+    assert "--json" in called(*name.split(), "--help").stdout

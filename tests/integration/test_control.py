@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,19 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.control import MOST_BYTES, SOCKET, Answer, Operation, Peer, RefusedError, ask, listen
+from slumberd.control import (
+    MOST_BYTES,
+    MOST_CONNECTIONS,
+    SOCKET,
+    Answer,
+    Operation,
+    Peer,
+    RefusedError,
+    ask,
+    listen,
+)
 from slumberd.errors import NotRunningError, StoreError, UsageError
+from tests.daemons import Home
 
 
 async def greet(request: dict[str, Any], _: Peer) -> Answer:
@@ -193,3 +205,67 @@ async def test_what_is_no_request_is_refused_with_usage(tmp_path: Path, line: by
         answer = orjson.loads(await asyncio.to_thread(send))
 
     assert (answer["ok"], answer["exit_code"]) == (False, 64)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b'{"version":1,"operation":"greet","name":"a","name":"b"}', "'name' is given twice"),
+        (b'{"version":1,"operation":"greet","name":123456789012345678901234}', "64 bits"),
+        (b'{"version":1,"operation":"greet","name":{"a":1,"a":2}}', "'a' is given twice"),
+    ],
+)
+async def test_a_request_that_would_be_read_in_two_ways_is_refused(
+    tmp_path: Path, line: bytes, problem: str
+) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        answer = orjson.loads(await asyncio.to_thread(exchanged, tmp_path, line + b"\n"))
+
+    assert (answer["ok"], answer["exit_code"]) == (False, 64)
+    assert problem in answer["error"]
+
+
+def exchanged(directory: Path, line: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(directory / SOCKET))
+        connection.sendall(line)
+        return connection.makefile("rb").readline()
+
+
+def connected(directory: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(directory / SOCKET))
+    return connection
+
+
+async def test_a_user_with_too_many_connections_is_told_to_try_again(tmp_path: Path) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        idle = [await asyncio.to_thread(connected, tmp_path) for _ in range(MOST_CONNECTIONS)]
+        with pytest.raises(RefusedError, match="try again") as refused:
+            await asked(tmp_path, "greet", name="you")
+        for one in idle:
+            one.close()
+        while True:  # until the daemon has seen that they hung up
+            try:
+                answer = await asked(tmp_path, "greet", name="you")
+                break
+            except RefusedError:
+                continue
+
+    assert refused.value.exit_code == 75
+    assert answer == {"hello": "you"}
+
+
+def test_a_flood_of_connections_fills_no_log_and_keeps_nobody_out(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    with home.daemon() as daemon:
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (256, 256))
+        flood = [connected(home.state) for _ in range(400)]
+        for one in flood:
+            one.close()
+        home.slumberd("fire", "--all")
+    daemon.close()
+    left = [daemon._events.get() for _ in range(daemon._events.qsize())]
+
+    assert "library.logged" not in {one["event"] for one in [*daemon.seen, *left] if one}

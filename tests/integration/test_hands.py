@@ -15,11 +15,12 @@ from typing import Any
 
 import orjson
 import pytest
+import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slumberd.cli.hands import value_of
-from slumberd.control import Peer, ask
+from slumberd.control import Peer, RefusedError, ask
 from slumberd.core.episode import EpisodeVersion
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position
@@ -314,7 +315,8 @@ async def test_undo_brings_back_what_a_hand_took_out(story: Story) -> None:
         pytest.param("null", None, id="null"),
         pytest.param('{"a": [1]}', {"a": [1]}, id="an object"),
         pytest.param("0049 30 1234", "0049 30 1234", id="no JSON"),
-        pytest.param("123456789012345678901234", "123456789012345678901234", id="too long"),
+        pytest.param('"123456789012345678901234"', "123456789012345678901234", id="digits"),
+        pytest.param("nan", "nan", id="a word"),
         pytest.param("1e3", 1000.0, id="a fraction"),
         pytest.param("", "", id="nothing"),
     ],
@@ -322,6 +324,24 @@ async def test_undo_brings_back_what_a_hand_took_out(story: Story) -> None:
 def test_a_value_is_json_or_else_text(text: str, value: Any) -> None:
     assert value_of(text) == value
     assert type(value_of(text)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("123456789012345678901234", "more than 64 bits", id="a large number"),
+        pytest.param('{"a": [1, 123456789012345678901234]}', "64 bits", id="a large number within"),
+        pytest.param('{"a": 1, "a": 2}', "key 'a' is given twice", id="a key twice"),
+        pytest.param("NaN", "cannot be kept", id="NaN"),
+        pytest.param("-Infinity", "cannot be kept", id="infinity"),
+        pytest.param("1e400", "cannot be kept", id="beyond a float"),
+        pytest.param("[" * 200 + "]" * 200, "nested deeper", id="deep"),
+        pytest.param("[" * 100_000, "nested too deep", id="deeper"),
+    ],
+)
+def test_a_value_that_would_not_be_kept_as_it_is_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(typer.BadParameter, match=problem):
+        value_of(text)
 
 
 @pytest.fixture
@@ -398,7 +418,9 @@ def test_hands_through_a_daemon_are_recorded_with_who_asked_and_why(home: Home) 
 def test_a_request_cannot_say_who_it_is_from(home: Home) -> None:
     fields = dict(zip(("user", "agent", "subject", "predicate"), "uasp", strict=True))
     with home.daemon():
-        ask(home.state, "pin", **fields, reason="r", by="uid 4243", pid=1, uid=4243)
+        with pytest.raises(RefusedError, match="pin: by: unknown key 'by'"):
+            ask(home.state, "pin", **fields, reason="r", by="uid 4243", pid=1, uid=4243)
+        ask(home.state, "pin", **fields, reason="r")
 
     (fact,) = home.facts()
     (entry,) = fact["lineage"]
@@ -509,7 +531,7 @@ def test_a_pin_takes_an_id_a_channel_and_a_confidence(home: Home) -> None:
         pytest.param(("fire", "\udcff"), "cannot be said in JSON", id="bytes to fire"),
         pytest.param(("forget", "--user", "\udcff", "--yes"), "in JSON", id="bytes to forget"),
         pytest.param(
-            (*PIN, "--object", "[" * 300 + "]" * 300), "cannot be said in JSON", id="too deep"
+            (*PIN, "--object", "[" * 300 + "]" * 300), "nested deeper than 100", id="too deep"
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,21 @@ def test_a_running_daemon_leaves_a_paused_rule_alone_until_it_is_resumed(tmp_pat
 
         home.call("resume", "a")
         daemon.wait_for("firing.completed", lambda event: event["rule_id"] == "a")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b'{"paused": "all"}', b'{"paused": ["a"]}', b'{"paused": {"a": 7}}', b"[]", b"null", b"{}"],
+)
+def test_a_file_of_another_form_is_an_error_with_its_remedy(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+
+    with pytest.raises(StoreError, match="delete it to resume every rule"):
+        paused_in(tmp_path)
+
+
+def test_a_pipe_in_place_of_the_file_is_an_error_and_nobody_waits(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / FILE)
+
+    with pytest.raises(StoreError, match="delete it"):
+        paused_in(tmp_path)

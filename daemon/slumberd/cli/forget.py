@@ -11,7 +11,8 @@ import typer
 from slumberd.cli.changing import DryRun
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.failures import say
-from slumberd.cli.options import Config, StateDir
+from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.output import print_json
 from slumberd.cli.performing import performed
 from slumberd.errors import NotConfirmedError, UsageError
 from slumberd.lines import printable
@@ -23,6 +24,7 @@ def forget(
     session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: DryRun = False,
+    json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
@@ -42,7 +44,10 @@ def forget(
     certificate = performed(
         settings, "forget", user=user, session=session, agent=agent, dry_run=dry_run
     )
-    print(orjson.dumps(certificate, option=orjson.OPT_INDENT_2).decode())
+    if json:
+        print_json(certificate)
+    else:
+        print(orjson.dumps(certificate, option=orjson.OPT_INDENT_2).decode())
 
 
 def _ask(user: str, session: str | None, agent: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as plain_json
 from typing import Annotated, Any
 
 import orjson
@@ -11,6 +12,7 @@ from slumberd.cli.changing import DryRun, tell
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.performing import performed
+from slumberd.stores.plainjson import read_object
 
 
 def unicode_of(text: str) -> str:
@@ -23,13 +25,24 @@ def unicode_of(text: str) -> str:
 
 
 def value_of(text: str) -> Any:  # noqa: ANN401 # any JSON
-    """Return the JSON that a text is, or else the text itself; so is a number JSON would round."""
+    """Return the JSON that a text is, or else the text itself.
+
+    Raises:
+        BadParameter: It is JSON to some readers, and cannot be kept as it is: a key twice, a
+            whole number of more than 64 bits, NaN, 1e400.
+    """
     try:
-        value = orjson.loads(unicode_of(text))
-    except orjson.JSONDecodeError:
+        plain_json.loads(unicode_of(text), parse_int=len)
+    except RecursionError as error:
+        raise typer.BadParameter("it is nested too deep to be kept") from error
+    except ValueError:
         return text
-    digits = isinstance(value, float) and text.strip().removeprefix("-").isdigit()
-    return text if digits else value
+    try:
+        return read_object(b'{"object":%b}' % text.encode())["object"]
+    except ValueError as error:
+        problem = str(error).split(": line ", maxsplit=1)[0]
+        remedy = f"for the text itself write {orjson.dumps(text).decode()[:60]!r}"
+        raise typer.BadParameter(f"{text[:60]!r} cannot be kept: {problem}; {remedy}") from error
 
 
 Reason = Annotated[

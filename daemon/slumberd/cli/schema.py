@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import orjson
 import typer
 
+from slumberd.cli.options import Json
+from slumberd.cli.output import print_json
 from slumberd.forms import suggestion
 from slumberd.schemas import SHIPPED, schema_text
 
@@ -20,10 +23,14 @@ def schema(
     name: Annotated[
         str, typer.Argument(callback=_known, metavar="|".join(SHIPPED), help="Of what.")
     ] = "rules",
+    json: Json = False,
 ) -> None:
     """Print the JSON Schema of what people write: rules, configuration, or tests of rules.
 
     An editor that knows it checks a file, completes its keys and explains them. The first line of
     the file names the schema, as the samples do: `# yaml-language-server: $schema=` and its path.
     """
-    print(schema_text(name), end="")
+    if json:
+        print_json(orjson.loads(schema_text(name)))
+    else:
+        print(schema_text(name), end="")
