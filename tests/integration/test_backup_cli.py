@@ -250,6 +250,16 @@ def test_owners_and_modes_are_kept(site: Site, tmp_path: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_pipe_in_the_place_of_a_file_holds_no_backup(site: Site, tmp_path: Path) -> None:
+    (site.state / "paused.json").unlink()
+    os.mkfifo(site.state / "paused.json")
+
+    done = site.call("backup", str(tmp_path / "another"))
+
+    assert done.returncode == 74
+    assert "is no regular file" in done.stderr
+
+
 def test_a_database_that_is_a_link_is_not_replaced(site: Site) -> None:
     (site.state / "memory.db").rename(site.state / "real.db")
     (site.state / "memory.db").symlink_to("real.db")
