@@ -94,6 +94,7 @@ async def back_up(
         NoInputError: There are no episodes yet.
         OutputExistsError: Something is in `folder`.
         UsageError: The ledger has no key.
+        BackupBusyError: A restore came in between, or is not finished.
         StoreError: A database cannot be read, is damaged, or its ledger does not verify; there is
             too little room; another backup is being made there.
     """
@@ -103,7 +104,8 @@ async def back_up(
         _refuse_without_room(sources, place)
         tell("copying the databases")
         at = clock.now()
-        _copy_all(sources, place)
+        with _nothing_exchanged(settings.state_dir, sources):
+            _copy_all(sources, place)
         tell("verifying the copies")
         ledgers = await _verified(settings, place, sources, clock)
         files = tuple(_saved(one, place / one.name) for one in sources)
@@ -111,6 +113,28 @@ async def back_up(
         _write_manifest(place, manifest)
         _give_name(place, folder)
     return manifest
+
+
+@contextmanager
+def _nothing_exchanged(directory: Path, sources: Sequence[Source]) -> Iterator[None]:
+    """Make sure that no restore exchanges files while the block reads them.
+
+    Raises:
+        BackupBusyError: One did, or has begun to.
+    """
+    before = [_identity(one.path) for one in sources]
+    yield
+    if exchange.is_unfinished(directory):
+        problem = "holds a restore that is not finished: start the daemon, or restore again"
+        raise BackupBusyError(directory, problem)
+    for one, identity in zip(sources, before, strict=True):
+        if _identity(one.path) != identity and one.is_database:
+            raise BackupBusyError(one.path, "was replaced while it was backed up: try again")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def _give_name(place: Path, folder: Path) -> None:
@@ -184,7 +208,8 @@ def _incomplete(folder: Path) -> Iterator[Path]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise BackupBusyError(folder) from error
+            problem = "is being written by another backup: name another directory"
+            raise BackupBusyError(folder, problem) from error
         for left in partial.iterdir():  # of one that was killed
             left.unlink()
         yield partial

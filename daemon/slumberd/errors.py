@@ -33,7 +33,7 @@ act on the fields and a person can act on the message::
         ├── LedgerKeyError                a ledger and a key that do not belong together (exit 78)
         ├── UnportableCypherError         a query that must not run on a graph     (exit 78)
         ├── StoreBusyError                another process holds the lock           (exit 75)
-        ├── BackupBusyError               another backup is being made in a place  (exit 75)
+        ├── BackupBusyError               a backup cannot be made at this moment   (exit 75)
         ├── StateDirectoryLockedError     another daemon works on this directory   (exit 75)
         ├── SupersededError               what is open is the store no more        (exit 75)
         │   ├── StaleWriterError          another daemon has taken over
@@ -577,17 +577,19 @@ class StoreBusyError(StoreError):
 
 
 class BackupBusyError(StoreError):
-    """Another process makes a backup in the same place.
+    """A backup cannot be made at this moment.
 
     Attributes:
-        folder: Where.
+        path: What is busy.
+        problem: With what, and what to do.
     """
 
     exit_code = 75
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        super().__init__(f"another backup to {str(folder)!r} is being made: name another directory")
+    def __init__(self, path: Path, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{str(path)!r} {problem}")
 
 
 class StateDirectoryLockedError(StoreError):

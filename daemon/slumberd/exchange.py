@@ -87,21 +87,30 @@ def finish(directory: Path, targets: Mapping[str, Path]) -> list[Path]:
         What was replaced, where it is kept.
 
     Raises:
-        StoreError: The journal cannot be read, or names what there is no place for.
+        StoreError: The journal cannot be read or names what there is no place for, or a file
+            cannot be moved.
     """
-    journal = directory / JOURNAL
-    with suppress(FileNotFoundError):
-        found = _read(journal, targets)
-        stamp, changes = found.stamp, found.changes
-        for name, replaced in changes.items():
-            _exchange(targets[name], kept(targets[name], stamp), replaced=replaced)
-        for folder in {targets[name].parent for name in changes}:
-            sync_directory(folder)
-        journal.unlink()
-        sync_directory(directory)
-        places = (kept(targets[name], stamp) for name in changes)
-        return [place for place in places if place.exists()]
-    return []
+    if not is_unfinished(directory):
+        return []
+    try:
+        found = _read(directory / JOURNAL, targets)
+        return _finish(
+            directory, {targets[name]: new for name, new in found.changes.items()}, found
+        )
+    except OSError as error:
+        problem = f"cannot be finished: {error.strerror}: {error.filename!r}"
+        raise StoreError(f"the restore of {str(directory)!r} {problem}") from error
+
+
+def _finish(directory: Path, changes: Mapping[Path, bool], journal: _Journal) -> list[Path]:
+    for target, replaced in changes.items():
+        _exchange(target, kept(target, journal.stamp), replaced=replaced)
+    for folder in {target.parent for target in changes}:
+        sync_directory(folder)
+    (directory / JOURNAL).unlink()
+    sync_directory(directory)
+    places = (kept(target, journal.stamp) for target in changes)
+    return [place for place in places if place.exists()]
 
 
 def _read(journal: Path, targets: Mapping[str, Path]) -> _Journal:

@@ -11,8 +11,10 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from slumberd.core.backup import Role, SavedFile
+from slumberd.errors import StoreError
 
 _CHUNK = 2**20
 
@@ -26,13 +28,22 @@ def copy_file(source: Path, target: Path, saved: SavedFile | None = None) -> boo
         saved: What its mode and owner are to be; None leaves both for later.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with source.open("rb") as reading, os.fdopen(os.open(target, flags, 0o600), "wb") as writing:
+    with _regular(source) as reading, os.fdopen(os.open(target, flags, 0o600), "wb") as writing:
         shutil.copyfileobj(reading, writing, _CHUNK)
         writing.flush()
         # By its descriptor: another member of the group could put a link in its place.
         kept = saved is None or _give(writing.fileno(), saved)
         os.fsync(writing.fileno())
     return kept
+
+
+def _regular(path: Path) -> BinaryIO:
+    """Open a file to read it; a pipe in its place must not hold us."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise StoreError(f"{str(path)!r} is no regular file")
+    return file
 
 
 def _give(descriptor: int, saved: SavedFile) -> bool:

@@ -8,7 +8,7 @@ from slumberd.branches import Branches
 from slumberd.core.vitals import Tallies, Tally
 from slumberd.ports import EpisodeLog
 
-AT_ONCE = 10_000
+AT_ONCE = 2_000
 """Batches that are read at a time; the loop goes on in between."""
 
 

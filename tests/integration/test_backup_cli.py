@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.builders import at, triple
 from tests.commands import furnished
 from tests.site import Site
 
+PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
 HOLDER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -78,6 +80,20 @@ def test_restore_puts_back_every_store_and_what_was_paused_and_keeps_what_was_th
     kept = {path.name.partition(".replaced-")[0] for path in site.state.glob("*.replaced-*")}
     assert kept == {"memory.db", "facts.db", "notes.db", "paused.json"}
     assert done.stdout.count("kept: ") == 4
+
+
+def test_newer_episodes_are_taken_over_as_the_page_says(site: Site) -> None:
+    go_on(site)
+    assert site.call("restore", str(backup_of(site))).returncode == 0
+    before = fact_ids(site)
+    [kept] = site.state.glob("memory.db.replaced-*")
+    [block] = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+
+    with closing(sqlite3.connect(site.state / "memory.db", isolation_level=None)) as connection:
+        connection.executescript(re.sub(r"memory\.db\.replaced-\w+", str(kept), block))
+    assert site.call("fire", "--all").returncode == 0
+
+    assert fact_ids(site) - before == {"e9", "@notes/e9"}
 
 
 def test_what_the_backup_does_not_know_is_kept_aside(site: Site) -> None:
@@ -250,6 +266,16 @@ def test_owners_and_modes_are_kept(site: Site, tmp_path: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_pipe_in_the_place_of_a_file_holds_no_backup(site: Site, tmp_path: Path) -> None:
+    (site.state / "paused.json").unlink()
+    os.mkfifo(site.state / "paused.json")
+
+    done = site.call("backup", str(tmp_path / "another"))
+
+    assert done.returncode == 74
+    assert "is no regular file" in done.stderr
+
+
 def test_a_database_that_is_a_link_is_not_replaced(site: Site) -> None:
     (site.state / "memory.db").rename(site.state / "real.db")
     (site.state / "memory.db").symlink_to("real.db")
@@ -269,6 +295,17 @@ def test_doctor_finds_a_restore_that_was_begun_and_not_finished(site: Site) -> N
     assert "restore.unfinished" in {finding["id"] for finding in found}
     assert "restore.unfinished" in check.stdout
     assert "run `slumberd restore DIR` again" in check.stdout
+
+
+def test_a_state_that_is_half_restored_is_not_backed_up(site: Site, tmp_path: Path) -> None:
+    begin(site.state, "20260101T000000Z", {})
+
+    refused = site.call("backup", str(tmp_path / "another"))
+    assert site.call("fire", "--all").returncode == 0
+    done = site.call("backup", str(tmp_path / "another"))
+
+    assert (refused.returncode, done.returncode) == (75, 0)
+    assert "a restore that is not finished" in refused.stderr
 
 
 def test_a_damaged_database_leads_to_restore(site: Site) -> None:

@@ -225,8 +225,25 @@ def test_the_timers_service_tells_the_journal_of_a_ledger_that_was_changed(box: 
     assert broken["event"] == "ledger.broken"
     assert broken["seq"] == 2
     shown = box.do("slumberd logs").splitlines()
-    assert [line for line in shown if re.search(r"Z error {4}ledger\.broken .* seq=2 ", line)]
+    assert [line for line in shown if re.search(r"Z error {3}ledger\.broken .* seq=2 ", line)]
     assert "ledger.broken" not in box.do("slumberd logs --rule everything")
+
+
+def test_a_backup_of_the_running_service_is_restored_with_its_owners(box: Box) -> None:
+    put(box, 1)
+    wait_until(lambda: facts(box) == {"e1"})
+    box.do("slumberd backup /root/backup")
+    put(box, 2)
+    wait_until(lambda: facts(box) == {"e1", "e2"})
+    refused = box.run("slumberd restore /root/backup").returncode
+    box.do("systemctl stop slumberd; slumberd restore /root/backup; systemctl start slumberd")
+
+    owners = box.do("cd /var/lib/slumberd; stat -c %U:%G:%a memory.db facts.db").split()
+    assert refused == 75
+    assert owners == ["slumberd:slumberd:660"] * 2
+    assert facts(box) == {"e1"}
+    assert put(box, 3) == 0
+    wait_until(lambda: facts(box) == {"e1", "e3"})
 
 
 def found(box: Box) -> set[tuple[str, str]]:
