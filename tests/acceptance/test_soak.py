@@ -125,7 +125,7 @@ def test_a_soak_sees_what_is_decided_twice(home: Home) -> None:
         check_once_each(home.state / "facts.db")
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_a_soak_sees_a_daemon_whose_watermark_has_a_commit_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(Unsound, match="episodes were never met"):
         SoakOfTwoCommits(tmp_path).run(6)
