@@ -46,6 +46,18 @@ def test_check_against_data_says_how_many_episodes_each_rule_selects(trial: Tria
     assert {row["channel"]: row["added"] for row in rows} == {"facts": "1", "notes": "1"}
 
 
+def test_audit_shows_the_id_of_each_fact(trial: Trial) -> None:
+    trial.fire()
+
+    rows = table(trial.look("audit", "ls").stdout, "seq", "kind", "fact")
+
+    assert [(row["kind"], row["fact"]) for row in rows] == [
+        ("firing", ""),
+        ("add", "@notes/e1"),
+        ("add", "e1"),
+    ]
+
+
 def test_check_against_data_shows_no_counts_of_a_disabled_rule(trial: Trial) -> None:
     trial.rules.write_text(rules(rule("idle", "", enabled="false")))
 
