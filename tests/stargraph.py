@@ -21,9 +21,7 @@ OURS = Path(__file__).parents[1] / "daemon"
 MIXED = Path(__file__).with_name("stargraph_mixed.py")
 NAMES = Path(__file__).with_name("stargraph_names.py")
 SOURCE_VARIABLE = "SLUMBERD_STARGRAPH_SOURCE"
-"""Names a checkout of Stargraph; without it, one is cloned."""
-SOURCE_URL = "https://github.com/KrakenNet/stargraph"
-CLONING_SECONDS = 60
+"""Names a checkout of Stargraph; without it, Stargraph's own tests are skipped."""
 _TEST_TOOLS = (
     "pytest", "pytest-asyncio", "hypothesis", "sortedcontainers", "iniconfig", "apscheduler",
     "tzlocal", "tzdata",
@@ -95,30 +93,15 @@ test_environment.__test__ = False  # type: ignore[attr-defined]  # not one for p
 
 
 def source() -> Path:
-    """Return a checkout of Stargraph with its tests, of the version that is installed.
+    """Return the checkout of Stargraph that the environment names; tests never fetch one.
 
     Raises:
-        NoStargraphError: There is none, and none can be cloned.
+        NoStargraphError: It names none.
     """
-    if given := os.environ.get(SOURCE_VARIABLE):
-        return Path(given)
-    folder = _folder()
-    clone = folder / "source"
-    with _locked(folder):
-        if not (clone / "tests").exists():
-            shutil.rmtree(clone, ignore_errors=True)
-            _clone(clone)
-    return clone
-
-
-def _clone(clone: Path) -> None:
-    asked = ["git", "clone", "-q", "--depth=1", f"--branch=v{VERSION}", SOURCE_URL, str(clone)]
-    try:
-        subprocess.run(asked, capture_output=True, check=True, timeout=CLONING_SECONDS)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise NoStargraphError(
-            f"its tests cannot be cloned; set {SOURCE_VARIABLE} to a checkout of v{VERSION}"
-        ) from error
+    given = os.environ.get(SOURCE_VARIABLE)
+    if not given:
+        raise NoStargraphError(f"{SOURCE_VARIABLE} names no checkout of v{VERSION}")
+    return Path(given)
 
 
 def run_their_tests(home: Path, files: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,6 @@
 """Stargraph's own tests of what we take the place of pass with our classes, but for a few.
 
-None of their code is ours: a checkout is cloned, or named by SLUMBERD_STARGRAPH_SOURCE. The page
+None of their code is ours: SLUMBERD_STARGRAPH_SOURCE names a checkout. The page
 docs/coming-from-stargraph.md gives the reasons for the exceptions.
 """
 
