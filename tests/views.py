@@ -161,7 +161,10 @@ async def _quarantine(world: World) -> list[Any]:
 
 
 def normalised(seen: View) -> View:
-    """Replace every number of the ledger, which all tenants share, by its place in this view."""
+    """Replace every number of the ledger, which all tenants share, by its place in this view.
+
+    Of a run's id, which is at random, only whether there is one is left.
+    """
     places = {number: place for place, number in enumerate(sorted(set(_numbers(seen))))}
     return _replaced(seen, places)  # type: ignore[no-any-return] # a view stays one
 
@@ -184,16 +187,23 @@ def _numbers(value: Any) -> Iterator[int]:
 def _replaced(value: Any, places: dict[int, int]) -> Any:
     match value:
         case dict():
-            return {
-                name: places[one] if name == "seq" else _replaced(one, places)
-                for name, one in value.items()
-            }
+            return {name: _replaced_field(name, one, places) for name, one in value.items()}
         case list() | tuple():
             return [_replaced(one, places) for one in value]
         case str():
             return NUMBERED.sub(lambda found: _placed(found, places), value)
         case _:
             return value
+
+
+def _replaced_field(name: str, value: Any, places: dict[int, int]) -> Any:
+    match name:
+        case "seq":
+            return places[value]
+        case "run":
+            return bool(value)
+        case _:
+            return _replaced(value, places)
 
 
 def _placed(found: re.Match[str], places: dict[int, int]) -> str:

@@ -101,6 +101,17 @@ def test_a_graphs_rule_is_fired_looked_at_and_undone_like_any_other(home: Home) 
     assert home.call("audit", "verify").returncode == 0
 
 
+@pytest.mark.parametrize("by", ["run", "since"])
+def test_graph_rule_is_undone_by_its_run_or_by_its_name(home: Home, by: str) -> None:
+    fired = orjson.loads(home.call("fire", "team", "--json").stdout)
+    words = {"run": ["--run", fired["run"]], "since": ["team", "--since", "2026-01-01"]}
+
+    undone = orjson.loads(home.call("undo", *words[by], "--json").stdout)
+
+    assert undone["undone"] == ["@graph/team@1"]
+    assert home.facts() == []
+
+
 def test_a_dry_run_says_what_would_come_and_its_plan_does_that(home: Home) -> None:
     (home.folder / "episodes.jsonl").write_bytes(jsonl(triple("e1", "bob", "likes", "mate")))
     home.call("import", home.folder / "episodes.jsonl")

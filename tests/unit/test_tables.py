@@ -59,8 +59,8 @@ def test_columns_that_say_nothing_or_the_same_make_room() -> None:
 
     lines = shown(["id", "user", "agent", "held", "object"], rows, 60)
 
-    assert lines[:3] == ["in every row:", "  user: ada", f"id{' ' * 39}agent   object"]
-    assert lines[3:] == [f"{row[0]}  waiter  {row[4]}" for row in rows]
+    assert lines[:3] == ["in every row:", "  agent: waiter", f"id{' ' * 39}user  object"]
+    assert lines[3:] == [f"{row[0]}  ada   {row[4]}" for row in rows]
 
 
 def test_row_that_fits_in_no_table_is_a_block_and_its_ids_are_whole() -> None:

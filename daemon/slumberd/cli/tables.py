@@ -107,7 +107,8 @@ def _ever_fewer(
 ) -> Iterator[tuple[Sequence[_Column], dict[str, str]]]:
     """Yield the table, then without the columns that say nothing, then with ever fewer columns.
 
-    Of several rows, a column that says the same in each can be left out; never the first one.
+    Of several rows, a column that says the same in each can be left out: the last ones first, and
+    never the first one.
 
     Yields:
         The columns that are left, and what every row says in those left out.
@@ -117,9 +118,9 @@ def _ever_fewer(
     kept = [first, *(one for one in others if any(cell not in EMPTY for cell in one.cells))]
     shared: dict[str, str] = {}
     yield kept, shared
-    for alike in [one for one in kept[1:] if rows > 1 and len({*one.cells}) == 1]:
+    for alike in [one for one in kept[:0:-1] if rows > 1 and len({*one.cells}) == 1]:
         kept = [one for one in kept if one is not alike]
-        shared = {**shared, alike.name: alike.cells[0]}
+        shared = {alike.name: alike.cells[0], **shared}
         yield kept, shared
 
 
