@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pwd
@@ -194,6 +195,22 @@ def test_what_is_there_is_not_overwritten_by_a_backup(site: Site, tmp_path: Path
     assert site.call("backup", str(backup_of(site))).returncode == 73
     assert (backup_of(site) / "backup.json").read_bytes() == manifest
     assert site.call("backup", str(tmp_path / "empty")).returncode == 0
+
+
+def test_two_backups_to_one_place_do_not_meet(site: Site, tmp_path: Path) -> None:
+    place = tmp_path / "another.incomplete"
+    place.mkdir()
+    (place / "half").touch()
+    descriptor = os.open(place, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+    refused = site.call("backup", str(tmp_path / "another"))
+    os.close(descriptor)
+    left = (place / "half").exists()
+    done = site.call("backup", str(tmp_path / "another"))
+
+    assert (refused.returncode, left, done.returncode) == (75, True, 0)
+    assert not (tmp_path / "another" / "half").exists()
 
 
 def test_without_episodes_there_is_no_backup(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def logs(
     file: Annotated[
         str | None,
         typer.Argument(
-            metavar="[FILE]",
+            metavar="FILE",
             help="A log file, plain or gzip, or - for standard input."
             " [else: `logging.file`, or the journal]",
         ),
