@@ -50,7 +50,7 @@ def test_what_is_no_cadence_is_refused_with_its_reason(
         ConsolidationRule(id="r", cadence=document, when_filter="", then_emits=["facts"])
 
 
-OTHERS = {
+OTHERS: dict[str, list[Any]] = {
     "cadence": [{"every": 2}, {"cron": "@daily"}, {"cron": "@daily", "timezone": "Europe/Berlin"}],
     "start": ["now"],
     "limits": [Limits(max_deletes=1), Limits(max_delete_fraction=0.5)],
@@ -74,7 +74,8 @@ def other_values(field: str) -> list[Any]:
             return [value * 2 or "other"]
         case list() as value:
             return [[*value, "other"], ["other"]]
-    raise AssertionError(f"OTHERS needs values of the field {field!r}")
+        case _:
+            raise AssertionError(f"OTHERS needs values of the field {field!r}")
 
 
 @pytest.mark.parametrize("field", ConsolidationRule.model_fields)

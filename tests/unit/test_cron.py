@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -215,7 +216,7 @@ def test_missed_sums_up_a_year_of_minutes_in_few_steps(monkeypatch: pytest.Monke
     until = NEW_YEAR + 365 * DAY
     steps = []
 
-    class Counted(cron.CronSim):
+    class Counted(CronSim):
         def __next__(self) -> datetime:
             steps.append(self)
             return super().__next__()
