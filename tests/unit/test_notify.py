@@ -11,12 +11,13 @@ import pytest
 import structlog
 
 from slumberd.notify import Notifier
+from tests.patience import PATIENCE_SECONDS
 
 
 def listening(address: str) -> socket.socket:
     receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     receiver.bind(address)
-    receiver.settimeout(60)
+    receiver.settimeout(PATIENCE_SECONDS)
     return receiver
 
 
