@@ -186,7 +186,6 @@ class Batch:
     def write(self, settlement: Settlement, counts: dict[str, Counts]) -> Outcome:
         """Write what a settlement came to."""
         entries = settlement.entries
-        self._go_on()
         outcome = self._outcome(entries, counts)
         ledger = [*seal(self._drafts(entries, counts), self.head, self._key)]
         standing = settlement.standing().values()
