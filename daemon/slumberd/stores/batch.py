@@ -255,7 +255,7 @@ class Batch:
         named = [
             (name, entry.fact_id)
             for entry in entries
-            if entry.what == "act" and entry.met and entry.met.act and entry.met.act.names
+            if entry.what == "act" and entry.met and entry.met.act
             for name in entry.met.act.names
         ]
         self._connection.executemany(_SQL["add_name"], named)
