@@ -37,7 +37,7 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
             payload={"subject": "eve", "predicate": "is", "object": 7},
             lineage=[{"kind": "note", "source_id": "n1"}],
             confidence=0.25,
-            pinned_at=START,
+            pinned_at=at(4),
             metadata={"colour": "red"},
         )
         await opened.facts.pin(pinned)

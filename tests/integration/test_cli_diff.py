@@ -285,6 +285,30 @@ def test_but_some_rules_are_taken_from_the_candidate(trial: Trial) -> None:
     assert (refused.returncode, "no rule 'live' on either side" in refused.stderr) == (64, True)
 
 
+GRAPH = """\
+  - id: team
+    kind: graph
+    cadence: {cron: "0 3 * * *"}
+    filter_cypher: "MATCH (s)-[f]->(o) RETURN s.name AS subject, f.predicate AS predicate"
+    user: alice
+    agent: rag
+    enabled: false
+"""
+
+
+@pytest.mark.parametrize("side", ["in force", "candidate", "both"])
+def test_rule_of_a_graph_cannot_be_named_whichever_side_has_it(trial: Trial, side: str) -> None:
+    if side != "candidate":
+        trial.rules.write_text(rules(LIKES, GRAPH))
+    if side != "in force":
+        trial.candidate.write_text(rules(LIKES, GRAPH))
+
+    refused = trial.look("diff", str(trial.candidate.parent), "--rule", "team")
+
+    assert refused.returncode == 64
+    assert "rule 'team' is of kind graph and reads no episodes" in refused.stderr
+
+
 def test_but_one_users_facts_are_compared(trial: Trial) -> None:
     trial.candidate.write_text(rules(rule("likes", "object = 'tea'")))
     assert totals(trial.diff()[1]) == (0, 1, 1, 0, 0)
@@ -400,30 +424,6 @@ def stored(id: str) -> tuple[str, ...]:
         id, "/user/a/session/s/agent/g/", json.dumps(content), at(0).isoformat(),
         json.dumps(metadata),
     )  # fmt: skip
-
-
-GRAPH = """\
-  - id: team
-    kind: graph
-    cadence: {cron: "0 3 * * *"}
-    filter_cypher: "MATCH (s)-[f]->(o) RETURN s.name AS subject, f.predicate AS predicate"
-    user: alice
-    agent: rag
-    enabled: false
-"""
-
-
-@pytest.mark.parametrize("side", ["in force", "candidate", "both"])
-def test_rule_of_a_graph_cannot_be_named_whichever_side_has_it(trial: Trial, side: str) -> None:
-    if side != "candidate":
-        trial.rules.write_text(rules(LIKES, GRAPH))
-    if side != "in force":
-        trial.candidate.write_text(rules(LIKES, GRAPH))
-
-    refused = trial.look("diff", str(trial.candidate.parent), "--rule", "team")
-
-    assert refused.returncode == 64
-    assert "rule 'team' is of kind graph and reads no episodes" in refused.stderr
 
 
 def test_a_daemon_goes_on_while_rules_are_tried(trial: Trial) -> None:

@@ -114,3 +114,10 @@ def test_content_hash_stays_as_it_was_before_there_were_more_keys() -> None:
     )
 
     assert rule("a").content_hash == hashlib.sha256(canonical).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    "key", [{"on_missed": "skip"}, {"catchup_window": "1h"}, {"timeout": "10m"}], ids=str
+)
+def test_content_hash_follows_a_key_that_is_used(key: dict[str, str]) -> None:
+    assert rule("a", **key).content_hash != rule("a").content_hash

@@ -19,9 +19,7 @@ from slumberd.notify import Notifier
 from slumberd.stores.database import Database
 from slumberd.stores.sqlite import Pragmas
 from slumberd.watchdog import Watchdog
-from tests.builders import triple
 from tests.fakes import FakeClock
-from tests.house import house
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -192,15 +190,3 @@ def test_watchdog_goes_by_the_environment(
         monkeypatch.setenv(name, value)
 
     assert watchdog_seconds() == seconds
-
-
-async def test_pulse_of_each_store_rises_with_what_is_written(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        before = await home.memory.pulse(), await home.facts.pulse()
-
-        await home.put(triple("e1", "alice", "drinks", "tea"))
-        await home.fire()
-
-        after = await home.memory.pulse(), await home.facts.pulse()
-        assert (after[0] > before[0], after[1] > before[1]) == (True, True)
-        assert (await home.memory.pulse(), await home.facts.pulse()) == after

@@ -188,7 +188,6 @@ class Batch:
     def write(self, settlement: Settlement, counts: dict[str, Counts]) -> Outcome:
         """Write what a settlement came to."""
         entries = settlement.entries
-        self._go_on()
         outcome = self._outcome(entries, counts)
         ledger = [*seal(self._drafts(entries, counts), self.head, self._key)]
         standing = settlement.standing().values()
@@ -259,7 +258,7 @@ class Batch:
         named = [
             (name, entry.fact_id)
             for entry in entries
-            if entry.what == "act" and entry.met and entry.met.act and entry.met.act.names
+            if entry.what == "act" and entry.met and entry.met.act
             for name in entry.met.act.names
         ]
         self._connection.executemany(_SQL["add_name"], named)
