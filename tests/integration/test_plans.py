@@ -40,7 +40,7 @@ FILES = {
 }
 """Each file of statements, and a database that they run on."""
 
-WHOLESALE = {"comparing", "ledger_schema", "matching", "parting", "replay"}
+WHOLESALE = {"comparing", "ledger_schema", "matching", "parting", "replay", "verifying_tables"}
 """Files of statements that make tables, or compare and rebuild all that there is."""
 
 OF_EPISODES = (
@@ -106,7 +106,7 @@ WHOLE = {
     "erasure.blank_firings": "who is forgotten may be named anywhere",
     "erasure.count_facts": "a certificate says how many there were",
     "erasure.drop_names": "who is forgotten may be named anywhere",
-    "erasure.drop_quarantine_of_scope": "who is forgotten may be anywhere",
+    "erasure.drop_quarantine_of_rows": "who is forgotten may be anywhere",
     "erasure.erased": "an erasure covers all that was erased",
     "erasure.rows_without_key": "who is forgotten may be anywhere",
     "external.all_touched": "what other programs changed since the last batch, all of it",

@@ -244,7 +244,7 @@ class SQLiteFactStore(Marks):
         self._fence(connection)
         passed = replace(firing, upto=firing.after)
         batch = Batch(connection, passed, channels_at(connection), self._depth)
-        batch.note = {"held": problem}
+        batch.note = {"held": problem, "held_upto": firing.upto.seq}
         outcome = batch.write(batch.settlement(), {})
         connection.execute(_SQL["hold"], (firing.rule_id, batch.number, *firing.upto, problem))
         held = Held(firing.rule_id, outcome.firing_id, firing.upto, problem, approved=False)
@@ -438,17 +438,19 @@ class SQLiteFactStore(Marks):
             by: Who asks for it.
             dry_run: Count, and write nothing.
         """
-        found = [
-            (entry["rule_id"], entry["channel"], entry["episode_id"])
+        entries = [
+            entry
             for entry in await self.quarantine()
             if rules is None or entry["rule_id"] in rules
             if episodes is None or entry["episode_id"] in episodes
         ]
+        found = [(one["rule_id"], one["channel"], one["episode_id"]) for one in entries]
+        rows = sorted(one["seq"] for one in entries)
 
         def work(connection: sqlite3.Connection) -> Outcome:
             firing = Firing("@quarantine", "", "manual", at, by=by)
             batch = Batch(connection, firing, channels_at(connection), self._depth)
-            batch.note = {"dropped": len(found)}
+            batch.note = {"dropped": len(found), "rows": rows}
             connection.executemany(_SQL["drop_quarantine"], found)
             return batch.write(batch.settlement(), {})
 

@@ -19,6 +19,7 @@ from slumberd.errors import SchemaError, StoreError
 from slumberd.stores import episode_log, promotions
 from slumberd.stores.inspection import has_table
 from slumberd.stores.ledger import firing_id_of
+from slumberd.stores.ours import notes_others
 from slumberd.stores.queries import statements
 from slumberd.stores.schema import SUCCESSES
 from slumberd.stores.sqlite import Pragmas, snapshot, translated
@@ -40,7 +41,6 @@ _STEPS = 10_000
 _UNREACHED_LISTED = 100
 
 _LEDGER = statements("ledger")
-_SCHEMA = statements("ledger_schema")
 _SQL = statements("looking")
 _COUNTS = statements("migrations")
 _UNFINISHED = statements("unfinished")
@@ -261,7 +261,7 @@ def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
         facts=connection.execute(_COUNTS["count_facts"]).fetchone()[0],
         rows=last[0] if last else 0,
         unlogged=connection.execute(_SQL["unlogged"]).fetchone()[0],
-        triggered=_notes_others(connection),
+        triggered=notes_others(connection),
         marks={rule: seq for rule, seq, _, _ in marks},
         served={rule: served for rule, _, _, served in marks},
         fired={rule: at for rule, _, at, _ in fired},
@@ -305,13 +305,3 @@ def _held(connection: sqlite3.Connection) -> dict[str, HeldBatch]:
         for rule, n, _, _, problem, approved in connection.execute(_LEDGER["held"])
         if not approved
     }
-
-
-def _notes_others(connection: sqlite3.Connection) -> bool:
-    found = dict(connection.execute(_SQL["triggers"], {"table": "facts"}).fetchall())
-    wanted = {
-        "slumberd_facts_inserted": _SCHEMA["note_insert"],
-        "slumberd_facts_updated": _SCHEMA["note_update"],
-        "slumberd_facts_deleted": _SCHEMA["note_delete"],
-    }
-    return all(found.get(name) == sql.rstrip(";") for name, sql in wanted.items())
