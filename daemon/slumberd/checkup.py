@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from slumberd.ailments import Patient, told_by, waiting
+from slumberd.ailments import HURRIED_SECONDS, Patient, resurfaced, told_by, waiting
 from slumberd.core.cadence import Cron
 from slumberd.core.finding import Finding
 from slumberd.errors import ConfigurationError, StoreError
@@ -35,8 +35,8 @@ LARGE_LOG_BYTES = 512 * 2**20
 URGENT = frozenset(
     {
         "config.invalid", "daemon.down", "daemon.silent", "disk.low", "episodes.mismatched",
-        "episodes.quarantined", "erasure.unfinished", "rule.held", "rule.late", "rules.stale",
-        "state.missing", "store.damaged", "store.unreadable",
+        "episodes.quarantined", "erasure.contradicted", "erasure.unfinished", "rule.held",
+        "rule.late", "rules.stale", "state.missing", "store.damaged", "store.unreadable",
     }
 )  # fmt: skip
 """What somebody is to be woken for."""
@@ -166,6 +166,8 @@ def _inside(patient: Patient, unfinished: list[str]) -> Iterator[Finding]:
     )
     for path in settings.facts_paths.values():
         yield from _database(path, patient, unfinished, partial(_facts, patient, path, unfinished))
+    seconds = HURRIED_SECONDS if patient.hurried else patient.seconds
+    yield from resurfaced(settings, seconds)
     yield from _daemon(patient)
     yield from waiting(patient)
 

@@ -36,6 +36,7 @@ FILES = {
     "looking": "facts.db",
     "migrations": "facts.db",
     "nearness": "facts.db",
+    "resurfaced": "facts.db",
     "unfinished": "facts.db",
 }
 """Each file of statements, and a database that they run on."""
@@ -46,6 +47,8 @@ WHOLESALE = {"comparing", "ledger_schema", "matching", "parting", "replay", "ver
 OF_EPISODES = (
     "looking.oldest",
     "looking.origin_of_slumberd_episode_log",
+    "resurfaced.scope_keys",
+    "resurfaced.timestamps",
     "migrations.count_episodes",
 )
 """Statements of files of both databases that run on episodes."""
@@ -69,6 +72,7 @@ FLAT = {
     "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
     "find_facts_without_object has_fact put_fact",
+    "resurfaced": "timestamps",
     "unfinished": "all begin count end",
     "following": "is_told keep_number promotions promotions_that_stand readers",
     "ledger": "add_channels add_firing add_generation add_name add_row all_channels approve chain "
@@ -130,6 +134,8 @@ WHOLE = {
     "ledger.sealed": "verification reads all",
     "looking.quarantined": "people look through what is quarantined, so it is not much",
     "looking.unreached": "the doctor reads all, for as long as he has",
+    "resurfaced.facts": "the same, once anything was erased",
+    "resurfaced.scope_keys": "the same",
     "migrations.count_episodes": "health and status say how many there are",
     "migrations.count_facts": "the same",
 }

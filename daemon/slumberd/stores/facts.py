@@ -37,6 +37,7 @@ from slumberd.stores.hearsay import promote
 from slumberd.stores.marks import Marks, succeed
 from slumberd.stores.nearness import Nearness
 from slumberd.stores.queries import statements
+from slumberd.stores.resurfaced import Moments, learn_all
 from slumberd.stores.sqlite import giving_up, transaction
 from slumberd.stores.undoing import undo
 
@@ -374,6 +375,16 @@ class SQLiteFactStore(Marks):
             with overwriting(connection), transaction(connection):
                 self._fence(connection)
                 unfinished.end(connection, reaches)
+
+        await self._database.write(work)
+
+    async def learn_erased(self, key: bytes, moments: Iterable[Moments]) -> None:
+        """Remember the erased scopes that other databases remember by the same key."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                self._fence(connection)
+                learn_all(connection, key, moments)
 
         await self._database.write(work)
 

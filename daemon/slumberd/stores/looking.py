@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -14,9 +15,11 @@ from typing import TypeVar
 import orjson
 
 from slumberd.core.firing import Counts
+from slumberd.core.forgotten import Forgotten
 from slumberd.core.promoted import Lag
 from slumberd.errors import SchemaError, StoreError
-from slumberd.stores import episode_log, promotions
+from slumberd.stores import episode_log, promotions, resurfaced
+from slumberd.stores.forgetting import forgotten
 from slumberd.stores.inspection import has_table
 from slumberd.stores.ledger import firing_id_of
 from slumberd.stores.ours import notes_others
@@ -197,6 +200,29 @@ def unreached_in(connection: sqlite3.Connection, seconds: float | None) -> list[
         At most 100; None when it took too long.
     """
     return _within(connection, seconds, _unreached)
+
+
+def erased_in(connection: sqlite3.Connection) -> Forgotten | None:
+    """Return what a database remembers as erased; None when nothing ever was."""
+    return forgotten(connection)
+
+
+def resurfaced_in(
+    connection: sqlite3.Connection, pasts: Sequence[Forgotten], seconds: float | None
+) -> Counter[str] | None:
+    """Return how many episodes or facts of erased scopes a database holds, by user.
+
+    Args:
+        connection: Of a database of either kind.
+        pasts: What the databases of the state directory remember as erased.
+        seconds: How long it may take; None sets no bound.
+
+    Returns:
+        None when it took too long.
+    """
+    of_episodes = has_table(connection, "episodes")
+    find = resurfaced.episodes_of_erased if of_episodes else resurfaced.facts_of_erased
+    return _within(connection, seconds, partial(find, pasts=pasts))
 
 
 def _quick_check(connection: sqlite3.Connection) -> str:

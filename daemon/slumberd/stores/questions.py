@@ -27,10 +27,10 @@ from slumberd.stores.exporting import exported
 from slumberd.stores.fact_erasure import find_scope
 from slumberd.stores.factfile import FactFile, head_of
 from slumberd.stores.finding import find, is_specified
-from slumberd.stores.forgetting import key_of
 from slumberd.stores.ledger import firing_id_of, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
+from slumberd.stores.resurfaced import remembered
 from slumberd.stores.searching import search, search_then
 from slumberd.stores.sqlite import snapshot
 from slumberd.stores.undoing import find_firing
@@ -136,9 +136,9 @@ class Questions(FactFile):
         """Return the erasures that memory.db may not have done."""
         return await self._database.read(unfinished)
 
-    async def erasure_key(self) -> bytes | None:
-        """Return the key of the hashes of forgotten scopes; None when nothing was forgotten."""
-        return await self._database.read(key_of)
+    async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
+        """Return the key of the hashes of erased scopes, and up to when each is erased."""
+        return await self._database.read(remembered)
 
     async def records(self, *, after: int = 0, limit: int = 1_000) -> list[Record]:
         """Return ledger rows above a number, oldest first."""
