@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from slumberd import cron
 from slumberd.core.cadence import Cron, Every
@@ -22,7 +22,7 @@ from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
 from slumberd.stores import looking
 from slumberd.stores.decode import SCOPE_MISMATCH
-from slumberd.stores.looking import FactsSeen, look
+from slumberd.stores.looking import FactsSeen, Open, look
 from slumberd.surroundings import THIS_MACHINE, Machine
 
 QUICK_SECONDS = 10.0
@@ -30,6 +30,11 @@ QUICK_SECONDS = 10.0
 
 PATIENCE = timedelta(minutes=10)
 """How long what is due may wait for a daemon that runs."""
+
+HURRIED_SECONDS = 1.0
+"""How long the look for what was erased may take, in each database, when there is no time."""
+
+T = TypeVar("T")
 
 _NAMED = 3
 
@@ -204,6 +209,32 @@ def degraded(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
             yield Finding("rule.degraded", f"rule {one['rule_id']}", problem, remedy)
 
 
+def resurfaced(settings: Settings, seconds: float | None) -> Iterator[Finding]:
+    """Find databases that hold what one of them remembers as erased.
+
+    Args:
+        settings: The configuration.
+        seconds: How long the look into each may take; None sets no bound.
+    """
+    paths = [settings.memory_path, *settings.facts_paths.values()]
+    pasts = [past for path in paths if (past := _looked(path, looking.erased_in)) is not None]
+    for path in paths if pasts else ():
+        look_for = partial(looking.resurfaced_in, pasts=pasts, seconds=seconds)
+        if users := _looked(path, look_for):
+            named = ", ".join(repr(user) for user in sorted(users)[:_NAMED])
+            what = "episodes" if path == settings.memory_path else "facts"
+            problem = f"holds {sum(users.values())} {what} of erased scopes, of {named}"
+            remedy = "is it an older copy? ask `slumberd forget` again for them, or restore a newer"
+            yield Finding("erasure.contradicted", str(path), problem, remedy)
+
+
+def _looked(path: Path, work: Callable[[Open], T]) -> T | None:
+    try:
+        return look(path, work)
+    except StoreError:  # told as what cannot be read
+        return None
+
+
 def waiting(patient: Patient) -> Iterator[Finding]:
     """Find rules that have been due for longer than they should be."""
     seen = {name: _seen(path) for name, path in patient.settings.facts_paths.items()}
@@ -217,10 +248,7 @@ def waiting(patient: Patient) -> Iterator[Finding]:
 
 
 def _seen(path: Path) -> FactsSeen | None:
-    try:
-        return look(path, looking.facts_in)
-    except StoreError:
-        return None
+    return _looked(path, looking.facts_in)
 
 
 def _late(

@@ -10,10 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from slumberd.ailments import (
+    HURRIED_SECONDS,
     Patient,
     dated_ahead,
     degraded,
     disagreements,
+    resurfaced,
     told_by,
     waiting,
 )
@@ -41,15 +43,12 @@ from slumberd.surroundings import (
 
 LARGE_LOG_BYTES = 512 * 2**20
 
-HURRIED_SECONDS = 1.0
-"""How long the timestamps of all episodes may be looked through when there is no time."""
-
 URGENT = frozenset(
     {
         "config.invalid", "daemon.down", "daemon.silent", "disk.low", "episodes.future",
-        "episodes.mismatched", "episodes.quarantined", "erasure.unfinished", "rule.degraded",
-        "rule.held", "rule.late", "rules.stale", "restore.unfinished", "state.missing",
-        "store.damaged", "store.unreadable",
+        "episodes.mismatched", "episodes.quarantined", "erasure.contradicted",
+        "erasure.unfinished", "rule.degraded", "rule.held", "rule.late", "rules.stale",
+        "restore.unfinished", "state.missing", "store.damaged", "store.unreadable",
     }
 )  # fmt: skip
 """What somebody is to be woken for."""
@@ -183,6 +182,8 @@ def _inside(patient: Patient, unfinished: list[str]) -> Iterator[Finding]:
     )
     for path in settings.facts_paths.values():
         yield from _database(path, patient, unfinished, partial(_facts, patient, path, unfinished))
+    seconds = HURRIED_SECONDS if patient.hurried else patient.seconds
+    yield from resurfaced(settings, seconds)
     yield from _daemon(patient)
     yield from waiting(patient)
 

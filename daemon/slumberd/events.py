@@ -227,6 +227,13 @@ _ALL = (
         _DELTA,
     ),
     _kind(
+        "warning",
+        "erasure.contradicted",
+        "A database holds what one of them remembers as erased: it is an older copy.",
+        path=_TEXT,
+        problem=_TEXT,
+    ),
+    _kind(
         "info",
         "erasure.finished",
         "The daemon finished what an earlier `slumberd forget` had done by half.",

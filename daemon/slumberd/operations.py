@@ -286,9 +286,29 @@ class Operations:
 
     async def _erasure_key(self) -> bytes:
         """Return the key by which all databases remember what was forgotten."""
-        keys = [await self._memory.erasure_key()]
-        keys += [await branch.facts.erasure_key() for branch in self._branches]
+        keys = [key for key, _ in await self._erased_scopes()]
         return next((key for key in keys if key is not None), secrets.token_bytes(32))
+
+    async def _erased_scopes(self) -> list[tuple[bytes | None, dict[bytes, int]]]:
+        """Return what each database remembers as erased, memory.db first."""
+        facts = [await branch.facts.erased_scopes() for branch in self._branches]
+        return [await self._memory.erased_scopes(), *facts]
+
+    async def share_erasures(self) -> None:
+        """Let each database remember what any of them remembers as erased.
+
+        One may be older than an erasure: restored from a backup, or begun since.
+        """
+        async with self.turn:
+            known = await self._erased_scopes()
+            key = next((key for key, _ in known if key is not None), None)
+            moments = [some for its_key, some in known if its_key == key]
+            learn = [self._memory.learn_erased]
+            learn += [branch.facts.learn_erased for branch in self._branches]
+            for learn_erased, (_, own) in zip(learn, known, strict=True):
+                news = [digest for some in moments for digest in some if digest not in own]
+                if key is not None and news:
+                    await learn_erased(key, moments)
 
     async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:
         """Erase scopes from memory.db, of which facts.db is rid; return how many rows went."""

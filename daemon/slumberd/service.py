@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from slumberd.ailments import HURRIED_SECONDS, resurfaced
 from slumberd.answers import scheduled
 from slumberd.assembly import (
     branches_of,
@@ -135,7 +136,9 @@ class Daemon:
         """Answer and fire until told to stop."""
         operations = Operations(memory, branches, lambda: self._rules, self._clock, stop=self._stop)
         fire = partial(self._fire, branches, operations.turn)
+        await operations.share_erasures()
         await _finish_erasures(operations)
+        await self._warn_of_resurfaced()
         scheduler = Scheduler(clock=self._clock, episodes=memory, ledger=branches, fire=fire)
         operations.decided = scheduler.nudge
         async with Alarm(self._clock, scheduler.nudge) as alarm:
@@ -146,6 +149,12 @@ class Daemon:
             reloading.begin()
             judging = (alarm, pausing, reloading)
             await self._live(_Organs(memory, branches, operations, scheduler, *judging, couriers))
+
+    async def _warn_of_resurfaced(self) -> None:
+        """Log which database holds what one of them remembers as erased."""
+        look = partial(resurfaced, self._settings, HURRIED_SECONDS)
+        for one in await asyncio.to_thread(lambda: [*look()]):
+            _log.warning("erasure.contradicted", path=one.subject, problem=one.problem)
 
     async def _live(self, organs: _Organs) -> None:
         answers, runtime = self._answers(organs), self._settings.runtime_dir
@@ -359,6 +368,8 @@ async def perform(
             await branches.tell_again()
             await apply_channels(branches, rules, clock.now())
         operations = Operations(stores.memory, branches, lambda: rules, clock)
+        if not dry_run:
+            await operations.share_erasures()
         pausing = Pausing(settings.state_dir, lambda: rules)
         known = {**operations.by_name(), **pausing.by_name()}
         answer = await known[operation](request, Peer.here())

@@ -36,17 +36,20 @@ FILES = {
     "looking": "facts.db",
     "migrations": "facts.db",
     "nearness": "facts.db",
+    "resurfaced": "facts.db",
     "unfinished": "facts.db",
 }
 """Each file of statements, and a database that they run on."""
 
-WHOLESALE = {"comparing", "ledger_schema", "matching", "parting", "replay"}
+WHOLESALE = {"comparing", "ledger_schema", "matching", "parting", "replay", "verifying_tables"}
 """Files of statements that make tables, or compare and rebuild all that there is."""
 
 OF_EPISODES = (
     "looking.next_scope_key",
     "looking.oldest",
     "looking.origin_of_slumberd_episode_log",
+    "resurfaced.scope_keys",
+    "resurfaced.timestamps",
     "migrations.count_episodes",
 )
 """Statements of files of both databases that run on episodes."""
@@ -70,6 +73,7 @@ FLAT = {
     "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
     "find_facts_without_object has_fact put_fact",
+    "resurfaced": "timestamps",
     "unfinished": "all begin count end",
     "following": "is_told keep_number promotions promotions_that_stand readers",
     "ledger": "add_channels add_firing add_generation add_name add_number add_row all_channels "
@@ -110,7 +114,7 @@ WHOLE = {
     "erasure.blank_firings": "who is forgotten may be named anywhere",
     "erasure.count_facts": "a certificate says how many there were",
     "erasure.drop_names": "who is forgotten may be named anywhere",
-    "erasure.drop_quarantine_of_scope": "who is forgotten may be anywhere",
+    "erasure.drop_quarantine_of_rows": "who is forgotten may be anywhere",
     "erasure.erased": "an erasure covers all that was erased",
     "erasure.rows_without_key": "who is forgotten may be anywhere",
     "external.all_touched": "what other programs changed since the last batch, all of it",
@@ -136,6 +140,8 @@ WHOLE = {
     "looking.quarantined": "people look through what is quarantined, so it is not much",
     "looking.disagreeing": "the doctor reads all, for as long as he has",
     "looking.unreached": "the doctor reads all, for as long as he has",
+    "resurfaced.facts": "the same, once anything was erased",
+    "resurfaced.scope_keys": "the same",
     "migrations.count_episodes": "health and status say how many there are",
     "migrations.count_facts": "the same",
 }

@@ -34,6 +34,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "rule.late": ("warning", "every rule has fired when it was due"),
     "rule.degraded": ("error", "no rule has failed three times in a row or more"),
     "rule.held": ("error", "no batch waits for a person"),
+    "erasure.contradicted": ("error", "no database holds what one of them remembers as erased"),
     "erasure.unfinished": ("error", "every erasure is done in all databases"),
     "episodes.quarantined": ("warning", "every episode could be read"),
     "episodes.mismatched": ("warning", "scope key and content agree on whom each row belongs to"),

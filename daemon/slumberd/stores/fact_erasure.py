@@ -144,6 +144,10 @@ def _hands_that_name(
     return found
 
 
+def _numbers(rows: Collection[int]) -> str:
+    return orjson.dumps(sorted(rows)).decode()
+
+
 def _json(values: Collection[str]) -> str:
     return orjson.dumps(sorted(values)).decode()
 
@@ -198,7 +202,7 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
     counts = {"slumberd_ledger": _erase_rows(connection, rows)}
     batch.note["erased"] = _erased(connection).told()
     outcome = batch.write(settlement, {})
-    counts |= _delete_beside(connection, asked, found, fact_ids, touched)
+    counts |= _delete_beside(connection, asked, found, rows, touched)
     counts["facts"] = stood + len(outcome.records) - 1 - _facts(connection)
     return Erasure(outcome, counts, found.eids, head)
 
@@ -224,8 +228,7 @@ def _facts(connection: sqlite3.Connection) -> int:
 
 
 def _erase_rows(connection: sqlite3.Connection, rows: Collection[int]) -> int:
-    asked = {"rows": orjson.dumps(sorted(rows)).decode()}
-    return connection.execute(_SQL["erase_rows"], asked).rowcount
+    return connection.execute(_SQL["erase_rows"], {"rows": _numbers(rows)}).rowcount
 
 
 def _erased(connection: sqlite3.Connection) -> ErasedRows:
@@ -240,25 +243,18 @@ def _delete_beside(
     connection: sqlite3.Connection,
     asked: Erasing,
     found: Scoped,
-    fact_ids: list[str],
+    rows: Collection[int],
     keys: list[str],
 ) -> dict[str, int]:
     """Delete what the other tables hold of a scope; return how many rows, by table."""
     reach, eids = asked.reach, found.eids | asked.eids
-    whole, ids = reach.session is None, {"ids": _json(fact_ids)}
-    scope = {"user": reach.user, "agent": reach.agent, "whole": whole}
-    owner = {
-        "owner": _prefix(reach),
-        "eids": _json(eids),
-        "whole": whole,
-        "nobody": f"{OF_NOBODY}*",
-        "unshared": _json(eids - asked.kept),
-    }
+    ids = {"ids": _json({fact_id for fact_id, _ in found.claims})}
+    scope = {"user": reach.user, "agent": reach.agent, "whole": reach.session is None}
     deletions: dict[str, tuple[str, dict[str, Any]]] = {
         "facts": ("drop_facts_of_scope", scope | ids),
         "slumberd_names": ("drop_names", ids),
         "slumberd_keys": ("drop_keys", {"keys": _json(keys)}),
-        "slumberd_quarantine": ("drop_quarantine_of_scope", owner),
+        "slumberd_quarantine": ("drop_quarantine_of_rows", {"rows": _numbers(rows)}),
     }
     # Both databases keep the name of an episode that is there, or its rules would read it again.
     for name in ("blank_firings", "blank_watermarks", "blank_held"):

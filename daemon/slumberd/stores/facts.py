@@ -38,6 +38,7 @@ from slumberd.stores.hearsay import promote
 from slumberd.stores.marks import Marks, succeed
 from slumberd.stores.nearness import Nearness
 from slumberd.stores.queries import statements
+from slumberd.stores.resurfaced import Moments, learn_all
 from slumberd.stores.sqlite import giving_up, transaction
 from slumberd.stores.undoing import Undoer, UndoneFirings, Wanted, undo, undo_each
 
@@ -283,7 +284,7 @@ class SQLiteFactStore(Marks):
         self._fence(connection)
         passed = replace(firing, upto=firing.after)
         batch = Batch(connection, passed, channels_at(connection), self._depth)
-        batch.note = {"held": problem}
+        batch.note = {"held": problem, "held_upto": firing.upto.seq}
         outcome = batch.write(batch.settlement(), {})
         connection.execute(_SQL["hold"], (firing.rule_id, batch.number, *firing.upto, problem))
         held = Held(firing.rule_id, outcome.firing_id, firing.upto, problem, approved=False)
@@ -446,6 +447,16 @@ class SQLiteFactStore(Marks):
 
         await self._database.write(work)
 
+    async def learn_erased(self, key: bytes, moments: Iterable[Moments]) -> None:
+        """Remember the erased scopes that other databases remember by the same key."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                self._fence(connection)
+                learn_all(connection, key, moments)
+
+        await self._database.write(work)
+
     async def scrub(self) -> bool:
         """Write the file anew without what was erased; say whether its log could be emptied."""
         return await self._database.write(scrub)
@@ -507,17 +518,19 @@ class SQLiteFactStore(Marks):
             by: Who asks for it.
             dry_run: Count, and write nothing.
         """
-        found = [
-            (entry["rule_id"], entry["channel"], entry["episode_id"])
+        entries = [
+            entry
             for entry in await self.quarantine()
             if rules is None or entry["rule_id"] in rules
             if episodes is None or entry["episode_id"] in episodes
         ]
+        found = [(one["rule_id"], one["channel"], one["episode_id"]) for one in entries]
+        rows = sorted(one["seq"] for one in entries)
 
         def work(connection: sqlite3.Connection) -> Outcome:
             firing = Firing("@quarantine", "", "manual", at, by=by)
             batch = Batch(connection, firing, channels_at(connection), self._depth)
-            batch.note = {"dropped": len(found)}
+            batch.note = {"dropped": len(found), "rows": rows}
             connection.executemany(_SQL["drop_quarantine"], found)
             return batch.write(batch.settlement(), {})
 

@@ -64,6 +64,12 @@ def remember(
     return digest
 
 
+def learn(connection: sqlite3.Connection, key: bytes, digest: bytes, moment: int) -> None:
+    """Remember an erased scope by the hash that another database has of it."""
+    if _begin(connection, key) == key:
+        connection.execute(_SQL["add_moment"], (digest, moment))
+
+
 def _begin(connection: sqlite3.Connection, key: bytes) -> bytes:
     connection.execute(_SQL["create_keys"])
     connection.execute(_SQL["create_moments"])

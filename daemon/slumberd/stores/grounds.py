@@ -239,6 +239,12 @@ def _row_of(key: str, slot: str, key_id: int, head: Head, ground: Ground) -> _He
     )  # fmt: skip
 
 
+def summary_rows(ground: Ground, key: str, key_id: int) -> Iterator[_HeadRow]:
+    """Yield the rows that a key's summary has, of a ground that knows the key in full."""
+    for slot, head in ({ALL: Head()} | ground.heads.get(key, {})).items():
+        yield _row_of(key, slot, key_id, head, ground)
+
+
 def whole_ground(
     meetings: dict[str, list[Meeting]],
     namers: Iterable[tuple[str, str]],

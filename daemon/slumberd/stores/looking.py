@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,14 +17,17 @@ import orjson
 
 from slumberd.core.episode import EpisodeVersion, microseconds
 from slumberd.core.firing import Counts
+from slumberd.core.forgotten import Forgotten
 from slumberd.core.promoted import Lag
 from slumberd.core.scope import escape, scope_of
 from slumberd.errors import SchemaError, StoreError
-from slumberd.stores import episode_log, promotions
+from slumberd.stores import episode_log, promotions, resurfaced
 from slumberd.stores.decode import decode, lenient_text
+from slumberd.stores.forgetting import forgotten
 from slumberd.stores.inspection import has_table
 from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.ledger import firing_id_of
+from slumberd.stores.ours import notes_others
 from slumberd.stores.queries import statements
 from slumberd.stores.schema import SUCCESSES
 from slumberd.stores.sqlite import Pragmas, snapshot, translated
@@ -46,7 +50,6 @@ _LISTED = 100
 
 _LEDGER = statements("ledger")
 _EPISODE_LOG = statements("episode_log")
-_SCHEMA = statements("ledger_schema")
 _SQL = statements("looking")
 _COUNTS = statements("migrations")
 _UNFINISHED = statements("unfinished")
@@ -264,6 +267,29 @@ def _future(
     return sorted(ahead, key=lambda one: (-one.at, one.id))
 
 
+def erased_in(connection: sqlite3.Connection) -> Forgotten | None:
+    """Return what a database remembers as erased; None when nothing ever was."""
+    return forgotten(connection)
+
+
+def resurfaced_in(
+    connection: sqlite3.Connection, pasts: Sequence[Forgotten], seconds: float | None
+) -> Counter[str] | None:
+    """Return how many episodes or facts of erased scopes a database holds, by user.
+
+    Args:
+        connection: Of a database of either kind.
+        pasts: What the databases of the state directory remember as erased.
+        seconds: How long it may take; None sets no bound.
+
+    Returns:
+        None when it took too long.
+    """
+    of_episodes = has_table(connection, "episodes")
+    find = resurfaced.episodes_of_erased if of_episodes else resurfaced.facts_of_erased
+    return _within(connection, seconds, partial(find, pasts=pasts))
+
+
 def _quick_check(connection: sqlite3.Connection) -> str:
     told = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     return "" if told == "ok" else told
@@ -371,7 +397,7 @@ def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
         facts=connection.execute(_COUNTS["count_facts"]).fetchone()[0],
         rows=last[0] if last else 0,
         unlogged=connection.execute(_SQL["unlogged"]).fetchone()[0],
-        triggered=_notes_others(connection),
+        triggered=notes_others(connection),
         marks={rule: seq for rule, seq, _, _ in marks},
         served={rule: served for rule, _, _, served in marks},
         fired={rule: at for rule, _, at, _ in fired},
@@ -423,13 +449,3 @@ def _held(connection: sqlite3.Connection) -> dict[str, HeldBatch]:
         for rule, n, _, _, problem, approved in connection.execute(_LEDGER["held"])
         if not approved
     }
-
-
-def _notes_others(connection: sqlite3.Connection) -> bool:
-    found = dict(connection.execute(_SQL["triggers"], {"table": "facts"}).fetchall())
-    wanted = {
-        "slumberd_facts_inserted": _SCHEMA["note_insert"],
-        "slumberd_facts_updated": _SCHEMA["note_update"],
-        "slumberd_facts_deleted": _SCHEMA["note_delete"],
-    }
-    return all(found.get(name) == sql.rstrip(";") for name, sql in wanted.items())

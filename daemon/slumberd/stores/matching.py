@@ -22,6 +22,7 @@ from slumberd.core.record import Break
 from slumberd.stores.batch import fact_row
 from slumberd.stores.beliefs import channels_at, facts_then, standing_on
 from slumberd.stores.foreign import UNREADABLE, said_by, shown
+from slumberd.stores.grounds import summary_rows
 from slumberd.stores.ledger import meeting_from, meetings_from
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import escaped, texts_as
@@ -52,6 +53,7 @@ class Pages:
 
     Attributes:
         digests: Of the keys so far, in place of the keys: they are many.
+        summaries: The summaries of the keys so far, compared with what is stored.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Pages:
         for name, namer in connection.execute(_LEDGER["all_names"]):
             self._namers.setdefault(name, []).append(namer)
         self.digests = array("q")
+        self.summaries = Summaries(connection)
 
     def __iter__(self) -> Iterator[list[Standing]]:
         """Yield what stands, a list for some keys.
@@ -76,7 +79,7 @@ class Pages:
         Raises:
             MixedKeysError: Rows with one number of a key speak of two.
         """
-        self.digests = array("q")
+        self.digests, self.summaries = array("q"), Summaries(self._connection)
         for rows in _pages(self._connection.execute(_SQL["acts_by_key"], self._span)):
             yield list(standing_on(self._ground(rows)))
 
@@ -88,7 +91,10 @@ class Pages:
         for row in rows:
             act, number = acts.get(row[1]), row[-1]
             if act is None:
-                continue  # it was undone
+                undone = meeting_from(row[:-1]).act
+                if undone is not None:
+                    keys.setdefault(number, undone.key)
+                continue
             if keys.setdefault(number, act.key) != act.key:
                 raise MixedKeysError
             ground.full.setdefault(act.key, set()).add(act.fact_id)
@@ -96,6 +102,7 @@ class Pages:
         self._name(ground)
         for key in ground.full:
             ground.fold(key)
+        self.summaries.compare(ground, keys)
         return ground
 
     def _meetings(self, rows: Sequence[_Row]) -> dict[str, list[Meeting]]:
@@ -124,6 +131,48 @@ class Pages:
     def _ask(self, fact_ids: Iterable[str]) -> dict[str, list[Meeting]]:
         asked = {"ids": orjson.dumps(list(fact_ids)).decode()}
         return meetings_from(self._connection.execute(_LEDGER["meetings"], asked))
+
+
+class Summaries:
+    """The summaries of keys in ``slumberd_keys``, held against what the ledger says of the keys.
+
+    Attributes:
+        found: Rows that say something, of the keys that were compared.
+        changed: The numbers of keys whose rows are others.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.found = 0
+        self.changed: list[int] = []
+
+    def compare(self, ground: Ground, keys: Mapping[int, str]) -> None:
+        """Compare the summaries of some keys, which a ground knows in full, by their numbers."""
+        stored: dict[str, set[_Row]] = {key: set() for key in keys.values()}
+        asked = {"keys": orjson.dumps([*stored]).decode()}
+        with texts_as(self._connection, escaped):
+            for row in self._connection.execute(_LEDGER["heads"], asked):
+                if _says_something(row):
+                    stored[row[0]].add(_comparable(row))
+        for number, key in keys.items():
+            told = filter(_says_something, summary_rows(ground, key, number))
+            if stored[key] != set(map(_comparable, told)):
+                self.changed.append(number)
+        self.found += sum(map(len, stored.values()))
+
+
+def _says_something(row: _Row) -> bool:
+    return row[3] is not None or row[8] is not None
+
+
+def _comparable(row: _Row) -> _Row:
+    """Return a row with its retractions in order: they are kept in the order that they came."""
+    *columns, reach, trail = row
+    try:
+        told = orjson.dumps(orjson.loads(reach), option=orjson.OPT_SORT_KEYS) if reach else None
+    except orjson.JSONDecodeError:
+        told = reach
+    return (*columns, told, trail)
 
 
 def _digest(key: str) -> int:
@@ -162,12 +211,16 @@ class Share(NamedTuple):
         missing: Ids of facts that stand, and are not there.
         found: How many facts are there under ids that stand.
         digests: Of the keys.
+        summaries: How many rows the summaries of the keys have.
+        changed: Numbers of the keys whose summaries are not what they should be.
     """
 
     others: list[_Row]
     missing: list[str]
     found: int
     digests: array[int]
+    summaries: int = 0
+    changed: Sequence[int] = ()
 
 
 def compared(connection: sqlite3.Connection, pages: Pages) -> Share:
@@ -177,7 +230,10 @@ def compared(connection: sqlite3.Connection, pages: Pages) -> Share:
         MixedKeysError: Rows with one number of a key speak of two.
     """
     share = _compared(connection, pages)
-    return share._replace(digests=pages.digests)
+    summaries = pages.summaries
+    return share._replace(
+        digests=pages.digests, summaries=summaries.found, changed=summaries.changed
+    )
 
 
 def _compared(connection: sqlite3.Connection, pages: Iterable[Sequence[Standing]]) -> Share:
@@ -208,10 +264,13 @@ def first_changed_fact(
     """
     touched = _texts(connection, _EXTERNAL["all_touched"])
     pending = ""
-    for fact_id, problem in _changed(connection, depth, elsewhere):
+    changed, summary = _changed(connection, depth, elsewhere)
+    for fact_id, problem in changed:
         if (fact_id or "") not in touched:
             return Break(0, f"fact {fact_id!r} {problem}")
         pending = pending or f"fact {fact_id!r} was changed by another program"
+    if summary:
+        return Break(0, summary)
     return Break(0, f"{pending} and is not recorded yet") if pending else None
 
 
@@ -224,11 +283,16 @@ def _texts(
 
 def _changed(
     connection: sqlite3.Connection, depth: int, elsewhere: Elsewhere | None
-) -> list[_Changed]:
-    """Return the facts that are not what they should be: others by id, then what is missing."""
+) -> tuple[list[_Changed], str]:
+    """Return the facts that are not what they should be: others by id, then what is missing.
+
+    Return also what is wrong with the summaries of the keys; nothing when all are right.
+    """
     whole: list[list[Standing]] | None = None
+    summary = ""
     try:
         share = _one_to_one(_shares(connection, depth, elsewhere))
+        summary = _changed_summary(connection, share)
     except MixedKeysError:
         whole = [facts_then(connection, user=None, depth=depth)]
         share = _compared(connection, whole)
@@ -236,7 +300,16 @@ def _changed(
     if share.found < connection.execute(_FACTS["count_facts"]).fetchone()[0]:
         others += _strangers(connection, whole or Pages(connection, depth))
     wrong = sorted(_ours(connection, others), key=lambda row: shown(row[0]))
-    return [(row[0], OTHER) for row in wrong] + [(one, MISSING) for one in sorted(share.missing)]
+    found = [(row[0], OTHER) for row in wrong] + [(one, MISSING) for one in sorted(share.missing)]
+    return found, summary
+
+
+def _changed_summary(connection: sqlite3.Connection, share: Share) -> str:
+    if share.changed:
+        return f"slumberd_keys is not what the ledger says of the key of row {min(share.changed)}"
+    if share.summaries != connection.execute(_SQL["count_summaries"]).fetchone()[0]:
+        return "slumberd_keys speaks of a key that the ledger does not know"
+    return ""
 
 
 def _shares(
@@ -266,6 +339,8 @@ def _one_to_one(shares: Iterable[Share]) -> Share:
         [fact_id for share in shares for fact_id in share.missing],
         sum(share.found for share in shares),
         array("q"),
+        sum(share.summaries for share in shares),
+        [number for share in shares for number in share.changed],
     )
 
 

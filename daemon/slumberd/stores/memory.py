@@ -39,12 +39,12 @@ from slumberd.stores.episode_erasure import (
     ids_kept,
     scrub_memory,
 )
-from slumberd.stores.forgetting import key_of
 from slumberd.stores.future import TOLERANCE_SECONDS, FutureReporter
 from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.puts import Encode, GroupCommit, PutCounts, encode_readable, write
 from slumberd.stores.recall import recall
+from slumberd.stores.resurfaced import Moments, learn_all, remembered
 from slumberd.stores.sqlite import (
     Pragmas,
     Synchronous,
@@ -429,9 +429,9 @@ class SQLiteMemoryStore:
             partial(ids_kept, reach=reach, eids=eids, mismatch=self._mismatch)
         )
 
-    async def erasure_key(self) -> bytes | None:
-        """Return the key of the hashes of forgotten scopes; None when nothing was forgotten."""
-        return await self._database.read(key_of)
+    async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
+        """Return the key of the hashes of erased scopes, and up to when each is erased."""
+        return await self._database.read(remembered)
 
     async def forget(
         self, reach: Reach, eids: Iterable[str], *, moment: int, key: bytes | None = None
@@ -455,6 +455,15 @@ class SQLiteMemoryStore:
         erased = await self._database.write(erase)
         await self.harden()  # a certificate tells of it; a power cut must not bring it back
         return erased
+
+    async def learn_erased(self, key: bytes, moments: Iterable[Moments]) -> None:
+        """Remember the erased scopes that other databases remember by the same key."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                learn_all(connection, key, moments)
+
+        await self._database.write(work)
 
     async def scrub(self) -> bool:
         """Write the file anew without what was erased; say whether its log could be emptied."""

@@ -13,6 +13,7 @@ MANY = 500
 
 _SQL = statements("external")
 _SCHEMA = statements("ledger_schema")
+_LOOKING = statements("looking")
 
 
 @contextmanager
@@ -42,3 +43,14 @@ def _without_triggers(connection: sqlite3.Connection) -> Iterator[None]:
     yield
     for kind in ("insert", "update", "delete"):
         connection.execute(_SCHEMA[f"note_{kind}"])
+
+
+def notes_others(connection: sqlite3.Connection) -> bool:
+    """Say whether the triggers are there, and are ours, that note what other programs write."""
+    found = dict(connection.execute(_LOOKING["triggers"], {"table": "facts"}).fetchall())
+    wanted = {
+        "slumberd_facts_inserted": _SCHEMA["note_insert"],
+        "slumberd_facts_updated": _SCHEMA["note_update"],
+        "slumberd_facts_deleted": _SCHEMA["note_delete"],
+    }
+    return all(found.get(name) == sql.rstrip(";") for name, sql in wanted.items())

@@ -28,10 +28,11 @@ from slumberd.stores.exporting import exported
 from slumberd.stores.fact_erasure import find_scope
 from slumberd.stores.factfile import FactFile, head_of
 from slumberd.stores.finding import find, is_specified
-from slumberd.stores.forgetting import forgotten_if_asked, key_of
+from slumberd.stores.forgetting import forgotten_if_asked
 from slumberd.stores.ledger import firing_id_of, record_from
 from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
+from slumberd.stores.resurfaced import remembered
 from slumberd.stores.searching import search, search_then
 from slumberd.stores.sqlite import snapshot
 from slumberd.stores.undoing import Wanted, find_firing, has_any
@@ -166,9 +167,9 @@ class Questions(FactFile):
         """Return the erasures that memory.db may not have done."""
         return await self._database.read(unfinished)
 
-    async def erasure_key(self) -> bytes | None:
-        """Return the key of the hashes of forgotten scopes; None when nothing was forgotten."""
-        return await self._database.read(key_of)
+    async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
+        """Return the key of the hashes of erased scopes, and up to when each is erased."""
+        return await self._database.read(remembered)
 
     async def has_forgotten(self, reach: Reach) -> bool:
         """Say whether the scope, or a wider one, was erased before."""

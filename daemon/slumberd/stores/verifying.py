@@ -35,6 +35,7 @@ from slumberd.stores.ledger import (
 from slumberd.stores.matching import first_changed_fact
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import KeyedConnection, escaped, snapshot, texts_as
+from slumberd.stores.verifying_tables import first_changed_schema, first_changed_table
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
@@ -99,7 +100,9 @@ def verify(
                 broken = (
                     broken
                     or _contradicted(connection, count, against)
+                    or first_changed_schema(connection)
                     or _first_changed_name(connection)
+                    or first_changed_table(connection)
                     or first_changed_fact(connection, depth, helper)
                 )
     return count, head.hex(), broken

@@ -72,11 +72,9 @@ WHERE key IN (SELECT value FROM json_each(:keys))
       AND ledger.fact_id IS NOT NULL
   )
 
--- name: drop_quarantine_of_scope
+-- name: drop_quarantine_of_rows
 DELETE FROM slumberd_quarantine
-WHERE (:whole AND substr(owner, 1, length(:owner)) = :owner)
-  OR (eid IN (SELECT value FROM json_each(:eids)) AND substr(owner, 1, length(:owner)) = :owner)
-  OR (eid IN (SELECT value FROM json_each(:unshared)) AND owner GLOB :nobody)
+WHERE seq IN (SELECT value FROM json_each(:rows))
 
 -- name: blank_firings
 UPDATE slumberd_firings

@@ -30,6 +30,12 @@ SELECT facts.fact_id, facts.user, facts.agent, facts.payload, facts.lineage, fac
 FROM json_each(:ids) AS wanted
 CROSS JOIN facts ON facts.fact_id = wanted.value
 
+-- name: count_summaries
+SELECT count(*)
+FROM slumberd_keys
+WHERE top_at IS NOT NULL
+  OR reach IS NOT NULL
+
 -- name: all_facts
 SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at
 FROM facts

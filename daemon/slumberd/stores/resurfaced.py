@@ -1,0 +1,60 @@
+"""Find what a database holds although it, or another one beside it, remembers it as erased.
+
+A database that was restored from a backup of before an erasure holds it all again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from slumberd.core.forgotten import Forgotten
+from slumberd.core.scope import scope_of
+from slumberd.stores.decode import instant_or_zero, lenient_text
+from slumberd.stores.forgetting import key_of, learn
+from slumberd.stores.queries import statements
+
+_SQL = statements("resurfaced")
+_FORGETTING = statements("forgetting")
+_EVER = -(2**63)
+
+Moments = Mapping[bytes, int]
+"""Up to when scopes were erased, microseconds, by their keyed hashes."""
+
+
+def facts_of_erased(connection: sqlite3.Connection, pasts: Sequence[Forgotten]) -> Counter[str]:
+    """Return how many facts are of erased scopes, by user."""
+    found: Counter[str] = Counter()
+    for user, agent, at, session in connection.execute(_SQL["facts"]):
+        if any(past.covers(user, session or "", agent, at) for past in pasts):
+            found[user] += 1
+    return found
+
+
+def episodes_of_erased(connection: sqlite3.Connection, pasts: Sequence[Forgotten]) -> Counter[str]:
+    """Return how many episodes are of erased scopes by their scope keys, by user."""
+    found: Counter[str] = Counter()
+    connection.text_factory = lenient_text
+    for (key,) in connection.execute(_SQL["scope_keys"]).fetchall():
+        scope = scope_of(key) if isinstance(key, str) else None
+        erased = scope and [past for past in pasts if past.covers(*scope, _EVER)]
+        for (timestamp,) in connection.execute(_SQL["timestamps"], (key,)) if erased else ():
+            if scope and any(past.covers(*scope, instant_or_zero(timestamp)) for past in pasts):
+                found[scope.user] += 1
+    return found
+
+
+def remembered(connection: sqlite3.Connection) -> tuple[bytes | None, dict[bytes, int]]:
+    """Return the key of the hashes of erased scopes, and what is remembered by it."""
+    key = key_of(connection)
+    if key is None:
+        return None, {}
+    return key, dict(connection.execute(_FORGETTING["moments"]))
+
+
+def learn_all(connection: sqlite3.Connection, key: bytes, moments: Iterable[Moments]) -> None:
+    """Remember what other databases remember by the same key; inside of a transaction."""
+    for some in moments:
+        for digest, moment in some.items():
+            learn(connection, key, digest, moment)

@@ -1,0 +1,84 @@
+-- name: kind_of_facts
+SELECT type
+FROM sqlite_master
+WHERE name = 'facts' COLLATE NOCASE
+
+-- name: watermarks
+SELECT mark.rule, mark.seq,
+  (
+    SELECT upto_seq
+    FROM slumberd_firings AS firings
+    WHERE firings.rule = mark.rule
+    ORDER BY n DESC
+    LIMIT 1
+  )
+FROM slumberd_watermark AS mark
+ORDER BY mark.rule
+
+-- name: generations
+SELECT generation, after
+FROM slumberd_generations
+ORDER BY generation DESC
+
+-- name: highest_generation
+SELECT max(generation)
+FROM slumberd_firings
+
+-- name: versions
+SELECT ledger.seq, ledger.version, firings.generation
+FROM slumberd_ledger AS ledger
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.version != 0
+  AND substr(firings.rule, 1, 1) != '@'
+ORDER BY ledger.seq
+
+-- name: approvals
+SELECT payload
+FROM slumberd_ledger
+WHERE what = 0
+  AND instr(payload, CAST('"approves":' AS BLOB)) > 0
+
+-- name: held
+SELECT held.rule, held.n, held.upto_seq, held.problem, held.approved, firings.rule, own.payload
+FROM slumberd_held AS held
+LEFT JOIN slumberd_firings AS firings ON firings.n = held.n
+LEFT JOIN slumberd_ledger AS own ON own.seq = held.n
+ORDER BY held.rule
+
+-- name: quarantine
+SELECT held.rule, held.channel, held.eid, held.version, held.owner, held.reason, held.detail,
+  held.seq, ledger.what, firings.rule, ledger.version, ledger.reason, ledger.payload
+FROM slumberd_quarantine AS held
+LEFT JOIN slumberd_ledger AS ledger ON ledger.seq = held.seq
+LEFT JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+ORDER BY held.seq
+
+-- name: listed
+SELECT rule, channel, eid
+FROM slumberd_quarantine
+
+-- name: quarantining
+SELECT ledger.seq, ledger.firing, firings.rule, ledger.payload
+FROM slumberd_ledger AS ledger
+CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.what = 3
+  AND ledger.payload IS NOT NULL
+  AND firings.rule != '@undo'
+ORDER BY ledger.seq
+
+-- name: takings_off
+SELECT own.payload
+FROM slumberd_firings AS firings
+CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
+WHERE firings.rule IN ('@quarantine', '@undo')
+
+-- name: mended
+SELECT 1
+FROM slumberd_ledger AS later
+CROSS JOIN slumberd_firings AS firings ON firings.n = later.firing
+WHERE later.fact_id = :fact_id
+  AND later.seq > :seq
+  AND later.version > 0
+  AND later.what NOT IN (3, 4)
+  AND firings.rule = :rule
+LIMIT 1
