@@ -120,3 +120,9 @@ def replaced(act: Told, acts: list[Told], multi: set[tuple[str, str]], depth: in
         if b.asserts and slot(b, multi) == slot(act, multi) and b.stamp < act.stamp
     ]  # fmt: skip
     return [b.fact_id for b in sorted(older, key=lambda b: b.stamp, reverse=True)][:depth]
+
+
+def said_at(act: Told) -> int | None:
+    """Return when a fact was said, in microseconds; None where it was when it was pinned."""
+    at, rank, _ = act.stamp
+    return at if rank < 2 else None

@@ -40,7 +40,7 @@ from slumberd.lines import timestamp
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 
-COLUMNS = ("user", "agent", "subject", "predicate", "object", "confidence", "id")
+COLUMNS = ("user", "agent", "subject", "predicate", "object", "confidence", "said at", "id")
 
 ValidAt = Annotated[
     datetime | None, typer.Option(parser=instant_of, metavar="T", help="What was true then.")
@@ -69,11 +69,11 @@ def facts(
     max_confidence: Most = None,
     since: Annotated[
         datetime | None,
-        typer.Option(parser=instant_of, metavar="T", help="Only pinned at T or later."),
+        typer.Option(parser=instant_of, metavar="T", help="Only said at T or later."),
     ] = None,
     until: Annotated[
         datetime | None,
-        typer.Option(parser=instant_of, metavar="T", help="Only pinned before T."),
+        typer.Option(parser=instant_of, metavar="T", help="Only said before T."),
     ] = None,
     valid_at: ValidAt = None,
     believed_at: BelievedAt = None,
@@ -91,7 +91,8 @@ def facts(
     predicate, object, user, agent or id. Case counts.
 
     T is ISO 8601 with an offset, as 2026-03-01T12:00:00Z; a date alone, which is its first moment
-    in UTC; or now. Valid at T: by what had happened until then, however late it was learnt.
+    in UTC; or now. A fact is said when its episode happened, and pinned when its rule fired. Valid
+    at T: by what had happened until then, however late it was learnt.
     Believed at T: by what had been learnt until then. Both together work. A fact whose episode
     lies in the future stands, and is not valid now.
 
@@ -106,7 +107,7 @@ def facts(
         object_json,
         {"prefix": prefix, "glob": glob, "regex": regex},
         channel=channel, min_confidence=min_confidence, max_confidence=max_confidence,
-        pinned_since=since, pinned_until=until, order=order, descending=descending, limit=limit,
+        said_since=since, said_until=until, order=order, descending=descending, limit=limit,
         after=after,
     )  # fmt: skip
     found, following = _page(settings_of(config, state_dir), pattern, valid_at, believed_at)
@@ -179,6 +180,7 @@ def row(fact: Fact) -> tuple[object, ...]:
         payload.get("predicate"),
         payload.get("object", payload.get("content")),
         fact.confidence,
+        fact.said_at,
         fact.id,
     )
 
@@ -192,6 +194,7 @@ def document(fact: Fact) -> dict[str, Any]:
         "payload": fact.payload,
         "lineage": fact.lineage,
         "confidence": fact.confidence,
+        "said_at": timestamp(fact.said_at),
         "pinned_at": timestamp(fact.pinned_at),
         "metadata": fact.metadata,
     }

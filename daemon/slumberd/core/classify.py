@@ -12,7 +12,7 @@ from typing import Any
 
 from slumberd.core.act import INTENTS, confidence_of
 from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
-from slumberd.core.episode import EpisodeVersion
+from slumberd.core.episode import EpisodeVersion, instant
 from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ConsolidationRuleError
 
@@ -176,6 +176,7 @@ def _payload(episode: EpisodeVersion) -> dict[str, Any]:
         "agent": episode.agent,
         "content": episode.content,
         "source_node": episode.source_node,
+        "timestamp": instant(episode.at).isoformat(),
     }
     triple = {part: episode.metadata.get(part) for part in ("subject", "predicate", "object")}
     return payload | {part: value for part, value in triple.items() if value is not None}
