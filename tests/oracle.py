@@ -140,3 +140,9 @@ def replaced(act: Told, acts: list[Told], multi: set[tuple[str, str]], depth: in
         if b.fact_id in act.names and b.owner == act.owner and b.fact_id != act.fact_id
     ]  # fmt: skip
     return [*dict.fromkeys(named), *(one for one in mine if one not in named)]
+
+
+def said_at(act: Told) -> int | None:
+    """Return when a fact was said, in microseconds; None where it was when it was pinned."""
+    at, rank, _ = act.stamp
+    return at if rank < 2 else None

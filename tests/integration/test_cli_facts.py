@@ -98,7 +98,7 @@ def test_a_table_tells_a_person_how_to_go_on(site: Site) -> None:
         (["--prefix", "user"], 64, "--prefix 'user': write SLOT=..."),
         (["--user", "a", "--prefix", "user=b"], 64, "user is given in another way already"),
         (["--object-json", "tea"], 64, "--object-json 'tea' is no JSON"),
-        (["--order", "size"], 64, "'size' is none of id, pinned_at, confidence"),
+        (["--order", "size"], 64, "'size' is none of id, said_at, pinned_at, confidence"),
         (["--after", "me"], 64, "after 'me': is no cursor"),
         (["--limit", "0"], 64, "--limit"),
         (["--min-confidence", "2"], 64, "--min-confidence"),

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.core.episode import EpisodeVersion, microseconds
+from slumberd.core.episode import EpisodeVersion, instant, microseconds
 from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
@@ -26,7 +26,7 @@ from slumberd.core.scope import Reach
 from slumberd.stores import parting
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule
-from tests.oracle import Told, fact_id, replaced, stands, told
+from tests.oracle import Told, fact_id, replaced, said_at, stands, told
 from tests.samples import amount
 
 MULTI = {("facts", "likes"), ("notes", "likes")}
@@ -218,6 +218,8 @@ def check_fact(fact: Fact, act: Told, older: list[str]) -> None:
     assert (fact.user, fact.agent) == (act.user, act.agent)
     assert fact.confidence == act.confidence
     assert fact.payload.get("object") == act.object
+    instant_at = said_at(act)
+    assert fact.said_at == (fact.pinned_at if instant_at is None else instant(instant_at))
     if act.stamp[1] < 2:
         own = [entry["rule_id"] for entry in fact.lineage if "rule_id" in entry]
         assert own == list(act.rules)

@@ -49,6 +49,11 @@ def rows(draw: st.DrawFn) -> tuple[Any, ...]:
             payload[slot] = value
     if draw(st.booleans()):
         payload["object"] = draw(OBJECTS)
+    told_at = draw(st.none() | st.integers(0, 3) | st.sampled_from(["soon", 5, None, "9999-12-31"]))
+    if isinstance(told_at, int):
+        payload["timestamp"] = (START + timedelta(hours=told_at)).isoformat()
+    elif told_at is not None:
+        payload["timestamp"] = told_at
     moment = START + timedelta(hours=draw(st.integers(0, 3)))
     pinned_at = moment.replace(tzinfo=None).isoformat() + draw(ZONES)
     found = (draw(OWNERS), draw(OWNERS), orjson.dumps(payload), b"[{}]", draw(NUMBERS), b"{}")
@@ -80,9 +85,11 @@ PATTERNS = st.builds(
     channel=st.sampled_from([None, None, "facts", "a", "\U0010ffff"]),
     min_confidence=st.none() | NUMBERS,
     max_confidence=st.none() | NUMBERS,
+    said_since=MOMENTS,
+    said_until=MOMENTS,
     pinned_since=MOMENTS,
     pinned_until=MOMENTS,
-    order=st.sampled_from(["id", "pinned_at", "confidence"]),
+    order=st.sampled_from(["id", "said_at", "pinned_at", "confidence"]),
     descending=st.booleans(),
     limit=st.none() | st.integers(1, 5),
 )
@@ -124,20 +131,32 @@ class Oracle:
                 pattern.channel in (None, channel),
                 pattern.min_confidence is None or confidence >= pattern.min_confidence,
                 pattern.max_confidence is None or confidence <= pattern.max_confidence,
+                pattern.said_since is None or said_at(row) >= pattern.said_since,
+                pattern.said_until is None or said_at(row) < pattern.said_until,
                 pattern.pinned_since is None or moment >= pattern.pinned_since,
                 pattern.pinned_until is None or moment < pattern.pinned_until,
             ]
         )
 
     def place(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        return {"id": (), "pinned_at": (instant(row),), "confidence": (row[5],)}[
-            self.pattern.order
-        ] + (row[0],)
+        places = {
+            "id": (), "said_at": (said_at(row),), "pinned_at": (instant(row),),
+            "confidence": (row[5],),
+        }  # fmt: skip
+        return (*places[self.pattern.order], row[0])
 
 
 def instant(row: tuple[Any, ...]) -> datetime:
     found = datetime.fromisoformat(row[7])
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def said_at(row: tuple[Any, ...]) -> datetime:
+    """Return when a fact was said: as its payload tells, if that is an instant."""
+    told = orjson.loads(row[3]).get("timestamp")
+    if told == "9999-12-31":
+        return datetime(9999, 12, 31, tzinfo=UTC)
+    return instant(row) if told in ("soon", 5, None) else datetime.fromisoformat(told)
 
 
 def fits(form: object, value: object) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from slumberd.cli import call
-from slumberd.core.episode import Episode
+from slumberd.core.episode import Episode, instant
 from slumberd.core.fact import FactPattern
 from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
@@ -31,7 +31,7 @@ from tests.histories import (
     facts_of,
     play,
 )
-from tests.oracle import Told, replaced, stands
+from tests.oracle import Told, replaced, said_at, stands
 from tests.samples import amount
 
 QUIET = settings(
@@ -66,6 +66,8 @@ async def check_oracle(story: Story) -> None:
 def check_fact(fact: dict[str, Any], act: Told, older: list[str]) -> None:
     assert (fact["user"], fact["agent"]) == (act.user, act.agent)
     assert fact["payload"].get("object") == act.object
+    at = said_at(act)
+    assert fact["payload"].get("timestamp") == (None if at is None else instant(at).isoformat())
     own = [entry["rule_id"] for entry in fact["lineage"] if "rule_id" in entry]
     assert own == list(act.rules)
     assert [entry["replaces"] for entry in fact["lineage"][len(own) :]] == older

@@ -50,6 +50,7 @@ def test_an_episode_without_intent_is_an_add_with_all_that_it_says() -> None:
             "agent": "rag",
             "content": "content of e1",
             "source_node": "chat",
+            "timestamp": START.isoformat(),
             "subject": "alice",
             "object": 5,
         },

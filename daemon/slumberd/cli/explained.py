@@ -94,6 +94,7 @@ class Told:
             print(f"whose       user {cell(one.fact.user)}, agent {cell(one.fact.agent)}")
             print(f"says        {self._says(one.fact.payload)}")
             print(f"confidence  {cell(one.fact.confidence)}")
+            print(f"said at     {cell(one.fact.said_at)}")
             print(f"pinned at   {cell(one.fact.pinned_at)}")
             if one.declared:
                 print("declared    by its program; it competes with no other fact")

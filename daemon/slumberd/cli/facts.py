@@ -41,7 +41,7 @@ from slumberd.lines import timestamp
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 
-COLUMNS = ("id", "user", "agent", "subject", "predicate", "object", "confidence")
+COLUMNS = ("id", "user", "agent", "subject", "predicate", "object", "confidence", "said at")
 
 ValidAt = Annotated[
     datetime | None, typer.Option(parser=instant_of, metavar="T", help="What was true then.")
@@ -70,11 +70,11 @@ def facts(
     max_confidence: Most = None,
     since: Annotated[
         datetime | None,
-        typer.Option(parser=instant_of, metavar="T", help="Only pinned at T or later."),
+        typer.Option(parser=instant_of, metavar="T", help="Only said at T or later."),
     ] = None,
     until: Annotated[
         datetime | None,
-        typer.Option(parser=instant_of, metavar="T", help="Only pinned before T."),
+        typer.Option(parser=instant_of, metavar="T", help="Only said before T."),
     ] = None,
     valid_at: ValidAt = None,
     believed_at: BelievedAt = None,
@@ -92,7 +92,8 @@ def facts(
     predicate, object, user, agent or id. Case counts.
 
     T is ISO 8601 with an offset, as 2026-03-01T12:00:00Z; a date alone, which is its first moment
-    in UTC; or now. Valid at T: by what had happened until then, however late it was learnt.
+    in UTC; or now. A fact is said when its episode happened, and pinned when its rule fired. Valid
+    at T: by what had happened until then, however late it was learnt.
     Believed at T: by what had been learnt until then. Both together work. A fact whose episode
     lies in the future stands, and is not valid now.
 
@@ -107,7 +108,7 @@ def facts(
         object_json,
         {"prefix": prefix, "glob": glob, "regex": regex},
         channel=channel, min_confidence=min_confidence, max_confidence=max_confidence,
-        pinned_since=since, pinned_until=until, order=order, descending=descending, limit=limit,
+        said_since=since, said_until=until, order=order, descending=descending, limit=limit,
         after=after,
     )  # fmt: skip
     settings = settings_of(config, state_dir)
@@ -183,6 +184,7 @@ def row(fact: Fact) -> tuple[object, ...]:
         payload.get("predicate"),
         payload.get("object", payload.get("content")),
         fact.confidence,
+        fact.said_at,
     )
 
 
@@ -195,6 +197,7 @@ def document(fact: Fact) -> dict[str, Any]:
         "payload": fact.payload,
         "lineage": fact.lineage,
         "confidence": fact.confidence,
+        "said_at": timestamp(fact.said_at),
         "pinned_at": timestamp(fact.pinned_at),
         "metadata": fact.metadata,
     }

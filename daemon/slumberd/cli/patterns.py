@@ -60,7 +60,9 @@ Least = Annotated[
 Most = Annotated[float | None, typer.Option(min=0, max=1, metavar="X", help="Only with X or less.")]
 By = Annotated[
     str,
-    typer.Option("--order", parser=_order_of, metavar="id|pinned_at|confidence", help="By what."),
+    typer.Option(
+        "--order", parser=_order_of, metavar="id|said_at|pinned_at|confidence", help="By what."
+    ),
 ]
 Descending = Annotated[bool, typer.Option("--descending", help="The last one first.")]
 Limit = Annotated[int | None, typer.Option(min=1, max=MOST, metavar="N", help="At most N.")]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.episode import EpisodeVersion
+from slumberd.core.episode import EpisodeVersion, instant
 from slumberd.core.rule import FACTS
 from slumberd.core.scope import escape, unescape
 
@@ -209,6 +209,7 @@ def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) ->
         "agent": version.agent,
         "content": version.content,
         "source_node": version.source_node,
+        "timestamp": instant(version.at).isoformat(),
     }
     add_triple(payload, metadata)
     return Act(

@@ -22,7 +22,7 @@ from slumberd.core.act import (
     names_in,
 )
 from slumberd.core.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
-from slumberd.core.episode import EpisodeVersion
+from slumberd.core.episode import EpisodeVersion, instant
 from slumberd.core.model import made
 from slumberd.core.rule import FACTS, ConsolidationRule
 
@@ -208,6 +208,7 @@ class _Table:
             "agent": episode.agent,
             "content": episode.content,
             "source_node": episode.source_node,
+            "timestamp": instant(episode.at).isoformat(),
         }
         add_triple(payload, episode.metadata)
         if key is not None:

@@ -13,7 +13,7 @@ from slumberd.core.episode import microseconds
 from slumberd.core.pattern import Equals, OneOf, Text
 from slumberd.errors import PatternError
 
-Order = Literal["id", "pinned_at", "confidence"]
+Order = Literal["id", "said_at", "pinned_at", "confidence"]
 Position = tuple[int | float, str]
 """Where a fact comes in an order: its instant in microseconds, or its confidence, or 0; its id."""
 
@@ -28,7 +28,8 @@ class Fact(BaseModel):
             channel ``facts``.
         user: Whose it is.
         agent: Which agent learnt it.
-        payload: Its body; ``subject``, ``predicate`` and ``object`` when it has them.
+        payload: Its body; ``subject``, ``predicate`` and ``object`` when it has them, and
+            ``timestamp``, the instant of the episode that said it.
         lineage: Where it comes from; never empty in a store. Own entries first, one a rule,
             by rule id; then what it replaced, newest first.
         confidence: 0 to 1.
@@ -47,6 +48,17 @@ class Fact(BaseModel):
     pinned_at: datetime
     metadata: dict[str, Any] = Field(default_factory=dict)
 
+    @property
+    def said_at(self) -> datetime:
+        """When it was said: ``payload.timestamp``; of a fact without one, when it was pinned."""
+        told = self.payload.get("timestamp")
+        try:
+            return aware(datetime.fromisoformat(told if isinstance(told, str) else "")).astimezone(
+                UTC
+            )
+        except (ValueError, OverflowError):  # of what another program wrote
+            return aware(self.pinned_at)
+
 
 class FactPattern(BaseModel):
     """What a fact must be like, and which of those that are come in what order.
@@ -64,6 +76,8 @@ class FactPattern(BaseModel):
         channel: The one that the id speaks of.
         min_confidence: 0 to 1, and no lower than this.
         max_confidence: 0 to 1, and no higher than this.
+        said_since: Said at this instant or later.
+        said_until: Said before this instant.
         pinned_since: Pinned at this instant or later.
         pinned_until: Pinned before this instant.
         order: What comes first; equals go by id.
@@ -84,6 +98,8 @@ class FactPattern(BaseModel):
     channel: str | None = None
     min_confidence: float | None = Field(default=None, ge=0, le=1)
     max_confidence: float | None = Field(default=None, ge=0, le=1)
+    said_since: AwareDatetime | None = None
+    said_until: AwareDatetime | None = None
     pinned_since: AwareDatetime | None = None
     pinned_until: AwareDatetime | None = None
     order: Order = "id"
@@ -112,6 +128,8 @@ def position(order: Order, fact: Fact) -> Position:
     match order:
         case "id":
             return 0, fact.id
+        case "said_at":
+            return microseconds(fact.said_at), fact.id
         case "pinned_at":
             return microseconds(aware(fact.pinned_at)), fact.id
         case "confidence":
@@ -150,7 +168,7 @@ def place_after(pattern: FactPattern) -> Position | None:
     try:
         padded = pattern.after.encode("ascii") + b"=" * (-len(pattern.after) % 4)
         order, key, id = orjson.loads(base64.b64decode(padded, b"-_", validate=True))
-        place = (int(key) if order in ("id", "pinned_at") else float(key)), str(id)
+        place = (float(key) if order == "confidence" else int(key)), str(id)
     except (ValueError, TypeError) as error:
         raise PatternError("after", pattern.after, "is no cursor of a page of facts") from error
     if order != pattern.order:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -95,8 +96,20 @@ def _of_bounds(pattern: FactPattern) -> list[Callable[[Fact], bool]]:
         tests.append(lambda fact: confidence(fact) >= least)
     if (most := pattern.max_confidence) is not None:
         tests.append(lambda fact: 0 <= confidence(fact) <= most)
-    if (since := pattern.pinned_since) is not None:
-        tests.append(lambda fact: aware(fact.pinned_at) >= since)
-    if (until := pattern.pinned_until) is not None:
-        tests.append(lambda fact: aware(fact.pinned_at) < until)
+    tests += _between(lambda fact: fact.said_at, pattern.said_since, pattern.said_until)
+    tests += _between(
+        lambda fact: aware(fact.pinned_at), pattern.pinned_since, pattern.pinned_until
+    )
+    return tests
+
+
+def _between(
+    instant_of: Callable[[Fact], datetime], since: datetime | None, until: datetime | None
+) -> list[Callable[[Fact], bool]]:
+    """Return what says whether an instant of a fact lies from `since` on, and before `until`."""
+    tests: list[Callable[[Fact], bool]] = []
+    if since is not None:
+        tests.append(lambda fact: instant_of(fact) >= since)
+    if until is not None:
+        tests.append(lambda fact: instant_of(fact) < until)
     return tests
