@@ -254,7 +254,7 @@ class Operations:
             now = self._clock.now()
             stored = await self._memory.episodes_in(reach)
             said = [await branch.facts.episodes_in(reach) for branch in self._branches]
-            if not stored.eids and not any(eids for eids, _ in said):
+            if not (stored.eids or stored.naming or any(eids for eids, _ in said)):
                 await self._check_kept(reach)
             moment = max(microseconds(now), stored.newest or 0, *(latest for _, latest in said))
             # What a rule passed over is in no ledger, and yet a watermark may name it.

@@ -61,9 +61,11 @@ def test_its_methods_take_what_the_port_says_and_are_coroutine_functions() -> No
     for name, method in inspect.getmembers(MemoryStore, inspect.iscoroutinefunction):
         ours = getattr(SQLiteMemoryStore, name)
         assert inspect.iscoroutinefunction(ours)
-        assert list(inspect.signature(ours).parameters) == list(
-            inspect.signature(method).parameters
-        )
+        asked, taken = inspect.signature(method).parameters, inspect.signature(ours).parameters
+        assert list(taken)[: len(asked)] == list(asked)
+        extensions = list(taken.values())[len(asked) :]
+        assert all(one.kind is one.KEYWORD_ONLY for one in extensions)
+        assert all(one.default is not one.empty for one in extensions)
 
 
 async def test_an_episode_that_was_put_comes_back_equal(memory: SQLiteMemoryStore) -> None:

@@ -88,6 +88,8 @@ async def test_a_certificate_counts_the_episodes_of_others_that_name_the_scope(
 ) -> None:
     async with opened(tmp_path, mismatch) as there:
         write_all(tmp_path)
+        nobody = Scope("nobody", "s1", "rag")
+        write(tmp_path, "of nobody", nobody.key, nobody)
 
         certificate = await forget(there, "victim")
 

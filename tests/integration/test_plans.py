@@ -182,6 +182,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, sq
         closing(sqlite3.connect(folder / "facts.db")) as facts,
     ):
         found = {"memory.db": memory, "facts.db": facts}
+        memory.create_function("slumberd_with_offset", 1, str, deterministic=True)
         for one in found.values():
             for name in ("forgetting.create_keys", "forgetting.create_moments"):
                 one.execute(sql_of(name))

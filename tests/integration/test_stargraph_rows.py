@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from slumberd.core.episode import Episode
 from slumberd.core.fact import FactPattern
 from slumberd.core.scope import PLACEHOLDER, PLACEHOLDER_KEY
-from slumberd.errors import MemoryScopeError
+from slumberd.errors import MemoryScopeError, NothingKeptError
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, episode, rule, triple
@@ -252,7 +252,8 @@ async def test_forgetting_a_user_erases_rows_that_only_their_content_attributes(
         assert certificate["rows"]["memory.db"]["episodes"] == 2
         assert singing(tmp_path) == []
         assert ids(await home.memory.recent("bob", limit=9)) == ["bobs"]
-        await forget(home, user="anon")
+        with pytest.raises(NothingKeptError):
+            await forget(home, user="anon")
         assert ids(await home.memory.recent("bob", limit=9)) == ["bobs"]
 
 

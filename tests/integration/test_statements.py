@@ -46,6 +46,7 @@ def problem_of(path: Path, file: str, name: str) -> str:
     values = dict.fromkeys(re.findall(r":(\w+)", sql)) or [None] * sql.count("?")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("ATTACH ? AS live", [str(path)])
+        connection.create_function("slumberd_with_offset", 1, str, deterministic=True)
         for needed in {"forgetting", "migrations", file}:
             create_all(connection, needed)
         try:

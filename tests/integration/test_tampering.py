@@ -409,7 +409,7 @@ def test_a_fact_taken_out_with_its_whole_history_is_found_without_the_key(erased
 
     def take_out(copy: sqlite3.Connection) -> None:
         (key_id,) = copy.execute(
-            "SELECT key_id FROM slumberd_keys WHERE top_fact = 'p1' AND slot = ''"
+            "SELECT key_id FROM slumberd_keys WHERE top_fact = 'p1'"
         ).fetchone()
         copy.execute(f"UPDATE slumberd_ledger SET {nulls} WHERE key_id = ?", [key_id])
         copy.execute("DELETE FROM slumberd_keys WHERE key_id = ?", [key_id])

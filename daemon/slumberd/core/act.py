@@ -148,7 +148,7 @@ def has_subject(act: Act) -> bool:
 
 def deletes_by_key(act: Act) -> bool:
     """Say whether an act is a delete that names no id: it covers what its key says."""
-    return act.clears and not act.names
+    return act.clears and act.stamp.rank == EPISODE
 
 
 def canonical(value: object) -> str:

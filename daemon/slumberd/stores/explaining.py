@@ -59,7 +59,7 @@ def why(connection: sqlite3.Connection, fact_id: str) -> Explanation:
             remedy = "the ledger knows no such fact; `slumberd facts` lists those that stand"
             raise NoInputError(fact_id, remedy)
         if fact is not None:
-            lines = _of_owner(connection, fact, lines)
+            lines = _of_owner(fact, lines)
         counts = _counting(connection, fact_id)
         sayings = [
             Saying(line, line.seq in counts)
@@ -68,19 +68,21 @@ def why(connection: sqlite3.Connection, fact_id: str) -> Explanation:
         ]
         replacing = _replacing(connection, fact_id, lines)
         if fact is not None:
-            replacing = _of_owner(connection, fact, replacing)
+            replacing = _of_owner(fact, replacing)
     return Explanation(fact_id, fact, sayings, replacing, _sources(sayings))
 
 
-def _of_owner(connection: sqlite3.Connection, fact: Fact, lines: Sequence[Line]) -> list[Line]:
+def _of_owner(fact: Fact, lines: Sequence[Line]) -> list[Line]:
     """Leave out what another owner said under the fact's id before."""
-    low = owner_of(fact.user, fact.agent, channel_of(fact.id))
-    found = connection.execute(_SQL["numbers_of_keys"], {"low": low, "high": f"{low[:-1]}0"})
-    own = {number for (number,) in found}
+    own = owner_of(fact.user, fact.agent, channel_of(fact.id))
+    claimed = [line for line in lines if line.what == "act" and line.said is not None]
+    owners = {
+        line.key_id: act_from(line.fact_id, line.said or 0, line.document).owner
+        for line in claimed
+        if line.document
+    }
     return [
-        line
-        for line in lines
-        if (line.key_id in own if line.key_id else line.document.get("owner", low) == low)
+        line for line in lines if owners.get(line.key_id, line.document.get("owner", own)) == own
     ]
 
 
