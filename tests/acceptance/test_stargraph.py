@@ -64,8 +64,8 @@ def says(fact: dict[str, Any]) -> tuple[str, str, int]:
 
 
 def instants_alike(fact: dict[str, Any]) -> dict[str, Any]:
-    """Return a fact without its instant: each program writes that in its own form."""
-    return {name: value for name, value in fact.items() if name != "pinned_at"}
+    """Return a fact without its instants: each program writes them in its own form."""
+    return {name: fact[name] for name in fact if name not in ("pinned_at", "said_at")}
 
 
 def wait_for(daemon: Daemon, fact_id: str, rule_id: str) -> None:
