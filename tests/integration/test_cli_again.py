@@ -115,6 +115,21 @@ def test_retry_keeps_what_still_cannot_be_read(odd: Trial) -> None:
     assert quarantined(odd) == EVERY
 
 
+def test_retry_takes_the_episodes_and_rules_that_are_named(odd: Trial) -> None:
+    named = answer(odd, "quarantine", "retry", "a", "--rule", "one", "--dry-run")
+    every = answer(odd, "quarantine", "retry", "--dry-run")
+
+    assert read_by(named) == {"one": 1}
+    assert read_by(every) == {"one": 2, "two": 2}
+
+
+def read_by(answered: dict[str, Any]) -> dict[str, int]:
+    """Return how many episodes each rule has read."""
+    return {
+        report["rule_id"]: report["channels"]["facts"]["read"] for report in answered["reports"]
+    }
+
+
 @pytest.fixture
 def held(tmp_path: Path) -> Trial:
     """Return a site where a batch that would delete two facts waits for approval."""

@@ -58,6 +58,46 @@ def test_audit_shows_the_id_of_each_fact(trial: Trial) -> None:
     ]
 
 
+def test_status_shows_how_much_there_is(trial: Trial) -> None:
+    trial.fire()
+
+    shown = labels(trial.look("status").stdout)
+
+    assert (shown["episodes"], shown["facts"]) == ("2", "2")
+    assert shown["ledger"].split()[0] == "3"
+
+
+def test_facts_are_shown_as_a_table_unless_json_is_asked_for(trial: Trial) -> None:
+    trial.fire()
+
+    rows = table(trial.look("facts").stdout, "user", "subject", "object", "confidence", "id")
+
+    assert [(row["id"], row["subject"], row["object"], row["confidence"]) for row in rows] == [
+        ("@notes/e1", "ada", "tea", "0.5"),
+        ("e1", "ada", "tea", "0.5"),
+    ]
+
+
+def test_why_shows_the_content_hash_of_the_rule_that_promotes(trial: Trial) -> None:
+    trial.fire()
+    (document,) = trial.lines("why", "e1")
+
+    (row,) = table(trial.look("why", "e1").stdout, "firing", "rule hash", "trigger", "by")
+
+    (promoted,) = document["promoted"]
+    assert len(row["rule hash"]) == 16
+    assert (row["rule hash"], row["trigger"], row["by"]) == (
+        promoted["rule_hash"], "manual", promoted["by"],
+    )  # fmt: skip
+
+
+def test_doctor_lists_what_it_looks_at_with_its_severity(trial: Trial) -> None:
+    rows = table(trial.look("doctor", "--list").stdout, "id", "severity")
+
+    assert {row["severity"] for row in rows} == {"error", "warning"}
+    assert {row["id"]: row["severity"] for row in rows}["rule.held"] == "error"
+
+
 def test_check_against_data_shows_no_counts_of_a_disabled_rule(trial: Trial) -> None:
     trial.rules.write_text(rules(rule("idle", "", enabled="false")))
 
@@ -119,6 +159,12 @@ def test_demo_shows_an_instance_of_each_delta_and_what_it_replaces(demo: str) ->
         "noop": ("4", "p13 (stale)"),
         "quarantine": ("1", "p09 (intent_unknown)"),
     }
+
+
+def test_demo_counts_the_episodes_of_each_day_and_says_how_to_keep_them(demo: str) -> None:
+    assert "Monday: 28 new episodes, 0 edited" in demo
+    assert "Tuesday: 14 new episodes, 1 edited" in demo
+    assert "slumberd demo --keep DIR" in demo
 
 
 def test_demo_shows_what_is_true_now_and_what_was_before(demo: str) -> None:

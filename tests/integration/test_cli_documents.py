@@ -116,6 +116,16 @@ def test_status_tells_what_is_there_and_how_far_each_rule_has_come(trial: Trial)
     ]
 
 
+def test_rules_tells_which_were_removed_and_what_they_left(trial: Trial) -> None:
+    check(
+        looked(trial, "rules", "--removed"),
+        {
+            "id": "removed", "store": "facts.db", "watermark": 3, "fired_at": INSTANT,
+            "quarantined": 1, "held": None,
+        },
+    )  # fmt: skip
+
+
 def test_next_tells_words_and_instants_in_both_zones(trial: Trial) -> None:
     every: dict[str, Any] = {
         "enabled": True,

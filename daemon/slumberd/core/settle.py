@@ -312,7 +312,7 @@ class Settlement:
         after = ground.counted(met.fact_id)
         if [one.act for one in before] == [one.act for one in after]:
             self._confirm(met, after)
-        elif before or not after:
+        elif before:
             self._fold_again(met, before, after)
         else:
             self._append(met, after[0].act)
