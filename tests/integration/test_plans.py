@@ -46,6 +46,8 @@ WHOLESALE = {"comparing", "ledger_schema", "matching", "parting", "replay", "ver
 
 OF_EPISODES = (
     "looking.next_scope_key",
+    "looking.episodes_of_rows",
+    "looking.future",
     "looking.oldest",
     "looking.origin_of_slumberd_episode_log",
     "resurfaced.scope_keys",
@@ -60,7 +62,7 @@ FLAT = {
     "episode_log": "episode_at moved objects window",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
     "forgetting": "add_key add_moment drop_episodes episodes_of exists key moment moments",
-    "recent": "agent_other agent_utc any_other key_other key_utc "
+    "recent": "agent_other agent_utc any_other any_owned key_other key_utc owned_session owned_user "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
     "erasure": "blank_held blank_watermarks drop_facts_of_scope drop_keys erase_rows "
     "hands_that_name numbers_of_keys rows_of_facts rows_of_keys",
@@ -83,7 +85,7 @@ FLAT = {
     "lines_of_quarantine marks namers number numbers_of_keys put_head put_quarantine records "
     "records_of_fact release rules_of_firings serve served set_number set_watermark succeed "
     "successes undone_by watermark watermarks whole_heads whole_rows",
-    "looking": "any_fact_of_user last_firings next_scope_key next_user_of_facts oldest "
+    "looking": "any_fact_of_user episodes_of_rows erasures last_firings next_scope_key next_user_of_facts oldest "
     "origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version table_exists types_of_columns",
@@ -95,7 +97,7 @@ FIRST = {
     "episode_log": "newest pending",
     "external": "any_touched",
     "following": "end_of_stretch lag",
-    "ledger": "any_quarantine last_instant last_row last_seq_by",
+    "ledger": "any_quarantine counts_after last_instant last_row last_seq_by",
     "looking": "origin_of_slumberd_episode_log unlogged",
     "migrations": "migrated_to",
 }
@@ -131,6 +133,7 @@ WHOLE = {
     "ledger.booked": "verification reads all",
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
     "ledger.firings_of_run": "a person undoes a run; its firings may be anywhere",
+    "ledger.object_counts": "a person asks for what rules would do to all that there is",
     "ledger.keys": "once, when lineages are to be deeper",
     "ledger.last_mentioned": "verification reads all",
     "ledger.list_quarantine": "the list is what is asked for",
@@ -138,6 +141,7 @@ WHOLE = {
     "ledger.links": "verification reads all",
     "ledger.sealed": "verification reads all",
     "looking.quarantined": "people look through what is quarantined, so it is not much",
+    "looking.future": "the doctor reads all timestamps, for as long as there is time",
     "looking.disagreeing": "the doctor reads all, for as long as he has",
     "looking.unreached": "the doctor reads all, for as long as he has",
     "resurfaced.facts": "the same, once anything was erased",
