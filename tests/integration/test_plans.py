@@ -62,7 +62,8 @@ FLAT = {
     "episode_log": "episode_at moved objects window",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
     "forgetting": "add_key add_moment drop_episodes episodes_of exists key moment moments",
-    "recent": "agent_other agent_utc any_other any_owned key_other key_utc owned_session owned_user "
+    "recent": "agent_other agent_utc any_other any_owned key_other key_utc owned_session "
+    "owned_user "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
     "erasure": "blank_held blank_watermarks drop_facts_of_scope drop_keys erase_rows "
     "hands_that_name numbers_of_keys rows_of_facts rows_of_keys",
@@ -85,7 +86,8 @@ FLAT = {
     "lines_of_quarantine marks namers number numbers_of_keys put_head put_quarantine records "
     "records_of_fact release rules_of_firings serve served set_number set_watermark succeed "
     "successes undone_by watermark watermarks whole_heads whole_rows",
-    "looking": "any_fact_of_user episodes_of_rows erasures last_firings next_scope_key next_user_of_facts oldest "
+    "looking": "any_fact_of_user episodes_of_rows erasures last_firings next_scope_key "
+    "next_user_of_facts oldest "
     "origin_of_slumberd_ledger triggers",
     "migrations": "columns component_version file has_migration record_migration "
     "set_component_version table_exists types_of_columns",
