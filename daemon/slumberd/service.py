@@ -25,6 +25,7 @@ from slumberd.assembly import (
 from slumberd.branches import Branches
 from slumberd.control import Answer, Operation, Peer, listen
 from slumberd.core.due import Due
+from slumberd.core.finding import Finding
 from slumberd.core.rule import ConsolidationRule
 from slumberd.courier import Courier
 from slumberd.effects import Effects
@@ -117,12 +118,15 @@ class Daemon:
         """
         self._stop = stop
         settings, clock = self._settings, self._clock
+        # Before the stores are open: to close another connection of this kind would drop the
+        # locks that this process holds on the file, and the next program would remove its log.
+        older = await asyncio.to_thread(lambda: [*resurfaced(settings, HURRIED_SECONDS)])
         async with provenance_sink(settings) as sink, writing(settings, clock) as stores:
             branches = branches_of(settings, stores, self._logs, clock, lambda: self._rules)
             await self._recover(branches)
             await branches.checkpoint()
             couriers = couriers_of(settings, stores, sink, clock)
-            await self._serve(stores.memory, branches, couriers)
+            await self._serve(stores.memory, branches, couriers, older)
             await branches.checkpoint()
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
@@ -131,14 +135,18 @@ class Daemon:
         await apply_channels(branches, self._rules, self._clock.now())
 
     async def _serve(
-        self, memory: SQLiteMemoryStore, branches: Branches, couriers: Sequence[Courier]
+        self,
+        memory: SQLiteMemoryStore,
+        branches: Branches,
+        couriers: Sequence[Courier],
+        older: Sequence[Finding],
     ) -> None:
         """Answer and fire until told to stop."""
         operations = Operations(memory, branches, lambda: self._rules, self._clock, stop=self._stop)
         fire = partial(self._fire, branches, operations.turn)
         await operations.share_erasures()
-        await _finish_erasures(operations)
-        await self._warn_of_resurfaced()
+        if not await _finish_erasures(operations):
+            _warn_of_resurfaced(older)
         scheduler = Scheduler(clock=self._clock, episodes=memory, ledger=branches, fire=fire)
         operations.decided = scheduler.nudge
         async with Alarm(self._clock, scheduler.nudge) as alarm:
@@ -149,12 +157,6 @@ class Daemon:
             reloading.begin()
             judging = (alarm, pausing, reloading)
             await self._live(_Organs(memory, branches, operations, scheduler, *judging, couriers))
-
-    async def _warn_of_resurfaced(self) -> None:
-        """Log which database holds what one of them remembers as erased."""
-        look = partial(resurfaced, self._settings, HURRIED_SECONDS)
-        for one in await asyncio.to_thread(lambda: [*look()]):
-            _log.warning("erasure.contradicted", path=one.subject, problem=one.problem)
 
     async def _live(self, organs: _Organs) -> None:
         answers, runtime = self._answers(organs), self._settings.runtime_dir
@@ -325,15 +327,22 @@ async def _tell_again(branches: Branches) -> None:
         _log.info("logs.repeated", rows=repeated)
 
 
-async def _finish_erasures(operations: Operations) -> None:
-    """Finish half-done erasures; where that fails, `doctor` still finds them."""
+async def _finish_erasures(operations: Operations) -> int:
+    """Finish half-done erasures, and return how many; where that fails, `doctor` finds them."""
     try:
         finished = await operations.finish_erasures()
     except StoreError as error:
         _log.warning("erasure.unfinished", error=type(error).__name__, message=str(error))
-    else:
-        if finished:
-            _log.info("erasure.finished", erasures=finished)
+        return 0
+    if finished:
+        _log.info("erasure.finished", erasures=finished)
+    return finished
+
+
+def _warn_of_resurfaced(found: Sequence[Finding]) -> None:
+    """Log which database holds what one of them remembers as erased."""
+    for one in found:
+        _log.warning("erasure.contradicted", path=one.subject, problem=one.problem)
 
 
 def _awake(pausing: Pausing, follow: Follow) -> Follow:

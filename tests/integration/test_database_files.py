@@ -15,6 +15,7 @@ from weakref import WeakSet
 import pytest
 
 from slumberd.core.episode import Episode
+from slumberd.core.scope import Scope
 from slumberd.errors import (
     PermissionDeniedError,
     StaleWriterError,
@@ -23,10 +24,12 @@ from slumberd.errors import (
     StoreReplacedError,
 )
 from slumberd.stores import database, sqlite
+from slumberd.stores.codec import encode
 from slumberd.stores.database import Database
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.sqlite import Pragmas
 from tests.builders import episode
+from tests.daemons import Home
 from tests.faults import content_of, ordinary_user
 from tests.house import house, stream
 
@@ -311,3 +314,35 @@ async def test_a_connection_keeps_nothing_of_what_failed(tmp_path: Path) -> None
         await asyncio.sleep(0)
 
         assert not list(found)
+
+
+def test_a_daemon_holds_its_locks_when_other_programs_close_the_files(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    home.call("fire", "--all")
+    logs = [home.state / f"{name}.db-wal" for name in ("memory", "facts")]
+
+    with home.daemon() as daemon:
+        subprocess.run([sys.executable, "-c", CLOSES, *home.state.glob("*.db")], check=True)
+
+        assert [log.name for log in logs if not log.exists()] == []
+        for number in (1, 2):
+            add(home.state / "memory.db", f"e{number}")
+            daemon.wait_until_read(number)
+
+
+CLOSES = """
+import sqlite3, sys
+for path in sys.argv[1:]:
+    connection = sqlite3.connect(path)
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    connection.close()
+"""
+
+
+def add(path: Path, id: str) -> None:
+    """Write an episode as another program does, and close the file."""
+    told = episode(id)
+    row = encode(told, Scope(told.user, told.session, told.agent), operation="put")
+    with closing(sqlite3.connect(path)) as host, host:
+        host.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", row)
