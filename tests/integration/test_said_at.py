@@ -146,7 +146,7 @@ def test_facts_and_why_show_when_it_was_said(home: Home) -> None:
     document = json.loads(home.call("why", "e2", "--json").stdout)
 
     assert "said at" in heading
-    assert [one for one in rows if "2025-12-31 11:00:00Z" in one and one.endswith("e1")]
+    assert [one for one in rows if "2025-12-31 11:00:00Z" in one and one.startswith("e1 ")]
     assert "said at     2026-01-01 12:00:07Z" in why
     assert document["fact"]["said_at"] == "2026-01-01T12:00:07.000000Z"
 
