@@ -32,6 +32,7 @@ from tests.builders import episode
 from tests.daemons import Home
 from tests.faults import content_of, ordinary_user
 from tests.house import house, stream
+from tests.patience import PATIENCE_SECONDS
 
 LOOKS_IN = """
 import sqlite3, sys
@@ -346,3 +347,15 @@ def add(path: Path, id: str) -> None:
     row = encode(told, Scope(told.user, told.session, told.agent), operation="put")
     with closing(sqlite3.connect(path)) as host, host:
         host.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", row)
+
+
+async def test_a_caller_is_answered_whatever_its_function_raises(tmp_path: Path) -> None:
+    def work(_: sqlite3.Connection) -> None:
+        raise StopIteration
+
+    store = Database(tmp_path / "any.db", Pragmas())
+    try:
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await asyncio.wait_for(store.write(work), PATIENCE_SECONDS)
+    finally:
+        await store.close()

@@ -584,12 +584,11 @@ async def test_a_correction_of_a_known_id_takes_effect_at_once_whatever_else_its
 
         for id in ("e4", "fresh"):
             payload = {"subject": "s", "predicate": "likes", "object": f"{id} by hand"}
-            await store.pin(
-                Fact(
-                    id=id, user="alice", agent="rag", payload=payload, lineage=[{"by": "me"}],
-                    confidence=1.0, pinned_at=START,
-                )
+            fact = Fact(
+                id=id, user="alice", agent="rag", payload=payload, lineage=[{"by": "me"}],
+                confidence=1.0, pinned_at=START,
             )  # fmt: skip
+            await store.correct(fact, by="me", reason="it is so")
 
         newest = datetime(2099, 1, 1, tzinfo=UTC)
         before = await store.query(FactPattern(), valid_at=newest - timedelta(seconds=1))

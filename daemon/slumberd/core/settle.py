@@ -413,12 +413,9 @@ class Settlement:
             return
         for referrer in self._ground.namers.get(act.fact_id, ()):
             for one in self._ground.counted(referrer):
-                if one.act.asserts and one.act.owner == act.owner and self._is_known(one.act):
-                    self.dirty[self._place(one.act)] = None
-
-    def _is_known(self, act: Act) -> bool:
-        key, slot = self._place(act)
-        return slot in self._ground.heads.get(key, ())
+                place = self._place(one.act)
+                if one.act.owner == act.owner and self._holds(place, referrer):
+                    self.dirty[place] = None
 
     def _learn(self, act: Act) -> None:
         if act.key in self._ground.full:

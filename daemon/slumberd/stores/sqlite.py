@@ -152,6 +152,9 @@ def _succeed(reply: asyncio.Future[T], result: T) -> None:
 
 
 def _fail(reply: asyncio.Future[T], error: BaseException) -> None:
+    if isinstance(error, StopIteration):
+        # A future refuses it, and the caller would wait for ever.
+        error = RuntimeError("a function of the database's thread raised StopIteration")
     if not reply.done():
         reply.set_exception(error)
 
