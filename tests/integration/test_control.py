@@ -234,7 +234,12 @@ def exchanged(directory: Path, line: bytes) -> bytes:
 
 def connected(directory: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(str(directory / SOCKET))
+    # Through the directory's descriptor, because its path may be too long for a socket.
+    opened = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        connection.connect(f"/proc/self/fd/{opened}/{SOCKET}")
+    finally:
+        os.close(opened)
     return connection
 
 

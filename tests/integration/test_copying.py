@@ -116,6 +116,8 @@ def test_copies_of_two_files_are_of_one_moment(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copying, "PAGES", 1)
+    # A writer that never rests lets a reader of a rollback journal wait as long as it likes.
+    monkeypatch.setattr(copying, "_PRAGMAS", Pragmas(busy_seconds=PATIENCE_SECONDS))
     paths = [tmp_path / "a.db", tmp_path / "b.db"]
     for path in paths:
         with closing(connected(path, mode)) as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import NoReturn
 import pytest
 
 from slumberd.cli import main
+from slumberd.cli.commands import ENTRIES
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import triple
 from tests.daemons import FORKS
@@ -65,6 +67,8 @@ def _import_everything() -> None:
         put(site.state / "memory.db")
         site.call("fire", "--all")
         site.call("facts")
+    for entry in ENTRIES:
+        importlib.import_module(f"slumberd.cli.{entry.home.partition(':')[0]}")
 
 
 def put(memory: Path) -> None:
