@@ -246,6 +246,15 @@ async def test_an_older_pin_that_arrives_after_a_delete_by_key_is_covered(
     assert await ids(store) == ["e2"]
 
 
+async def test_a_delete_of_another_object_leaves_a_pinned_fact(store: SQLiteFactStore) -> None:
+    metadata = {"subject": "alice", "predicate": "drinks", "object": "rum", "intent": "delete"}
+    await promote(store, version("e1", metadata=metadata, timestamp=at(9)))
+
+    await store.pin(fact())
+
+    assert await ids(store) == ["f1"]
+
+
 async def test_an_episode_that_names_a_pinned_fact_replaces_it(store: SQLiteFactStore) -> None:
     await store.pin(fact())
     metadata = payload(None, "milk") | {"intent": "update", "replaces": ["f1"]}

@@ -301,3 +301,15 @@ def test_the_promotion_instant_is_the_one_given() -> None:
     later = START + timedelta(days=1)
 
     assert {delta.promotion_ts for delta in classify([version()], rule(), at=later)[0]} == {later}
+
+
+def test_a_delete_of_what_a_repeat_has_replaced_leaves_the_repeat() -> None:
+    triple = {"subject": "alice", "predicate": "drinks"}
+    found = kinds(
+        version("e1", timestamp=at(1), metadata=triple | {"object": "tea"}),
+        version("e2", timestamp=at(2), metadata=triple | {"object": "milk"}),
+        version("e3", timestamp=at(3), metadata={"intent": "delete", "replaces": "e1"}),
+        version("e4", timestamp=at(4), metadata=triple | {"object": "rum"}),
+    )
+
+    assert found[-1] == ("update", ["e2"])

@@ -159,3 +159,12 @@ def test_near_texts_are_taken_apart_once_each(monkeypatch: pytest.MonkeyPatch) -
 
     whole = [text for text in taken if len(text) > TEXT_CHARACTERS]
     assert len(whole) == len(texts)
+
+
+def test_statements_of_another_number_of_words_do_not_say_the_same() -> None:
+    one, other = (
+        likeness.Statement(id, "key", Stamp(0, 0, id), {"content": content})
+        for id, content in (("e1", "tea is nice"), ("e2", "tea is very nice"))
+    )
+
+    assert not likeness.says_the_same(one, other)

@@ -16,7 +16,7 @@ from slumberd.clock import SystemClock
 from slumberd.control import Answer, ask
 from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.spelling import Misspelling
-from slumberd.errors import NotRunningError
+from slumberd.errors import NotRunningError, StoreError
 from slumberd.ports import DeltaLog, Logs
 from slumberd.service import perform
 from slumberd.settings import Settings
@@ -70,9 +70,11 @@ def _performed_here(
 
 
 def _last_row(settings: Settings) -> int | None:
-    """Return the number of the episode log's last row; None when there is no log yet."""
-    path = settings.memory_path
-    return looking.look(path, looking.last_row_in) if path.exists() else None
+    """Return the number of the episode log's last row; None when it cannot be read."""
+    try:
+        return looking.look(settings.memory_path, looking.last_row_in)
+    except StoreError:  # the command itself reports it
+        return None
 
 
 class ShownLogs:

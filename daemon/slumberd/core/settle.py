@@ -339,7 +339,9 @@ class Settlement:
             self._learn(act)
             self._fold_keys(met, [act.key], stood=False)
             return
-        places = [self._place(one) for one in (act, *targets)]
+        # What only names others leaves its own slot alone, as folding its key does.
+        spoken_of = [act, *targets] if act.asserts or act.clears else targets
+        places = [self._place(one) for one in spoken_of]
         if deletes_by_key(act):
             places += [(act.key, slot) for slot in ground.declared_slots(act.key)]
         before = {place: ground.head(*place).standing for place in places}

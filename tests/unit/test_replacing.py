@@ -1,0 +1,13 @@
+"""Which predicates look as if they held several objects at once."""
+
+from __future__ import annotations
+
+from slumberd.core.replacing import replaced_predicates
+
+
+def test_keys_without_a_subject_are_passed_over() -> None:
+    counts = [("alice/rag/facts//e1", 9), ("alice/rag/facts/alice/likes", 9)]
+
+    found = replaced_predicates(counts)
+
+    assert [(one.channel, one.predicate) for one in found] == [("facts", "likes")]
