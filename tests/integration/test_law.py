@@ -383,15 +383,14 @@ def declared(world: World, id_: str, what: str, at: int) -> Told:
 
 
 async def declare(world: World, id_: str, what: str, at: int) -> None:
-    """Pin a fact through the library, as a Stargraph host does."""
-    before, act = current(world, id_), declared(world, id_, what, at)
-    firing = await firing_of_a_hand(world)
+    """Pin a fact through the library, as a Stargraph host does; what is there is not recorded."""
+    act = declared(world, id_, what, at)
+    rows = await world.store.ledger_rows()
     await world.store.pin(fact_of(id_, what, at))
-    same = before is not None and (before.object, before.declared) == (what, act.declared)
-    if same and before is not None:
-        same = before.stamp[0] == act.stamp[0] and before.stamp[1] == 2
-    if not same:
-        remember(world, firing, id_, act)
+    if await world.store.ledger_rows() > rows:
+        remember(world, f"@hand@{rows + 1}", id_, act)
+    else:
+        assert current(world, id_) is not None
 
 
 async def remove(world: World, id_: str) -> None:

@@ -167,23 +167,23 @@ class World:
         )  # fmt: skip
         if holders and user not in holders:
             with pytest.raises(FactConflictError):
-                await self.store.pin(fact)
+                await self.store.correct(fact, by="me", reason="so")
             return
         act = Told(id, user, "rag", "facts", stamp, True, "s", "is", what, (), "")
-        await self._by_hand(self.store.pin(fact), id, act)
+        await self._by_hand(self.store.correct(fact, by="me", reason="so"), id, act)
 
     async def unpin(self, id: str) -> None:
         target = stands(self.acts(), PAIRS).get(id)
         self.hands += 1
         stamp = (10**18, 2, f"{self.hands:09d}")
         if target is None:
-            await self.store.unpin(id)
+            await self.store.retract(id, by="me", reason="so")
             return
         act = Told(
             f"hand {self.hands}", target.user, "rag", "facts", stamp, False, target.subject,
             target.predicate, target.object, (id,), "object", about=target,
         )  # fmt: skip
-        await self._by_hand(self.store.unpin(id), act.fact_id, act)
+        await self._by_hand(self.store.retract(id, by="me", reason="so"), act.fact_id, act)
 
     async def _by_hand(self, doing: Any, id: str, act: Told) -> None:
         number = await self.store.ledger_rows() + 1

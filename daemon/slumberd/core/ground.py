@@ -181,11 +181,14 @@ class Ground:
         return [slot for slot in self.heads.get(key, ()) if is_declared_slot(slot)]
 
     def _clear(self, act: Act) -> None:
-        slots = [self.multi.slot(act.key, act.object)]
-        if deletes_by_key(act):
-            slots += [DELETIONS, *self.declared_slots(act.key)]
-        for slot in slots:
-            self.head(act.key, slot).retracted(act.object, act.stamp)
+        self.head(act.key, self.multi.slot(act.key, act.object)).retracted(act.object, act.stamp)
+        if not deletes_by_key(act):
+            return
+        self.head(act.key, DELETIONS).retracted(act.object, act.stamp)
+        for slot in self.declared_slots(act.key):
+            head = self.head(act.key, slot)
+            if act.object in (ALL, head.top and head.top.object):
+                head.retracted(act.object, act.stamp)
 
     def _retract_by_deletions(self, act: Act, head: Head) -> None:
         for what, by in self.head(act.key, DELETIONS).reach.items():
