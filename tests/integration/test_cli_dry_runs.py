@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,12 @@ def end_the_input(_: subprocess.Popen[bytes], terminal: int) -> None:
 
 
 def interrupt(process: subprocess.Popen[bytes], _: int) -> None:
-    process.send_signal(signal.SIGINT)
+    # As a person does: a signal between the question and the wait for the answer changes nothing.
+    for _attempt in range(6):
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+            return
 
 
 @pytest.mark.parametrize(
