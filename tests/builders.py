@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from slumberd.core.episode import Episode, EpisodeVersion, microseconds
-from slumberd.core.promoted import Promotion
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.episode import Episode, EpisodeVersion, microseconds
+from slumberd.model.provenance import Promotion
+from slumberd.model.rule import ConsolidationRule
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 """When every story begins."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from slumberd.assembly import Stores, branches_of, opened
 from slumberd.branches import Branches
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.rule import ConsolidationRule
 from slumberd.operations import Operations
 from slumberd.rulebook import RuleSet
 from slumberd.settings import FactsSettings, Settings

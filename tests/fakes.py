@@ -7,17 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import mul
 
-from slumberd.core.brake import Held
-from slumberd.core.episode import EpisodeVersion
-from slumberd.core.firing import START, Counts, Firing, Position, Window
 from slumberd.core.ground import Incoming
-from slumberd.core.promoted import Lag, Page, Promotion
-from slumberd.core.provenance import ProvenanceBundle, asserted
-from slumberd.core.record import Checkpoint, Outcome, Record
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.salience import Access
-from slumberd.core.spelling import Misspelling
 from slumberd.errors import StoppedError
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.firing import START, Counts, Firing, Held, Position, Window
+from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, asserted
+from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.salience import Access
+from slumberd.model.spelling import Misspelling
 from tests import builders
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)

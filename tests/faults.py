@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from slumberd.core.episode import Episode
+from slumberd.model.episode import Episode
 from tests.builders import at, triple
 from tests.daemons import Daemon, Home
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slumberd.core.graph import ResultSet
-from slumberd.core.health import StoreHealth
 from slumberd.errors import GraphStoreError
 from slumberd.graph.memory import InMemoryGraphStore
+from slumberd.model.graph import ResultSet
+from slumberd.model.health import StoreHealth
 
 QUERY = (
     "MATCH (s:Entity)-[f:Fact]->(o:Entity) RETURN s.name AS subject, f.predicate AS predicate,"

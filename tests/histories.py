@@ -12,10 +12,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from slumberd.core.episode import EpisodeVersion, microseconds
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
+from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule
 from tests.fakes import FakeClock

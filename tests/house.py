@@ -9,11 +9,11 @@ from pathlib import Path
 
 from slumberd.branches import Branch, Branches
 from slumberd.consolidator import EVERYTHING, Consolidator, Report
-from slumberd.core.brake import NO_LIMITS, Limits
-from slumberd.core.episode import Episode
-from slumberd.core.fact import FactPattern
-from slumberd.core.rule import ConsolidationRule
 from slumberd.gating import Embedding, no_embedder
+from slumberd.model.episode import Episode
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import NO_LIMITS, Limits
+from slumberd.model.rule import ConsolidationRule
 from slumberd.operations import Operations
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet

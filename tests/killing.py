@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from slumberd.core.episode import Episode
+from slumberd.model.episode import Episode
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.daemons import FORKS, Home
 from tests.failing import KILLED, begin

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from slumberd.consolidator import Consolidator
-from slumberd.core.episode import Episode, EpisodeVersion, instant, microseconds
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.scope import Reach, Scope
 from slumberd.errors import ForgottenError
+from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import Reach, Scope
 from slumberd.stores import database, sqlite
 from slumberd.stores.codec import encode
 from slumberd.stores.facts import SQLiteFactStore

@@ -15,8 +15,8 @@ from typing import Literal
 import pytest
 
 from slumberd.consolidator import Consolidator
-from slumberd.core.record import Record
 from slumberd.errors import SlumberdError
+from slumberd.model.record import Record
 from slumberd.stores import facts as facts_module
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore

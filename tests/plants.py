@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from slumberd.consolidator import Consolidator, Met, _held_back
-from slumberd.core.firing import Firing
-from slumberd.core.record import Outcome
+from slumberd.model.firing import Firing
+from slumberd.model.record import Outcome
 from slumberd.stores import accesses, sqlite
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore

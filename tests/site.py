@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slumberd.core.episode import Episode
+from slumberd.model.episode import Episode
 from tests.calling import called
 from tests.catalogue import complaints
 from tests.patience import PATIENCE_SECONDS as PATIENCE_SECONDS

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import slumberd
-from slumberd.core.delta import checked_delta
-from slumberd.core.graph import ResultSet
+from slumberd.model.delta import checked_delta
+from slumberd.model.graph import ResultSet
 
 HOMES: dict[str, tuple[str, ...]] = {
     "stargraph.errors": (

@@ -9,13 +9,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from slumberd.core.delta import NoopDelta
-from slumberd.core.episode import EpisodeVersion, Gated
-from slumberd.core.fact import Fact
-from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
-from slumberd.core.record import Outcome
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.delta import NoopDelta
+from slumberd.model.episode import EpisodeVersion, Gated
+from slumberd.model.fact import Fact
+from slumberd.model.firing import Firing, Position
+from slumberd.model.record import Outcome
+from slumberd.model.rule import ConsolidationRule
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.ledger import GENESIS, chain_of, commitment_of, fixed_part
 from tests.builders import at, rule, version

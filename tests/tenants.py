@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.control import Peer
-from slumberd.core.delta import UpdateDelta
-from slumberd.core.episode import Episode
-from slumberd.core.fact import FactPattern
-from slumberd.core.scope import Scope
 from slumberd.errors import NothingKeptError, SlumberdError
+from slumberd.model.delta import UpdateDelta
+from slumberd.model.episode import Episode
+from slumberd.model.fact import FactPattern
+from slumberd.model.scope import Scope
 from slumberd.settings import LimitsSettings
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import at, rule

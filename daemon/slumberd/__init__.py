@@ -4,15 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slumberd.core.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
-    from slumberd.core.episode import Episode
-    from slumberd.core.fact import Fact, FactPattern
-    from slumberd.core.graph import GraphPath, NodeRef, ResultSet
-    from slumberd.core.health import MigrationPlan, StoreHealth
-    from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
-    from slumberd.core.provenance import ProvenanceBundle
-    from slumberd.core.rule import ConsolidationRule
-    from slumberd.core.salience import SalienceContext
     from slumberd.errors import (
         BackupBusyError,
         BackupError,
@@ -58,6 +49,15 @@ if TYPE_CHECKING:
     from slumberd.graph.embedded import LadybugGraphStore
     from slumberd.graph.linter import Linter
     from slumberd.graph.memory import InMemoryGraphStore
+    from slumberd.model.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
+    from slumberd.model.episode import Episode
+    from slumberd.model.fact import Fact, FactPattern
+    from slumberd.model.graph import GraphPath, NodeRef, ResultSet
+    from slumberd.model.health import MigrationPlan, StoreHealth
+    from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
+    from slumberd.model.provenance import ProvenanceBundle
+    from slumberd.model.rule import ConsolidationRule
+    from slumberd.model.salience import SalienceContext
     from slumberd.ports import (
         FactStore,
         GraphStore,
@@ -152,15 +152,15 @@ __all__ = [
 # A name's module is imported when the name is first asked for: importing all of them takes
 # longer than `slumberd --help` may.
 _HOMES = {
-    "core.delta": ("AddDelta", "DeleteDelta", "MemoryDelta", "NoopDelta", "UpdateDelta"),
-    "core.episode": ("Episode",),
-    "core.fact": ("Fact", "FactPattern"),
-    "core.graph": ("GraphPath", "NodeRef", "ResultSet"),
-    "core.health": ("MigrationPlan", "StoreHealth"),
-    "core.pattern": ("Equals", "Glob", "Matches", "OneOf", "Prefix"),
-    "core.provenance": ("ProvenanceBundle",),
-    "core.rule": ("ConsolidationRule",),
-    "core.salience": ("SalienceContext",),
+    "model.delta": ("AddDelta", "DeleteDelta", "MemoryDelta", "NoopDelta", "UpdateDelta"),
+    "model.episode": ("Episode",),
+    "model.fact": ("Fact", "FactPattern"),
+    "model.graph": ("GraphPath", "NodeRef", "ResultSet"),
+    "model.health": ("MigrationPlan", "StoreHealth"),
+    "model.pattern": ("Equals", "Glob", "Matches", "OneOf", "Prefix"),
+    "model.provenance": ("ProvenanceBundle",),
+    "model.rule": ("ConsolidationRule",),
+    "model.salience": ("SalienceContext",),
     "graph.embedded": ("LadybugGraphStore",),
     "graph.linter": ("Linter",),
     "graph.memory": ("InMemoryGraphStore",),

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar, assert_never
 
 from slumberd import cron
-from slumberd.core.cadence import Cron, Every
 from slumberd.core.due import LATE
-from slumberd.core.episode import EpisodeVersion, instant, microseconds
 from slumberd.core.finding import Finding
-from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StoreError
+from slumberd.model.cadence import Cron, Every
+from slumberd.model.episode import EpisodeVersion, instant, microseconds
+from slumberd.model.rule import ConsolidationRule
 from slumberd.pauses import paused_in
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings

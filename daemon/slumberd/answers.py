@@ -11,11 +11,11 @@ import orjson
 
 from slumberd.consolidator import Report
 from slumberd.control import Answer
-from slumberd.core.episode import instant
-from slumberd.core.record import Record
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.scope import Reach
 from slumberd.lines import timestamp
+from slumberd.model.episode import instant
+from slumberd.model.record import Record
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import Reach
 from slumberd.stores.fact_erasure import Erasure
 from slumberd.stores.undoing import UndoneFirings
 

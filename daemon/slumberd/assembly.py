@@ -16,9 +16,6 @@ import structlog
 from slumberd import cron
 from slumberd.branches import Branch, Branches
 from slumberd.consolidator import Consolidator, Part
-from slumberd.core.brake import Limits
-from slumberd.core.promoted import SLOTS
-from slumberd.core.spelling import Misspelling
 from slumberd.courier import Courier, Terms
 from slumberd.credentials import read_key
 from slumberd.errors import NoInputError, UsageError
@@ -27,6 +24,9 @@ from slumberd.fathom import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
 from slumberd.graph.embedded import LadybugGraphStore
 from slumberd.graph.linter import Linter
 from slumberd.lock import StateLock, refuse_network
+from slumberd.model.firing import Limits
+from slumberd.model.provenance import SLOTS
+from slumberd.model.spelling import Misspelling
 from slumberd.pauses import FILE
 from slumberd.ports import Clock, GraphStore, Logs, ProvenanceSink
 from slumberd.promotion import Promoter

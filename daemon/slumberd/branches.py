@@ -13,12 +13,11 @@ from typing import Any
 
 from slumberd.consolidator import Consolidator, Part, Report
 from slumberd.core.act import channel_of
-from slumberd.core.brake import Held, Limits
-from slumberd.core.firing import UNTIMED, Position, Timing, Trigger
-from slumberd.core.record import Outcome
-from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import SlumberdError, UsageError
 from slumberd.lookout import Mark
+from slumberd.model.firing import UNTIMED, Held, Limits, Position, Timing, Trigger
+from slumberd.model.record import Outcome
+from slumberd.model.rule import ConsolidationRule
 from slumberd.promotion import Promoter
 from slumberd.rulebook import RuleSet
 from slumberd.stores.facts import SQLiteFactStore

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from slumberd.caseforms import CaseFile, CaseForm, EpisodeForm, ExpectForm, StepForm, instant_in
 from slumberd.core.act import episode_id_of
-from slumberd.core.episode import Episode
 from slumberd.core.expectation import Content
-from slumberd.core.scope import Scope, checked_scope
 from slumberd.documents import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, MemoryScopeError, Mistake
 from slumberd.forms import mistakes_of, problems, suggestion
+from slumberd.model.episode import Episode
+from slumberd.model.scope import Scope, checked_scope
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 """The instant of a test's first episode, unless it gives another."""

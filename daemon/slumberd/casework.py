@@ -8,8 +8,8 @@ from pathlib import Path
 
 from slumberd import cron
 from slumberd.casebook import Case, read_cases
-from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ConfigurationError, Mistake, NoInputError, UsageError
+from slumberd.model.rule import ConsolidationRule
 from slumberd.rulebook import RuleSet, load_rules
 from slumberd.stores.filters import check_filter
 

@@ -19,10 +19,10 @@ from slumberd.ailments import (
     told_by,
     waiting,
 )
-from slumberd.core.cadence import Cron
 from slumberd.core.finding import Finding
 from slumberd.errors import ConfigurationError, StoreError
 from slumberd.exchange import is_unfinished
+from slumberd.model.cadence import Cron
 from slumberd.rulebook import rule_files
 from slumberd.settings import Settings
 from slumberd.stores import looking

@@ -11,16 +11,26 @@ from functools import partial
 from typing import Self
 
 from slumberd.checkpoints import Checkpoints
-from slumberd.core.brake import NO_LIMITS, Held, Limits
-from slumberd.core.episode import EpisodeVersion
-from slumberd.core.firing import START, UNTIMED, Counts, Firing, Position, Timing, Trigger
 from slumberd.core.ground import Incoming
 from slumberd.core.meet import meet, withdraw
-from slumberd.core.record import Outcome, Record
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.spelling import misspellings_in
 from slumberd.errors import FiringTimeoutError, StoppedError
 from slumberd.gating import Asked, Embedding, Gatekeeper, never, no_embedder
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.firing import (
+    NO_LIMITS,
+    START,
+    UNTIMED,
+    Counts,
+    Firing,
+    Held,
+    Limits,
+    Position,
+    Timing,
+    Trigger,
+)
+from slumberd.model.record import Outcome, Record
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.spelling import misspellings_in
 from slumberd.ports import Clock, DeltaLog, EpisodeLog, Ledger
 
 Met = dict[str, list[Incoming]]

@@ -13,9 +13,8 @@ from math import inf
 
 import structlog
 
-from slumberd.core.promoted import Promotion, bundle_of, slots_of
-from slumberd.core.provenance import asserted
 from slumberd.errors import ProvenanceError, StoreError, SupersededError
+from slumberd.model.provenance import Promotion, asserted, bundle_of, slots_of
 from slumberd.ports import Clock, Promotions, ProvenanceSink
 from slumberd.waiting import set_within
 

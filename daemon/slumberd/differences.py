@@ -11,8 +11,8 @@ from typing import Literal, Self
 
 from slumberd.assembly import branches_of
 from slumberd.copies import Copy, Telling, copied
-from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import UsageError
+from slumberd.model.rule import ConsolidationRule
 from slumberd.ports import Clock
 from slumberd.previews import Tally
 from slumberd.rulebook import RuleSet

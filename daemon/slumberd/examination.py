@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from slumberd import cron
 from slumberd.branches import Branches
-from slumberd.core.cadence import Cron, Every
-from slumberd.core.episode import microseconds
-from slumberd.core.firing import Position
-from slumberd.core.rule import ConsolidationRule
 from slumberd.core.trouble import Trouble
-from slumberd.core.vitals import ProvenanceVitals, RuleVitals, Tallies, Tally, Vitals
 from slumberd.lookout import Mark
+from slumberd.model.cadence import Cron, Every
+from slumberd.model.episode import microseconds
+from slumberd.model.firing import Position
+from slumberd.model.health import ProvenanceVitals, RuleVitals, Tallies, Tally, Vitals
+from slumberd.model.rule import ConsolidationRule
 from slumberd.ports import Clock, EpisodeLog
 from slumberd.tallies import Counting
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from slumberd.core.vitals import RuleVitals, Vitals
+from slumberd.model.health import RuleVitals, Vitals
 
 Of = TypeVar("Of")
 

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from slumberd.core.provenance import ProvenanceBundle, asserted
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, ProvenanceError
+from slumberd.model.provenance import ProvenanceBundle, asserted
 
 EVIDENCE = "stargraph.evidence"
 """The template of what a graph promotes."""

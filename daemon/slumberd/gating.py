@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from slumberd.core.episode import EpisodeVersion
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.salience import NEVER, Access, Gate, cosine, importance_of
 from slumberd.errors import ExtraMissingError, StoppedError
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.salience import NEVER, Access, Gate, cosine, importance_of
 from slumberd.ports import Embedder, EpisodeLog
 
 Embedding = Callable[[], Embedder]

@@ -9,13 +9,13 @@ from typing import Any
 
 from slumberd.control import Peer
 from slumberd.core.act import channel_of, fact_id_of
-from slumberd.core.episode import instant
 from slumberd.core.hand import Said
 from slumberd.core.law import HANDS
-from slumberd.core.rule import FACTS
-from slumberd.core.scope import Scope, checked_scope
 from slumberd.errors import UsageError
 from slumberd.forms import NAME
+from slumberd.model.episode import instant
+from slumberd.model.rule import FACTS
+from slumberd.model.scope import Scope, checked_scope
 from slumberd.stores.undoing import ByRun, BySince, Wanted
 
 Request = dict[str, Any]

@@ -10,11 +10,11 @@ from typing import Any
 
 import structlog
 
-from slumberd.core.vitals import Vitals
 from slumberd.errors import SlumberdError
 from slumberd.examination import Body, Examination
 from slumberd.exposition import exposition
 from slumberd.lines import timestamp
+from slumberd.model.health import Vitals
 from slumberd.ports import Clock
 from slumberd.waiting import set_within
 

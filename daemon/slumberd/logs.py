@@ -13,10 +13,10 @@ from typing import Any, BinaryIO, Literal, Protocol
 
 import structlog
 
-from slumberd.core.brake import Held
-from slumberd.core.record import Checkpoint, Outcome, Record
-from slumberd.core.spelling import Misspelling
 from slumberd.lines import CHECKPOINT, Event, console_line, json_line, timestamp
+from slumberd.model.firing import Held
+from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.spelling import Misspelling
 from slumberd.outbox import Letter, Outbox
 from slumberd.sinks import Sink
 

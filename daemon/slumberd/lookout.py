@@ -11,8 +11,6 @@ from typing import Protocol, assert_never
 import structlog
 
 from slumberd import cron
-from slumberd.core.brake import Held
-from slumberd.core.cadence import Cron, Every
 from slumberd.core.due import (
     Due,
     due_cron,
@@ -22,9 +20,10 @@ from slumberd.core.due import (
     may_be_due,
     why_skipped,
 )
-from slumberd.core.firing import START, Position
-from slumberd.core.rule import ConsolidationRule
 from slumberd.lines import timestamp
+from slumberd.model.cadence import Cron, Every
+from slumberd.model.firing import START, Held, Position
+from slumberd.model.rule import ConsolidationRule
 from slumberd.ports import EpisodeLog
 
 _FIRST = datetime.min.replace(tzinfo=UTC)

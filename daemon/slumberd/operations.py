@@ -23,13 +23,13 @@ from slumberd.answers import (
 from slumberd.branches import Branch, Branches
 from slumberd.consolidator import Report
 from slumberd.control import Answer, Operation, Peer
-from slumberd.core.brake import Held
-from slumberd.core.episode import microseconds
-from slumberd.core.record import Outcome, Record
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.scope import Reach
 from slumberd.errors import NothingKeptError, NotQuarantinedError, PlanMovedError, UsageError
 from slumberd.handwork import entry_of, fact_ids_of, said_of, unknown, wanted_of
+from slumberd.model.episode import microseconds
+from slumberd.model.firing import Held
+from slumberd.model.record import Outcome, Record
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import Reach
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
 from slumberd.runs import new_run_id

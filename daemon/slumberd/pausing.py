@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from slumberd.control import Answer, Operation, Peer
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule
 from slumberd.operations import chosen
 from slumberd.pauses import keep_paused, paused_in
 from slumberd.requestforms import RulesForm, checked

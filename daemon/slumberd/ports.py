@@ -6,21 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
-from slumberd.core.brake import Held
-from slumberd.core.delta import AnyDelta
-from slumberd.core.episode import Episode, EpisodeVersion
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Firing, Position, Window
-from slumberd.core.graph import ResultSet
 from slumberd.core.ground import Incoming
-from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.hearsay import Promoted
-from slumberd.core.promoted import Lag, Page
-from slumberd.core.provenance import ProvenanceBundle
-from slumberd.core.record import Checkpoint, Outcome, Record
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.salience import Access, SalienceContext
-from slumberd.core.spelling import Misspelling
+from slumberd.model.delta import AnyDelta
+from slumberd.model.episode import Episode, EpisodeVersion
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Held, Position, Window
+from slumberd.model.graph import ResultSet
+from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.model.provenance import Lag, Page, ProvenanceBundle
+from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.salience import Access, SalienceContext
+from slumberd.model.spelling import Misspelling
 
 
 @runtime_checkable

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from slumberd.assembly import branches_of
 from slumberd.copies import Copy, Telling, copied
-from slumberd.core.firing import Counts
-from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.core.replacing import Replaced
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.spelling import Misspelling
 from slumberd.errors import NoInputError
+from slumberd.model.firing import Counts
+from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.spelling import Misspelling
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings

@@ -16,14 +16,14 @@ import structlog
 
 from slumberd.clock import SystemClock
 from slumberd.consolidator import Consolidator, Report
-from slumberd.core.fact import Fact
-from slumberd.core.firing import UNTIMED, Counts, Timing, Trigger
 from slumberd.core.hearsay import Promoted
-from slumberd.core.provenance import ProvenanceBundle
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.triple import Owner, facts_of, is_storable, triples_in
 from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
 from slumberd.graph.linter import Linter
+from slumberd.model.fact import Fact
+from slumberd.model.firing import UNTIMED, Counts, Timing, Trigger
+from slumberd.model.graph import Owner, facts_of, is_storable, triples_in
+from slumberd.model.provenance import ProvenanceBundle
+from slumberd.model.rule import ConsolidationRule
 from slumberd.ports import (
     Clock,
     FactStore,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from slumberd.core.provenance import ProvenanceBundle, asserted
+from slumberd.model.provenance import ProvenanceBundle, asserted
 
 MODE = 0o640
 """What is asserted is personal, so others than owner and group do not read it."""

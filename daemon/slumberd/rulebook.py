@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.core.rule import ConsolidationRule
 from slumberd.documents import Document, Trail, dotted, read_document
 from slumberd.errors import (
     ConfigurationError,
@@ -23,6 +22,7 @@ from slumberd.errors import (
 from slumberd.extras import is_installed
 from slumberd.files import open_to_everybody
 from slumberd.forms import mistakes_of
+from slumberd.model.rule import ConsolidationRule
 from slumberd.rulechannels import misspelled_channels
 from slumberd.ruleforms import RuleFile
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from slumberd.core.rule import FACTS
-from slumberd.core.spelling import are_near
 from slumberd.documents import Document, Trail, Value
 from slumberd.errors import Mistake
 from slumberd.forms import nearest, shown
+from slumberd.model.rule import FACTS
+from slumberd.model.spelling import are_near
 
 Sheet = tuple[Document, Sequence[Mistake]]
 """A rule file, and what is wrong with its form."""

@@ -19,9 +19,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from slumberd import cron
-from slumberd.core.cadence import Cron, Every
 from slumberd.core.due import BACKOFF_SECONDS, Due, Held
-from slumberd.core.rule import ConsolidationRule
 from slumberd.core.trouble import DEGRADED_AFTER, Troubles
 from slumberd.core.vigil import Reading, Vigil, jump_between
 from slumberd.errors import (
@@ -33,6 +31,8 @@ from slumberd.errors import (
 )
 from slumberd.lines import timestamp
 from slumberd.lookout import Lookout, Watermarks, served_by
+from slumberd.model.cadence import Cron, Every
+from slumberd.model.rule import ConsolidationRule
 from slumberd.ports import Clock, EpisodeLog
 from slumberd.waiting import set_within
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from slumberd.clock import SystemClock
-from slumberd.core.episode import Episode
-from slumberd.core.salience import SalienceContext, cosine, importance_of, salience
+from slumberd.model.episode import Episode
+from slumberd.model.salience import SalienceContext, cosine, importance_of, salience
 from slumberd.ports import Clock, Embedder
 
 

@@ -26,13 +26,13 @@ from slumberd.branches import Branches
 from slumberd.control import Answer, Operation, Peer, listen
 from slumberd.core.due import Due
 from slumberd.core.finding import Finding
-from slumberd.core.rule import ConsolidationRule
 from slumberd.courier import Courier
 from slumberd.effects import Effects
 from slumberd.errors import StoppedError, StoreError
 from slumberd.examination import Body
 from slumberd.heartbeat import Heartbeat
 from slumberd.lines import timestamp
+from slumberd.model.rule import ConsolidationRule
 from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
 from slumberd.operations import Operations

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
-from slumberd.core.duration import Duration
 from slumberd.documents import Document, Trail, dotted, read_document
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.forms import (
@@ -29,6 +28,7 @@ from slumberd.forms import (
     shown,
     suggestion,
 )
+from slumberd.model.cadence import Duration
 
 SYSTEM_FILE = Path("/etc/slumberd/slumberd.yaml")
 PREFIX = "SLUMBERD_"

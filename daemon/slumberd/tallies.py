@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from slumberd.branches import Branches
-from slumberd.core.vitals import Tallies, Tally
+from slumberd.model.health import Tallies, Tally
 from slumberd.ports import EpisodeLog
 
 AT_ONCE = 2_000

@@ -18,11 +18,11 @@ from slumberd.consolidator import Consolidator
 from slumberd.core.act import channel_of, episode_id_of
 from slumberd.core.expectation import Content, Entry, Line, Part, compare
 from slumberd.core.explanation import Decision
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.record import Checkpoint, Outcome, Record
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.spelling import Misspelling
 from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.spelling import Misspelling
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.vectors import WordEmbedder

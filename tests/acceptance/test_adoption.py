@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.core.episode import Episode
+from slumberd.model.episode import Episode
 from tests.builders import at, triple
 from tests.daemons import Daemon, Home
 from tests.stargraph import NoStargraphError, Stargraph, stargraph

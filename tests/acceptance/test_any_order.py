@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from slumberd.consolidator import Consolidator
-from slumberd.core.episode import Episode, microseconds
-from slumberd.core.fact import FactPattern
+from slumberd.model.episode import Episode, microseconds
+from slumberd.model.fact import FactPattern
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, rule

@@ -18,7 +18,7 @@ import orjson
 import pytest
 
 from slumberd.cli import main
-from slumberd.core.episode import Episode, microseconds
+from slumberd.model.episode import Episode, microseconds
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, triple
 from tests.daemons import FORKS, Home

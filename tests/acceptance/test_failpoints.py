@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.episode import microseconds
+from slumberd.model.episode import microseconds
 from tests.daemons import Home
 from tests.killing import SCENARIOS, Killing, Scenario
 from tests.lives import FIRST

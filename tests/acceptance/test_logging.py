@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.episode import Episode
+from slumberd.model.episode import Episode
 from tests.builders import triple
 from tests.daemons import Daemon, Home
 from tests.patience import PATIENCE_SECONDS, wait_until

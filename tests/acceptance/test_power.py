@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.episode import microseconds
-from slumberd.core.fact import FactPattern
-from slumberd.core.scope import Reach
+from slumberd.model.episode import microseconds
+from slumberd.model.fact import FactPattern
+from slumberd.model.scope import Reach
 from slumberd.stores import sqlite
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.sqlite import Pragmas

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.core.episode import Episode
-from slumberd.core.health import MigrationPlan
+from slumberd.model.episode import Episode
+from slumberd.model.health import MigrationPlan
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, episode, triple

@@ -19,12 +19,12 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from slumberd.core.delta import UpdateDelta
 from slumberd.core.due import due_cron, why_skipped
-from slumberd.core.episode import microseconds
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.salience import NEVER, Gate, SalienceContext, salience
 from slumberd.cron import missed
+from slumberd.model.delta import UpdateDelta
+from slumberd.model.episode import microseconds
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.salience import NEVER, Gate, SalienceContext, salience
 from tests.builders import START, at, episode, rule, triple
 from tests.house import House, house, stream
 

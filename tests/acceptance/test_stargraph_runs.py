@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.episode import Episode
-from slumberd.core.scope import PLACEHOLDER_KEY
+from slumberd.model.episode import Episode
+from slumberd.model.scope import PLACEHOLDER_KEY
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.acceptance.test_stargraph import says, theirs, told
 from tests.builders import at, triple

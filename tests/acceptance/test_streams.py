@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.fact import FactPattern
+from slumberd.model.fact import FactPattern
 from slumberd.stores.facts import SQLiteFactStore
 from tests.corpora import (
     SETS,

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from slumberd.core import act
-from slumberd.core.episode import Episode
 from slumberd.core.ground import Ground
-from slumberd.core.scope import escape
+from slumberd.model.episode import Episode
+from slumberd.model.scope import escape
 from slumberd.stores import finding
 from slumberd.stores.decode import decode, episode_of
 from slumberd.stores.memory import SQLiteMemoryStore

@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from slumberd.consolidator import Consolidator
-from slumberd.core.episode import Episode
 from slumberd.core.explanation import Decision, Explanation
+from slumberd.model.episode import Episode
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import rule

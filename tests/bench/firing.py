@@ -18,8 +18,8 @@ from slumberd.branches import Branches
 from slumberd.cli.configuration import logs, settings_of
 from slumberd.clock import SystemClock
 from slumberd.core.due import Due
-from slumberd.core.episode import Episode
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.episode import Episode
+from slumberd.model.rule import ConsolidationRule
 from slumberd.rulebook import RuleSet
 from slumberd.scheduler import Scheduler
 from slumberd.stores.memory import SQLiteMemoryStore

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from slumberd.core.episode import Episode
+from slumberd.model.episode import Episode
 from slumberd.stores.memory import LOG_PAGES, SQLiteMemoryStore
 from slumberd.stores.queries import statement
 from slumberd.stores.sqlite import Pragmas, Synchronous, connect, transaction

@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from slumberd.core.episode import Episode
-from slumberd.core.fact import FactPattern
-from slumberd.core.scope import Scope
+from slumberd.model.episode import Episode
+from slumberd.model.fact import FactPattern
+from slumberd.model.scope import Scope
 from slumberd.stores.codec import encode
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore

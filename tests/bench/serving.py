@@ -18,8 +18,8 @@ from pathlib import Path
 import orjson
 
 from slumberd.control import ask
-from slumberd.core.scope import Scope
 from slumberd.errors import NotRunningError
+from slumberd.model.scope import Scope
 from slumberd.stores.codec import encode
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.bench.hosting import POLL_SECONDS

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
-from slumberd.core.record import Record
+from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.model.record import Record
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START
 from tests.fakes import FakeClock

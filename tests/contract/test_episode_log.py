@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.episode import Episode
-from slumberd.core.firing import START as BEGINNING
-from slumberd.core.firing import Position
 from slumberd.errors import FilterError
+from slumberd.model.episode import Episode
+from slumberd.model.firing import START as BEGINNING
+from slumberd.model.firing import Position
 from slumberd.ports import EpisodeLog
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import episode, rule

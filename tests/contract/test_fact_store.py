@@ -12,12 +12,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Firing, Position
-from slumberd.core.health import MigrationPlan
 from slumberd.core.meet import meet
-from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.errors import (
     ConsolidationRuleError,
     FactConflictError,
@@ -26,6 +21,11 @@ from slumberd.errors import (
     SchemaError,
     UsageError,
 )
+from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position
+from slumberd.model.health import MigrationPlan
+from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.ports import FactStore
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, version

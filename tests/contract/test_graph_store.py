@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.core.graph import NodeRef
 from slumberd.errors import ExtraMissingError, GraphStoreError, UnportableCypherError
 from slumberd.graph import embedded, grammar
 from slumberd.graph.embedded import LadybugGraphStore
 from slumberd.graph.memory import InMemoryGraphStore
+from slumberd.model.graph import NodeRef
 from slumberd.ports import GraphStore
 from tests.graphs import QUERY
 from tests.samples import amount

@@ -12,11 +12,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.core.delta import AddDelta, UpdateDelta
-from slumberd.core.episode import Episode
-from slumberd.core.firing import START as BEGINNING
-from slumberd.core.firing import Position
-from slumberd.core.health import MigrationPlan
 from slumberd.errors import (
     FilterError,
     InputError,
@@ -24,6 +19,11 @@ from slumberd.errors import (
     MigrationNotSupported,
     UnreadableEpisodeError,
 )
+from slumberd.model.delta import AddDelta, UpdateDelta
+from slumberd.model.episode import Episode
+from slumberd.model.firing import START as BEGINNING
+from slumberd.model.firing import Position
+from slumberd.model.health import MigrationPlan
 from slumberd.ports import EpisodeLog, MemoryStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.puts import PutCounts

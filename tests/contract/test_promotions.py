@@ -8,8 +8,8 @@ from typing import Protocol
 
 import pytest
 
-from slumberd.core.episode import microseconds
-from slumberd.core.scope import Reach
+from slumberd.model.episode import microseconds
+from slumberd.model.scope import Reach
 from slumberd.ports import Promotions
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import at

@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.episode import EpisodeVersion, microseconds
 from slumberd.core.meet import meet
-from slumberd.core.scope import Scope
 from slumberd.errors import SlumberdError
+from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.scope import Scope
 from slumberd.stores.codec import encode, same
 from slumberd.stores.decode import FAULTS, ScopeMismatch, decode, episode_of, lenient_text
 from tests.builders import rule, triple

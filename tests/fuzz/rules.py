@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from slumberd import cron
-from slumberd.core.cadence import Every, cadence_of
 from slumberd.errors import ConfigurationError, Mistake
+from slumberd.model.cadence import Every, cadence_of
 from slumberd.rulebook import RuleSet, load_rule_files
 from slumberd.stores.filters import check_filter
 from tests.fuzz.targets import Finding

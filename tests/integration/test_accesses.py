@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.salience import Access
 from slumberd.errors import StoreBusyError
+from slumberd.model.salience import Access
 from slumberd.stores import accesses
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.sqlite import Pragmas, connect

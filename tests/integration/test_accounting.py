@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.core.episode import Episode, microseconds
-from slumberd.core.firing import Counts
-from slumberd.core.record import Record
+from slumberd.model.episode import Episode, microseconds
+from slumberd.model.firing import Counts
+from slumberd.model.record import Record
 from tests.builders import START, at, rule, triple
 from tests.house import House, house
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from slumberd.consolidator import Report
-from slumberd.core.brake import Limits, Toll
-from slumberd.core.episode import Episode, microseconds
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.episode import Episode, microseconds
+from slumberd.model.firing import Limits, Toll
+from slumberd.model.rule import ConsolidationRule
 from tests.builders import START, at, rule, triple
 from tests.house import House, house, stream
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.pattern import Prefix
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.pattern import Prefix
 from tests.builders import START, at, rule, triple
 from tests.house import House, house
 

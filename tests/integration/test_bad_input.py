@@ -20,10 +20,10 @@ import orjson
 import pytest
 
 from slumberd.cli.jsonl import read_lines
-from slumberd.core.episode import Episode
-from slumberd.core.fact import FactPattern
-from slumberd.core.scope import Scope
 from slumberd.errors import InputError, MemoryScopeError, SlumberdError
+from slumberd.model.episode import Episode
+from slumberd.model.fact import FactPattern
+from slumberd.model.scope import Scope
 from slumberd.stores.codec import encode
 from slumberd.stores.decode import decode, episode_of
 from tests.builders import at, rule, triple

@@ -14,9 +14,9 @@ import pytest
 
 from slumberd import cron
 from slumberd.consolidator import Consolidator
-from slumberd.core.fact import FactPattern
-from slumberd.core.firing import Window
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import Window
+from slumberd.model.rule import ConsolidationRule
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, rule, triple
 from tests.estate import Estate, estate

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.control import Peer
-from slumberd.core.brake import Limits
-from slumberd.core.episode import Episode, instant
-from slumberd.core.fact import Fact
-from slumberd.core.firing import START as BEGINNING
 from slumberd.errors import StoreError, UsageError
+from slumberd.model.episode import Episode, instant
+from slumberd.model.fact import Fact
+from slumberd.model.firing import START as BEGINNING
+from slumberd.model.firing import Limits
 from tests.builders import START, at, rule, triple
 from tests.estate import OTHERS, estate
 from tests.histories import episodes

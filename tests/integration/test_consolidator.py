@@ -15,13 +15,13 @@ import pytest
 
 from slumberd.clock import SystemClock
 from slumberd.consolidator import Consolidator
-from slumberd.core.fact import FactPattern
-from slumberd.core.firing import START as LOG_START
-from slumberd.core.firing import Position, Window
-from slumberd.core.record import Checkpoint
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.spelling import Misspelling
 from slumberd.errors import FiringTimeoutError, StaleWriterError
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import START as LOG_START
+from slumberd.model.firing import Position, Window
+from slumberd.model.record import Checkpoint
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.spelling import Misspelling
 from slumberd.stores import factfile, facts
 from slumberd.stores.database import Database
 from slumberd.stores.factfile import head_of

@@ -14,8 +14,6 @@ from weakref import WeakSet
 
 import pytest
 
-from slumberd.core.episode import Episode
-from slumberd.core.scope import Scope
 from slumberd.errors import (
     PermissionDeniedError,
     StaleWriterError,
@@ -23,6 +21,8 @@ from slumberd.errors import (
     StoreError,
     StoreReplacedError,
 )
+from slumberd.model.episode import Episode
+from slumberd.model.scope import Scope
 from slumberd.stores import database, sqlite
 from slumberd.stores.codec import encode
 from slumberd.stores.database import Database

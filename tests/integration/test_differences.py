@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from slumberd.copies import copied
 from slumberd.core.act import channel_of
-from slumberd.core.episode import Episode, instant
-from slumberd.core.fact import FactPattern
-from slumberd.core.rule import ConsolidationRule
 from slumberd.differences import differing
+from slumberd.model.episode import Episode, instant
+from slumberd.model.fact import FactPattern
+from slumberd.model.rule import ConsolidationRule
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
 from tests.builders import START, rule, triple

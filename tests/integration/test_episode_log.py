@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.core.episode import Episode
-from slumberd.core.firing import START as BEGINNING
-from slumberd.core.firing import Position, Window
-from slumberd.core.scope import Scope
 from slumberd.errors import SchemaError, StoppedError, StoreBusyError, StoreError
+from slumberd.model.episode import Episode
+from slumberd.model.firing import START as BEGINNING
+from slumberd.model.firing import Position, Window
+from slumberd.model.scope import Scope
 from slumberd.stores import episode_log
 from slumberd.stores.codec import encode
 from slumberd.stores.database import Database

@@ -16,9 +16,9 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position
 from slumberd.stores import external
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.ours import MANY, by_us

@@ -13,10 +13,10 @@ import structlog
 
 from slumberd.consolidator import Consolidator
 from slumberd.core.due import Due
-from slumberd.core.episode import Episode
-from slumberd.core.fact import FactPattern
-from slumberd.core.firing import Position
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.episode import Episode
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import Position
+from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduler import Scheduler
 from slumberd.stores import filters
 from slumberd.stores.facts import SQLiteFactStore

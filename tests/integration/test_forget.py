@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from slumberd.control import Peer
-from slumberd.core.episode import Episode
-from slumberd.core.fact import Fact
 from slumberd.errors import ForgottenError, UsageError
+from slumberd.model.episode import Episode
+from slumberd.model.fact import Fact
 from slumberd.operations import Operations
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from slumberd.control import Peer
-from slumberd.core.scope import Scope
+from slumberd.model.scope import Scope
 from slumberd.settings import MemorySettings
 from tests.builders import START, rule
 from tests.estate import Estate, estate

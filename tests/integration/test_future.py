@@ -16,8 +16,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from slumberd.clock import SystemClock
-from slumberd.core.episode import Episode
-from slumberd.core.firing import START as BEGINNING
+from slumberd.model.episode import Episode
+from slumberd.model.firing import START as BEGINNING
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, episode, rule, triple
 from tests.calling import called

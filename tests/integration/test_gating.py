@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from slumberd.cli.remedies import would_change
 from slumberd.core.explanation import Decision
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Counts
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.scope import Reach
 from slumberd.errors import ExtraMissingError, FiringTimeoutError
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Counts
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import Reach
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock
 from tests.house import House, house

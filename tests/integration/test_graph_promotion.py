@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from slumberd import PromoteTriplesToFacts
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Firing, Position
-from slumberd.core.health import MigrationPlan, StoreHealth
 from slumberd.core.meet import meet
-from slumberd.core.provenance import ProvenanceBundle, encoded_bundle
-from slumberd.core.scope import Reach
-from slumberd.core.triple import MOST_ROWS, Owner, Triple, fact_id_for
 from slumberd.errors import PromotionError, ProvenanceError, UnportableCypherError
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position
+from slumberd.model.graph import MOST_ROWS, Owner, Triple, fact_id_for
+from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.model.provenance import ProvenanceBundle, encoded_bundle
+from slumberd.model.scope import Reach
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, version
 from tests.fakes import FakeClock

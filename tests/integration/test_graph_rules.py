@@ -12,12 +12,12 @@ import orjson
 import pytest
 
 from slumberd.consolidator import Consolidator
-from slumberd.core.fact import FactPattern
-from slumberd.core.firing import START as BEGINNING
-from slumberd.core.graph import ResultSet
-from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import FiringTimeoutError, GraphStoreError, PromotionError
 from slumberd.graph.embedded import LadybugGraphStore
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import START as BEGINNING
+from slumberd.model.graph import ResultSet
+from slumberd.model.rule import ConsolidationRule
 from slumberd.promotion import Promoter
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore

@@ -17,11 +17,11 @@ import pytest
 from slumberd.branches import Branch, Branches
 from slumberd.consolidator import EVERYTHING
 from slumberd.core.due import Due
-from slumberd.core.episode import Episode
-from slumberd.core.fact import Fact, FactPattern, Order, cursor
-from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.scope import Reach
+from slumberd.model.episode import Episode
+from slumberd.model.fact import Fact, FactPattern, Order, cursor
+from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import Reach
 from slumberd.rulebook import RuleSet
 from slumberd.scheduler import Scheduler
 from tests.builders import START, at, rule, triple

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 
 from slumberd.cli.hands import value_of
 from slumberd.control import Peer, RefusedError, ask
-from slumberd.core.episode import EpisodeVersion
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
 from slumberd.errors import FactConflictError, UsageError
 from slumberd.handwork import fact_ids_of, said_of
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, triple, version
 from tests.catalogue import complaints

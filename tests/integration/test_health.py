@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.health import StoreHealth
 from slumberd.errors import SchemaError
+from slumberd.model.health import StoreHealth
 from slumberd.stores import inspection
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore

@@ -16,14 +16,14 @@ from structlog.testing import capture_logs
 from slumberd import heartbeat, tallies
 from slumberd.assembly import branches_of, opened
 from slumberd.branches import Branches
-from slumberd.core.episode import Episode
-from slumberd.core.firing import START as BEGINNING
-from slumberd.core.rule import ConsolidationRule
 from slumberd.core.trouble import Troubles
 from slumberd.errors import StoreError
 from slumberd.examination import MOST_PENDING, Body
 from slumberd.heartbeat import Heartbeat
 from slumberd.lines import MOST_BYTES, json_line
+from slumberd.model.episode import Episode
+from slumberd.model.firing import START as BEGINNING
+from slumberd.model.rule import ConsolidationRule
 from slumberd.ports import EpisodeLog
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, rule, triple

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.core.episode import EpisodeVersion, instant, microseconds
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.scope import Reach
+from slumberd.model.episode import EpisodeVersion, instant, microseconds
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import Reach
 from slumberd.stores import parting
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from slumberd.core.episode import EpisodeVersion, microseconds
-from slumberd.core.fact import FactPattern
-from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
+from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import Firing, Position
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule
 from tests.oracle import stands, told

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.fact import FactPattern
-from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
-from slumberd.core.record import Break
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import Firing, Position
+from slumberd.model.record import Break
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.ledger import GENESIS, SALT_BYTES, seal
 from tests.builders import START, at, rule, version

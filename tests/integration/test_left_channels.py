@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from slumberd.control import Peer
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule
 from tests.builders import at, rule, triple
 from tests.estate import OTHERS, estate
 from tests.house import House, house

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.consolidator import Consolidator
-from slumberd.core.episode import Episode
-from slumberd.core.fact import Fact, FactPattern
+from slumberd.model.episode import Episode
+from slumberd.model.fact import Fact, FactPattern
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, rule, triple

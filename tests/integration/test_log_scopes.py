@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.core.episode import Episode, microseconds
-from slumberd.core.fact import Fact
-from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
-from slumberd.core.record import Outcome, Record
-from slumberd.core.scope import Reach
+from slumberd.model.episode import Episode, microseconds
+from slumberd.model.fact import Fact
+from slumberd.model.firing import Firing, Position
+from slumberd.model.record import Outcome, Record
+from slumberd.model.scope import Reach
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, episode, rule, triple, version

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from slumberd.core.firing import Firing
 from slumberd.core.ground import Incoming
 from slumberd.core.law import History, Meeting
-from slumberd.core.record import Outcome
+from slumberd.model.firing import Firing
+from slumberd.model.record import Outcome
 from slumberd.stores import parting
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.queries import statements

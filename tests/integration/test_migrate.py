@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slumberd.core.health import MigrationPlan
 from slumberd.errors import MigrationNotSupportedError
+from slumberd.model.health import MigrationPlan
 from slumberd.stores import migrations
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore

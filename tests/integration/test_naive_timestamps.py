@@ -12,10 +12,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.core.episode import Episode
-from slumberd.core.firing import START as BEGINNING
 from slumberd.errors import InputError
-from slumberd.stores.instants import NaiveTimestamps
+from slumberd.model.episode import Episode
+from slumberd.model.firing import START as BEGINNING
+from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import episode, rule, triple
 from tests.daemons import Home

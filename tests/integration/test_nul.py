@@ -9,10 +9,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.core.delta import UpdateDelta
-from slumberd.core.fact import Fact
-from slumberd.core.scope import Reach
 from slumberd.errors import InputError
+from slumberd.model.delta import UpdateDelta
+from slumberd.model.fact import Fact
+from slumberd.model.scope import Reach
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, triple
 from tests.house import house

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.record import Break
+from slumberd.model.record import Break
 from slumberd.stores import elsewhere, parting
 from slumberd.stores.elsewhere import Helper
 from slumberd.stores.facts import SQLiteFactStore

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.pattern import LONGEST, Equals, Glob, Matches, OneOf, Prefix
 from slumberd.errors import ExtraMissingError, PatternError, UsageError
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.pattern import LONGEST, Equals, Glob, Matches, OneOf, Prefix
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.finding import find, is_specified
 from slumberd.stores.narrowing import BEYOND, after_all

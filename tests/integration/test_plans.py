@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.fact import FactPattern
+from slumberd.model.fact import FactPattern
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.queries import statements

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Counts
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Counts
+from slumberd.model.rule import ConsolidationRule
 from tests.builders import START, at, rule, triple
 from tests.house import House, house
 

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from slumberd.core.act import channel_of
-from slumberd.core.episode import microseconds
-from slumberd.core.fact import Fact
-from slumberd.core.promoted import SLOTS, Lag, Promotion, bundle_of, slots_of
-from slumberd.core.provenance import asserted
-from slumberd.core.scope import Reach
 from slumberd.errors import StaleWriterError
+from slumberd.model.episode import microseconds
+from slumberd.model.fact import Fact
+from slumberd.model.provenance import SLOTS, Lag, Promotion, asserted, bundle_of, slots_of
+from slumberd.model.scope import Reach
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.promotions import readers
 from tests.builders import START, at, rule

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.firing import START
 from slumberd.errors import StoppedError
+from slumberd.model.firing import START
 from slumberd.stores import filters, windows
 from slumberd.stores.windows import Reader
 from tests.builders import rule

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.core.episode import Episode
-from slumberd.core.scope import Scope
+from slumberd.model.episode import Episode
+from slumberd.model.scope import Scope
 from slumberd.stores.codec import encode
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.memory import SQLiteMemoryStore

@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from slumberd.assembly import branches_of, opened, rules_of
 from slumberd.branches import Branches
 from slumberd.control import Peer, RefusedError, ask
-from slumberd.core.record import Record
-from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ReloadFailedError, StoreBusyError
+from slumberd.model.record import Record
+from slumberd.model.rule import ConsolidationRule
 from slumberd.reloading import InForce, Reloading
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings, load_settings

@@ -11,8 +11,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.core.record import Break
 from slumberd.errors import OutputExistsError
+from slumberd.model.record import Break
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.ledger import GENESIS, KINDS, WHATS, chain_of, commitment_of, fixed_part
 from slumberd.stores.replaying import Replay

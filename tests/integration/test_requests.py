@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from slumberd.control import Peer
-from slumberd.core.fact import FactPattern
 from slumberd.errors import UsageError
+from slumberd.model.fact import FactPattern
 from slumberd.pausing import Pausing
 from slumberd.rulebook import RuleSet
 from tests.builders import rule, triple

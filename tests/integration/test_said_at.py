@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.delta import AddDelta, UpdateDelta
-from slumberd.core.episode import microseconds
-from slumberd.core.fact import Fact, FactPattern
+from slumberd.model.delta import AddDelta, UpdateDelta
+from slumberd.model.episode import microseconds
+from slumberd.model.fact import Fact, FactPattern
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, triple
 from tests.daemons import Home

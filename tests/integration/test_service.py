@@ -18,9 +18,9 @@ from slumberd import heartbeat, service
 from slumberd.assembly import Stores, branches_of, opened
 from slumberd.branches import Branches
 from slumberd.control import Peer, ask
-from slumberd.core.firing import START as BEGINNING
-from slumberd.core.record import Record
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.firing import START as BEGINNING
+from slumberd.model.record import Record
+from slumberd.model.rule import ConsolidationRule
 from slumberd.notify import Notifier
 from slumberd.rulebook import RuleSet
 from slumberd.service import Daemon

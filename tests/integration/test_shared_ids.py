@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 
 from slumberd.control import Peer
-from slumberd.core.brake import Limits
-from slumberd.core.episode import Episode
-from slumberd.core.fact import Fact, FactPattern
 from slumberd.errors import UsageError
+from slumberd.model.episode import Episode
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Limits
 from slumberd.operations import Operations
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock

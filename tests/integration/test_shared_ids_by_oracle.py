@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.core.episode import EpisodeVersion, microseconds
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Firing, Position, Trigger
 from slumberd.core.meet import meet
-from slumberd.core.scope import Reach
 from slumberd.errors import FactConflictError
+from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position, Trigger
+from slumberd.model.scope import Reach
 from slumberd.stores import parting
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.core.episode import EpisodeVersion, Gated
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Firing, Position, Trigger
 from slumberd.core.law import HANDS
 from slumberd.core.meet import meet
-from slumberd.core.record import Outcome
-from slumberd.core.rule import ConsolidationRule, Similarity
-from slumberd.core.scope import Reach
 from slumberd.errors import ExtraMissingError
+from slumberd.model.episode import EpisodeVersion, Gated
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position, Trigger
+from slumberd.model.record import Outcome
+from slumberd.model.rule import ConsolidationRule, Similarity
+from slumberd.model.scope import Reach
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.vectors import WordEmbedder
 from tests.builders import at, rule, version

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.core.episode import Episode
-from slumberd.core.fact import FactPattern
-from slumberd.core.scope import PLACEHOLDER, PLACEHOLDER_KEY
 from slumberd.errors import MemoryScopeError, NothingKeptError
+from slumberd.model.episode import Episode
+from slumberd.model.fact import FactPattern
+from slumberd.model.scope import PLACEHOLDER, PLACEHOLDER_KEY
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, episode, rule, triple

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.firing import START as LOG_START
 from slumberd.errors import FiringTimeoutError
+from slumberd.model.firing import START as LOG_START
 from tests.builders import START, rule
 from tests.fakes import FakeClock
 from tests.house import House, house, stream

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.fact import Fact
-from slumberd.core.record import Break, Checkpoint
-from slumberd.core.scope import Reach
 from slumberd.errors import LedgerKeyError
+from slumberd.model.fact import Fact
+from slumberd.model.record import Break, Checkpoint
+from slumberd.model.scope import Reach
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.ledger import (
     GENESIS,

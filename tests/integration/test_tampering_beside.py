@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.brake import Limits
-from slumberd.core.episode import microseconds
-from slumberd.core.scope import Reach
+from slumberd.model.episode import microseconds
+from slumberd.model.firing import Limits
+from slumberd.model.scope import Reach
 from tests.builders import START, at, rule, triple
 from tests.house import House, house
 

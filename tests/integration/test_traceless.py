@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli.verifying import Told
-from slumberd.core.record import Checkpoint
 from slumberd.errors import SchemaError
+from slumberd.model.record import Checkpoint
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.sqlite import Pragmas, connect
 from slumberd.stores.traceless import LOCKED, UNCHANGING, TracelessDatabase, traceless

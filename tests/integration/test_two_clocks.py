@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from slumberd.cli import call
-from slumberd.core.episode import Episode, instant
-from slumberd.core.fact import FactPattern
-from slumberd.core.firing import Firing, Position
 from slumberd.core.meet import meet
+from slumberd.model.episode import Episode, instant
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import Firing, Position
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule, triple, version
 from tests.histories import (

@@ -8,9 +8,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.core.firing import Counts
-from slumberd.core.scope import Reach
 from slumberd.errors import UsageError
+from slumberd.model.firing import Counts
+from slumberd.model.scope import Reach
 from tests.builders import START, at, rule, triple
 from tests.house import House, house
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slumberd.core.ground import Standing
-from slumberd.core.record import Break, Checkpoint
+from slumberd.model.record import Break, Checkpoint
 from slumberd.stores import elsewhere, matching
 from slumberd.stores.beliefs import facts_then
 from slumberd.stores.elsewhere import Helper

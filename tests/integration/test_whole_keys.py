@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.episode import Episode
-from slumberd.core.firing import Counts
+from slumberd.model.episode import Episode
+from slumberd.model.firing import Counts
 from tests.builders import START, at, rule, triple
 from tests.house import House, house
 

@@ -18,14 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from slumberd.cli import call
 from slumberd.cli.remedies import went, would_change
 from slumberd.consolidator import Consolidator
-from slumberd.core.brake import Limits
-from slumberd.core.episode import Episode, microseconds
 from slumberd.core.explanation import Decision, Explanation
-from slumberd.core.fact import Fact
-from slumberd.core.firing import Position
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.scope import Reach
 from slumberd.errors import NoInputError
+from slumberd.model.episode import Episode, microseconds
+from slumberd.model.fact import Fact
+from slumberd.model.firing import Limits, Position
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import Reach
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, episode, rule, triple

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 import orjson
 
-from slumberd.core.episode import Episode, instant, microseconds
-from slumberd.core.scope import Scope
 from slumberd.errors import ForgottenError
+from slumberd.model.episode import Episode, instant, microseconds
+from slumberd.model.scope import Scope
 from slumberd.stores.codec import encode
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START

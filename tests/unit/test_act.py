@@ -22,7 +22,7 @@ from slumberd.core.act import (
     key_of,
     owner_of,
 )
-from slumberd.core.episode import microseconds
+from slumberd.model.episode import microseconds
 from tests.builders import START, version
 
 OWNER = "alice/rag/facts/"

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.core.brake import Limits
-from slumberd.core.cadence import MOST_EVERY, Cron, Every, cadence_of
-from slumberd.core.rule import ConsolidationRule, Similarity
-from slumberd.core.salience import Gate
+from slumberd.model.cadence import MOST_EVERY, Cron, Every, cadence_of
+from slumberd.model.firing import Limits
+from slumberd.model.rule import ConsolidationRule, Similarity
+from slumberd.model.salience import Gate
 from tests.builders import rule
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from slumberd.checkpoints import ROWS, SECONDS, Checkpoints
 from slumberd.cli.checkpoints import checkpoints_in
-from slumberd.core.record import Checkpoint
 from slumberd.errors import InputError
 from slumberd.lines import json_line
 from slumberd.logs import DeltaLines
+from slumberd.model.record import Checkpoint
 from slumberd.sinks import Sink
 from tests.builders import START
 from tests.fakes import FakeClock, FakeDeltaLog, FakeLedger

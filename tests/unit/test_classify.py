@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.core.classify import classify, names_of
-from slumberd.core.delta import (
+from slumberd.model.delta import (
     AddDelta,
     AnyDelta,
     DeleteDelta,
@@ -18,7 +18,7 @@ from slumberd.core.delta import (
     UpdateDelta,
     checked_delta,
 )
-from slumberd.core.episode import EpisodeVersion
+from slumberd.model.episode import EpisodeVersion
 from tests.builders import START, at, rule, version
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from slumberd.cli import jsonl
 from slumberd.cli.verifying import Verified
-from slumberd.core.record import Break
+from slumberd.model.record import Break
 from tests.builders import episode
 from tests.calling import called
 

@@ -16,7 +16,7 @@ from slumberd.answers import scheduled
 from slumberd.cli import call
 from slumberd.cli.upcoming import outlooks
 from slumberd.control import Answer, Peer, listen
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.rule import ConsolidationRule
 from slumberd.pauses import keep_paused
 from tests.calling import called
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.core.episode import Episode, EpisodeVersion, microseconds
-from slumberd.core.scope import Scope
 from slumberd.errors import InputError, MemoryScopeError
+from slumberd.model.episode import Episode, EpisodeVersion, microseconds
+from slumberd.model.scope import Scope
 from slumberd.stores.codec import Row, encode, same
 from slumberd.stores.decode import (
     CONTENT_UNREADABLE,

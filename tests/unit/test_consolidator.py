@@ -10,11 +10,10 @@ import pytest
 
 from slumberd import consolidator as module
 from slumberd.consolidator import Consolidator
-from slumberd.core.brake import Held
-from slumberd.core.firing import Position, Window
-from slumberd.core.record import Record
-from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import FiringTimeoutError
+from slumberd.model.firing import Held, Position, Window
+from slumberd.model.record import Record
+from slumberd.model.rule import ConsolidationRule
 from tests.builders import START, rule
 from tests.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from slumberd.core.provenance import ProvenanceBundle
 from slumberd.courier import FIRST_RETRY_SECONDS, LOOK_SECONDS, PAGE_ROWS, Courier, Terms
 from slumberd.errors import ProvenanceError, StaleWriterError, StoreBusyError
+from slumberd.model.provenance import ProvenanceBundle
 from tests.builders import promotion
 from tests.fakes import FakeClock, FakePromotions, FakeSink
 from tests.patience import PATIENCE_SECONDS

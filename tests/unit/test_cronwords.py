@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd import cron
-from slumberd.core.cadence import Cadence, Cron, Every
 from slumberd.cronwords import cron_in_words, in_words
+from slumberd.model.cadence import Cadence, Cron, Every
 
 
 @pytest.mark.parametrize(

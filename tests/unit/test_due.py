@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.core.cadence import Cron, Every
 from slumberd.core.due import (
     BACKOFF_SECONDS,
     Due,
@@ -24,7 +23,8 @@ from slumberd.core.due import (
     set_back,
     why_skipped,
 )
-from slumberd.core.firing import Timing
+from slumberd.model.cadence import Cron, Every
+from slumberd.model.firing import Timing
 from tests.builders import START, at
 
 DAILY = Cron("0 3 * * *")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.core.duration import seconds_of
+from slumberd.model.cadence import seconds_of
 
 
 @pytest.mark.parametrize(

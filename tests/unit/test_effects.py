@@ -6,8 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.consolidator import Report
-from slumberd.core.firing import Counts
 from slumberd.effects import Effects
+from slumberd.model.firing import Counts
 
 NOTHING = Counts(read=5, filtered=3, noop=2)
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.core.promoted import SLOTS, bundle_of, slots_of
 from slumberd.errors import ConfigurationError, ExtraMissingError, ProvenanceError
 from slumberd.fathom import EVIDENCE, FathomSink, open_engine, template_of
+from slumberd.model.provenance import SLOTS, bundle_of, slots_of
 from tests.builders import promotion
 from tests.patience import PATIENCE_SECONDS
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.core.episode import Episode
-from slumberd.core.scope import Scope
 from slumberd.errors import FilterError, StoppedError
+from slumberd.model.episode import Episode
+from slumberd.model.scope import Scope
 from slumberd.stores.codec import encode
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.filters import LARGEST, Filter, Verdict, check_filter, prepare

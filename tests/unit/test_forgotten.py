@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.core.forgotten import Forgotten, digest_of
+from slumberd.model.scope import Forgotten, digest_of
 
 KEY = b"salt"
 MOMENT = 1_000

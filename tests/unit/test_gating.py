@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from slumberd.core.salience import Access
 from slumberd.errors import StoppedError
 from slumberd.gating import Gatekeeper, no_embedder
+from slumberd.model.salience import Access
 from tests.builders import START, rule, version
 from tests.fakes import FakeEpisodeLog
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from slumberd.assembly import checking_cypher
-from slumberd.core.cadence import Cron
-from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ConfigurationError, ExtraMissingError
+from slumberd.model.cadence import Cron
+from slumberd.model.rule import ConsolidationRule
 from slumberd.rulebook import CheckCypher, RuleSet, load_rules
 from tests.builders import rule
 

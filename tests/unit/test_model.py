@@ -9,15 +9,15 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 import slumberd
-from slumberd.core.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
-from slumberd.core.episode import Episode
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.graph import GraphPath, NodeRef, ResultSet
-from slumberd.core.health import MigrationPlan, StoreHealth
-from slumberd.core.model import made
-from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.salience import SalienceContext
+from slumberd.model.construct import made
+from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.model.episode import Episode
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.graph import GraphPath, NodeRef, ResultSet
+from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.salience import SalienceContext
 from tests.builders import START, episode, rule
 
 FACT = Fact(

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.core.provenance import (
+from slumberd.errors import ProvenanceError
+from slumberd.model.provenance import (
     ProvenanceBundle,
     asserted,
     encoded,
     encoded_bundle,
     identifier_of,
 )
-from slumberd.errors import ProvenanceError
 from tests.builders import START
 
 Colour = Enum("Colour", ["RED"])

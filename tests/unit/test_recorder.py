@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.core.provenance import ProvenanceBundle
+from slumberd.model.provenance import ProvenanceBundle
 from slumberd.recorder import FileSink
 from tests.builders import START
 from tests.patience import PATIENCE_SECONDS

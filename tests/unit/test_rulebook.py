@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from slumberd import cron
-from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import ConfigurationError, FilterError
+from slumberd.model.rule import ConsolidationRule
 from slumberd.rulebook import RuleSet, load_rule_files, load_rules, rule_files
 from slumberd.ruleforms import GraphRuleForm, RuleForm
 from slumberd.stores import filters

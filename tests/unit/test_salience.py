@@ -19,8 +19,8 @@ from slumberd import (
     SalienceScorer,
 )
 from slumberd.clock import SystemClock
-from slumberd.core.episode import microseconds
-from slumberd.core.salience import NEVER, Access, Gate, cosine, importance_of, salience
+from slumberd.model.episode import microseconds
+from slumberd.model.salience import NEVER, Access, Gate, cosine, importance_of, salience
 from tests.builders import START, at, episode, rule
 from tests.fakes import FakeClock
 

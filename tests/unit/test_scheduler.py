@@ -14,8 +14,6 @@ import structlog
 from freezegun import freeze_time
 
 from slumberd.core.due import Due
-from slumberd.core.firing import Firing, Position, Trigger
-from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import (
     FilterError,
     FiringTimeoutError,
@@ -25,6 +23,8 @@ from slumberd.errors import (
     StoreError,
     StoreReplacedError,
 )
+from slumberd.model.firing import Firing, Position, Trigger
+from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduler import Alarm, Scheduler
 from tests.builders import START, rule
 from tests.fakes import FakeClock, FakeEpisodeLog, FakeLedger

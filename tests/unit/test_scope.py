@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slumberd.core.scope import Scope, checked_scope, escape, scope_of, unescape
 from slumberd.errors import MemoryScopeError
+from slumberd.model.scope import Scope, checked_scope, escape, scope_of, unescape
 
 PARTS = st.text(
     alphabet=st.one_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.core.spelling import READ_KEYS, misspelled_keys
+from slumberd.model.spelling import READ_KEYS, misspelled_keys
 
 
 @pytest.mark.parametrize(

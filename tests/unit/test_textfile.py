@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slumberd.core.vitals import ProvenanceVitals, RuleVitals, Tallies, Tally, Vitals
 from slumberd.exposition import OF_DAEMON, OF_RULE, escaped, exposition
+from slumberd.model.health import ProvenanceVitals, RuleVitals, Tallies, Tally, Vitals
 from slumberd.textfile import write_textfile
 from tests.builders import at
 

@@ -20,7 +20,7 @@ from slumberd.cli.performing import performed
 from slumberd.cli.reading import reading_all_facts
 from slumberd.cli.words import listed, number, plural
 from slumberd.control import Answer
-from slumberd.core.episode import microseconds
+from slumberd.model.episode import microseconds
 from slumberd.settings import Settings
 
 QUARANTINED = ("episode", "rule", "channel", "reason", "detail", "row")

@@ -12,10 +12,10 @@ from slumberd.cli.output import cell, print_table
 from slumberd.cli.progress import steps
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
-from slumberd.core.firing import Counts
 from slumberd.core.replacing import Replaced
-from slumberd.core.rule import ConsolidationRule
 from slumberd.lines import printable
+from slumberd.model.firing import Counts
+from slumberd.model.rule import ConsolidationRule
 from slumberd.previews import Preview, Previewed, Reasons, previewed
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings

@@ -15,8 +15,8 @@ from slumberd.cli.output import print_json, print_table
 from slumberd.cli.performing import performed
 from slumberd.cli.words import listed, number, plural
 from slumberd.control import Answer
-from slumberd.core.episode import microseconds
 from slumberd.errors import UsageError
+from slumberd.model.episode import microseconds
 
 COLUMNS = ("kind", "fact", "replaces", "reason")
 SHOWN = 50

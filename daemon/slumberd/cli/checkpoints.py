@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 import orjson
 
-from slumberd.core.record import Checkpoint
 from slumberd.errors import InputError
 from slumberd.lines import CHECKPOINT, MOST_BYTES, printable
+from slumberd.model.record import Checkpoint
 
 _MARK = CHECKPOINT.encode()
 _MOST_ROWS = 2**63 - 1

@@ -15,8 +15,8 @@ from slumberd.cli.output import print_json, print_table
 from slumberd.cli.performing import performed
 from slumberd.cli.words import listed, number, plural
 from slumberd.control import Answer
-from slumberd.core.firing import Counts
 from slumberd.errors import UsageError
+from slumberd.model.firing import Counts
 
 COLUMNS = ("rule", "channel", *Counts._fields)
 

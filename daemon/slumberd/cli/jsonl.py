@@ -17,10 +17,10 @@ from typing import BinaryIO, NamedTuple, cast
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from slumberd.core.episode import Episode
-from slumberd.core.spelling import misspelled_keys
 from slumberd.errors import InputError, NoInputError
 from slumberd.forms import shown, suggestion
+from slumberd.model.episode import Episode
+from slumberd.model.spelling import misspelled_keys
 from slumberd.stores.plainjson import read_object
 
 MOST_BYTES = 16 * 1024 * 1024

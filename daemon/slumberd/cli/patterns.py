@@ -9,10 +9,9 @@ import orjson
 import typer
 
 from slumberd.cli.options import MOST
-from slumberd.core.fact import FactPattern, Order
-from slumberd.core.matching import SLOTS
-from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.errors import UsageError
+from slumberd.model.fact import SLOTS, FactPattern, Order
+from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 
 _FORMS = {"prefix": Prefix, "glob": Glob, "regex": Matches}
 _SLOT = f"{', '.join(SLOTS[:-1])} or {SLOTS[-1]}"

@@ -14,9 +14,9 @@ from slumberd.cli.progress import Bar, bar
 from slumberd.cli.words import number
 from slumberd.clock import SystemClock
 from slumberd.control import Answer, ask
-from slumberd.core.record import Checkpoint, Outcome, Record
-from slumberd.core.spelling import Misspelling
 from slumberd.errors import NotRunningError, StoreError
+from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.spelling import Misspelling
 from slumberd.ports import DeltaLog, Logs
 from slumberd.service import perform
 from slumberd.settings import Settings

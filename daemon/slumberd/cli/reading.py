@@ -10,8 +10,8 @@ from pathlib import Path
 
 from slumberd.assembly import facts_of, key_of, memory_of
 from slumberd.clock import SystemClock
-from slumberd.core.rule import FACTS
 from slumberd.errors import NoInputError, SchemaError
+from slumberd.model.rule import FACTS
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.inspection import has_table

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from slumberd.core.act import episode_id_of
-from slumberd.core.brake import Held
-from slumberd.core.episode import instant
 from slumberd.core.explanation import Decision, Line
 from slumberd.core.law import EXTERNAL, GRAPH, HANDS
-from slumberd.core.rule import ConsolidationRule
 from slumberd.core.settle import ID_TAKEN
 from slumberd.lines import printable
+from slumberd.model.episode import instant
+from slumberd.model.firing import Held
+from slumberd.model.rule import ConsolidationRule
 
 LATER = "say it again with a later timestamp"
 NOTHING = "nothing need change"

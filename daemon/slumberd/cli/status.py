@@ -24,10 +24,10 @@ from slumberd.cli.survey import RuleState, Survey, surveyed
 from slumberd.cli.words import number, plural
 from slumberd.clock import SystemClock
 from slumberd.core.finding import Finding
-from slumberd.core.firing import Counts
-from slumberd.core.promoted import Lag
 from slumberd.errors import ConfigurationError, StoreError
 from slumberd.lines import printable
+from slumberd.model.firing import Counts
+from slumberd.model.provenance import Lag
 from slumberd.pauses import paused_in
 from slumberd.settings import Settings
 from slumberd.surroundings import megabytes

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slumberd import cron
-from slumberd.core.cadence import Cron
-from slumberd.core.episode import instant
-from slumberd.core.firing import Counts
 from slumberd.core.hearsay import speaker_of
-from slumberd.core.rule import ConsolidationRule
 from slumberd.lines import printable, timestamp
+from slumberd.model.cadence import Cron
+from slumberd.model.episode import instant
+from slumberd.model.firing import Counts
+from slumberd.model.rule import ConsolidationRule
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
 from slumberd.stores import looking

@@ -17,11 +17,11 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json_lines
 from slumberd.clock import SystemClock
 from slumberd.control import Answer
-from slumberd.core.cadence import Cadence, Cron, cadence_of
 from slumberd.cronwords import in_words
 from slumberd.errors import StoreError, UsageError
 from slumberd.forms import suggestion
 from slumberd.lines import printable
+from slumberd.model.cadence import Cadence, Cron, cadence_of
 from slumberd.pauses import paused_in
 from slumberd.settings import Settings
 from slumberd.timetable import Note, Timetable, timetable

@@ -12,8 +12,8 @@ from slumberd.cli.remedies import would_change
 from slumberd.core.act import episode_id_of
 from slumberd.core.expectation import Entry, Line, Part
 from slumberd.core.explanation import Decision
-from slumberd.core.rule import FACTS
 from slumberd.lines import printable
+from slumberd.model.rule import FACTS
 from slumberd.scalars import plain, trap
 from slumberd.trials import Finding, Verdict
 

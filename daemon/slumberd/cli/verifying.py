@@ -18,9 +18,9 @@ from slumberd.cli.output import print_json
 from slumberd.cli.reading import auditing, has_ledger
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
-from slumberd.core.record import Break, Checkpoint
 from slumberd.errors import InputError, UsageError
 from slumberd.lines import printable
+from slumberd.model.record import Break, Checkpoint
 from slumberd.settings import Settings
 
 BROKEN = 1

@@ -26,11 +26,11 @@ from slumberd.cli.reading import reading_all_facts, reading_memory, reading_stor
 from slumberd.cli.remedies import would_change
 from slumberd.clock import SystemClock
 from slumberd.core.act import fact_id_of
-from slumberd.core.brake import Held
-from slumberd.core.episode import EpisodeVersion, microseconds
 from slumberd.core.explanation import Decision, Explanation, Read, became
-from slumberd.core.rule import FACTS, ConsolidationRule
 from slumberd.errors import NoInputError
+from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.firing import Held
+from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.episode import EpisodeVersion, instant
-from slumberd.core.rule import FACTS
-from slumberd.core.scope import escape, unescape
+from slumberd.model.episode import EpisodeVersion, instant
+from slumberd.model.rule import FACTS
+from slumberd.model.scope import escape, unescape
 
 ALL = ""
 """In place of an object: every object of a key."""

@@ -21,10 +21,10 @@ from slumberd.core.act import (
     intent_fault,
     names_in,
 )
-from slumberd.core.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
-from slumberd.core.episode import EpisodeVersion, instant
-from slumberd.core.model import made
-from slumberd.core.rule import FACTS, ConsolidationRule
+from slumberd.model.construct import made
+from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.model.episode import EpisodeVersion, instant
+from slumberd.model.rule import FACTS, ConsolidationRule
 
 Key = tuple[str, str, str, str]
 

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Literal
 from zlib import crc32
 
-from slumberd.core.cadence import Cadence, Every
-from slumberd.core.firing import UNTIMED, Timing, Trigger
+from slumberd.model.cadence import Cadence, Every
+from slumberd.model.firing import UNTIMED, Timing, Trigger
 
 LATE = timedelta(seconds=60)
 """A cron instant served later than this was missed: its firing is a ``catchup``."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from slumberd.core.episode import EpisodeVersion
-from slumberd.core.fact import Fact
-from slumberd.core.rule import ConsolidationRule
 from slumberd.core.settle import Delta
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.fact import Fact
+from slumberd.model.rule import ConsolidationRule
 
 Became = Literal[
     "pending",

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from slumberd.core.act import ALL, HAND, Act, Stamp, deletes_by_key
-from slumberd.core.episode import Gated
 from slumberd.core.law import (
     DELETIONS,
     Assertion,
@@ -20,6 +19,7 @@ from slumberd.core.law import (
     is_declared_slot,
     link,
 )
+from slumberd.model.episode import Gated
 
 _NOBODY: frozenset[str] = frozenset()
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from slumberd.core.act import Act
-from slumberd.core.fact import Fact
 from slumberd.core.ground import Ground
 from slumberd.core.hand import says_the_same
 from slumberd.core.law import GRAPH, HANDS, History, Meeting
-from slumberd.core.record import Outcome
+from slumberd.model.fact import Fact
+from slumberd.model.record import Outcome
 
 Withheld = Literal["forgotten", "id_taken", "pinned_over", "unpinned"]
 """Why a triple is not promoted: its scope was erased; another user, agent or channel holds its id;

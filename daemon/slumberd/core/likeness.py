@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from slumberd.core.act import Act, Stamp, canonical, has_subject
-from slumberd.core.scope import escape
+from slumberd.model.scope import escape
 
 TEXT_CHARACTERS = 4_000
 """Of a text that are compared by what they speak of; word for word, all of it is."""

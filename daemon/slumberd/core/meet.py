@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from slumberd.core.act import Fault, act_of, fact_id_of, owner_of
-from slumberd.core.episode import EpisodeVersion
 from slumberd.core.ground import Incoming
-from slumberd.core.rule import ConsolidationRule
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.rule import ConsolidationRule
 
 UNREADABLE = "unreadable"
 """The reason of a fault that gives none."""

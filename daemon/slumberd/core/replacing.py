@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from slumberd.core.scope import unescape
+from slumberd.model.scope import unescape
 
 MANY_OBJECTS = 3
 """Different objects of one key from which on they keep replacing each other."""

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from slumberd.core.act import ALL, Act, deletes_by_key
-from slumberd.core.brake import Toll
-from slumberd.core.forgotten import FORGOTTEN
 from slumberd.core.ground import Ground, Incoming, Standing
 from slumberd.core.law import Assertion, Counted, Meeting, MultiValued, counting
+from slumberd.model.firing import Toll
+from slumberd.model.scope import FORGOTTEN
 
 What = Literal[
     "act", "withdrawal", "quarantine", "known", "restored", "undone", "forgotten", "gated"

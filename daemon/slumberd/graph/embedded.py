@@ -13,12 +13,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from slumberd.core.graph import GraphPath, NodeRef, ResultSet
-from slumberd.core.health import StoreHealth
-from slumberd.core.triple import MOST_ROWS
 from slumberd.errors import ExtraMissingError, GraphStoreError
 from slumberd.graph.linter import Linter
 from slumberd.graph.triples import EDGE, NODE, checked_triple
+from slumberd.model.graph import MOST_ROWS, GraphPath, NodeRef, ResultSet
+from slumberd.model.health import StoreHealth
 
 T = TypeVar("T")
 

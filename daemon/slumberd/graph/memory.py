@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
-from slumberd.core.graph import ResultSet
-from slumberd.core.health import StoreHealth
 from slumberd.graph.linter import Linter
 from slumberd.graph.search import Edge, Graph, Vertex, answered
 from slumberd.graph.subset import query_of
 from slumberd.graph.triples import EDGE, NODE, checked_triple
+from slumberd.model.graph import ResultSet
+from slumberd.model.health import StoreHealth
 
 
 class InMemoryGraphStore:

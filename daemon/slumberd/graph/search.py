@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cmp_to_key
 from typing import Any
 
-from slumberd.core.graph import NodeRef, ResultSet
 from slumberd.errors import GraphStoreError
 from slumberd.graph.subset import Element, Query
 from slumberd.graph.values import ORDERED, Row, Value, equal, sort_of, truth
+from slumberd.model.graph import NodeRef, ResultSet
 
 MOST_STEPS = 2_000_000
 """Nodes and edges that one query may look at; some seconds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slumberd.core.triple import Triple, confidence_in, is_storable, triple_id
+from slumberd.model.graph import Triple, confidence_in, is_storable, triple_id
 
 NODE = "Entity"
 """The label of every node; its ``name`` is unique."""

@@ -17,8 +17,8 @@ from functools import partial
 
 import orjson
 
-from slumberd.core.salience import Access
 from slumberd.errors import SlumberdError
+from slumberd.model.salience import Access
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
 

@@ -16,15 +16,14 @@ from typing import Any, TypeVar
 import orjson
 
 from slumberd.core.act import HAND, Act, channel_of, user_and_agent
-from slumberd.core.brake import FEW, NO_LIMITS
-from slumberd.core.episode import instant, microseconds
-from slumberd.core.firing import Counts, Firing
-from slumberd.core.forgotten import FORGOTTEN, Forgotten
 from slumberd.core.ground import Incoming, Standing
 from slumberd.core.law import HANDS, Counted, MultiValued
-from slumberd.core.record import Outcome, Record
 from slumberd.core.settle import Entry, Settlement, order_of
 from slumberd.errors import StoppedError
+from slumberd.model.episode import instant, microseconds
+from slumberd.model.firing import FEW, NO_LIMITS, Counts, Firing
+from slumberd.model.record import Outcome, Record
+from slumberd.model.scope import FORGOTTEN, Forgotten
 from slumberd.stores.bulk import Row, insert
 from slumberd.stores.forgetting import forgotten
 from slumberd.stores.grounds import LoadedGround

@@ -9,7 +9,7 @@ import orjson
 
 from slumberd.core.ground import Ground, Standing
 from slumberd.core.law import Meeting, MultiValued
-from slumberd.core.scope import escape
+from slumberd.model.scope import escape
 from slumberd.stores.grounds import whole_ground
 from slumberd.stores.ledger import meeting_from, meetings_from
 from slumberd.stores.queries import statements

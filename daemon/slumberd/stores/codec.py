@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.episode import Episode
-from slumberd.core.scope import Scope, checked_scope
 from slumberd.errors import InputError
-from slumberd.stores.instants import NaiveTimestamps, in_utc
+from slumberd.model.episode import Episode
+from slumberd.model.naive_timestamps import NaiveTimestamps, in_utc
+from slumberd.model.scope import Scope, checked_scope
 from slumberd.stores.plainjson import MOST_DEPTH, too_deep, written
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})

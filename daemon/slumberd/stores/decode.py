@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal
 
-from slumberd.core.episode import Episode, EpisodeVersion, instant, microseconds
-from slumberd.core.model import made
-from slumberd.core.scope import PLACEHOLDER_KEY, Scope, checked_scope, is_key_of, scope_of
 from slumberd.errors import MemoryScopeError
-from slumberd.stores.instants import NaiveTimestamps, in_utc
+from slumberd.model.construct import made
+from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
+from slumberd.model.naive_timestamps import NaiveTimestamps, in_utc
+from slumberd.model.scope import PLACEHOLDER_KEY, Scope, checked_scope, is_key_of, scope_of
 from slumberd.stores.plainjson import read_object
 
 CONTENT_UNREADABLE = "content_unreadable"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from slumberd.core.firing import Position
+from slumberd.model.firing import Position
 from slumberd.stores.decode import shown
 from slumberd.stores.queries import statements
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 import orjson
 
 from slumberd.core.act import ALL, channel_of, episode_id_of, fact_id_of, owner_of
-from slumberd.core.episode import EpisodeVersion, instant
 from slumberd.core.explanation import (
     Decision,
     Explanation,
@@ -20,11 +19,12 @@ from slumberd.core.explanation import (
     Source,
     became,
 )
-from slumberd.core.fact import Fact
 from slumberd.core.law import HANDS, counting, said_by
-from slumberd.core.rule import FACTS, ConsolidationRule
 from slumberd.core.settle import Delta
 from slumberd.errors import NoInputError
+from slumberd.model.episode import EpisodeVersion, instant
+from slumberd.model.fact import Fact
+from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.stores.batch import GENERATION_BITS
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.finding import fact_from

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.episode import instant
 from slumberd.lines import timestamp
+from slumberd.model.episode import instant
 from slumberd.stores.ledger import KINDS, WHATS, firing_id_of
 from slumberd.stores.queries import statements
 

@@ -13,13 +13,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from slumberd.core.act import Act, channel_of, owner_of
-from slumberd.core.firing import Firing
 from slumberd.core.ground import Incoming, Standing
 from slumberd.core.hand import Said, owner_in
 from slumberd.core.law import EXTERNAL
-from slumberd.core.record import Record
-from slumberd.core.scope import escape
 from slumberd.core.settle import ID_TAKEN
+from slumberd.model.firing import Firing
+from slumberd.model.record import Record
+from slumberd.model.scope import escape
 from slumberd.stores.batch import fact_row
 from slumberd.stores.foreign import UNREADABLE, Unreadable, claimed, said_by, shown
 from slumberd.stores.hands import HandAtWork

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.core.act import HAND, episode_id_of
-from slumberd.core.episode import instant
-from slumberd.core.firing import Firing
-from slumberd.core.record import Outcome
-from slumberd.core.scope import Reach, escape
+from slumberd.model.episode import instant
+from slumberd.model.firing import Firing
+from slumberd.model.record import Outcome
+from slumberd.model.scope import Reach, escape
 from slumberd.stores.batch import Batch
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.forgetting import remember

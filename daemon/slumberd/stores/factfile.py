@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from slumberd.clock import SystemClock
-from slumberd.core.health import MigrationPlan, StoreHealth
-from slumberd.core.record import Checkpoint, Outcome, Record
 from slumberd.errors import StaleWriterError, StoreReplacedError
+from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.ports import Clock, TextComparer
 from slumberd.stores import inspection, migrations, schema
 from slumberd.stores.batch import number

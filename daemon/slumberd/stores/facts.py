@@ -14,18 +14,17 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.brake import Held
-from slumberd.core.delta import Delta, checked_delta
-from slumberd.core.episode import microseconds
-from slumberd.core.fact import Fact, aware
-from slumberd.core.firing import START, Firing, Position, Trigger
 from slumberd.core.ground import Incoming
 from slumberd.core.hand import Said
 from slumberd.core.hearsay import Promoted, speaker_of
 from slumberd.core.law import HANDS, MultiValued
-from slumberd.core.record import Outcome, Record
-from slumberd.core.scope import Reach
 from slumberd.errors import ExtraMissingError
+from slumberd.model.delta import Delta, checked_delta
+from slumberd.model.episode import microseconds
+from slumberd.model.fact import Fact, aware
+from slumberd.model.firing import START, Firing, Held, Position, Trigger
+from slumberd.model.record import Outcome, Record
+from slumberd.model.scope import Reach
 from slumberd.stores import unfinished
 from slumberd.stores.batch import Batch, OverLimitError, number
 from slumberd.stores.beliefs import channels_at

@@ -21,11 +21,11 @@ from threading import Event
 import orjson
 
 from slumberd.errors import FilterError, StoppedError
+from slumberd.model.naive_timestamps import NaiveTimestamps, with_offset
 from slumberd.stores.bounds import LONGEST_PATTERN
 from slumberd.stores.dates import clockless
 from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.fragments import COLUMNS, FUNCTIONS, tokens_of
-from slumberd.stores.instants import NaiveTimestamps, with_offset
 from slumberd.stores.queries import statements
 from slumberd.stores.tokens import Token
 

@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 
 from slumberd.core.act import user_and_agent
-from slumberd.core.episode import instant
-from slumberd.core.fact import Fact, FactPattern
 from slumberd.core.ground import Standing
-from slumberd.core.model import made
+from slumberd.model.construct import made
+from slumberd.model.episode import instant
+from slumberd.model.fact import Fact, FactPattern
 from slumberd.stores.batch import lineage_of, metadata_of
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import texts_as

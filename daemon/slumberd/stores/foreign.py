@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.episode import instant, microseconds
 from slumberd.core.hand import OWN_IDS, Said
+from slumberd.model.episode import instant, microseconds
 from slumberd.stores.plainjson import MOST_DEPTH, too_deep, written
 
 UNREADABLE = "external_unreadable"

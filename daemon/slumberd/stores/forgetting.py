@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from slumberd.core.forgotten import Forgotten, digest_of
-from slumberd.core.scope import Reach
+from slumberd.model.scope import Forgotten, Reach, digest_of
 from slumberd.stores.queries import statements
 
 _SQL = statements("forgetting")

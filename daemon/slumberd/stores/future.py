@@ -9,7 +9,7 @@ from threading import Lock
 
 import structlog
 
-from slumberd.core.episode import EpisodeVersion, instant, microseconds
+from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.ports import Clock
 from slumberd.stores.codec import Row
 

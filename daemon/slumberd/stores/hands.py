@@ -10,8 +10,6 @@ from typing import Any
 import orjson
 
 from slumberd.core.act import Act
-from slumberd.core.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
-from slumberd.core.firing import Firing
 from slumberd.core.ground import Ground, Incoming, Standing
 from slumberd.core.hand import (
     OWN_IDS,
@@ -28,8 +26,10 @@ from slumberd.core.hand import (
     withdrawal,
 )
 from slumberd.core.law import HANDS
-from slumberd.core.record import Outcome
 from slumberd.errors import FactConflictError, InputError, NoInputError
+from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.model.firing import Firing
+from slumberd.model.record import Outcome
 from slumberd.stores.batch import Batch, counts_of
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.plainjson import MOST_DEPTH, too_deep

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 import orjson
 
 from slumberd.core.act import Act
-from slumberd.core.episode import instant
-from slumberd.core.fact import Fact
-from slumberd.core.firing import Firing
 from slumberd.core.ground import Ground, Incoming
 from slumberd.core.hand import Said, declaration, incoming
 from slumberd.core.hearsay import Known, Promoted, Verdict, Withheld
 from slumberd.core.law import HANDS
+from slumberd.model.episode import instant
+from slumberd.model.fact import Fact
+from slumberd.model.firing import Firing
 from slumberd.stores.batch import fact_row
 from slumberd.stores.finding import fact_from
 from slumberd.stores.forgetting import forgotten_if_asked

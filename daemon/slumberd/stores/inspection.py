@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from slumberd.core.health import StoreHealth
 from slumberd.errors import SchemaError, SlumberdError, StoreBusyError, StoreError
+from slumberd.model.health import StoreHealth
 from slumberd.stores.database import Database
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import Pragmas, connect, data_version, translated

@@ -30,10 +30,10 @@ from slumberd.core.act import (
     owner_of,
     user_and_agent,
 )
-from slumberd.core.episode import instant
 from slumberd.core.law import History, Meeting, Undone, said_by
-from slumberd.core.record import Kind, Record
 from slumberd.core.settle import ID_TAKEN, Entry
+from slumberd.model.episode import instant
+from slumberd.model.record import Kind, Record
 from slumberd.stores.plainjson import written
 
 GENESIS = bytes(32)

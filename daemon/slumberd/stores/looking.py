@@ -15,17 +15,16 @@ from typing import TypeVar
 
 import orjson
 
-from slumberd.core.episode import EpisodeVersion, microseconds
-from slumberd.core.firing import Counts
-from slumberd.core.forgotten import Forgotten
-from slumberd.core.promoted import Lag
-from slumberd.core.scope import escape, scope_of
 from slumberd.errors import SchemaError, StoreError
+from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.firing import Counts
+from slumberd.model.naive_timestamps import NaiveTimestamps
+from slumberd.model.provenance import Lag
+from slumberd.model.scope import Forgotten, escape, scope_of
 from slumberd.stores import episode_log, promotions, resurfaced
 from slumberd.stores.decode import decode, lenient_text
 from slumberd.stores.forgetting import forgotten
 from slumberd.stores.inspection import has_table
-from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.ledger import firing_id_of
 from slumberd.stores.ours import notes_others
 from slumberd.stores.queries import statements

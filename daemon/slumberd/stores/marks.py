@@ -6,10 +6,10 @@ import sqlite3
 from contextlib import suppress
 from datetime import datetime
 
-from slumberd.core.episode import microseconds
-from slumberd.core.firing import Firing, Position
-from slumberd.core.record import Record
 from slumberd.errors import StoreError
+from slumberd.model.episode import microseconds
+from slumberd.model.firing import Firing, Position
+from slumberd.model.record import Record
 from slumberd.stores.batch import number
 from slumberd.stores.factfile import set_number
 from slumberd.stores.promotions import keep_place

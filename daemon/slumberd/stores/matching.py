@@ -18,7 +18,7 @@ import orjson
 from slumberd.core.ground import Ground, Standing
 from slumberd.core.hand import Said
 from slumberd.core.law import EXTERNAL, Meeting
-from slumberd.core.record import Break
+from slumberd.model.record import Break
 from slumberd.stores.batch import fact_row
 from slumberd.stores.beliefs import channels_at, facts_then, standing_on
 from slumberd.stores.foreign import UNREADABLE, said_by, shown

@@ -17,15 +17,16 @@ import structlog
 from slumberd.clock import SystemClock
 from slumberd.core.act import Fault
 from slumberd.core.classify import Classified, classify, names_of
-from slumberd.core.delta import AnyDelta
-from slumberd.core.episode import Episode, EpisodeVersion, microseconds
-from slumberd.core.firing import Position, Window
-from slumberd.core.health import MigrationPlan, StoreHealth
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.salience import Access
-from slumberd.core.scope import PLACEHOLDER, Reach, Scope
-from slumberd.core.spelling import Misspelling, misspelled_keys
 from slumberd.errors import MemoryScopeError, SchemaError
+from slumberd.model.delta import AnyDelta
+from slumberd.model.episode import Episode, EpisodeVersion, microseconds
+from slumberd.model.firing import Position, Window
+from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.model.naive_timestamps import NaiveTimestamps
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.salience import Access
+from slumberd.model.scope import PLACEHOLDER, Reach, Scope
+from slumberd.model.spelling import Misspelling, misspelled_keys
 from slumberd.ports import Clock
 from slumberd.stores import accesses, episode_log, filters, inspection, migrations
 from slumberd.stores.codec import encode
@@ -40,7 +41,6 @@ from slumberd.stores.episode_erasure import (
     scrub_memory,
 )
 from slumberd.stores.future import TOLERANCE_SECONDS, FutureReporter
-from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.puts import Encode, GroupCommit, PutCounts, encode_readable, write
 from slumberd.stores.recall import recall

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slumberd.core.health import MigrationPlan
 from slumberd.errors import MigrationNotSupportedError, SchemaError
+from slumberd.model.health import MigrationPlan
 from slumberd.stores.inspection import has_table
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction

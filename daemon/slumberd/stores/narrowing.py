@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.core.act import canonical
-from slumberd.core.globs import GlobProblem
-from slumberd.core.globs import literal_start as start_of_glob
-from slumberd.core.pattern import Equals, Glob, Matches, OneOf, Prefix
+from slumberd.model.pattern import Equals, Glob, GlobProblem, Matches, OneOf, Prefix
+from slumberd.model.pattern import literal_start as start_of_glob
 from slumberd.stores.regexes import literal_start as start_of_expression
 
 FIRST, BEYOND = "", b""

@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from slumberd.core.act import Act, channel_of, user_and_agent
-from slumberd.core.episode import instant
 from slumberd.core.law import counting
-from slumberd.core.promoted import Lag, Page, Promotion, text_of
+from slumberd.model.episode import instant
+from slumberd.model.provenance import Lag, Page, Promotion, text_of
 from slumberd.stores.ledger import act_from, firing_id_of, histories_from
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import snapshot

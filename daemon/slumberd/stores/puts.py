@@ -14,15 +14,14 @@ from typing import Literal, NamedTuple
 import orjson
 
 from slumberd.core.act import Fault, act_of
-from slumberd.core.episode import Episode, microseconds
-from slumberd.core.forgotten import Forgotten
-from slumberd.core.rule import FACTS
-from slumberd.core.scope import PLACEHOLDER_KEY, Scope, scope_of
 from slumberd.errors import ForgottenError, MemoryScopeError, UnreadableEpisodeError
+from slumberd.model.episode import Episode, microseconds
+from slumberd.model.naive_timestamps import NaiveTimestamps
+from slumberd.model.rule import FACTS
+from slumberd.model.scope import PLACEHOLDER_KEY, Forgotten, Scope, scope_of
 from slumberd.stores.codec import Row, encode, same
 from slumberd.stores.decode import decode, owner_of
 from slumberd.stores.forgetting import forgotten_if_asked
-from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction
 

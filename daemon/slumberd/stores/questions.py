@@ -11,16 +11,15 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.brake import Held
-from slumberd.core.episode import EpisodeVersion, instant
 from slumberd.core.explanation import Decision, Explanation
-from slumberd.core.fact import Fact, FactPattern
-from slumberd.core.firing import Counts, Position
-from slumberd.core.promoted import Lag, Page
-from slumberd.core.record import Break, Checkpoint, Record
 from slumberd.core.replacing import Replaced, replaced_predicates
-from slumberd.core.rule import ConsolidationRule
-from slumberd.core.scope import Reach
+from slumberd.model.episode import EpisodeVersion, instant
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Counts, Held, Position
+from slumberd.model.provenance import Lag, Page
+from slumberd.model.record import Break, Checkpoint, Record
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import Reach
 from slumberd.stores import inspection, promotions, schema
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.explaining import decisions_of, why

@@ -28,10 +28,10 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from slumberd.core.episode import Episode, EpisodeVersion, instant
-from slumberd.core.scope import PLACEHOLDER_KEY, Reach, Scope, escape
+from slumberd.model.episode import Episode, EpisodeVersion, instant
+from slumberd.model.naive_timestamps import NaiveTimestamps
+from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, escape
 from slumberd.stores.decode import ScopeMismatch, decode, episode_of, lenient_text
-from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import texts_as
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from slumberd.core.law import EXTERNAL
-from slumberd.core.record import Break
 from slumberd.errors import OutputExistsError
+from slumberd.model.record import Break
 from slumberd.modes import create_file
 from slumberd.stores import schema
 from slumberd.stores.bulk import insert

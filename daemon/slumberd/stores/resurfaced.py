@@ -9,8 +9,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from slumberd.core.forgotten import Forgotten
-from slumberd.core.scope import scope_of
+from slumberd.model.scope import Forgotten, scope_of
 from slumberd.stores.decode import instant_or_zero, lenient_text
 from slumberd.stores.forgetting import key_of, learn
 from slumberd.stores.queries import statements

@@ -16,11 +16,10 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
-from slumberd.core.episode import microseconds
-from slumberd.core.fact import Fact, FactPattern, Position, place_after, position
-from slumberd.core.matching import SLOTS, matcher
-from slumberd.core.pattern import Prefix
-from slumberd.core.rule import FACTS
+from slumberd.model.episode import microseconds
+from slumberd.model.fact import SLOTS, Fact, FactPattern, Position, matcher, place_after, position
+from slumberd.model.pattern import Prefix
+from slumberd.model.rule import FACTS
 from slumberd.stores.beliefs import facts_then
 from slumberd.stores.finding import fact_of, facts_found, unicode_or_none
 from slumberd.stores.narrowing import (

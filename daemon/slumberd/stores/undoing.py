@@ -12,15 +12,15 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.core.act import episode_id_of
-from slumberd.core.episode import microseconds
-from slumberd.core.firing import Firing
 from slumberd.core.ground import Incoming
 from slumberd.core.hearsay import speaker_of
 from slumberd.core.law import History, Undone
-from slumberd.core.record import Outcome, Record
 from slumberd.core.settle import Settlement
 from slumberd.core.undone import Undoing, in_order, undone_firings
 from slumberd.errors import UsageError
+from slumberd.model.episode import microseconds
+from slumberd.model.firing import Firing
+from slumberd.model.record import Outcome, Record
 from slumberd.stores.batch import Batch
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.ledger import firing_id_of

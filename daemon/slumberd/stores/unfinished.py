@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.core.scope import Reach
+from slumberd.model.scope import Reach
 from slumberd.stores.queries import statements
 
 _SQL = statements("unfinished")

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.episode import microseconds
-from slumberd.core.record import Break, Checkpoint
+from slumberd.model.episode import microseconds
+from slumberd.model.record import Break, Checkpoint
 from slumberd.stores.elsewhere import Helper, Work, helping
 from slumberd.stores.keying import checked_key
 from slumberd.stores.ledger import (

@@ -15,8 +15,8 @@ import orjson
 
 from slumberd.core.act import fact_id_of
 from slumberd.core.law import EXTERNAL
-from slumberd.core.record import Break
-from slumberd.core.scope import unescape
+from slumberd.model.record import Break
+from slumberd.model.scope import unescape
 from slumberd.stores.batch import GENERATION_BITS
 from slumberd.stores.ledger import firing_id_of
 from slumberd.stores.ours import notes_others

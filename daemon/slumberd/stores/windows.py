@@ -12,10 +12,11 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.episode import EpisodeVersion
-from slumberd.core.firing import Position, Window
-from slumberd.core.rule import ConsolidationRule
 from slumberd.errors import StoppedError
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.firing import Position, Window
+from slumberd.model.naive_timestamps import NaiveTimestamps
+from slumberd.model.rule import ConsolidationRule
 from slumberd.stores import filters
 from slumberd.stores.decode import (
     FILTER_FAILED,
@@ -25,7 +26,6 @@ from slumberd.stores.decode import (
     shown,
 )
 from slumberd.stores.filters import Filter, Verdict
-from slumberd.stores.instants import NaiveTimestamps
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import giving_up
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from slumberd.core.brake import Held
-from slumberd.core.firing import Counts, Firing
+from slumberd.model.firing import Counts, Firing, Held
 
 Kind = Literal["add", "update", "delete", "noop", "quarantine", "firing"]
 

@@ -8,11 +8,10 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
 
-from slumberd.core.brake import NO_LIMITS, Limits
-from slumberd.core.cadence import Cadence, cadence_of
 from slumberd.core.due import OnMissed
-from slumberd.core.duration import Duration
-from slumberd.core.salience import Gate
+from slumberd.model.cadence import Cadence, Duration, cadence_of
+from slumberd.model.firing import NO_LIMITS, Limits
+from slumberd.model.salience import Gate
 
 FACTS = "facts"
 """The channel whose fact ids are the episode ids themselves."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from slumberd.core.episode import EpisodeVersion
+from slumberd.model.episode import EpisodeVersion
 
 READ_KEYS = frozenset({
     "intent", "replaces", "subject", "predicate", "object", "confidence", "importance",

@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from slumberd.core.duration import Duration
-from slumberd.core.episode import Gated, instant
+from slumberd.model.cadence import Duration
+from slumberd.model.episode import Gated, instant
 
 USUAL_WEIGHTS = {"recency": 1.0, "relevance": 0.0, "importance": 0.0}
 """What weighs where nothing is said: recency alone."""

@@ -1,4 +1,6 @@
-"""Triples: what the rows of a graph say, read strictly, and the facts that they become.
+"""What a graph answers: rows, and references to the nodes and paths in them.
+
+Triples: what the rows of a graph say, read strictly, and the facts that they become.
 
 A row that is not whole is refused by its number: a fact of nothing, or of a confidence that
 nobody gave, would be worse than none.
@@ -15,11 +17,55 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
+from pydantic import BaseModel, ConfigDict, Field
 
 from slumberd.core.act import fact_id_of
-from slumberd.core.fact import Fact
-from slumberd.core.rule import FACTS
 from slumberd.errors import PromotionError
+from slumberd.model.fact import Fact
+from slumberd.model.rule import FACTS
+
+
+class NodeRef(BaseModel):
+    """A node of a graph.
+
+    Attributes:
+        id: Unique within its graph.
+        kind: Its label.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    kind: str
+
+
+class GraphPath(BaseModel):
+    """A way through a graph.
+
+    Attributes:
+        nodes: In order.
+        edges: Those between them, in order; each with what its graph tells of it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    nodes: list[NodeRef]
+    edges: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class ResultSet(BaseModel):
+    """What a query found.
+
+    Attributes:
+        rows: One value for each column, by name; in the order of the query.
+        columns: Their names, in order.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rows: list[dict[str, Any]] = Field(default_factory=list)
+    columns: list[str] = Field(default_factory=list)
+
 
 PARTS = ("subject", "predicate", "object")
 """The columns that a query must return; ``confidence`` and ``triple_id`` it may."""

@@ -1,11 +1,16 @@
-"""Cadences: when a rule is due. Reads no clock and counts nothing itself."""
+"""Cadences: when a rule is due. Reads no clock and counts nothing itself.
+
+Durations as people write them: seconds, or a number with a unit.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
 
 MOST_EVERY = 10**9
 """The largest N of ``every: N``; more is a slip of the hand."""
@@ -79,3 +84,46 @@ def _cron(document: Mapping[str, Any]) -> Cron:
     if timezone is not None and (not isinstance(timezone, str) or not timezone):
         raise ValueError(f"'timezone' is a name as 'Europe/Berlin', not {timezone!r}")
     return Cron(expression, timezone)
+
+
+LONGEST = 366 * 86_400
+"""More is a slip of the hand."""
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
+
+
+def seconds_of(value: object) -> float:
+    """Return how many seconds a duration is.
+
+    Raises:
+        ValueError: It is none, or not between 0 and a year.
+    """
+    seconds = _seconds(value)
+    if seconds is None or not 0 < seconds <= LONGEST:
+        raise ValueError(
+            f"{value!r} is no duration; write seconds, or a number with s, m, h or d, as '10m'"
+        )
+    return seconds
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    found = _TEXT.fullmatch(value) if isinstance(value, str) else None
+    return float(found[1]) * _UNITS[found[2]] if found else None
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST},
+                {"type": "string", "pattern": rf"^{_TEXT.pattern}$"},
+            ]
+        }
+    ),
+]
+"""Seconds; read from a number or from text."""

@@ -1,0 +1,1 @@
+"""Values: episodes, facts, rules, deltas, firings, patterns. Does no I/O."""
