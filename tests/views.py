@@ -14,10 +14,10 @@ from slumberd.cli.explained import Told, decision_document
 from slumberd.cli.facts import document as fact_document
 from slumberd.cli.recent import document as episode_document
 from slumberd.cli.remedies import would_change
-from slumberd.core.act import fact_id_of
 from slumberd.errors import NoInputError
 from slumberd.lines import timestamp
 from slumberd.model.fact import FactPattern
+from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.pattern import Glob, Matches, OneOf, Prefix
 from slumberd.model.record import Record
 from tests.builders import at

@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from slumberd.consolidator import Consolidator, Part, Report
-from slumberd.core.act import channel_of
 from slumberd.errors import SlumberdError, UsageError
 from slumberd.lookout import Mark
+from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import UNTIMED, Held, Limits, Position, Timing, Trigger
 from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule

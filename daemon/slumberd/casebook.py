@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from slumberd.caseforms import CaseFile, CaseForm, EpisodeForm, ExpectForm, StepForm, instant_in
-from slumberd.core.act import episode_id_of
 from slumberd.core.expectation import Content
 from slumberd.documents import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, MemoryScopeError, Mistake
 from slumberd.forms import mistakes_of, problems, suggestion
 from slumberd.model.episode import Episode
+from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.scope import Scope, checked_scope
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from slumberd.control import Peer
-from slumberd.core.act import channel_of, fact_id_of
 from slumberd.core.hand import Said
 from slumberd.core.law import HANDS
 from slumberd.errors import UsageError
 from slumberd.forms import NAME
 from slumberd.model.episode import instant
+from slumberd.model.fact_ids import channel_of, fact_id_of
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import Scope, checked_scope
 from slumberd.stores.undoing import ByRun, BySince, Wanted

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.copies import copied
-from slumberd.core.act import channel_of
 from slumberd.differences import differing
 from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
+from slumberd.model.fact_ids import channel_of
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings

@@ -11,10 +11,10 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from slumberd.core.act import channel_of
 from slumberd.errors import StaleWriterError
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact
+from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import SLOTS, Lag, Promotion, asserted, bundle_of, slots_of
 from slumberd.model.scope import Reach
 from slumberd.stores.facts import SQLiteFactStore

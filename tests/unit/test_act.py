@@ -6,23 +6,16 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.act import (
-    ALL,
-    EPISODE,
-    NAMER,
-    Act,
-    Fault,
-    act_of,
+from slumberd.core.act import ALL, EPISODE, NAMER, Act, Fault, act_of, confidence_of, has_subject
+from slumberd.model.episode import microseconds
+from slumberd.model.fact_ids import (
     canonical,
     channel_of,
-    confidence_of,
     episode_id_of,
     fact_id_of,
-    has_subject,
     key_of,
     owner_of,
 )
-from slumberd.model.episode import microseconds
 from tests.builders import START, version
 
 OWNER = "alice/rag/facts/"

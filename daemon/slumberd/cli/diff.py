@@ -18,9 +18,9 @@ from slumberd.cli.output import cell, print_json, print_table
 from slumberd.cli.progress import steps
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
-from slumberd.core.act import channel_of
 from slumberd.differences import Differences, RuleChange, candidate_of, differing
 from slumberd.lines import printable
+from slumberd.model.fact_ids import channel_of
 from slumberd.operations import of_episodes
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from slumberd.core.act import episode_id_of
 from slumberd.core.explanation import Decision, Line
 from slumberd.core.law import EXTERNAL, GRAPH, HANDS
 from slumberd.core.settle import ID_TAKEN
 from slumberd.lines import printable
 from slumberd.model.episode import instant
+from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Held
 from slumberd.model.rule import ConsolidationRule
 

@@ -9,10 +9,10 @@ import orjson
 from rich.cells import cell_len
 
 from slumberd.cli.remedies import would_change
-from slumberd.core.act import episode_id_of
 from slumberd.core.expectation import Entry, Line, Part
 from slumberd.core.explanation import Decision
 from slumberd.lines import printable
+from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import FACTS
 from slumberd.scalars import plain, trap
 from slumberd.trials import Finding, Verdict

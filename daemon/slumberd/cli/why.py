@@ -25,10 +25,10 @@ from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.reading import reading_all_facts, reading_memory, reading_store
 from slumberd.cli.remedies import would_change
 from slumberd.clock import SystemClock
-from slumberd.core.act import fact_id_of
 from slumberd.core.explanation import Decision, Explanation, Read, became
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import Held
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.settings import Settings

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import orjson
-
 from slumberd.model.episode import EpisodeVersion, instant
-from slumberd.model.rule import FACTS
-from slumberd.model.scope import escape, unescape
+from slumberd.model.fact_ids import canonical, fact_id_of, key_of, owner_of
+from slumberd.model.scope import unescape
 
 ALL = ""
 """In place of an object: every object of a key."""
@@ -106,39 +104,11 @@ EMPTY_DELETE = Fault(
 """The fault of a delete that retracts nothing."""
 
 
-def fact_id_of(channel: str, episode_id: str) -> str:
-    """Return the id of the fact that an episode promotes into a channel."""
-    if channel == FACTS and not episode_id.startswith("@"):
-        return episode_id
-    return f"@{channel}/{episode_id}"
-
-
-def channel_of(fact_id: str) -> str:
-    """Return the channel that a fact id speaks of; ``facts`` for ids of any other form."""
-    if fact_id.startswith("@") and "/" in fact_id:
-        return fact_id[1:].split("/", 1)[0] or FACTS
-    return FACTS
-
-
-@lru_cache(maxsize=4_096)
-def owner_of(user: str, agent: str, channel: str) -> str:
-    """Return the part of a key that says whose it is, and where."""
-    return f"{escape(user)}/{escape(agent)}/{escape(channel)}/"
-
-
 @lru_cache(maxsize=4_096)
 def user_and_agent(owner: str) -> tuple[str, str]:
     """Return whose an owner, or the key that begins with one, says that it is."""
     user, agent, _ = owner.split("/", 2)
     return (unescape(user), unescape(agent)) if "%" in owner else (user, agent)
-
-
-def key_of(owner: str, payload: Mapping[str, Any], fact_id: str) -> str:
-    """Return the key of what a payload says; one of its own without subject and predicate."""
-    subject, predicate = payload.get("subject"), payload.get("predicate")
-    if isinstance(subject, str) and isinstance(predicate, str) and subject and predicate:
-        return f"{owner}{escape(subject)}/{escape(predicate)}"
-    return f"{owner}//{escape(fact_id)}"
 
 
 def has_subject(act: Act) -> bool:
@@ -149,11 +119,6 @@ def has_subject(act: Act) -> bool:
 def deletes_by_key(act: Act) -> bool:
     """Say whether an act is a delete that names no id: it covers what its key says."""
     return act.clears and act.stamp.rank == EPISODE
-
-
-def canonical(value: object) -> str:
-    """Return JSON with sorted keys: objects are equal when this is."""
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def confidence_of(metadata: Mapping[str, Any]) -> float:
@@ -267,10 +232,3 @@ def _retraction(
 def _delete(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Act | Fault:
     act = _retraction(version, channel, names, clears=not names)
     return EMPTY_DELETE if act.clears and not has_subject(act) else act
-
-
-def episode_id_of(fact_id: str) -> str:
-    """Return the id of the episode that a fact id was made from."""
-    if fact_id.startswith("@") and "/" in fact_id:
-        return fact_id.split("/", 1)[1]
-    return fact_id

@@ -11,19 +11,11 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from slumberd.core.act import (
-    EMPTY_DELETE,
-    Fault,
-    add_triple,
-    canonical,
-    confidence_of,
-    fact_id_of,
-    intent_fault,
-    names_in,
-)
+from slumberd.core.act import EMPTY_DELETE, Fault, add_triple, confidence_of, intent_fault, names_in
 from slumberd.model.construct import made
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import EpisodeVersion, instant
+from slumberd.model.fact_ids import canonical, fact_id_of
 from slumberd.model.rule import FACTS, ConsolidationRule
 
 Key = tuple[str, str, str, str]

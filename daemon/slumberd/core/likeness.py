@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from slumberd.core.act import Act, Stamp, canonical, has_subject
+from slumberd.core.act import Act, Stamp, has_subject
+from slumberd.model.fact_ids import canonical
 from slumberd.model.scope import escape
 
 TEXT_CHARACTERS = 4_000

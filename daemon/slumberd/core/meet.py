@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from slumberd.core.act import Fault, act_of, fact_id_of, owner_of
+from slumberd.core.act import Fault, act_of
 from slumberd.core.ground import Incoming
 from slumberd.model.episode import EpisodeVersion
+from slumberd.model.fact_ids import fact_id_of, owner_of
 from slumberd.model.rule import ConsolidationRule
 
 UNREADABLE = "unreadable"

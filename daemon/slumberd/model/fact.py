@@ -14,9 +14,9 @@ from typing import Any, Literal, Self, assert_never
 import orjson
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, field_validator
 
-from slumberd.core.act import canonical, channel_of
 from slumberd.errors import PatternError
 from slumberd.model.episode import microseconds
+from slumberd.model.fact_ids import canonical, channel_of
 from slumberd.model.pattern import (
     LONGEST,
     Equals,

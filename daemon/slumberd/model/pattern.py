@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from slumberd.core.act import canonical
+from slumberd.model.fact_ids import canonical
 
 LONGEST = 1_000
 """Characters of a glob or a regular expression."""

@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 
 import orjson
 
-from slumberd.core.act import HAND, Act, channel_of, user_and_agent
+from slumberd.core.act import HAND, Act, user_and_agent
 from slumberd.core.ground import Incoming, Standing
 from slumberd.core.law import HANDS, Counted, MultiValued
 from slumberd.core.settle import Entry, Settlement, order_of
 from slumberd.errors import StoppedError
 from slumberd.model.episode import instant, microseconds
+from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import FEW, NO_LIMITS, Counts, Firing
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import FORGOTTEN, Forgotten

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import orjson
 
-from slumberd.core.act import ALL, channel_of, episode_id_of, fact_id_of, owner_of
+from slumberd.core.act import ALL
 from slumberd.core.explanation import (
     Decision,
     Explanation,
@@ -24,6 +24,7 @@ from slumberd.core.settle import Delta
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
+from slumberd.model.fact_ids import channel_of, episode_id_of, fact_id_of, owner_of
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.stores.batch import GENERATION_BITS
 from slumberd.stores.beliefs import channels_at

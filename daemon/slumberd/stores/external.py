@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from slumberd.core.act import Act, channel_of, owner_of
+from slumberd.core.act import Act
 from slumberd.core.ground import Incoming, Standing
 from slumberd.core.hand import Said, owner_in
 from slumberd.core.law import EXTERNAL
 from slumberd.core.settle import ID_TAKEN
+from slumberd.model.fact_ids import channel_of, owner_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Record
 from slumberd.model.scope import escape

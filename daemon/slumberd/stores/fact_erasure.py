@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.act import HAND, episode_id_of
+from slumberd.core.act import HAND
 from slumberd.model.episode import instant
+from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.model.scope import Reach, escape

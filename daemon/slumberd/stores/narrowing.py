@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.act import canonical
+from slumberd.model.fact_ids import canonical
 from slumberd.model.pattern import Equals, Glob, GlobProblem, Matches, OneOf, Prefix
 from slumberd.model.pattern import literal_start as start_of_glob
 from slumberd.stores.regexes import literal_start as start_of_expression

@@ -14,12 +14,13 @@ from itertools import groupby
 
 import orjson
 
-from slumberd.core.act import HAND, NAMER, Stamp, canonical
+from slumberd.core.act import HAND, NAMER, Stamp
 from slumberd.core.ground import Ground, Incoming
 from slumberd.core.law import MultiValued, is_declared_slot
 from slumberd.core.likeness import Statement, family_of, says_the_same, statement_of
 from slumberd.core.settle import is_heard, order_of
 from slumberd.errors import StoppedError
+from slumberd.model.fact_ids import canonical
 from slumberd.ports import TextComparer
 from slumberd.stores.queries import statements
 

@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from slumberd.core.act import Act, channel_of, user_and_agent
+from slumberd.core.act import Act, user_and_agent
 from slumberd.core.law import counting
 from slumberd.model.episode import instant
+from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import Lag, Page, Promotion, text_of
 from slumberd.stores.ledger import act_from, firing_id_of, histories_from
 from slumberd.stores.queries import statements

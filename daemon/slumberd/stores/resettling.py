@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.act import HAND, episode_id_of
+from slumberd.core.act import HAND
 from slumberd.core.ground import Incoming
 from slumberd.core.law import MultiValued, said_by
 from slumberd.core.meet import UNREADABLE
 from slumberd.core.settle import Entry, Settlement
 from slumberd.model.episode import Gated
+from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
 from slumberd.model.scope import FORGOTTEN
 from slumberd.stores.batch import fact_row

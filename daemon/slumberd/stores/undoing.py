@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.core.act import episode_id_of
 from slumberd.core.ground import Incoming
 from slumberd.core.hearsay import speaker_of
 from slumberd.core.law import History, Undone
@@ -19,6 +18,7 @@ from slumberd.core.settle import Settlement
 from slumberd.core.undone import Undoing, in_order, undone_firings
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
+from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome, Record
 from slumberd.stores.batch import Batch

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.act import fact_id_of
 from slumberd.core.law import EXTERNAL
+from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.record import Break
 from slumberd.model.scope import unescape
 from slumberd.stores.batch import GENERATION_BITS
