@@ -31,8 +31,8 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.file_copies import copy_file, described, digest
+from slumberd.file_modes import make_directory
 from slumberd.lock import StateLock
-from slumberd.modes import make_directory
 from slumberd.ports import Clock
 from slumberd.settings import Settings
 from slumberd.stores.copying import copy_together, is_full, refuse_in_use, size_of

@@ -1,8 +1,13 @@
-"""The one place that reads the time."""
+"""The one place that reads the time.
+
+Wait for an event, but not for ever.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -19,3 +24,12 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return seconds that never step back; CLOCK_MONOTONIC, as systemd wants it."""
         return time.monotonic()
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Return whether an event is set, as soon as it is, or after so many seconds."""
+    # Not wait_for(), which takes a task of its own in Python 3.11: an idle daemon does little else.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

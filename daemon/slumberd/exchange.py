@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from slumberd.errors import StoreError
-from slumberd.modes import create_file
+from slumberd.file_modes import create_file
 
 JOURNAL = "restore.json"
 _STAGED = ".restoring"

@@ -10,13 +10,13 @@ from typing import Any
 
 import structlog
 
+from slumberd.clock import set_within
 from slumberd.errors import SlumberdError
 from slumberd.examination import Body, Examination
 from slumberd.exposition import exposition
 from slumberd.lines import timestamp
 from slumberd.model.health import Vitals
 from slumberd.ports import Clock
-from slumberd.waiting import set_within
 
 EVERY_SECONDS = 60
 """Between two heartbeats."""

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from slumberd.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
-from slumberd.modes import create_file, make_directory
+from slumberd.file_modes import create_file, make_directory
 
 PID_FILE = "slumberd.pid"
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs"})

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from slumberd.clock import set_within
 from slumberd.errors import StoreError, SupersededError
-from slumberd.waiting import set_within
 
 EVERY_SECONDS = 0.5
 """How long a change may go unnoticed, when no rule fires: a look takes a third of a millisecond."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 
 from slumberd.errors import StoreError
-from slumberd.modes import create_file
+from slumberd.file_modes import create_file
 
 FILE = "paused.json"
 VERSION = 1

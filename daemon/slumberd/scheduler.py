@@ -19,6 +19,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from slumberd import cron
+from slumberd.clock import set_within
 from slumberd.core.due import BACKOFF_SECONDS, Due, Held
 from slumberd.core.trouble import DEGRADED_AFTER, Troubles
 from slumberd.core.vigil import Reading, Vigil, jump_between
@@ -34,7 +35,6 @@ from slumberd.lookout import Lookout, Watermarks, served_by
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.rule import ConsolidationRule
 from slumberd.ports import Clock, EpisodeLog
-from slumberd.waiting import set_within
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 

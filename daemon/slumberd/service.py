@@ -23,6 +23,7 @@ from slumberd.assembly import (
     writing,
 )
 from slumberd.branches import Branches
+from slumberd.clock import set_within
 from slumberd.control import Answer, Operation, Peer, listen
 from slumberd.core.due import Due
 from slumberd.core.finding import Finding
@@ -46,7 +47,6 @@ from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.watch import Watch
 from slumberd.textfile import write_textfile
-from slumberd.waiting import set_within
 from slumberd.watchdog import Watchdog
 
 TELLING_SECONDS = 1.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.modes import create_file
+from slumberd.file_modes import create_file
 from slumberd.outbox import Letter
 
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
+from slumberd.clock import set_within
 from slumberd.errors import StoreError
-from slumberd.waiting import set_within
 
 BEATS = 3
 """How often it is told within the time that the service manager waits."""

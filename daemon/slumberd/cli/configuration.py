@@ -15,6 +15,7 @@ import structlog
 from slumberd.assembly import rules_in, rules_of
 from slumberd.cli.environment import journal_stream, settings_variables, takes_colors
 from slumberd.errors import ConfigurationError, Mistake
+from slumberd.file_modes import make_directory
 from slumberd.lines import json_line
 from slumberd.logs import (
     DeltaLines,
@@ -25,7 +26,6 @@ from slumberd.logs import (
     send,
     unhurried,
 )
-from slumberd.modes import make_directory
 from slumberd.outbox import Outbox
 from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet

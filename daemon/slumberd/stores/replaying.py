@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 
 from slumberd.core.law import EXTERNAL
 from slumberd.errors import OutputExistsError
+from slumberd.file_modes import create_file
 from slumberd.model.record import Break
-from slumberd.modes import create_file
 from slumberd.stores import schema
 from slumberd.stores.bulk import insert
 from slumberd.stores.elsewhere import Helper, HelperError, Work, helping

@@ -29,7 +29,7 @@ from slumberd.errors import (
     StoreError,
     UsageError,
 )
-from slumberd.modes import create_file, make_directory
+from slumberd.file_modes import create_file, make_directory
 
 T = TypeVar("T")
 Synchronous = Literal["normal", "full"]
