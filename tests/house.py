@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slumberd.branches import Branch, Branches
+from slumberd.clock import Clock
 from slumberd.consolidator import EVERYTHING, Consolidator, Report
 from slumberd.gating import Embedding, no_embedder
 from slumberd.model.episode import Episode
@@ -15,7 +16,6 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations import Operations
-from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore

@@ -15,6 +15,7 @@ import structlog
 
 from slumberd import cron
 from slumberd.branches import Branch, Branches
+from slumberd.clock import Clock
 from slumberd.consolidator import Consolidator, Part
 from slumberd.courier import Courier, Terms
 from slumberd.credentials import read_key
@@ -28,7 +29,7 @@ from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.model.spelling import Misspelling
 from slumberd.pauses import FILE
-from slumberd.ports import Clock, GraphStore, Logs, ProvenanceSink
+from slumberd.ports import GraphStore, Logs, ProvenanceSink
 from slumberd.promotion import Promoter
 from slumberd.recorder import FileSink
 from slumberd.rulebook import CheckCypher, RuleSet, load_rules

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from slumberd import exchange
 from slumberd.assembly import facts_of, key_of, places_of
+from slumberd.clock import Clock
 from slumberd.core.backup import LedgerHead, Manifest, Role, SavedFile
 from slumberd.errors import (
     BackupBusyError,
@@ -33,7 +34,6 @@ from slumberd.errors import (
 from slumberd.file_copies import copy_file, described, digest
 from slumberd.file_modes import make_directory
 from slumberd.lock import StateLock
-from slumberd.ports import Clock
 from slumberd.settings import Settings
 from slumberd.stores.copying import copy_together, is_full, refuse_in_use, size_of
 from slumberd.stores.inspection import has_table

@@ -6,7 +6,8 @@ saw more of it, or another head.
 
 from __future__ import annotations
 
-from slumberd.ports import Clock, DeltaLog, Ledger
+from slumberd.clock import Clock
+from slumberd.ports import DeltaLog, Ledger
 
 ROWS = 10_000
 """After so many rows the next batch is followed by a checkpoint."""

@@ -9,6 +9,7 @@ import asyncio
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -33,3 +34,15 @@ async def set_within(event: asyncio.Event, seconds: float) -> bool:
         async with asyncio.timeout(seconds):
             await event.wait()
     return event.is_set()
+
+
+class Clock(Protocol):
+    """What time it is."""
+
+    def now(self) -> datetime:
+        """Return the wall clock: aware, UTC, a plain ``datetime``."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never step back."""
+        ...

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Self
 
 from slumberd.checkpoints import Checkpoints
+from slumberd.clock import Clock
 from slumberd.core.ground import Incoming
 from slumberd.core.meet import meet, withdraw
 from slumberd.errors import FiringTimeoutError, StoppedError
@@ -31,7 +32,7 @@ from slumberd.model.firing import (
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import misspellings_in
-from slumberd.ports import Clock, DeltaLog, EpisodeLog, Ledger
+from slumberd.ports import DeltaLog, EpisodeLog, Ledger
 
 Met = dict[str, list[Incoming]]
 """What a rule met in a window, by channel."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slumberd.assembly import Stores, opened
+from slumberd.clock import Clock
 from slumberd.errors import NoInputError, StoreError
-from slumberd.ports import Clock
 from slumberd.settings import Settings
 from slumberd.stores.copying import copy_database, is_full, size_of
 

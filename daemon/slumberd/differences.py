@@ -10,10 +10,10 @@ from functools import partial
 from typing import Literal, Self
 
 from slumberd.assembly import branches_of
+from slumberd.clock import Clock
 from slumberd.copies import Copy, Telling, copied
 from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
-from slumberd.ports import Clock
 from slumberd.previews import Tally
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from slumberd import cron
 from slumberd.branches import Branches
+from slumberd.clock import Clock
 from slumberd.core.trouble import Trouble
 from slumberd.lookout import Mark
 from slumberd.model.cadence import Cron, Every
@@ -21,7 +22,7 @@ from slumberd.model.episode import microseconds
 from slumberd.model.firing import Position
 from slumberd.model.health import ProvenanceVitals, RuleVitals, Tallies, Tally, Vitals
 from slumberd.model.rule import ConsolidationRule
-from slumberd.ports import Clock, EpisodeLog
+from slumberd.ports import EpisodeLog
 from slumberd.tallies import Counting
 
 MOST_PENDING = 10_000

@@ -10,13 +10,12 @@ from typing import Any
 
 import structlog
 
-from slumberd.clock import set_within
+from slumberd.clock import Clock, set_within
 from slumberd.errors import SlumberdError
 from slumberd.examination import Body, Examination
 from slumberd.exposition import exposition
 from slumberd.lines import timestamp
 from slumberd.model.health import Vitals
-from slumberd.ports import Clock
 
 EVERY_SECONDS = 60
 """Between two heartbeats."""

@@ -21,6 +21,7 @@ from slumberd.answers import (
     undone,
 )
 from slumberd.branches import Branch, Branches
+from slumberd.clock import Clock
 from slumberd.consolidator import Report
 from slumberd.control import Answer, Operation, Peer
 from slumberd.errors import NothingKeptError, NotQuarantinedError, PlanMovedError, UsageError
@@ -30,7 +31,6 @@ from slumberd.model.firing import Held
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
-from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
 from slumberd.runs import new_run_id
 from slumberd.stores.fact_erasure import Erasure

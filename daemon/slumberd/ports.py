@@ -361,18 +361,6 @@ class CountedLogs(Logs, Protocol):
         ...
 
 
-class Clock(Protocol):
-    """What time it is."""
-
-    def now(self) -> datetime:
-        """Return the wall clock: aware, UTC, a plain ``datetime``."""
-        ...
-
-    def monotonic(self) -> float:
-        """Return seconds that never step back."""
-        ...
-
-
 class Embedder(Protocol):
     """What turns texts into directions: near ones for texts that speak of the same."""
 

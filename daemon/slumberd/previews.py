@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from slumberd.assembly import branches_of
+from slumberd.clock import Clock
 from slumberd.copies import Copy, Telling, copied
 from slumberd.core.replacing import Replaced
 from slumberd.errors import NoInputError
@@ -15,7 +16,6 @@ from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
-from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
 from slumberd.stores.windows import Matching

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from slumberd.clock import SystemClock
+from slumberd.clock import Clock, SystemClock
 from slumberd.consolidator import Consolidator, Report
 from slumberd.core.hearsay import Promoted
 from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
@@ -24,14 +24,7 @@ from slumberd.model.firing import UNTIMED, Counts, Timing, Trigger
 from slumberd.model.graph import Owner, facts_of, is_storable, triples_in
 from slumberd.model.provenance import ProvenanceBundle
 from slumberd.model.rule import ConsolidationRule
-from slumberd.ports import (
-    Clock,
-    FactStore,
-    GraphStore,
-    Promoting,
-    ProvenanceSink,
-    SyncProvenanceSink,
-)
+from slumberd.ports import FactStore, GraphStore, Promoting, ProvenanceSink, SyncProvenanceSink
 from slumberd.stores.facts import SQLiteFactStore
 
 TEMPLATE = "stargraph.evidence"

@@ -13,10 +13,10 @@ import structlog
 
 from slumberd.assembly import limits_of
 from slumberd.branches import Branches
+from slumberd.clock import Clock
 from slumberd.control import Answer, Peer
 from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, SupersededError
 from slumberd.model.rule import ConsolidationRule
-from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
 

@@ -19,9 +19,9 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from slumberd import cron
-from slumberd.clock import set_within
+from slumberd.clock import Clock, set_within
 from slumberd.core.due import BACKOFF_SECONDS, Due, Held
-from slumberd.core.trouble import DEGRADED_AFTER, Troubles
+from slumberd.core.trouble import Troubles
 from slumberd.core.vigil import Reading, Vigil, jump_between
 from slumberd.errors import (
     ConsolidationRuleError,
@@ -33,8 +33,9 @@ from slumberd.errors import (
 from slumberd.lines import timestamp
 from slumberd.lookout import Lookout, Watermarks, served_by
 from slumberd.model.cadence import Cron, Every
+from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
-from slumberd.ports import Clock, EpisodeLog
+from slumberd.ports import EpisodeLog
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from slumberd.clock import SystemClock
+from slumberd.clock import Clock, SystemClock
 from slumberd.model.episode import Episode
 from slumberd.model.salience import SalienceContext, cosine, importance_of, salience
-from slumberd.ports import Clock, Embedder
+from slumberd.ports import Embedder
 
 
 class RuleBasedScorer:

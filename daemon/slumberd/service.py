@@ -23,7 +23,7 @@ from slumberd.assembly import (
     writing,
 )
 from slumberd.branches import Branches
-from slumberd.clock import set_within
+from slumberd.clock import Clock, set_within
 from slumberd.control import Answer, Operation, Peer, listen
 from slumberd.core.due import Due
 from slumberd.core.finding import Finding
@@ -38,7 +38,7 @@ from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
 from slumberd.operations import Operations
 from slumberd.pausing import Pausing
-from slumberd.ports import Clock, CountedLogs, Logs
+from slumberd.ports import CountedLogs, Logs
 from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.rulebook import RuleSet
 from slumberd.runs import new_run_id

@@ -11,9 +11,9 @@ import orjson
 from slumberd.core.meet import meet
 from slumberd.errors import SlumberdError
 from slumberd.model.episode import EpisodeVersion, microseconds
-from slumberd.model.scope import Scope
+from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.stores.codec import encode, same
-from slumberd.stores.decode import FAULTS, ScopeMismatch, decode, episode_of, lenient_text
+from slumberd.stores.decode import FAULTS, decode, episode_of, lenient_text
 from tests.builders import rule, triple
 from tests.fuzz.targets import Finding
 

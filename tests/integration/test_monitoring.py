@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.trouble import DEGRADED_AFTER, Troubles
+from slumberd.core.trouble import Troubles
 from slumberd.examination import Body
 from slumberd.heartbeat import Heartbeat
 from slumberd.logs import configure
+from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from tests.builders import rule, triple
 from tests.calling import logging_as_before

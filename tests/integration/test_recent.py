@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.model.episode import Episode
-from slumberd.model.scope import Scope
+from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.stores.codec import encode
-from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, episode
 

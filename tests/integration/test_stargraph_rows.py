@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from slumberd.errors import MemoryScopeError, NothingKeptError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
-from slumberd.model.scope import PLACEHOLDER, PLACEHOLDER_KEY
-from slumberd.stores.decode import ScopeMismatch
+from slumberd.model.scope import PLACEHOLDER, PLACEHOLDER_KEY, ScopeMismatch
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, episode, rule, triple
 from tests.house import house

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 import orjson
 from freezegun import freeze_time
 
-from slumberd.clock import SystemClock
-from slumberd.ports import Clock
+from slumberd.clock import Clock, SystemClock
 from tests.builders import START
 
 

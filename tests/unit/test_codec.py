@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.episode import Episode, EpisodeVersion, microseconds
-from slumberd.model.scope import Scope
+from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.stores.codec import Row, encode, same
 from slumberd.stores.decode import (
     CONTENT_UNREADABLE,
@@ -29,7 +29,6 @@ from slumberd.stores.decode import (
     TIMESTAMP_NAIVE,
     TIMESTAMP_UNREADABLE,
     Mangled,
-    ScopeMismatch,
     decode,
     episode_of,
     lenient_text,

@@ -13,7 +13,6 @@ from slumberd.core.due import (
     Due,
     Held,
     Missed,
-    OnMissed,
     due_cron,
     due_every,
     in_due_order,
@@ -25,6 +24,7 @@ from slumberd.core.due import (
 )
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.firing import Timing
+from slumberd.model.rule import OnMissed
 from tests.builders import START, at
 
 DAILY = Cron("0 3 * * *")

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from slumberd.errors import FilterError, StoppedError
 from slumberd.model.episode import Episode
-from slumberd.model.scope import Scope
+from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.stores.codec import encode
-from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.filters import LARGEST, Filter, Verdict, check_filter, prepare
 from slumberd.stores.fragments import COLUMNS, FUNCTIONS
 from slumberd.stores.queries import statements

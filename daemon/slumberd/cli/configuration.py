@@ -14,6 +14,7 @@ import structlog
 
 from slumberd.assembly import rules_in, rules_of
 from slumberd.cli.environment import journal_stream, settings_variables, takes_colors
+from slumberd.clock import Clock
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.file_modes import make_directory
 from slumberd.lines import json_line
@@ -27,7 +28,6 @@ from slumberd.logs import (
     unhurried,
 )
 from slumberd.outbox import Outbox
-from slumberd.ports import Clock
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings, load_settings
 from slumberd.sinks import Sink, open_file

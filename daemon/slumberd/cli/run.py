@@ -22,10 +22,9 @@ from slumberd.cli.configuration import (
 from slumberd.cli.configuration import logs as file_logs
 from slumberd.cli.environment import notify_socket, watchdog_seconds
 from slumberd.cli.options import Config, StateDir
-from slumberd.clock import SystemClock
+from slumberd.clock import Clock, SystemClock
 from slumberd.errors import ConfigurationError, SlumberdError
 from slumberd.notify import Notifier
-from slumberd.ports import Clock
 from slumberd.service import Daemon, run_until
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -13,6 +13,7 @@ from zlib import crc32
 
 from slumberd.model.cadence import Cadence, Every
 from slumberd.model.firing import UNTIMED, Timing, Trigger
+from slumberd.model.rule import OnMissed
 
 LATE = timedelta(seconds=60)
 """A cron instant served later than this was missed: its firing is a ``catchup``."""
@@ -25,9 +26,6 @@ LASTING_SECONDS = 60.0
 
 _JITTER = 0.2
 _MILLISECOND = timedelta(milliseconds=1)
-
-OnMissed = Literal["run_once", "skip"]
-"""What becomes of cron instants that nobody was there for."""
 
 
 @dataclass(frozen=True, slots=True)

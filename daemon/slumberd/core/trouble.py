@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-DEGRADED_AFTER = 3
-"""So many failures in a row are no passing trouble."""
+from slumberd.model.health import DEGRADED_AFTER
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slumberd.core.trouble import DEGRADED_AFTER
 from slumberd.model.firing import Counts
 
 
@@ -208,3 +207,7 @@ class Vitals:
     def degraded(self) -> int:
         """How many rules failed so often that somebody should look."""
         return sum(rule.failures >= DEGRADED_AFTER for rule in self.rules)
+
+
+DEGRADED_AFTER = 3
+"""So many failures in a row are no passing trouble."""

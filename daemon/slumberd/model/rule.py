@@ -8,7 +8,6 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
 
-from slumberd.core.due import OnMissed
 from slumberd.model.cadence import Cadence, Duration, cadence_of
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.salience import Gate
@@ -119,3 +118,7 @@ class ConsolidationRule(BaseModel):
 
     def _is_unused(self, key: str) -> bool:
         return bool(getattr(self, key) == type(self).model_fields[key].default)
+
+
+OnMissed = Literal["run_once", "skip"]
+"""What becomes of cron instants that nobody was there for."""

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from slumberd.errors import MemoryScopeError
 
@@ -188,3 +188,7 @@ class Forgotten:
         wider = [(s, a) for s in (session, None) for a in (agent, None)]
         moments = (self._moment_of(digest_of(self._key, user, s, a)) for s, a in wider)
         return max((moment for moment in moments if moment is not None), default=None)
+
+
+ScopeMismatch = Literal["quarantine", "trust_scope", "trust_episode"]
+"""What counts when a row's scope key and its content name different owners."""

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from slumberd.errors import MemoryScopeError
 from slumberd.model.construct import made
 from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
 from slumberd.model.naive_timestamps import NaiveTimestamps, in_utc
-from slumberd.model.scope import PLACEHOLDER_KEY, Scope, checked_scope, is_key_of, scope_of
+from slumberd.model.scope import (
+    PLACEHOLDER_KEY,
+    Scope,
+    ScopeMismatch,
+    checked_scope,
+    is_key_of,
+    scope_of,
+)
 from slumberd.stores.plainjson import read_object
 
 CONTENT_UNREADABLE = "content_unreadable"
@@ -35,8 +42,6 @@ FAULTS = (
 )
 """Every reason with which `EpisodeVersion.fault` can begin here."""
 
-ScopeMismatch = Literal["quarantine", "trust_scope", "trust_episode"]
-"""What counts when a row's scope key and its content name different owners."""
 
 _NOWHERE = Scope("", "", "")
 _SLASHES = 7

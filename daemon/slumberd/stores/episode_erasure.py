@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.model.naive_timestamps import NaiveTimestamps
-from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, escape, scope_of
+from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, ScopeMismatch, escape, scope_of
 from slumberd.stores import accesses
-from slumberd.stores.decode import ScopeMismatch, instant_or_zero, lenient_text, scope_in
+from slumberd.stores.decode import instant_or_zero, lenient_text, scope_in
 from slumberd.stores.forgetting import overwriting, remember, scrub
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import transaction

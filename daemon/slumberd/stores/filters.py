@@ -22,9 +22,9 @@ import orjson
 
 from slumberd.errors import FilterError, StoppedError
 from slumberd.model.naive_timestamps import NaiveTimestamps, with_offset
+from slumberd.model.scope import ScopeMismatch
 from slumberd.stores.bounds import LONGEST_PATTERN
 from slumberd.stores.dates import clockless
-from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.fragments import COLUMNS, FUNCTIONS, tokens_of
 from slumberd.stores.queries import statements
 from slumberd.stores.tokens import Token

@@ -9,8 +9,8 @@ from threading import Lock
 
 import structlog
 
+from slumberd.clock import Clock
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
-from slumberd.ports import Clock
 from slumberd.stores.codec import Row
 
 TOLERANCE_SECONDS = 300.0

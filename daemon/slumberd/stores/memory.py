@@ -14,7 +14,7 @@ from typing import Self, TypeVar, overload
 
 import structlog
 
-from slumberd.clock import SystemClock
+from slumberd.clock import Clock, SystemClock
 from slumberd.core.act import Fault
 from slumberd.core.classify import Classified, classify, names_of
 from slumberd.errors import MemoryScopeError, SchemaError
@@ -25,13 +25,11 @@ from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
-from slumberd.model.scope import PLACEHOLDER, Reach, Scope
+from slumberd.model.scope import PLACEHOLDER, Reach, Scope, ScopeMismatch
 from slumberd.model.spelling import Misspelling, misspelled_keys
-from slumberd.ports import Clock
 from slumberd.stores import accesses, episode_log, filters, inspection, migrations
 from slumberd.stores.codec import encode
 from slumberd.stores.database import Database, Place, harden
-from slumberd.stores.decode import ScopeMismatch
 from slumberd.stores.episode_erasure import (
     EpisodeErasure,
     Found,

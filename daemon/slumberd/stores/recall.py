@@ -30,8 +30,8 @@ import orjson
 
 from slumberd.model.episode import Episode, EpisodeVersion, instant
 from slumberd.model.naive_timestamps import NaiveTimestamps
-from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, escape
-from slumberd.stores.decode import ScopeMismatch, decode, episode_of, lenient_text
+from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, ScopeMismatch, escape
+from slumberd.stores.decode import decode, episode_of, lenient_text
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import texts_as
 

@@ -17,14 +17,9 @@ from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Position, Window
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import ScopeMismatch
 from slumberd.stores import filters
-from slumberd.stores.decode import (
-    FILTER_FAILED,
-    ScopeMismatch,
-    decode,
-    lenient_text,
-    shown,
-)
+from slumberd.stores.decode import FILTER_FAILED, decode, lenient_text, shown
 from slumberd.stores.filters import Filter, Verdict
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import giving_up
