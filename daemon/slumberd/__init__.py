@@ -58,15 +58,10 @@ if TYPE_CHECKING:
     from slumberd.model.provenance import ProvenanceBundle
     from slumberd.model.rule import ConsolidationRule
     from slumberd.model.salience import SalienceContext
-    from slumberd.ports import (
-        FactStore,
-        GraphStore,
-        MemoryStore,
-        ProvenanceSink,
-        SalienceScorer,
-    )
+    from slumberd.ports import FactStore, GraphStore, MemoryStore, ProvenanceSink
     from slumberd.promotion import PromoteTriplesToFacts
-    from slumberd.scorers import EmbeddingScorer, RuleBasedScorer
+    from slumberd.retrieval.protocols import SalienceScorer
+    from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer
     from slumberd.stores.facts import SQLiteFactStore
     from slumberd.stores.memory import SQLiteMemoryStore
 
@@ -166,7 +161,7 @@ _HOMES = {
     "graph.memory": ("InMemoryGraphStore",),
     "ports": ("FactStore", "GraphStore", "MemoryStore", "ProvenanceSink", "SalienceScorer"),
     "promotion": ("PromoteTriplesToFacts",),
-    "scorers": ("EmbeddingScorer", "RuleBasedScorer"),
+    "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer"),
     "stores.facts": ("SQLiteFactStore",),
     "stores.memory": ("SQLiteMemoryStore",),
 }

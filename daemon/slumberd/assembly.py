@@ -32,12 +32,12 @@ from slumberd.pauses import FILE
 from slumberd.ports import GraphStore, Logs, ProvenanceSink
 from slumberd.promotion import Promoter
 from slumberd.recorder import FileSink
+from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rulebook import CheckCypher, RuleSet, load_rules
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.filters import checking_filters
 from slumberd.stores.memory import SQLiteMemoryStore, log_misspelling
-from slumberd.vectors import WordEmbedder
 
 _log = structlog.get_logger("slumberd")
 

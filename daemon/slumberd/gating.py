@@ -10,7 +10,8 @@ from slumberd.errors import ExtraMissingError, StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import NEVER, Access, Gate, cosine, importance_of
-from slumberd.ports import Embedder, EpisodeLog
+from slumberd.ports import EpisodeLog
+from slumberd.retrieval.protocols import Embedder
 
 Embedding = Callable[[], Embedder]
 """Makes an embedder, when one is needed.

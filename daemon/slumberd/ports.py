@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,7 +17,7 @@ from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.provenance import Lag, Page, ProvenanceBundle
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.salience import Access, SalienceContext
+from slumberd.model.salience import Access
 from slumberd.model.spelling import Misspelling
 
 
@@ -68,15 +68,6 @@ class MemoryStore(Protocol):
         Raises:
             ConsolidationRuleError: The filter, or what an episode asks for, breaks its form.
         """
-        ...
-
-
-@runtime_checkable
-class SalienceScorer(Protocol):
-    """What says how much an episode is worth keeping, as the specification has it."""
-
-    async def score(self, memory: Episode, context: SalienceContext) -> float:
-        """Return an episode's salience, 0 to 1."""
         ...
 
 
@@ -358,48 +349,6 @@ class CountedLogs(Logs, Protocol):
     @property
     def dropped(self) -> int:
         """How many lines were lost, none of them of a delta, because nobody read."""
-        ...
-
-
-class Embedder(Protocol):
-    """What turns texts into directions: near ones for texts that speak of the same."""
-
-    def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
-        """Return a vector of length 1 for each text, in order; of zeros for one without words.
-
-        All have the same dimensions. It may be called from any thread, and takes some 20 us a
-        short text.
-        """
-        ...
-
-
-class TextComparer(Protocol):
-    """What finds texts that are near to each other."""
-
-    def near(
-        self,
-        texts: Sequence[str],
-        *,
-        first: int,
-        least: float,
-        most: int,
-        late: Callable[[], bool] | None = None,
-    ) -> Iterator[list[tuple[int, float]]]:
-        """Yield, for each text from one on, which texts before it are near to it.
-
-        Args:
-            texts: In order.
-            first: The number of the text to begin with, from 0.
-            least: The cosine from which on two are near.
-            most: How many texts before it each is compared with.
-            late: Says, in any thread, that it must end.
-
-        Yields:
-            Numbers of texts and cosines, in the texts' order; a text without words is near to none.
-
-        Raises:
-            StoppedError: It was `late`.
-        """
         ...
 
 

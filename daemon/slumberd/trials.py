@@ -23,9 +23,9 @@ from slumberd.model.fact_ids import channel_of, episode_id_of
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
+from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.vectors import WordEmbedder
 
 _BATCH = 8_000
 _NEWEST = 2**63 - 1

@@ -22,8 +22,8 @@ from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.scope import Reach
+from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.vectors import WordEmbedder
 from tests.builders import at, rule, version
 from tests.fakes import FakeClock, FakeComparer
 from tests.samples import amount

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from slumberd.errors import ExtraMissingError, StoppedError
-from slumberd.vectors import LONGEST, WordEmbedder, _Words, _words
+from slumberd.retrieval.embeddings import LONGEST, WordEmbedder, _Words, _words
 
 NEAR = ("Ada drinks green tea every morning", "Every morning Ada drinks green tea.")
 FAR = "The meeting was moved to room 12"

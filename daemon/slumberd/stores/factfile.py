@@ -14,7 +14,7 @@ from slumberd.clock import Clock, SystemClock
 from slumberd.errors import StaleWriterError, StoreReplacedError
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.ports import TextComparer
+from slumberd.retrieval.protocols import TextComparer
 from slumberd.stores import inspection, migrations, schema
 from slumberd.stores.batch import number
 from slumberd.stores.database import Database

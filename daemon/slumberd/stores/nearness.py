@@ -21,7 +21,7 @@ from slumberd.core.likeness import Statement, family_of, says_the_same, statemen
 from slumberd.core.settle import is_heard, order_of
 from slumberd.errors import StoppedError
 from slumberd.model.fact_ids import canonical
-from slumberd.ports import TextComparer
+from slumberd.retrieval.protocols import TextComparer
 from slumberd.stores.queries import statements
 
 MOST_COMPARED = 1_000

@@ -7,7 +7,7 @@ import asyncio
 from slumberd.clock import Clock, SystemClock
 from slumberd.model.episode import Episode
 from slumberd.model.salience import SalienceContext, cosine, importance_of, salience
-from slumberd.ports import Embedder
+from slumberd.retrieval.protocols import Embedder
 
 
 class RuleBasedScorer:

@@ -1,0 +1,1 @@
+"""Compare texts: word embeddings and salience scorers. Reads no store."""
