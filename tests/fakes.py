@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import mul
 
-from slumberd.core.ground import Incoming
+from slumberd.consolidation.incoming import Incoming
 from slumberd.errors import StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import START, Counts, Firing, Held, Position, Window

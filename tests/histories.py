@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from slumberd.core.meet import meet
+from slumberd.consolidation.incoming import meet
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position

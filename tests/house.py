@@ -9,8 +9,8 @@ from pathlib import Path
 
 from slumberd.branches import Branch, Branches
 from slumberd.clock import Clock
-from slumberd.consolidator import EVERYTHING, Consolidator, Report
-from slumberd.gating import Embedding, no_embedder
+from slumberd.consolidation.consolidator import EVERYTHING, Consolidator, Report
+from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits

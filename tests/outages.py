@@ -14,7 +14,7 @@ from typing import Literal
 
 import pytest
 
-from slumberd.consolidator import Consolidator
+from slumberd.consolidation.consolidator import Consolidator
 from slumberd.errors import SlumberdError
 from slumberd.model.record import Record
 from slumberd.stores import facts as facts_module

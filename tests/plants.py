@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.consolidator import Consolidator, Met, _held_back
+from slumberd.consolidation.consolidator import Consolidator, Met, _held_back
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.stores import accesses, sqlite

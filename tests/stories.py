@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from slumberd.core.meet import meet
+from slumberd.consolidation.incoming import meet
 from slumberd.model.delta import NoopDelta
 from slumberd.model.episode import EpisodeVersion, Gated
 from slumberd.model.fact import Fact

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from slumberd.consolidation.protocols import FactStore, GraphStore, MemoryStore, ProvenanceSink
     from slumberd.errors import (
         BackupBusyError,
         BackupError,
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from slumberd.model.provenance import ProvenanceBundle
     from slumberd.model.rule import ConsolidationRule
     from slumberd.model.salience import SalienceContext
-    from slumberd.ports import FactStore, GraphStore, MemoryStore, ProvenanceSink
     from slumberd.promotion import PromoteTriplesToFacts
     from slumberd.retrieval.protocols import SalienceScorer
     from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer
@@ -159,7 +159,13 @@ _HOMES = {
     "graph.embedded": ("LadybugGraphStore",),
     "graph.linter": ("Linter",),
     "graph.memory": ("InMemoryGraphStore",),
-    "ports": ("FactStore", "GraphStore", "MemoryStore", "ProvenanceSink", "SalienceScorer"),
+    "consolidation.protocols": (
+        "FactStore",
+        "GraphStore",
+        "MemoryStore",
+        "ProvenanceSink",
+        "SalienceScorer",
+    ),
     "promotion": ("PromoteTriplesToFacts",),
     "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer"),
     "stores.facts": ("SQLiteFactStore",),

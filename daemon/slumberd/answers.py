@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from slumberd.consolidator import Report
+from slumberd.consolidation.consolidator import Report
 from slumberd.control import Answer
 from slumberd.lines import timestamp
 from slumberd.model.episode import instant

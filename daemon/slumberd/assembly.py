@@ -16,7 +16,8 @@ import structlog
 from slumberd import cron
 from slumberd.branches import Branch, Branches
 from slumberd.clock import Clock
-from slumberd.consolidator import Consolidator, Part
+from slumberd.consolidation.consolidator import Consolidator, Part
+from slumberd.consolidation.protocols import GraphStore, Logs, ProvenanceSink
 from slumberd.courier import Courier, Terms
 from slumberd.credentials import read_key
 from slumberd.errors import NoInputError, UsageError
@@ -29,7 +30,6 @@ from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.model.spelling import Misspelling
 from slumberd.pauses import FILE
-from slumberd.ports import GraphStore, Logs, ProvenanceSink
 from slumberd.promotion import Promoter
 from slumberd.recorder import FileSink
 from slumberd.retrieval.embeddings import WordEmbedder

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from slumberd.consolidator import Consolidator, Part, Report
+from slumberd.consolidation.consolidator import Consolidator, Part, Report
 from slumberd.errors import SlumberdError, UsageError
 from slumberd.lookout import Mark
 from slumberd.model.fact_ids import channel_of

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from slumberd.consolidator import Report
+from slumberd.consolidation.consolidator import Report
 
 PATIENCE = 3
 """So many firings in a row that read something and did nothing are told of."""

@@ -7,9 +7,9 @@ import uuid
 from datetime import datetime
 from typing import Any
 
+from slumberd.consolidation.manual import Said
+from slumberd.consolidation.precedence import HANDS
 from slumberd.control import Peer
-from slumberd.core.hand import Said
-from slumberd.core.law import HANDS
 from slumberd.errors import UsageError
 from slumberd.forms import NAME
 from slumberd.model.episode import instant

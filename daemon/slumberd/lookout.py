@@ -11,6 +11,7 @@ from typing import Protocol, assert_never
 import structlog
 
 from slumberd import cron
+from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.core.due import (
     Due,
     due_cron,
@@ -24,7 +25,6 @@ from slumberd.lines import timestamp
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.firing import START, Held, Position
 from slumberd.model.rule import ConsolidationRule
-from slumberd.ports import EpisodeLog
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
 

@@ -22,7 +22,7 @@ from slumberd.answers import (
 )
 from slumberd.branches import Branch, Branches
 from slumberd.clock import Clock
-from slumberd.consolidator import Report
+from slumberd.consolidation.consolidator import Report
 from slumberd.control import Answer, Operation, Peer
 from slumberd.errors import NothingKeptError, NotQuarantinedError, PlanMovedError, UsageError
 from slumberd.handwork import entry_of, fact_ids_of, said_of, unknown, wanted_of

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from slumberd.assembly import branches_of
 from slumberd.clock import Clock
+from slumberd.consolidation.multi_valued_hints import Replaced
 from slumberd.copies import Copy, Telling, copied
-from slumberd.core.replacing import Replaced
 from slumberd.errors import NoInputError
 from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record

@@ -15,8 +15,15 @@ from typing import Any
 import structlog
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.consolidator import Consolidator, Report
-from slumberd.core.hearsay import Promoted
+from slumberd.consolidation.consolidator import Consolidator, Report
+from slumberd.consolidation.graph_promotion import Promoted
+from slumberd.consolidation.protocols import (
+    FactStore,
+    GraphStore,
+    Promoting,
+    ProvenanceSink,
+    SyncProvenanceSink,
+)
 from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
 from slumberd.graph.linter import Linter
 from slumberd.model.fact import Fact
@@ -24,7 +31,6 @@ from slumberd.model.firing import UNTIMED, Counts, Timing, Trigger
 from slumberd.model.graph import Owner, facts_of, is_storable, triples_in
 from slumberd.model.provenance import ProvenanceBundle
 from slumberd.model.rule import ConsolidationRule
-from slumberd.ports import FactStore, GraphStore, Promoting, ProvenanceSink, SyncProvenanceSink
 from slumberd.stores.facts import SQLiteFactStore
 
 TEMPLATE = "stargraph.evidence"

@@ -20,6 +20,7 @@ from apscheduler.triggers.base import BaseTrigger
 
 from slumberd import cron
 from slumberd.clock import Clock, set_within
+from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.core.due import BACKOFF_SECONDS, Due, Held
 from slumberd.core.trouble import Troubles
 from slumberd.core.vigil import Reading, Vigil, jump_between
@@ -35,7 +36,6 @@ from slumberd.lookout import Lookout, Watermarks, served_by
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
-from slumberd.ports import EpisodeLog
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 

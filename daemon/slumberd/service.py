@@ -24,6 +24,7 @@ from slumberd.assembly import (
 )
 from slumberd.branches import Branches
 from slumberd.clock import Clock, set_within
+from slumberd.consolidation.protocols import CountedLogs, Logs
 from slumberd.control import Answer, Operation, Peer, listen
 from slumberd.core.due import Due
 from slumberd.core.finding import Finding
@@ -38,7 +39,6 @@ from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
 from slumberd.operations import Operations
 from slumberd.pausing import Pausing
-from slumberd.ports import CountedLogs, Logs
 from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.rulebook import RuleSet
 from slumberd.runs import new_run_id

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from slumberd.branches import Branches
+from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.model.health import Tallies, Tally
-from slumberd.ports import EpisodeLog
 
 AT_ONCE = 2_000
 """Batches that are read at a time; the loop goes on in between."""

@@ -14,9 +14,9 @@ from typing import Any
 
 from slumberd.casebook import FIRST, Step
 from slumberd.casework import Trial
-from slumberd.consolidator import Consolidator
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.explanation import Decision
 from slumberd.core.expectation import Content, Entry, Line, Part, compare
-from slumberd.core.explanation import Decision
 from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import channel_of, episode_id_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidator import Consolidator
+from slumberd.consolidation.consolidator import Consolidator
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import FactPattern
 from slumberd.stores.facts import SQLiteFactStore

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from slumberd.core import act
-from slumberd.core.ground import Ground
+from slumberd.consolidation import claim
+from slumberd.consolidation.state import Ground
 from slumberd.model.episode import Episode
 from slumberd.model.scope import escape
 from slumberd.stores import finding
@@ -224,12 +224,12 @@ def normalise_owners(monkeypatch: pytest.MonkeyPatch) -> None:
     def normal(part: str) -> str:
         return escape(unicodedata.normalize("NFKC", part).casefold().strip())
 
-    monkeypatch.setattr(act, "escape", normal)
-    act.owner_of.cache_clear()
+    monkeypatch.setattr(claim, "escape", normal)
+    claim.owner_of.cache_clear()
 
 
 def replace_whoever_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    def targets(self: Ground, said: act.Act) -> list[act.Act]:
+    def targets(self: Ground, said: claim.Act) -> list[claim.Act]:
         found = [one.act for name in said.names for one in self.counted(name)]
         return [one for one in found if one.asserts]
 
@@ -240,7 +240,7 @@ def replace_whoever_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
 def owners_forgotten() -> Iterator[None]:
     """Let no owner be remembered as a planted fault spells it."""
     yield
-    act.owner_of.cache_clear()
+    claim.owner_of.cache_clear()
 
 
 @pytest.mark.slow

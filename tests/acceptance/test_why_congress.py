@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.consolidator import Consolidator
-from slumberd.core.explanation import Decision, Explanation
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.model.episode import Episode
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import FilterError
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
-from slumberd.ports import EpisodeLog
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import episode, rule
 

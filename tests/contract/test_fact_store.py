@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.meet import meet
+from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.protocols import FactStore
 from slumberd.errors import (
     ConsolidationRuleError,
     FactConflictError,
@@ -26,7 +27,6 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.health import MigrationPlan
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
-from slumberd.ports import FactStore
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, version
 from tests.fakes import FakeClock

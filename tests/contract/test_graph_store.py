@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slumberd.consolidation.protocols import GraphStore
 from slumberd.errors import ExtraMissingError, GraphStoreError, UnportableCypherError
 from slumberd.graph import embedded, grammar
 from slumberd.graph.embedded import LadybugGraphStore
 from slumberd.graph.memory import InMemoryGraphStore
 from slumberd.model.graph import NodeRef
-from slumberd.ports import GraphStore
 from tests.graphs import QUERY
 from tests.samples import amount
 from tests.seccomp import without_network

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from slumberd.consolidation.protocols import EpisodeLog, MemoryStore
 from slumberd.errors import (
     FilterError,
     InputError,
@@ -24,7 +25,6 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
 from slumberd.model.health import MigrationPlan
-from slumberd.ports import EpisodeLog, MemoryStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.puts import PutCounts
 from tests.builders import START, at, episode, rule, triple

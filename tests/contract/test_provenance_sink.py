@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slumberd.consolidation.protocols import ProvenanceSink
 from slumberd.errors import ProvenanceError
 from slumberd.fathom import FathomSink, open_engine, template_of
 from slumberd.model.provenance import ProvenanceBundle, asserted
-from slumberd.ports import ProvenanceSink
 from slumberd.recorder import FileSink
 from tests.builders import START
 from tests.fakes import FakeSink

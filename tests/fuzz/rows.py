@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.meet import meet
+from slumberd.consolidation.incoming import meet
 from slumberd.errors import SlumberdError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.scope import Scope, ScopeMismatch

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slumberd import cron
-from slumberd.consolidator import Consolidator
+from slumberd.consolidation.consolidator import Consolidator
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Window
 from slumberd.model.rule import ConsolidationRule

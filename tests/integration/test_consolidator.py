@@ -14,7 +14,7 @@ from time import monotonic
 import pytest
 
 from slumberd.clock import SystemClock
-from slumberd.consolidator import Consolidator
+from slumberd.consolidation.consolidator import Consolidator
 from slumberd.errors import FiringTimeoutError, StaleWriterError
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as LOG_START

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.core.meet import meet
+from slumberd.consolidation.incoming import meet
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.stores import external

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from slumberd.consolidator import Consolidator
+from slumberd.consolidation.consolidator import Consolidator
 from slumberd.core.due import Due
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern

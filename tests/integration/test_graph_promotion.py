@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from slumberd import PromoteTriplesToFacts
-from slumberd.core.meet import meet
+from slumberd.consolidation.incoming import meet
 from slumberd.errors import PromotionError, ProvenanceError, UnportableCypherError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.consolidator import Consolidator
+from slumberd.consolidation.consolidator import Consolidator
 from slumberd.errors import FiringTimeoutError, GraphStoreError, PromotionError
 from slumberd.graph.embedded import LadybugGraphStore
 from slumberd.model.fact import FactPattern

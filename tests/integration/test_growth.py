@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.branches import Branch, Branches
-from slumberd.consolidator import EVERYTHING
+from slumberd.consolidation.consolidator import EVERYTHING
 from slumberd.core.due import Due
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern, Order, cursor

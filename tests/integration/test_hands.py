@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slumberd.cli.hands import value_of
+from slumberd.consolidation.incoming import meet
 from slumberd.control import Peer, RefusedError, ask
-from slumberd.core.meet import meet
 from slumberd.errors import FactConflictError, UsageError
 from slumberd.handwork import fact_ids_of, said_of
 from slumberd.model.episode import EpisodeVersion

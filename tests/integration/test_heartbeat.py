@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from slumberd import heartbeat, tallies
 from slumberd.assembly import branches_of, opened
 from slumberd.branches import Branches
+from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.core.trouble import Troubles
 from slumberd.errors import StoreError
 from slumberd.examination import MOST_PENDING, Body
@@ -24,7 +25,6 @@ from slumberd.lines import MOST_BYTES, json_line
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
-from slumberd.ports import EpisodeLog
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.meet import meet
+from slumberd.consolidation.incoming import meet
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.stores.facts import SQLiteFactStore

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from slumberd.core.meet import meet
+from slumberd.consolidation.incoming import meet
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position

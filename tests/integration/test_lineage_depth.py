@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.consolidator import Consolidator
+from slumberd.consolidation.consolidator import Consolidator
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.stores.facts import SQLiteFactStore

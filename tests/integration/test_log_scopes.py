@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.core.meet import meet
+from slumberd.consolidation.incoming import meet
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from slumberd.core.ground import Incoming
-from slumberd.core.law import History, Meeting
+from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.precedence import History, Meeting
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.stores import parting

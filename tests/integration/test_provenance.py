@@ -20,9 +20,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd import assembly, heartbeat, recorder, service
+from slumberd.consolidation.protocols import ProvenanceSink
 from slumberd.errors import ExtraMissingError
 from slumberd.fathom import open_engine
-from slumberd.ports import ProvenanceSink
 from slumberd.settings import FactsSettings, ProvenanceSettings, Settings
 from tests.builders import rule, triple
 from tests.daemons import Home

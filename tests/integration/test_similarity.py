@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.core.law import HANDS
-from slumberd.core.meet import meet
+from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.precedence import HANDS
 from slumberd.errors import ExtraMissingError
 from slumberd.model.episode import EpisodeVersion, Gated
 from slumberd.model.fact import Fact, FactPattern

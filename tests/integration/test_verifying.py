@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.ground import Standing
+from slumberd.consolidation.state import Standing
 from slumberd.model.record import Break, Checkpoint
 from slumberd.stores import elsewhere, matching
 from slumberd.stores.beliefs import facts_then

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 
 from slumberd.cli import call
 from slumberd.cli.remedies import went, would_change
-from slumberd.consolidator import Consolidator
-from slumberd.core.explanation import Decision, Explanation
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.errors import NoInputError
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from slumberd.core.act import ALL, EPISODE, NAMER, Act, Fault, act_of, confidence_of, has_subject
+from slumberd.consolidation.claim import (
+    ALL,
+    EPISODE,
+    NAMER,
+    Act,
+    Fault,
+    act_of,
+    confidence_of,
+    has_subject,
+)
 from slumberd.model.episode import microseconds
 from slumberd.model.fact_ids import (
     canonical,

@@ -8,8 +8,8 @@ import io
 import orjson
 import pytest
 
-from slumberd.checkpoints import ROWS, SECONDS, Checkpoints
 from slumberd.cli.checkpoints import checkpoints_in
+from slumberd.consolidation.checkpoints import ROWS, SECONDS, Checkpoints
 from slumberd.errors import InputError
 from slumberd.lines import json_line
 from slumberd.logs import DeltaLines

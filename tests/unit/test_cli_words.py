@@ -10,7 +10,7 @@ import pytest
 from slumberd.cli import call
 from slumberd.cli.commands import examples
 from slumberd.cli.remedies import went
-from slumberd.core.explanation import Line
+from slumberd.consolidation.explanation import Line
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.settings import load_settings
 from slumberd.stores.filters import check_filter

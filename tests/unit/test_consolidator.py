@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from slumberd import consolidator as module
-from slumberd.consolidator import Consolidator
+from slumberd.consolidation import consolidator as module
+from slumberd.consolidation.consolidator import Consolidator
 from slumberd.errors import FiringTimeoutError
 from slumberd.model.firing import Held, Position, Window
 from slumberd.model.record import Record

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from slumberd.core.act import EPISODE, HAND, Act, Stamp
-from slumberd.core.law import HANDS, Meeting, counting
+from slumberd.consolidation.claim import EPISODE, HAND, Act, Stamp
+from slumberd.consolidation.precedence import HANDS, Meeting, counting
 
 
 def claim(owner: str, stamp: Stamp) -> Act:

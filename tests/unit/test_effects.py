@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.consolidator import Report
+from slumberd.consolidation.consolidator import Report
 from slumberd.effects import Effects
 from slumberd.model.firing import Counts
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from slumberd.consolidation.salience_gate import Gatekeeper, no_embedder
 from slumberd.errors import StoppedError
-from slumberd.gating import Gatekeeper, no_embedder
 from slumberd.model.salience import Access
 from tests.builders import START, rule, version
 from tests.fakes import FakeEpisodeLog

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from slumberd.core.act import ALL, EPISODE, HAND, Stamp
-from slumberd.core.law import Assertion, Head, link
+from slumberd.consolidation.claim import ALL, EPISODE, HAND, Stamp
+from slumberd.consolidation.precedence import Assertion, Head, link
 
 DEPTH = 2
 

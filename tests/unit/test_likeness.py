@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.core import likeness
-from slumberd.core.act import Act, Stamp, act_of
-from slumberd.core.likeness import (
+from slumberd.consolidation import similarity
+from slumberd.consolidation.claim import Act, Stamp, act_of
+from slumberd.consolidation.similarity import (
     TEXT_CHARACTERS,
     WORD_CHARACTERS,
     Statement,
@@ -145,13 +145,13 @@ def test_long_contents_are_the_same_when_they_are_equal_to_the_letter() -> None:
 
 def test_near_texts_are_taken_apart_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
-    words = likeness._words
+    words = similarity._words
 
     def counted(text: str) -> list[Any]:
         taken.append(text)
         return words(text)
 
-    monkeypatch.setattr(likeness, "_words", counted)
+    monkeypatch.setattr(similarity, "_words", counted)
     texts = [f"Ada likes tea number {number} " + "tea " * 2_000 for number in range(30)]
     told = [says(text) for text in texts]
 
@@ -163,8 +163,8 @@ def test_near_texts_are_taken_apart_once_each(monkeypatch: pytest.MonkeyPatch) -
 
 def test_statements_of_another_number_of_words_do_not_say_the_same() -> None:
     one, other = (
-        likeness.Statement(id, "key", Stamp(0, 0, id), {"content": content})
+        similarity.Statement(id, "key", Stamp(0, 0, id), {"content": content})
         for id, content in (("e1", "tea is nice"), ("e2", "tea is very nice"))
     )
 
-    assert not likeness.says_the_same(one, other)
+    assert not similarity.says_the_same(one, other)

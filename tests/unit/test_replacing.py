@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slumberd.core.replacing import replaced_predicates
+from slumberd.consolidation.multi_valued_hints import replaced_predicates
 
 
 def test_keys_without_a_subject_are_passed_over() -> None:

@@ -12,7 +12,7 @@ from slumberd.cli.output import cell, print_table
 from slumberd.cli.progress import steps
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
-from slumberd.core.replacing import Replaced
+from slumberd.consolidation.multi_valued_hints import Replaced
 from slumberd.lines import printable
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule

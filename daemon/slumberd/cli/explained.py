@@ -9,7 +9,7 @@ from typing import Any
 from slumberd.cli.facts import document as fact_document
 from slumberd.cli.output import cell, print_table
 from slumberd.cli.remedies import went
-from slumberd.core.explanation import Decision, Explanation, Line, Saying, Source
+from slumberd.consolidation.explanation import Decision, Explanation, Line, Saying, Source
 from slumberd.lines import printable, timestamp
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact_ids import episode_id_of

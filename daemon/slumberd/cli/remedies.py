@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from slumberd.core.explanation import Decision, Line
-from slumberd.core.law import EXTERNAL, GRAPH, HANDS
-from slumberd.core.settle import ID_TAKEN
+from slumberd.consolidation.explanation import Decision, Line
+from slumberd.consolidation.precedence import EXTERNAL, GRAPH, HANDS
+from slumberd.consolidation.resolution import ID_TAKEN
 from slumberd.lines import printable
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import episode_id_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slumberd import cron
-from slumberd.core.hearsay import speaker_of
+from slumberd.consolidation.graph_promotion import speaker_of
 from slumberd.lines import printable, timestamp
 from slumberd.model.cadence import Cron
 from slumberd.model.episode import instant

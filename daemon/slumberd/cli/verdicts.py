@@ -9,8 +9,8 @@ import orjson
 from rich.cells import cell_len
 
 from slumberd.cli.remedies import would_change
+from slumberd.consolidation.explanation import Decision
 from slumberd.core.expectation import Entry, Line, Part
-from slumberd.core.explanation import Decision
 from slumberd.lines import printable
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import FACTS

@@ -25,7 +25,7 @@ from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.reading import reading_all_facts, reading_memory, reading_store
 from slumberd.cli.remedies import would_change
 from slumberd.clock import SystemClock
-from slumberd.core.explanation import Decision, Explanation, Read, became
+from slumberd.consolidation.explanation import Decision, Explanation, Read, became
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact_ids import fact_id_of

@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 
 import orjson
 
-from slumberd.core.act import HAND, Act, user_and_agent
-from slumberd.core.ground import Incoming, Standing
-from slumberd.core.law import HANDS, Counted, MultiValued
-from slumberd.core.settle import Entry, Settlement, order_of
+from slumberd.consolidation.claim import HAND, Act, user_and_agent
+from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.precedence import HANDS, Counted, MultiValued
+from slumberd.consolidation.resolution import Entry, Settlement, order_of
+from slumberd.consolidation.state import Standing
 from slumberd.errors import StoppedError
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of

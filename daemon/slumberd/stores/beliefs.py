@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import orjson
 
-from slumberd.core.ground import Ground, Standing
-from slumberd.core.law import Meeting, MultiValued
+from slumberd.consolidation.precedence import Meeting, MultiValued
+from slumberd.consolidation.state import Ground, Standing
 from slumberd.model.scope import escape
 from slumberd.stores.grounds import whole_ground
 from slumberd.stores.ledger import meeting_from, meetings_from

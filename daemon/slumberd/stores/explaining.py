@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import orjson
 
-from slumberd.core.act import ALL
-from slumberd.core.explanation import (
+from slumberd.consolidation.claim import ALL
+from slumberd.consolidation.explanation import (
     Decision,
     Explanation,
     Line,
@@ -19,8 +19,8 @@ from slumberd.core.explanation import (
     Source,
     became,
 )
-from slumberd.core.law import HANDS, counting, said_by
-from slumberd.core.settle import Delta
+from slumberd.consolidation.precedence import HANDS, counting, said_by
+from slumberd.consolidation.resolution import Delta
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact

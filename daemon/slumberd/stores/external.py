@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from slumberd.core.act import Act
-from slumberd.core.ground import Incoming, Standing
-from slumberd.core.hand import Said, owner_in
-from slumberd.core.law import EXTERNAL
-from slumberd.core.settle import ID_TAKEN
+from slumberd.consolidation.claim import Act
+from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.manual import Said, owner_in
+from slumberd.consolidation.precedence import EXTERNAL
+from slumberd.consolidation.resolution import ID_TAKEN
+from slumberd.consolidation.state import Standing
 from slumberd.model.fact_ids import channel_of, owner_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Record

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.act import HAND
+from slumberd.consolidation.claim import HAND
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing

@@ -14,10 +14,10 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.ground import Incoming
-from slumberd.core.hand import Said
-from slumberd.core.hearsay import Promoted, speaker_of
-from slumberd.core.law import HANDS, MultiValued
+from slumberd.consolidation.graph_promotion import Promoted, speaker_of
+from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.manual import Said
+from slumberd.consolidation.precedence import HANDS, MultiValued
 from slumberd.errors import ExtraMissingError
 from slumberd.model.delta import Delta, checked_delta
 from slumberd.model.episode import microseconds

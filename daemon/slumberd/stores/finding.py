@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.act import user_and_agent
-from slumberd.core.ground import Standing
+from slumberd.consolidation.claim import user_and_agent
+from slumberd.consolidation.state import Standing
 from slumberd.model.construct import made
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact, FactPattern

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.hand import OWN_IDS, Said
+from slumberd.consolidation.manual import OWN_IDS, Said
 from slumberd.model.episode import instant, microseconds
 from slumberd.stores.plainjson import MOST_DEPTH, too_deep, written
 

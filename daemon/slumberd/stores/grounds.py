@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.act import ALL, Act, Stamp, deletes_by_key
-from slumberd.core.ground import Ground, Incoming
-from slumberd.core.law import (
+from slumberd.consolidation.claim import ALL, Act, Stamp, deletes_by_key
+from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.precedence import (
     DELETIONS,
     Assertion,
     Head,
@@ -20,7 +20,8 @@ from slumberd.core.law import (
     MultiValued,
     slot_of_declared,
 )
-from slumberd.core.settle import keys_to_load
+from slumberd.consolidation.resolution import keys_to_load
+from slumberd.consolidation.state import Ground
 from slumberd.stores.bulk import insert
 from slumberd.stores.ledger import WHATS, histories_from, meetings_from
 from slumberd.stores.plainjson import written

@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.act import Act
-from slumberd.core.ground import Ground, Incoming, Standing
-from slumberd.core.hand import (
+from slumberd.consolidation.claim import Act
+from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.manual import (
     OWN_IDS,
     Said,
     assertion,
@@ -25,7 +25,8 @@ from slumberd.core.hand import (
     stamp_of,
     withdrawal,
 )
-from slumberd.core.law import HANDS
+from slumberd.consolidation.precedence import HANDS
+from slumberd.consolidation.state import Ground, Standing
 from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.firing import Firing

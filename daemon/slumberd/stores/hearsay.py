@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import orjson
 
-from slumberd.core.act import Act
-from slumberd.core.ground import Ground, Incoming
-from slumberd.core.hand import Said, declaration, incoming
-from slumberd.core.hearsay import Known, Promoted, Verdict, Withheld
-from slumberd.core.law import HANDS
+from slumberd.consolidation.claim import Act
+from slumberd.consolidation.graph_promotion import Known, Promoted, Verdict, Withheld
+from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.manual import Said, declaration, incoming
+from slumberd.consolidation.precedence import HANDS
+from slumberd.consolidation.state import Ground
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing

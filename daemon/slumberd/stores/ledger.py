@@ -17,9 +17,9 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.act import ALL, EPISODE, HAND, Act, Stamp, user_and_agent
-from slumberd.core.law import History, Meeting, Undone, said_by
-from slumberd.core.settle import ID_TAKEN, Entry
+from slumberd.consolidation.claim import ALL, EPISODE, HAND, Act, Stamp, user_and_agent
+from slumberd.consolidation.precedence import History, Meeting, Undone, said_by
+from slumberd.consolidation.resolution import ID_TAKEN, Entry
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, key_of, owner_of
 from slumberd.model.record import Kind, Record

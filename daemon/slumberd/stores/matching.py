@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from slumberd.core.ground import Ground, Standing
-from slumberd.core.hand import Said
-from slumberd.core.law import EXTERNAL, Meeting
+from slumberd.consolidation.manual import Said
+from slumberd.consolidation.precedence import EXTERNAL, Meeting
+from slumberd.consolidation.state import Ground, Standing
 from slumberd.model.record import Break
 from slumberd.stores.batch import fact_row
 from slumberd.stores.beliefs import channels_at, facts_then, standing_on

@@ -15,8 +15,8 @@ from typing import Self, TypeVar, overload
 import structlog
 
 from slumberd.clock import Clock, SystemClock
-from slumberd.core.act import Fault
-from slumberd.core.classify import Classified, classify, names_of
+from slumberd.consolidation.batch_deltas import Classified, classify, names_of
+from slumberd.consolidation.claim import Fault
 from slumberd.errors import MemoryScopeError, SchemaError
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode, EpisodeVersion, microseconds

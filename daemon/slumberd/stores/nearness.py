@@ -14,11 +14,12 @@ from itertools import groupby
 
 import orjson
 
-from slumberd.core.act import HAND, NAMER, Stamp
-from slumberd.core.ground import Ground, Incoming
-from slumberd.core.law import MultiValued, is_declared_slot
-from slumberd.core.likeness import Statement, family_of, says_the_same, statement_of
-from slumberd.core.settle import is_heard, order_of
+from slumberd.consolidation.claim import HAND, NAMER, Stamp
+from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.precedence import MultiValued, is_declared_slot
+from slumberd.consolidation.resolution import is_heard, order_of
+from slumberd.consolidation.similarity import Statement, family_of, says_the_same, statement_of
+from slumberd.consolidation.state import Ground
 from slumberd.errors import StoppedError
 from slumberd.model.fact_ids import canonical
 from slumberd.retrieval.protocols import TextComparer

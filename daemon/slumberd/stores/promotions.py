@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from slumberd.core.act import Act, user_and_agent
-from slumberd.core.law import counting
+from slumberd.consolidation.claim import Act, user_and_agent
+from slumberd.consolidation.precedence import counting
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import Lag, Page, Promotion, text_of

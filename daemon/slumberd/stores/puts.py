@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from slumberd.core.act import Fault, act_of
+from slumberd.consolidation.claim import Fault, act_of
 from slumberd.errors import ForgottenError, MemoryScopeError, UnreadableEpisodeError
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.naive_timestamps import NaiveTimestamps

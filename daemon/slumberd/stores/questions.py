@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.explanation import Decision, Explanation
-from slumberd.core.replacing import Replaced, replaced_predicates
+from slumberd.consolidation.explanation import Decision, Explanation
+from slumberd.consolidation.multi_valued_hints import Replaced, replaced_predicates
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Counts, Held, Position

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from slumberd.core.law import EXTERNAL
+from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.errors import OutputExistsError
 from slumberd.file_modes import create_file
 from slumberd.model.record import Break

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.core.act import HAND
-from slumberd.core.ground import Incoming
-from slumberd.core.law import MultiValued, said_by
-from slumberd.core.meet import UNREADABLE
-from slumberd.core.settle import Entry, Settlement
+from slumberd.consolidation.claim import HAND
+from slumberd.consolidation.incoming import UNREADABLE, Incoming
+from slumberd.consolidation.precedence import MultiValued, said_by
+from slumberd.consolidation.resolution import Entry, Settlement
 from slumberd.model.episode import Gated
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break

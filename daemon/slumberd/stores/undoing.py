@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.core.ground import Incoming
-from slumberd.core.hearsay import speaker_of
-from slumberd.core.law import History, Undone
-from slumberd.core.settle import Settlement
+from slumberd.consolidation.graph_promotion import speaker_of
+from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.precedence import History, Undone
+from slumberd.consolidation.resolution import Settlement
 from slumberd.core.undone import Undoing, in_order, undone_firings
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from slumberd.core.law import EXTERNAL
+from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.record import Break
 from slumberd.model.scope import unescape

@@ -6,8 +6,9 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from slumberd.core.act import ALL, HAND, Act, Stamp, deletes_by_key
-from slumberd.core.law import (
+from slumberd.consolidation.claim import ALL, HAND, Act, Stamp, deletes_by_key
+from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.precedence import (
     DELETIONS,
     Assertion,
     Counted,
@@ -19,45 +20,8 @@ from slumberd.core.law import (
     is_declared_slot,
     link,
 )
-from slumberd.model.episode import Gated
 
 _NOBODY: frozenset[str] = frozenset()
-
-
-class Incoming(NamedTuple):
-    """What a rule, or a hand, meets now.
-
-    Attributes:
-        fact_id: The fact id it speaks under.
-        owner: User, agent and channel that it comes from.
-        rule_id: The rule, or `law.HANDS`.
-        version: Number of the episode's version; 0 for hands.
-        at: Its instant, microseconds since 1970 UTC.
-        eid: The episode's id; of hands the fact id.
-        act: What it says; None when the filter does not select it, or it cannot be read.
-        reason: Why it cannot be read, a word; empty when it can.
-        detail: The same for a person.
-        contested: Whose it is cannot be told, so nothing of that id is touched.
-        session: Of the episode; empty for hands.
-        undoes: The number of a firing; then nothing new is met, but what it had met is withdrawn.
-        gated: Why the rule's gate holds it back; None when it does not.
-        reread: Whether the rule has passed this version before, and it is here because it was read.
-    """
-
-    fact_id: str
-    owner: str
-    rule_id: str
-    version: int
-    at: int
-    eid: str
-    act: Act | None
-    reason: str = ""
-    detail: str = ""
-    contested: bool = False
-    session: str = ""
-    undoes: int = 0
-    gated: Gated | None = None
-    reread: bool = False
 
 
 class Standing(NamedTuple):

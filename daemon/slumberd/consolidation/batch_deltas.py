@@ -11,7 +11,14 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from slumberd.core.act import EMPTY_DELETE, Fault, add_triple, confidence_of, intent_fault, names_in
+from slumberd.consolidation.claim import (
+    EMPTY_DELETE,
+    Fault,
+    add_triple,
+    confidence_of,
+    intent_fault,
+    names_in,
+)
 from slumberd.model.construct import made
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import EpisodeVersion, instant

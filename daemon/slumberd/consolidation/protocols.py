@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
-from slumberd.core.ground import Incoming
-from slumberd.core.hearsay import Promoted
+from slumberd.consolidation.graph_promotion import Promoted
+from slumberd.consolidation.incoming import Incoming
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode, EpisodeVersion
 from slumberd.model.fact import Fact, FactPattern

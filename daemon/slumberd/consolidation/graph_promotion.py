@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from slumberd.core.act import Act
-from slumberd.core.ground import Ground
-from slumberd.core.hand import says_the_same
-from slumberd.core.law import GRAPH, HANDS, History, Meeting
+from slumberd.consolidation.claim import Act
+from slumberd.consolidation.manual import says_the_same
+from slumberd.consolidation.precedence import GRAPH, HANDS, History, Meeting
+from slumberd.consolidation.state import Ground
 from slumberd.model.fact import Fact
 from slumberd.model.record import Outcome
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from slumberd.core.act import Act, Stamp, has_subject
+from slumberd.consolidation.claim import Act, Stamp, has_subject
 from slumberd.model.fact_ids import canonical
 from slumberd.model.scope import escape
 

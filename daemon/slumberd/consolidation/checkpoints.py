@@ -7,7 +7,7 @@ saw more of it, or another head.
 from __future__ import annotations
 
 from slumberd.clock import Clock
-from slumberd.ports import DeltaLog, Ledger
+from slumberd.consolidation.protocols import DeltaLog, Ledger
 
 ROWS = 10_000
 """After so many rows the next batch is followed by a checkpoint."""

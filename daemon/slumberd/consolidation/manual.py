@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from slumberd.core.act import ALL, HAND, Act, Stamp
-from slumberd.core.ground import Ground, Incoming
-from slumberd.core.law import HANDS, is_declared_slot
+from slumberd.consolidation.claim import ALL, HAND, Act, Stamp
+from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.precedence import HANDS, is_declared_slot
+from slumberd.consolidation.state import Ground
 from slumberd.model.fact_ids import canonical, channel_of, key_of, owner_of
 
 OWN_IDS = "@/"

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
+from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import ExtraMissingError, StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import NEVER, Access, Gate, cosine, importance_of
-from slumberd.ports import EpisodeLog
 from slumberd.retrieval.protocols import Embedder
 
 Embedding = Callable[[], Embedder]

@@ -10,12 +10,12 @@ from datetime import datetime
 from functools import partial
 from typing import Self
 
-from slumberd.checkpoints import Checkpoints
 from slumberd.clock import Clock
-from slumberd.core.ground import Incoming
-from slumberd.core.meet import meet, withdraw
+from slumberd.consolidation.checkpoints import Checkpoints
+from slumberd.consolidation.incoming import Incoming, meet, withdraw
+from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Ledger
+from slumberd.consolidation.salience_gate import Asked, Embedding, Gatekeeper, never, no_embedder
 from slumberd.errors import FiringTimeoutError, StoppedError
-from slumberd.gating import Asked, Embedding, Gatekeeper, never, no_embedder
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import (
     NO_LIMITS,
@@ -32,7 +32,6 @@ from slumberd.model.firing import (
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import misspellings_in
-from slumberd.ports import DeltaLog, EpisodeLog, Ledger
 
 Met = dict[str, list[Incoming]]
 """What a rule met in a window, by channel."""

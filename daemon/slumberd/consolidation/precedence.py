@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from slumberd.core.act import ALL, HAND, Act, Stamp, deletes_by_key
+from slumberd.consolidation.claim import ALL, HAND, Act, Stamp, deletes_by_key
 
 Link = dict[str, Any]
 """A lineage entry that says what was replaced."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from slumberd.core.act import ALL, Act, deletes_by_key
-from slumberd.core.ground import Ground, Incoming, Standing
-from slumberd.core.law import Assertion, Counted, Meeting, MultiValued, counting
+from slumberd.consolidation.claim import ALL, Act, deletes_by_key
+from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.precedence import Assertion, Counted, Meeting, MultiValued, counting
+from slumberd.consolidation.state import Ground, Standing
 from slumberd.model.firing import Toll
 from slumberd.model.scope import FORGOTTEN
 

@@ -1,0 +1,1 @@
+"""Turn episodes into deltas: claims, the precedence rule, their resolution. Stores nothing."""
