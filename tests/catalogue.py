@@ -13,9 +13,9 @@ import pytest
 import structlog
 from jsonschema import Draft202012Validator
 
-from slumberd.events import CATALOGUE
-from slumberd.lines import json_line
-from slumberd.sinks import Sink
+from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.observability.line_format import json_line
+from slumberd.observability.log_writer import Sink
 
 LOGS = "*.log*"
 """What tests call the files that daemons and commands log to."""

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import pytest
 
 from slumberd.cli import main
-from slumberd.sinks import Sink
+from slumberd.observability.log_writer import Sink
 from slumberd.stores import sqlite
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.queries import statements

@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 import yaml
 
-from slumberd.events import CATALOGUE
-from slumberd.lines import json_line, timestamp
+from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.observability.line_format import json_line, timestamp
 from tests.builders import at
 from tests.logql import Entry, Expr, Matcher
 from tests.queries import metric, seconds

@@ -15,11 +15,11 @@ from slumberd.cli.facts import document as fact_document
 from slumberd.cli.recent import document as episode_document
 from slumberd.cli.remedies import would_change
 from slumberd.errors import NoInputError
-from slumberd.lines import timestamp
 from slumberd.model.fact import FactPattern
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.pattern import Glob, Matches, OneOf, Prefix
 from slumberd.model.record import Record
+from slumberd.observability.line_format import timestamp
 from tests.builders import at
 from tests.calling import called
 from tests.tenants import MINE, MUCH, RULES, World

@@ -11,11 +11,11 @@ import orjson
 
 from slumberd.consolidation.consolidator import Report
 from slumberd.control import Answer
-from slumberd.lines import timestamp
 from slumberd.model.episode import instant
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
+from slumberd.observability.line_format import timestamp
 from slumberd.stores.fact_erasure import Erasure
 from slumberd.stores.undoing import UndoneFirings
 

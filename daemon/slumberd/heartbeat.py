@@ -13,9 +13,9 @@ import structlog
 from slumberd.clock import Clock, set_within
 from slumberd.errors import SlumberdError
 from slumberd.examination import Body, Examination
-from slumberd.exposition import exposition
-from slumberd.lines import timestamp
 from slumberd.model.health import Vitals
+from slumberd.observability.line_format import timestamp
+from slumberd.observability.prometheus import exposition
 
 EVERY_SECONDS = 60
 """Between two heartbeats."""

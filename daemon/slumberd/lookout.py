@@ -21,10 +21,10 @@ from slumberd.core.due import (
     may_be_due,
     why_skipped,
 )
-from slumberd.lines import timestamp
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.firing import START, Held, Position
 from slumberd.model.rule import ConsolidationRule
+from slumberd.observability.line_format import timestamp
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
 

@@ -31,11 +31,11 @@ from slumberd.errors import (
     StoreError,
     SupersededError,
 )
-from slumberd.lines import timestamp
 from slumberd.lookout import Lookout, Watermarks, served_by
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
+from slumberd.observability.line_format import timestamp
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 

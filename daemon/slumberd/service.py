@@ -33,10 +33,11 @@ from slumberd.effects import Effects
 from slumberd.errors import StoppedError, StoreError
 from slumberd.examination import Body
 from slumberd.heartbeat import Heartbeat
-from slumberd.lines import timestamp
 from slumberd.model.rule import ConsolidationRule
 from slumberd.noticing import keep_noticing
 from slumberd.notify import Notifier
+from slumberd.observability.line_format import timestamp
+from slumberd.observability.prometheus import write_textfile
 from slumberd.operations import Operations
 from slumberd.pausing import Pausing
 from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
@@ -46,7 +47,6 @@ from slumberd.scheduler import Alarm, Scheduler
 from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.watch import Watch
-from slumberd.textfile import write_textfile
 from slumberd.watchdog import Watchdog
 
 TELLING_SECONDS = 1.0

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from slumberd.cli import status
-from slumberd.lines import timestamp
 from slumberd.model.episode import instant
+from slumberd.observability.line_format import timestamp
 from tests.builders import at, triple
 from tests.tables import labels, table
 from tests.trying import Trial, rule, rules

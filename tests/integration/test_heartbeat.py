@@ -21,10 +21,10 @@ from slumberd.core.trouble import Troubles
 from slumberd.errors import StoreError
 from slumberd.examination import MOST_PENDING, Body
 from slumberd.heartbeat import Heartbeat
-from slumberd.lines import MOST_BYTES, json_line
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
+from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore

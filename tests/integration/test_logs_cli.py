@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.lines import json_line, readable_line
+from slumberd.observability.line_format import json_line, readable_line
 from tests.builders import triple
 from tests.calling import called
 from tests.daemons import Home

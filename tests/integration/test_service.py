@@ -22,10 +22,10 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.notify import Notifier
+from slumberd.observability.prometheus import write_textfile
 from slumberd.rulebook import RuleSet
 from slumberd.service import Daemon
 from slumberd.settings import FactsSettings, MetricsSettings, Settings
-from slumberd.textfile import write_textfile
 from tests.builders import at, rule, triple
 from tests.daemons import Home
 from tests.fakes import FakeClock, FakeDeltaLog, FakeLogs

@@ -11,10 +11,10 @@ import pytest
 from slumberd.cli.checkpoints import checkpoints_in
 from slumberd.consolidation.checkpoints import ROWS, SECONDS, Checkpoints
 from slumberd.errors import InputError
-from slumberd.lines import json_line
-from slumberd.logs import DeltaLines
 from slumberd.model.record import Checkpoint
-from slumberd.sinks import Sink
+from slumberd.observability.line_format import json_line
+from slumberd.observability.log_writer import Sink
+from slumberd.observability.logs import DeltaLines
 from tests.builders import START
 from tests.fakes import FakeClock, FakeDeltaLog, FakeLedger
 

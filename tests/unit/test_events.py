@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 
 import slumberd
 from slumberd.cli import call
-from slumberd.events import CATALOGUE
-from slumberd.lines import json_line
+from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.observability.line_format import json_line
 from tests.catalogue import complaints_on
 
 SOURCES = sorted(Path(slumberd.__file__).parent.rglob("*.py"))

@@ -20,11 +20,11 @@ import structlog
 
 from slumberd.consolidation.protocols import DeltaLog
 from slumberd.errors import ConfigurationError
-from slumberd.lines import MOST_BYTES, console_line, json_line, timestamp
-from slumberd.logs import DeltaLines, Level, ScopeForm, configure, send
 from slumberd.model.firing import Counts, Firing, Position
 from slumberd.model.record import Outcome, Record
-from slumberd.sinks import Sink, open_file
+from slumberd.observability.line_format import MOST_BYTES, console_line, json_line, timestamp
+from slumberd.observability.log_writer import Sink, open_file
+from slumberd.observability.logs import DeltaLines, Level, ScopeForm, configure, send
 from tests.calling import logging_as_before
 from tests.patience import PATIENCE_SECONDS
 

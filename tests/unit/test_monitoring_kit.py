@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from slumberd.events import CATALOGUE
 from slumberd.heartbeat import EVERY_SECONDS
+from slumberd.observability.event_catalogue import CATALOGUE
 from tests.logql import Aggregate, Expr, Json, Log, Range
 from tests.monitoring import (
     ALLOY,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slumberd.cli.commands import program
-from slumberd.events import CATALOGUE
+from slumberd.observability.event_catalogue import CATALOGUE
 from tests.builders import at, triple
 from tests.monitoring import KIT, PAGE, alerts, told
 from tests.site import Site, environment

@@ -13,7 +13,7 @@ import orjson
 import pytest
 import yaml
 
-from slumberd.exposition import OF_DAEMON, OF_RULE
+from slumberd.observability.prometheus import OF_DAEMON, OF_RULE
 from tests.monitoring import KIT, alerts
 
 RULES = KIT / "prometheus-alerts.yaml"

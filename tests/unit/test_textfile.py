@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slumberd.exposition import OF_DAEMON, OF_RULE, escaped, exposition
 from slumberd.model.health import ProvenanceVitals, RuleVitals, Tallies, Tally, Vitals
-from slumberd.textfile import write_textfile
+from slumberd.observability.prometheus import (
+    OF_DAEMON,
+    OF_RULE,
+    escaped,
+    exposition,
+    write_textfile,
+)
 from tests.builders import at
 
 SOME, NONE = Tally(batches=4, read=30, changed=20, quarantined=2), Tally()

@@ -13,9 +13,9 @@ from slumberd.cli.progress import steps
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.consolidation.multi_valued_hints import Replaced
-from slumberd.lines import printable
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
+from slumberd.observability.line_format import printable
 from slumberd.previews import Preview, Previewed, Reasons, previewed
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings

@@ -20,8 +20,8 @@ from slumberd.cli.output import print_json_lines, print_table
 from slumberd.cli.reading import reading_facts
 from slumberd.cli.replaying import replay
 from slumberd.cli.verifying import verify
-from slumberd.lines import timestamp
 from slumberd.model.record import Record
+from slumberd.observability.line_format import timestamp
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 

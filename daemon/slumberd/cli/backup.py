@@ -17,7 +17,7 @@ from slumberd.cli.output import cell, print_json
 from slumberd.cli.progress import steps
 from slumberd.clock import SystemClock
 from slumberd.core.backup import Manifest
-from slumberd.lines import printable
+from slumberd.observability.line_format import printable
 from slumberd.settings import Settings
 from slumberd.surroundings import megabytes
 

@@ -10,8 +10,8 @@ from typing import BinaryIO
 import orjson
 
 from slumberd.errors import InputError
-from slumberd.lines import CHECKPOINT, MOST_BYTES, printable
 from slumberd.model.record import Checkpoint
+from slumberd.observability.line_format import CHECKPOINT, MOST_BYTES, printable
 
 _MARK = CHECKPOINT.encode()
 _MOST_ROWS = 2**63 - 1

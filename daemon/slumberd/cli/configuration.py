@@ -17,8 +17,9 @@ from slumberd.cli.environment import journal_stream, settings_variables, takes_c
 from slumberd.clock import Clock
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.file_modes import make_directory
-from slumberd.lines import json_line
-from slumberd.logs import (
+from slumberd.observability.line_format import json_line
+from slumberd.observability.log_writer import Outbox, Sink, open_file
+from slumberd.observability.logs import (
     DeltaLines,
     Render,
     leads_to_journal,
@@ -27,10 +28,8 @@ from slumberd.logs import (
     send,
     unhurried,
 )
-from slumberd.outbox import Outbox
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings, load_settings
-from slumberd.sinks import Sink, open_file
 
 _log = structlog.get_logger("slumberd")
 

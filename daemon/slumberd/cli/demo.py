@@ -23,9 +23,9 @@ from slumberd.cli.output import print_table
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.errors import UsageError
-from slumberd.logs import DeltaLines
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.record import Record
+from slumberd.observability.logs import DeltaLines
 from slumberd.service import perform
 from slumberd.settings import Settings, load_settings
 from slumberd.stores.facts import SQLiteFactStore

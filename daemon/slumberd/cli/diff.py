@@ -19,8 +19,8 @@ from slumberd.cli.progress import steps
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.differences import Differences, RuleChange, candidate_of, differing
-from slumberd.lines import printable
 from slumberd.model.fact_ids import channel_of
+from slumberd.observability.line_format import printable
 from slumberd.operations import of_episodes
 from slumberd.rulebook import RuleSet
 from slumberd.settings import Settings

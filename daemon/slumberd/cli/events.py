@@ -8,8 +8,8 @@ import typer
 
 from slumberd.cli.options import Json
 from slumberd.cli.output import print_json, print_table
-from slumberd.events import CATALOGUE
 from slumberd.forms import suggestion
+from slumberd.observability.event_catalogue import CATALOGUE
 
 
 def _known(name: str | None) -> str | None:

@@ -10,9 +10,9 @@ from slumberd.cli.facts import document as fact_document
 from slumberd.cli.output import cell, print_table
 from slumberd.cli.remedies import went
 from slumberd.consolidation.explanation import Decision, Explanation, Line, Saying, Source
-from slumberd.lines import printable, timestamp
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact_ids import episode_id_of
+from slumberd.observability.line_format import printable, timestamp
 
 SOURCE_COLUMNS = ("episode", "session", "at", "source node", "in memory")
 SAYING_COLUMNS = (

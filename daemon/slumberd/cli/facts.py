@@ -36,8 +36,8 @@ from slumberd.cli.patterns import (
     pattern_of,
 )
 from slumberd.cli.reading import reading_all_facts, reading_facts
-from slumberd.lines import timestamp
 from slumberd.model.fact import Fact, FactPattern, position
+from slumberd.observability.line_format import timestamp
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 

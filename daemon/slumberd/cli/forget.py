@@ -15,7 +15,7 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.performing import performed
 from slumberd.errors import NotConfirmedError, UsageError
-from slumberd.lines import printable
+from slumberd.observability.line_format import printable
 
 
 def forget(

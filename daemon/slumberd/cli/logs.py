@@ -20,8 +20,8 @@ from slumberd.cli.failures import say
 from slumberd.cli.jsonl import STANDARD_INPUT, opened
 from slumberd.cli.options import Config, StateDir
 from slumberd.errors import ConfigurationError, InputError, NoInputError, StoreError
-from slumberd.lines import event_of, readable_line
-from slumberd.tails import follow as followed
+from slumberd.observability.line_format import event_of, readable_line
+from slumberd.observability.log_follower import follow as followed
 
 UNITS = ("slumberd", "slumberd-verify")
 POLL_SECONDS = 0.25

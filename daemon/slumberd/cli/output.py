@@ -12,7 +12,7 @@ from rich.text import Text
 
 from slumberd.cli.environment import columns_of
 from slumberd.cli.tables import laid_out
-from slumberd.lines import printable
+from slumberd.observability.line_format import printable
 
 MOST_CHARACTERS = 400
 """Of a cell. One id of a megabyte would make every row of a table that wide."""

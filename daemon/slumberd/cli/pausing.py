@@ -11,7 +11,7 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.performing import performed
 from slumberd.control import Answer
-from slumberd.lines import printable
+from slumberd.observability.line_format import printable
 
 Ids = Annotated[list[str], typer.Argument(metavar="RULE...", help="Ids of rules.")]
 

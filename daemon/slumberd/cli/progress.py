@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from slumberd.cli.environment import takes_colors
-from slumberd.lines import printable
+from slumberd.observability.line_format import printable
 
 
 class Bar(Protocol):

@@ -7,7 +7,7 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.words import plural
 from slumberd.control import Answer, ask
-from slumberd.lines import printable
+from slumberd.observability.line_format import printable
 
 
 def reload(json: Json = False, config: Config = None, state_dir: StateDir = None) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from slumberd.consolidation.explanation import Decision, Line
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, HANDS
 from slumberd.consolidation.resolution import ID_TAKEN
-from slumberd.lines import printable
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Held
 from slumberd.model.rule import ConsolidationRule
+from slumberd.observability.line_format import printable
 
 LATER = "say it again with a later timestamp"
 NOTHING = "nothing need change"

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from slumberd.errors import OutputExistsError
-from slumberd.lines import printable
+from slumberd.observability.line_format import printable
 
 DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
 

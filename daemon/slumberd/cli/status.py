@@ -25,9 +25,9 @@ from slumberd.cli.words import number, plural
 from slumberd.clock import SystemClock
 from slumberd.core.finding import Finding
 from slumberd.errors import ConfigurationError, StoreError
-from slumberd.lines import printable
 from slumberd.model.firing import Counts
 from slumberd.model.provenance import Lag
+from slumberd.observability.line_format import printable
 from slumberd.pauses import paused_in
 from slumberd.settings import Settings
 from slumberd.surroundings import megabytes

@@ -20,8 +20,8 @@ from slumberd.control import Answer
 from slumberd.cronwords import in_words
 from slumberd.errors import StoreError, UsageError
 from slumberd.forms import suggestion
-from slumberd.lines import printable
 from slumberd.model.cadence import Cadence, Cron, cadence_of
+from slumberd.observability.line_format import printable
 from slumberd.pauses import paused_in
 from slumberd.settings import Settings
 from slumberd.timetable import Note, Timetable, timetable

@@ -19,8 +19,8 @@ from slumberd.cli.reading import auditing, has_ledger
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.errors import InputError, UsageError
-from slumberd.lines import printable
 from slumberd.model.record import Break, Checkpoint
+from slumberd.observability.line_format import printable
 from slumberd.settings import Settings
 
 BROKEN = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from slumberd.lines import printable
+from slumberd.observability.line_format import printable
 
 NAMED = 10
 """Names that a sentence lists at most."""

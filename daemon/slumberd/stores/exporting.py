@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from slumberd.lines import timestamp
 from slumberd.model.episode import instant
+from slumberd.observability.line_format import timestamp
 from slumberd.stores.ledger import KINDS, WHATS, firing_id_of
 from slumberd.stores.queries import statements
 

@@ -13,12 +13,11 @@ from typing import Any, BinaryIO, Literal, Protocol
 
 import structlog
 
-from slumberd.lines import CHECKPOINT, Event, console_line, json_line, timestamp
 from slumberd.model.firing import Held
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.spelling import Misspelling
-from slumberd.outbox import Letter, Outbox
-from slumberd.sinks import Sink
+from slumberd.observability.line_format import CHECKPOINT, Event, console_line, json_line, timestamp
+from slumberd.observability.log_writer import Letter, Outbox, Sink
 
 Format = Literal["auto", "json", "console"]
 Level = Literal["debug", "info", "warning", "error"]

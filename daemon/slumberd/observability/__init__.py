@@ -1,0 +1,1 @@
+"""Write logs and metrics: line formats, the event catalogue, Prometheus text."""
