@@ -23,6 +23,7 @@ from slumberd.credentials import read_key
 from slumberd.errors import NoInputError, UsageError
 from slumberd.exchange import finish
 from slumberd.fathom import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
+from slumberd.filters.sandbox import checking_filters
 from slumberd.graph.embedded import LadybugGraphStore
 from slumberd.graph.linter import Linter
 from slumberd.lock import StateLock, refuse_network
@@ -36,7 +37,6 @@ from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.rulebook import CheckCypher, RuleSet, load_rules
 from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.filters import checking_filters
 from slumberd.stores.memory import SQLiteMemoryStore, log_misspelling
 
 _log = structlog.get_logger("slumberd")

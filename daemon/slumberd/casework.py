@@ -9,9 +9,9 @@ from pathlib import Path
 from slumberd import cron
 from slumberd.casebook import Case, read_cases
 from slumberd.errors import ConfigurationError, Mistake, NoInputError, UsageError
+from slumberd.filters.sandbox import check_filter
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rulebook import RuleSet, load_rules
-from slumberd.stores.filters import check_filter
 
 ENDINGS = (".test.yaml", ".test.yml")
 """How the names of files of tests end; what comes before is the name of a file of rules."""

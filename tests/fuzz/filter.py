@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 import orjson
 
 from slumberd.errors import FilterError
-from slumberd.stores import filters
-from slumberd.stores.filters import Filter, Verdict, prepare
+from slumberd.filters import sandbox as filter_sandbox
+from slumberd.filters.sandbox import Filter, Verdict, prepare
 from slumberd.stores.queries import statements
 from tests import fragments
 from tests.fuzz.grammar import examples, spelled
@@ -193,7 +193,7 @@ def _furnish(path: Path, rows: Iterable[tuple[object, ...]]) -> None:
 @contextmanager
 def _watched() -> Iterator[list[tuple[object, ...]]]:
     """Note what the authorizer lets pass, and should not."""
-    authorize = filters._authorize
+    authorize = filter_sandbox._authorize
     granted: list[tuple[object, ...]] = []
 
     def note(
@@ -204,11 +204,11 @@ def _watched() -> Iterator[list[tuple[object, ...]]]:
             granted.append((action, first, second, within))
         return answer
 
-    filters._authorize = note
+    filter_sandbox._authorize = note
     try:
         yield granted
     finally:
-        filters._authorize = authorize
+        filter_sandbox._authorize = authorize
 
 
 def _may(action: int, first: str | None, second: str | None, within: str | None) -> bool:

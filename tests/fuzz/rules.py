@@ -12,9 +12,9 @@ import yaml
 
 from slumberd import cron
 from slumberd.errors import ConfigurationError, Mistake
+from slumberd.filters.sandbox import check_filter
 from slumberd.model.cadence import Every, cadence_of
 from slumberd.rulebook import RuleSet, load_rule_files
-from slumberd.stores.filters import check_filter
 from tests.fuzz.targets import Finding
 
 SECONDS = 2.0

@@ -13,14 +13,14 @@ import structlog
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.core.due import Due
+from slumberd.filters import sandbox
+from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduler import Scheduler
-from slumberd.stores import filters
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.filters import check_filter
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, rule, triple
 from tests.fakes import FakeClock, FakeDeltaLog
@@ -47,7 +47,7 @@ def stream(content: str, seconds: int) -> list[Episode]:
 async def test_a_filter_over_its_budget_stops_its_rule_alone_until_the_rows_let_it_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filters, "time", ProcessorClock())
+    monkeypatch.setattr(sandbox, "time", ProcessorClock())
     check_filter(HEAVY.id, HEAVY.when_filter)
     clock, stop = FakeClock(), asyncio.Event()
     async with (

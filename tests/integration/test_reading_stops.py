@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from slumberd.errors import StoppedError
+from slumberd.filters import sandbox
 from slumberd.model.firing import START
-from slumberd.stores import filters, windows
+from slumberd.stores import windows
 from slumberd.stores.windows import Reader
 from tests.builders import rule
 from tests.house import house, stream
@@ -104,7 +105,7 @@ def test_connection_that_filters_run_on_trusts_no_schema_and_writes_nothing() ->
     with closing(sqlite3.connect(":memory:")) as memory:
         memory.executescript("CREATE TABLE episodes (id, scope_key, content, timestamp, metadata)")
 
-        filters.prepare(memory)
+        sandbox.prepare(memory)
 
         asked = ("trusted_schema", "query_only")
         assert [memory.execute(f"PRAGMA {one}").fetchone()[0] for one in asked] == [0, 1]

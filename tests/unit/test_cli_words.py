@@ -12,8 +12,8 @@ from slumberd.cli.commands import examples
 from slumberd.cli.remedies import went
 from slumberd.consolidation.explanation import Line
 from slumberd.errors import ConfigurationError, FilterError
+from slumberd.filters.sandbox import check_filter
 from slumberd.settings import load_settings
-from slumberd.stores.filters import check_filter
 from tests.builders import START
 
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.errors import FilterError, StoppedError
+from slumberd.filters.checks import COLUMNS, FUNCTIONS
+from slumberd.filters.sandbox import LARGEST, Filter, Verdict, check_filter, prepare
 from slumberd.model.episode import Episode
 from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.stores.codec import encode
-from slumberd.stores.filters import LARGEST, Filter, Verdict, check_filter, prepare
-from slumberd.stores.fragments import COLUMNS, FUNCTIONS
 from slumberd.stores.queries import statements
 from tests.builders import episode
 from tests.fragments import AGE, BARE, LEGITIMATE, ROWS, TEA

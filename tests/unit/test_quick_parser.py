@@ -11,7 +11,7 @@ import yaml
 from slumberd import documents
 from slumberd.documents import Document, read_document
 from slumberd.errors import FilterError
-from slumberd.stores.filters import check_filter, checking_filters
+from slumberd.filters.sandbox import check_filter, checking_filters
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = [

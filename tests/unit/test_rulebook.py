@@ -14,10 +14,10 @@ import pytest
 
 from slumberd import cron
 from slumberd.errors import ConfigurationError, FilterError
+from slumberd.filters import sandbox
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rulebook import RuleSet, load_rule_files, load_rules, rule_files
 from slumberd.ruleforms import GraphRuleForm, RuleForm
-from slumberd.stores import filters
 from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -570,7 +570,7 @@ def test_every_mistake_of_a_filter_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError) as caught:
         load_rules(
-            tmp_path, check_filter=filters.check_filter, check_cron=cron.check, timezone="UTC"
+            tmp_path, check_filter=sandbox.check_filter, check_cron=cron.check, timezone="UTC"
         )
 
     assert [str(mistake).removeprefix(f"{tmp_path}/") for mistake in caught.value.mistakes] == [
@@ -702,7 +702,7 @@ def test_trap_in_a_key_is_not_taken_for_the_mistake_of_what_it_is_a_key_of(tmp_p
 
 def _shipped() -> RuleSet:
     return load_rules(
-        ROOT / "rules", check_filter=filters.check_filter, check_cron=cron.check, timezone="UTC"
+        ROOT / "rules", check_filter=sandbox.check_filter, check_cron=cron.check, timezone="UTC"
     )
 
 

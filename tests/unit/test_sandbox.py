@@ -9,9 +9,9 @@ from contextlib import closing, suppress
 import pytest
 
 from slumberd.errors import FilterError
-from slumberd.stores import filters
-from slumberd.stores.filters import check_filter
-from slumberd.stores.fragments import tokens_of
+from slumberd.filters import sandbox as filter_sandbox
+from slumberd.filters.checks import tokens_of
+from slumberd.filters.sandbox import check_filter
 from tests.fragments import BOMBS, LEGITIMATE, LONG, NOT_COMPILED, REFUSED
 from tests.fuzz.filter import FilterTarget
 from tests.fuzz.targets import Finding, corpus
@@ -86,7 +86,7 @@ def test_a_broken_filter_of_known_words_is_refused_when_it_is_compiled(fragment:
 def test_what_slips_past_the_lexer_touches_nothing_that_is_not_a_filters(
     fragment: str, patient: FilterTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filters, "tokens_of", lambda *_: [])
+    monkeypatch.setattr(filter_sandbox, "tokens_of", lambda *_: [])
 
     # SQLite may refuse it, or its driver: that takes no NUL, no surrogate, no second statement.
     with suppress(FilterError, sqlite3.Warning, ValueError):
@@ -97,7 +97,7 @@ def test_what_slips_past_the_lexer_touches_nothing_that_is_not_a_filters(
 def test_what_slips_past_the_authorizer_is_held_by_the_lexer(
     fragment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filters, "_authorize", lambda *_: sqlite3.SQLITE_OK)
+    monkeypatch.setattr(filter_sandbox, "_authorize", lambda *_: sqlite3.SQLITE_OK)
 
     with pytest.raises(FilterError):
         check_filter("r1", fragment)
@@ -124,8 +124,8 @@ def test_the_corpus_and_the_seeds_of_the_fuzzer_still_find_nothing(target: Filte
 def test_the_oracle_sees_an_authorizer_that_is_too_lax(
     target: FilterTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filters, "tokens_of", lambda *_: [])
-    monkeypatch.setattr(filters, "_authorize", lambda *_: sqlite3.SQLITE_OK)
+    monkeypatch.setattr(filter_sandbox, "tokens_of", lambda *_: [])
+    monkeypatch.setattr(filter_sandbox, "_authorize", lambda *_: sqlite3.SQLITE_OK)
 
     with pytest.raises(Finding, match=r"the authorizer let pass .*'secrets', 'secret'"):
         target.meet(b"EXISTS (SELECT secret FROM secrets)")
@@ -134,14 +134,14 @@ def test_the_oracle_sees_an_authorizer_that_is_too_lax(
 def test_the_oracle_sees_a_lexer_that_lets_parentheses_close(
     target: FilterTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filters, "tokens_of", lambda *_: [])
+    monkeypatch.setattr(filter_sandbox, "tokens_of", lambda *_: [])
 
     with pytest.raises(Finding, match="more than one expression"):
         target.meet(b"1) OR (1")
 
 
 def test_the_oracle_sees_a_deadline_that_nobody_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filters, "_STEPS", 1_000_000)
+    monkeypatch.setattr(filter_sandbox, "_STEPS", 1_000_000)
     small = [(f"e{n}", *HEAVY[1:]) for n in range(2, 8)]
     target = FilterTarget([("e0", *HEAVY[1:]), HEAVY, *small])
 

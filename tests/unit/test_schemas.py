@@ -14,10 +14,10 @@ from slumberd import cron, demo
 from slumberd.cli import call
 from slumberd.documents import read_document
 from slumberd.errors import ConfigurationError
+from slumberd.filters.sandbox import check_filter
 from slumberd.rulebook import load_rule_files
 from slumberd.schemas import SHIPPED, described, schema_of, schema_text
 from slumberd.settings import load_settings
-from slumberd.stores.filters import check_filter
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = sorted(

@@ -18,10 +18,10 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.words import plural
 from slumberd.errors import ConfigurationError, UsageError
+from slumberd.filters.sandbox import check_filter
 from slumberd.previews import Previewed
 from slumberd.rulebook import RuleSet, load_rule_files
 from slumberd.settings import Settings
-from slumberd.stores.filters import check_filter
 
 
 def check(

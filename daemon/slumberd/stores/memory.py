@@ -18,6 +18,7 @@ from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.batch_deltas import Classified, classify, names_of
 from slumberd.consolidation.claim import Fault
 from slumberd.errors import MemoryScopeError, SchemaError
+from slumberd.filters import sandbox
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode, EpisodeVersion, microseconds
 from slumberd.model.firing import Position, Window
@@ -27,7 +28,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Reach, Scope, ScopeMismatch
 from slumberd.model.spelling import Misspelling, misspelled_keys
-from slumberd.stores import accesses, episode_log, filters, inspection, migrations
+from slumberd.stores import accesses, episode_log, inspection, migrations
 from slumberd.stores.codec import encode
 from slumberd.stores.database import Database, Place, harden
 from slumberd.stores.episode_erasure import (
@@ -111,7 +112,7 @@ class SQLiteMemoryStore:
         scope_mismatch: ScopeMismatch = "quarantine",
         naive_timestamps: NaiveTimestamps = "local",
         future_tolerance_seconds: float = TOLERANCE_SECONDS,
-        filter_seconds: float = filters.SECONDS,
+        filter_seconds: float = sandbox.SECONDS,
         clock: Clock | None = None,
         traceless: bool = False,
         misspelled: Callable[[Misspelling], None] = log_misspelling,

@@ -13,14 +13,14 @@ from typing import Any
 import orjson
 
 from slumberd.errors import StoppedError
+from slumberd.filters import sandbox
+from slumberd.filters.sandbox import Filter, Verdict
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Position, Window
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
-from slumberd.stores import filters
 from slumberd.stores.decode import FILTER_FAILED, decode, lenient_text, shown
-from slumberd.stores.filters import Filter, Verdict
 from slumberd.stores.queries import statements
 from slumberd.stores.sqlite import giving_up
 
@@ -98,7 +98,7 @@ class Reader:
     def prepare(self, connection: sqlite3.Connection) -> None:
         """Make a connection ready; outside of any transaction."""
         if self._filter is not None:
-            filters.prepare(connection, self._naive)
+            sandbox.prepare(connection, self._naive)
 
     def window(
         self,

@@ -4,6 +4,10 @@ Three walls, each of which holds without the others: `fragments` lets through on
 known words; an authorizer lets through the columns of one temporary view and functions that
 cannot run long; and limits on values, patterns and time bound what is left. All of it happens
 on the connection, and in the snapshot, that the rows themselves are read in.
+
+SQLite's date functions without its clock: what they say depends on what they are given.
+
+A row may hold the text ``now`` where a date is looked for; built in, they would read the time.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -21,13 +25,52 @@ from threading import Event
 import orjson
 
 from slumberd.errors import FilterError, StoppedError
+from slumberd.filters.checks import COLUMNS, DATES, FUNCTIONS, LONGEST_PATTERN, tokens_of
+from slumberd.filters.tokenizer import Token
 from slumberd.model.naive_timestamps import NaiveTimestamps, with_offset
 from slumberd.model.scope import ScopeMismatch
-from slumberd.stores.bounds import LONGEST_PATTERN
-from slumberd.stores.dates import clockless
-from slumberd.stores.fragments import COLUMNS, FUNCTIONS, tokens_of
 from slumberd.stores.queries import statements
-from slumberd.stores.tokens import Token
+
+_Value = str | bytes | int | float | None
+
+# A date, a time of day and a day number all begin with a digit; words do not.
+_TIME = re.compile(r"\s*[-+.]*\d")
+_ZONES = frozenset({"localtime", "utc"})
+
+
+@contextmanager
+def clockless(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let the date functions of a connection give NULL where they would read clock or zone.
+
+    Afterwards the connection has no date functions: SQLite never goes back to those it came with.
+    """
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as calendar:
+        for name in DATES:
+            connection.create_function(name, -1, partial(_call, calendar, name), deterministic=True)
+        yield
+
+
+def _call(calendar: sqlite3.Connection, name: str, *given: _Value) -> _Value:
+    if not _is_told(given[1:] if name == "strftime" else given) or _is_long(given[0]):
+        return None
+    marks = ", ".join("?" * len(given))
+    answer: _Value = calendar.execute(f"SELECT {name}({marks})", given).fetchone()[0]
+    return answer
+
+
+def _is_told(given: tuple[_Value, ...]) -> bool:
+    if not given or not all(isinstance(one, str | int | float) for one in given):
+        return False
+    time, *modifiers = given
+    return _TIME.match(str(time)) is not None and _ZONES.isdisjoint(
+        str(modifier).strip().lower() for modifier in modifiers
+    )
+
+
+def _is_long(text: _Value) -> bool:
+    # No date is, and a long format takes long.
+    return isinstance(text, str) and len(text) > LONGEST_PATTERN
+
 
 SECONDS = 5.0
 """How long a filter may take for one batch."""
