@@ -10,11 +10,11 @@ from typing import Any
 
 from slumberd.assembly import Stores, branches_of, opened
 from slumberd.branches import Branches
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import FactsSettings, Settings
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations import Operations
-from slumberd.rulebook import RuleSet
-from slumberd.settings import FactsSettings, Settings
 from tests.builders import at
 from tests.fakes import FakeClock, FakeLogs
 

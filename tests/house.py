@@ -9,6 +9,7 @@ from pathlib import Path
 
 from slumberd.branches import Branch, Branches
 from slumberd.clock import Clock
+from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import EVERYTHING, Consolidator, Report
 from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.model.episode import Episode
@@ -16,7 +17,6 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations import Operations
-from slumberd.rulebook import RuleSet
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, rule, triple

@@ -10,8 +10,8 @@ from typing import Any
 
 from slumberd.cli.configuration import settings_of
 from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings
 from slumberd.service import perform
-from slumberd.settings import Settings
 from tests.fakes import FakeLogs
 from tests.site import Site
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar, assert_never
 
 from slumberd import cron
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
 from slumberd.core.due import LATE
 from slumberd.core.finding import Finding
 from slumberd.errors import StoreError
@@ -18,8 +20,6 @@ from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.rule import ConsolidationRule
 from slumberd.pauses import paused_in
-from slumberd.rulebook import RuleSet
-from slumberd.settings import Settings
 from slumberd.stores import looking
 from slumberd.stores.decode import SCOPE_MISMATCH
 from slumberd.stores.looking import FactsSeen, Open, look

@@ -16,10 +16,12 @@ import structlog
 from slumberd import cron
 from slumberd.branches import Branch, Branches
 from slumberd.clock import Clock
+from slumberd.config.credentials import read_key
+from slumberd.config.rule_loader import CheckCypher, RuleSet, load_rules
+from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator, Part
 from slumberd.consolidation.protocols import GraphStore, Logs, ProvenanceSink
 from slumberd.courier import Courier, Terms
-from slumberd.credentials import read_key
 from slumberd.errors import NoInputError, UsageError
 from slumberd.exchange import finish
 from slumberd.fathom import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
@@ -34,8 +36,6 @@ from slumberd.pauses import FILE
 from slumberd.promotion import Promoter
 from slumberd.recorder import FileSink
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.rulebook import CheckCypher, RuleSet, load_rules
-from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore, log_misspelling
 

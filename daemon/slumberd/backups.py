@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from slumberd import exchange
 from slumberd.assembly import facts_of, key_of, places_of
 from slumberd.clock import Clock
+from slumberd.config.settings import Settings
 from slumberd.core.backup import LedgerHead, Manifest, Role, SavedFile
 from slumberd.errors import (
     BackupBusyError,
@@ -34,7 +35,6 @@ from slumberd.errors import (
 from slumberd.file_copies import copy_file, described, digest
 from slumberd.file_modes import make_directory
 from slumberd.lock import StateLock
-from slumberd.settings import Settings
 from slumberd.stores.copying import copy_together, is_full, refuse_in_use, size_of
 from slumberd.stores.inspection import has_table
 from slumberd.stores.looking import damage_in, erasures_in, look

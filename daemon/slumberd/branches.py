@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import Consolidator, Part, Report
 from slumberd.errors import SlumberdError, UsageError
 from slumberd.lookout import Mark
@@ -19,7 +20,6 @@ from slumberd.model.firing import UNTIMED, Held, Limits, Position, Timing, Trigg
 from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule
 from slumberd.promotion import Promoter
-from slumberd.rulebook import RuleSet
 from slumberd.stores.facts import SQLiteFactStore
 
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from slumberd.caseforms import CaseFile, CaseForm, EpisodeForm, ExpectForm, StepForm, instant_in
+from slumberd.config.validation import mistakes_of, problems, suggestion
+from slumberd.config.yaml_reader import Document, Trail, read_document
 from slumberd.core.expectation import Content
-from slumberd.documents import Document, Trail, read_document
 from slumberd.errors import ConfigurationError, MemoryScopeError, Mistake
-from slumberd.forms import mistakes_of, problems, suggestion
 from slumberd.model.episode import Episode
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.scope import Scope, checked_scope

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from slumberd.config.validation import Form, Name
 from slumberd.core.expectation import Content, Entry, Part
-from slumberd.forms import Form, Name
 from slumberd.model.episode import Episode
 
 _LAST_YEAR = 9998

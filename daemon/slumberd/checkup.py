@@ -19,12 +19,12 @@ from slumberd.ailments import (
     told_by,
     waiting,
 )
+from slumberd.config.rule_loader import rule_files
+from slumberd.config.settings import Settings
 from slumberd.core.finding import Finding
 from slumberd.errors import ConfigurationError, StoreError
 from slumberd.exchange import is_unfinished
 from slumberd.model.cadence import Cron
-from slumberd.rulebook import rule_files
-from slumberd.settings import Settings
 from slumberd.stores import looking
 from slumberd.stores.copying import size_of
 from slumberd.stores.inspection import fs_type

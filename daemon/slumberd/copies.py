@@ -14,8 +14,8 @@ from pathlib import Path
 
 from slumberd.assembly import Stores, opened
 from slumberd.clock import Clock
+from slumberd.config.settings import Settings
 from slumberd.errors import NoInputError, StoreError
-from slumberd.settings import Settings
 from slumberd.stores.copying import copy_database, is_full, size_of
 
 WRITE_AHEAD = 300_000_000

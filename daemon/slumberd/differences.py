@@ -11,12 +11,12 @@ from typing import Literal, Self
 
 from slumberd.assembly import branches_of
 from slumberd.clock import Clock
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
 from slumberd.copies import Copy, Telling, copied
 from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.previews import Tally
-from slumberd.rulebook import RuleSet
-from slumberd.settings import Settings
 from slumberd.stores.comparing import Comparison, Difference, Totals
 
 Change = Literal["added", "removed", "changed", "unchanged"]

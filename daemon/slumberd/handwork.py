@@ -7,11 +7,11 @@ import uuid
 from datetime import datetime
 from typing import Any
 
+from slumberd.config.validation import NAME
 from slumberd.consolidation.manual import Said
 from slumberd.consolidation.precedence import HANDS
 from slumberd.control import Peer
 from slumberd.errors import UsageError
-from slumberd.forms import NAME
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of, fact_id_of
 from slumberd.model.rule import FACTS

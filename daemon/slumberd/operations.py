@@ -22,6 +22,7 @@ from slumberd.answers import (
 )
 from slumberd.branches import Branch, Branches
 from slumberd.clock import Clock
+from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import Report
 from slumberd.control import Answer, Operation, Peer
 from slumberd.errors import NothingKeptError, NotQuarantinedError, PlanMovedError, UsageError
@@ -31,7 +32,6 @@ from slumberd.model.firing import Held
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
-from slumberd.rulebook import RuleSet
 from slumberd.runs import new_run_id
 from slumberd.stores.fact_erasure import Erasure
 from slumberd.stores.hands import HandAtWork

@@ -9,12 +9,12 @@ from typing import Any
 
 import structlog
 
+from slumberd.config.rule_loader import RuleSet
 from slumberd.control import Answer, Operation, Peer
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations import chosen
 from slumberd.pauses import keep_paused, paused_in
 from slumberd.requestforms import RulesForm, checked
-from slumberd.rulebook import RuleSet
 
 _log = structlog.get_logger("slumberd")
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from slumberd.assembly import branches_of
 from slumberd.clock import Clock
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
 from slumberd.consolidation.multi_valued_hints import Replaced
 from slumberd.copies import Copy, Telling, copied
 from slumberd.errors import NoInputError
@@ -16,8 +18,6 @@ from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
-from slumberd.rulebook import RuleSet
-from slumberd.settings import Settings
 from slumberd.stores.windows import Matching
 
 _EVERYTHING = 2**62

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from slumberd.config.validation import Form, problems
+from slumberd.config.yaml_reader import dotted
 from slumberd.control import Answer, Operation, Peer
-from slumberd.documents import dotted
 from slumberd.errors import UsageError
-from slumberd.forms import Form, problems
 
 _INSTANTS = 2**62
 """Microseconds around 1970; more is no instant of the calendar."""

@@ -15,8 +15,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from slumberd.caseforms import CaseFile
-from slumberd.ruleforms import RuleFile
-from slumberd.settings import Settings
+from slumberd.config.rule_schema import RuleFile
+from slumberd.config.settings import Settings
 
 Schema = dict[str, Any]
 

@@ -24,6 +24,8 @@ from slumberd.assembly import (
 )
 from slumberd.branches import Branches
 from slumberd.clock import Clock, set_within
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import CountedLogs, Logs
 from slumberd.control import Answer, Operation, Peer, listen
 from slumberd.core.due import Due
@@ -41,10 +43,8 @@ from slumberd.observability.prometheus import write_textfile
 from slumberd.operations import Operations
 from slumberd.pausing import Pausing
 from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
-from slumberd.rulebook import RuleSet
 from slumberd.runs import new_run_id
 from slumberd.scheduler import Alarm, Scheduler
-from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.watch import Watch
 from slumberd.watchdog import Watchdog

@@ -17,9 +17,9 @@ from typing import Any
 
 import orjson
 
+from slumberd.config.rule_loader import RuleSet
 from slumberd.control import MOST_BYTES, SOCKET, VERSION, Operation, listen
 from slumberd.pausing import Pausing
-from slumberd.rulebook import RuleSet
 from tests.builders import at, rule, triple
 from tests.estate import estate
 from tests.fuzz.targets import Finding

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
 from slumberd.copies import copied
 from slumberd.differences import differing
 from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.rule import ConsolidationRule
-from slumberd.rulebook import RuleSet
-from slumberd.settings import Settings
 from tests.builders import START, rule, triple
 from tests.fakes import FakeClock
 from tests.histories import MULTI, episodes

@@ -23,9 +23,9 @@ from slumberd.checkup import looked_over, urgent
 from slumberd.cli import doctor
 from slumberd.cli.answering import asked
 from slumberd.clock import SystemClock
+from slumberd.config.settings import load_settings
 from slumberd.control import Answer, Peer, listen
 from slumberd.core.finding import KINDS, Finding
-from slumberd.settings import load_settings
 from slumberd.surroundings import Account, Machine, clock, room, unit, unit_user, zones
 from tests.builders import at, triple
 from tests.calling import called

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
+from slumberd.config.settings import MemorySettings
 from slumberd.control import Peer
 from slumberd.model.scope import Scope
-from slumberd.settings import MemorySettings
 from tests.builders import START, rule
 from tests.estate import Estate, estate
 

@@ -16,6 +16,8 @@ from structlog.testing import capture_logs
 from slumberd import heartbeat, tallies
 from slumberd.assembly import branches_of, opened
 from slumberd.branches import Branches
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.core.trouble import Troubles
 from slumberd.errors import StoreError
@@ -25,8 +27,6 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
-from slumberd.rulebook import RuleSet
-from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, rule, triple
 from tests.fakes import FakeClock, FakeEpisodeLog, FakeLogs

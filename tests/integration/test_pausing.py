@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from slumberd.config.rule_loader import RuleSet
 from slumberd.control import Peer
 from slumberd.errors import StoreError, UsageError
 from slumberd.pauses import FILE, paused_in
 from slumberd.pausing import Pausing
-from slumberd.rulebook import RuleSet
 from tests.builders import rule, triple
 from tests.daemons import Home
 from tests.site import jsonl

@@ -20,10 +20,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd import assembly, heartbeat, recorder, service
+from slumberd.config.settings import FactsSettings, ProvenanceSettings, Settings
 from slumberd.consolidation.protocols import ProvenanceSink
 from slumberd.errors import ExtraMissingError
 from slumberd.fathom import open_engine
-from slumberd.settings import FactsSettings, ProvenanceSettings, Settings
 from tests.builders import rule, triple
 from tests.daemons import Home
 from tests.fakes import FakeSink

@@ -17,15 +17,15 @@ from structlog.testing import capture_logs
 from slumberd import heartbeat, service
 from slumberd.assembly import Stores, branches_of, opened
 from slumberd.branches import Branches
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import FactsSettings, MetricsSettings, Settings
 from slumberd.control import Peer, ask
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.notify import Notifier
 from slumberd.observability.prometheus import write_textfile
-from slumberd.rulebook import RuleSet
 from slumberd.service import Daemon
-from slumberd.settings import FactsSettings, MetricsSettings, Settings
 from tests.builders import at, rule, triple
 from tests.daemons import Home
 from tests.fakes import FakeClock, FakeDeltaLog, FakeLogs

@@ -12,8 +12,8 @@ import pytest
 
 from slumberd import caseforms
 from slumberd.casebook import FIRST, Case, read_cases
+from slumberd.config.validation import Form
 from slumberd.errors import ConfigurationError
-from slumberd.forms import Form
 
 TEA = """\
 tests:

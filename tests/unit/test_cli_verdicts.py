@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.cli.verdicts import flow
-from slumberd.documents import read_document
+from slumberd.config.yaml_reader import read_document
 
 
 @pytest.mark.parametrize(

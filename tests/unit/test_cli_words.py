@@ -10,10 +10,10 @@ import pytest
 from slumberd.cli import call
 from slumberd.cli.commands import examples
 from slumberd.cli.remedies import went
+from slumberd.config.settings import load_settings
 from slumberd.consolidation.explanation import Line
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters.sandbox import check_filter
-from slumberd.settings import load_settings
 from tests.builders import START
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.credentials import read_key
+from slumberd.config.credentials import read_key
+from slumberd.config.settings import load_settings
 from slumberd.errors import ConfigurationError
-from slumberd.settings import load_settings
 
 KEY = bytes(range(32))
 

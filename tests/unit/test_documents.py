@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from slumberd.documents import MOST_MENDED, Document, dotted, read_document
-from slumberd.files import MOST_BYTES, Place
+from slumberd.config.file_access import MOST_BYTES, Place
+from slumberd.config.yaml_reader import MOST_MENDED, Document, dotted, read_document
 
 
 def _read(directory: Path, text: str | bytes) -> Document:

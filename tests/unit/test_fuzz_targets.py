@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd import rulebook
+from slumberd.config import rule_loader
 from slumberd.stores import decode, plainjson
 from tests.fuzz.control import ControlTarget
 from tests.fuzz.rows import RowTarget, row_of, spelled
@@ -123,7 +123,7 @@ TWICE = b"""rules:
 def test_the_oracle_sees_a_loader_that_takes_an_id_twice(
     rules: RuleTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rulebook, "_repeated_ids", lambda _: [])
+    monkeypatch.setattr(rule_loader, "_repeated_ids", lambda _: [])
 
     with pytest.raises(Finding, match=r"rules \['a', 'a'\]"):
         rules.meet(TWICE)
@@ -132,7 +132,7 @@ def test_the_oracle_sees_a_loader_that_takes_an_id_twice(
 def test_the_oracle_sees_a_loader_that_lets_an_error_pass(
     rules: RuleTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rulebook, "_sheet", lambda *_: 1 / 0)
+    monkeypatch.setattr(rule_loader, "_sheet", lambda *_: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
         rules.meet(TWICE)

@@ -15,10 +15,10 @@ import pytest
 import structlog
 
 from slumberd.cli.configuration import unhurried_logs
+from slumberd.config.settings import LoggingSettings, Settings
 from slumberd.observability.line_format import console_line, json_line
 from slumberd.observability.log_writer import MOST_BYTES, MOST_KEPT_BYTES, Letter, Outbox, Sink
 from slumberd.observability.logs import DeltaLines, leads_to_journal, prioritised, send, unhurried
-from slumberd.settings import LoggingSettings, Settings
 from tests.calling import logging_as_before
 from tests.fakes import FakeClock
 from tests.patience import PATIENCE_SECONDS

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slumberd import documents
-from slumberd.documents import Document, read_document
+from slumberd.config import yaml_reader
+from slumberd.config.yaml_reader import Document, read_document
 from slumberd.errors import FilterError
 from slumberd.filters.sandbox import check_filter, checking_filters
 
@@ -62,7 +62,7 @@ def mutants(chance: random.Random) -> list[str]:
 def both(file: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Document, Document]:
     quick = read_document(file)
     with monkeypatch.context() as patch:
-        patch.setattr(documents, "_QUICK", None)
+        patch.setattr(yaml_reader, "_QUICK", None)
         return quick, read_document(file)
 
 

@@ -12,12 +12,12 @@ from jsonschema import Draft202012Validator
 
 from slumberd import cron, demo
 from slumberd.cli import call
-from slumberd.documents import read_document
+from slumberd.config.rule_loader import load_rule_files
+from slumberd.config.settings import load_settings
+from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
 from slumberd.filters.sandbox import check_filter
-from slumberd.rulebook import load_rule_files
 from slumberd.schemas import SHIPPED, described, schema_of, schema_text
-from slumberd.settings import load_settings
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = sorted(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from slumberd.documents import read_document
+from slumberd.config.settings import Settings, Tree, load_settings, variables
+from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
-from slumberd.settings import Settings, Tree, load_settings, variables
 
 SHIPPED = Path(__file__).parents[2] / "config" / "slumberd.yaml"
 NOWHERE = Path("/nonexistent/slumberd.yaml")

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.spans import Span, source_of
+from slumberd.config.yaml_scalars import Span, source_of
 
 
 def _scalar(text: str) -> tuple[str, Span]:

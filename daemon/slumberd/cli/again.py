@@ -19,9 +19,9 @@ from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.performing import performed
 from slumberd.cli.reading import reading_all_facts
 from slumberd.cli.words import listed, number, plural
+from slumberd.config.settings import Settings
 from slumberd.control import Answer
 from slumberd.model.episode import microseconds
-from slumberd.settings import Settings
 
 QUARANTINED = ("episode", "rule", "channel", "reason", "detail", "row")
 EARLIEST, LATEST = -(2**62), 2**62

@@ -12,13 +12,13 @@ from slumberd.cli.output import cell, print_table
 from slumberd.cli.progress import steps
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
 from slumberd.consolidation.multi_valued_hints import Replaced
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable
 from slumberd.previews import Preview, Previewed, Reasons, previewed
-from slumberd.rulebook import RuleSet
-from slumberd.settings import Settings
 
 COLUMNS = (
     "rule", "matches", "of", "pending", "channel",

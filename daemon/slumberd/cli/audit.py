@@ -20,9 +20,9 @@ from slumberd.cli.output import print_json_lines, print_table
 from slumberd.cli.reading import reading_facts
 from slumberd.cli.replaying import replay
 from slumberd.cli.verifying import verify
+from slumberd.config.settings import Settings
 from slumberd.model.record import Record
 from slumberd.observability.line_format import timestamp
-from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 
 COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")

@@ -16,9 +16,9 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json
 from slumberd.cli.progress import steps
 from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings
 from slumberd.core.backup import Manifest
 from slumberd.observability.line_format import printable
-from slumberd.settings import Settings
 from slumberd.surroundings import megabytes
 
 

@@ -17,11 +17,11 @@ from slumberd.cli.configuration import loaded, settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.words import plural
+from slumberd.config.rule_loader import RuleSet, load_rule_files
+from slumberd.config.settings import Settings
 from slumberd.errors import ConfigurationError, UsageError
 from slumberd.filters.sandbox import check_filter
 from slumberd.previews import Previewed
-from slumberd.rulebook import RuleSet, load_rule_files
-from slumberd.settings import Settings
 
 
 def check(

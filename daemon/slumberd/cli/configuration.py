@@ -15,6 +15,8 @@ import structlog
 from slumberd.assembly import rules_in, rules_of
 from slumberd.cli.environment import journal_stream, settings_variables, takes_colors
 from slumberd.clock import Clock
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings, load_settings
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.file_modes import make_directory
 from slumberd.observability.line_format import json_line
@@ -28,8 +30,6 @@ from slumberd.observability.logs import (
     send,
     unhurried,
 )
-from slumberd.rulebook import RuleSet
-from slumberd.settings import Settings, load_settings
 
 _log = structlog.get_logger("slumberd")
 

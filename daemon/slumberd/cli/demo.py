@@ -22,12 +22,12 @@ from slumberd.cli.jsonl import Line, read_lines
 from slumberd.cli.output import print_table
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings, load_settings
 from slumberd.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.record import Record
 from slumberd.observability.logs import DeltaLines
 from slumberd.service import perform
-from slumberd.settings import Settings, load_settings
 from slumberd.stores.facts import SQLiteFactStore
 
 CLOCK = SystemClock()

@@ -18,12 +18,12 @@ from slumberd.cli.output import cell, print_json, print_table
 from slumberd.cli.progress import steps
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
 from slumberd.differences import Differences, RuleChange, candidate_of, differing
 from slumberd.model.fact_ids import channel_of
 from slumberd.observability.line_format import printable
 from slumberd.operations import of_episodes
-from slumberd.rulebook import RuleSet
-from slumberd.settings import Settings
 from slumberd.stores.comparing import Difference, Side, Totals
 
 DIFFERENT = 1

@@ -20,10 +20,10 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings, config_file
 from slumberd.core.finding import KINDS, Finding
 from slumberd.errors import ConfigurationError, Mistake
-from slumberd.rulebook import RuleSet
-from slumberd.settings import Settings, config_file
 from slumberd.surroundings import THIS_MACHINE
 
 

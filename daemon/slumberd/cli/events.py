@@ -8,7 +8,7 @@ import typer
 
 from slumberd.cli.options import Json
 from slumberd.cli.output import print_json, print_table
-from slumberd.forms import suggestion
+from slumberd.config.validation import suggestion
 from slumberd.observability.event_catalogue import CATALOGUE
 
 

@@ -17,7 +17,7 @@ import typer
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import MOST, Channel, Config, StateDir
 from slumberd.cli.reading import reading_facts
-from slumberd.settings import Settings
+from slumberd.config.settings import Settings
 
 PAGE = 2_000
 MODE = 0o640

@@ -36,9 +36,9 @@ from slumberd.cli.patterns import (
     pattern_of,
 )
 from slumberd.cli.reading import reading_all_facts, reading_facts
+from slumberd.config.settings import Settings
 from slumberd.model.fact import Fact, FactPattern, position
 from slumberd.observability.line_format import timestamp
-from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 
 COLUMNS = ("id", "user", "agent", "subject", "predicate", "object", "confidence", "said at")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from slumberd.cli.words import NAMED, listed, plural
-from slumberd.settings import Settings
+from slumberd.config.settings import Settings
 from slumberd.stores.looking import (
     Open,
     has_facts_of,

@@ -19,8 +19,8 @@ from slumberd.cli.output import print_json
 from slumberd.cli.progress import Bar, bar
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError
-from slumberd.settings import Settings
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.puts import PutCounts
 

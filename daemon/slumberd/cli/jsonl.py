@@ -17,8 +17,8 @@ from typing import BinaryIO, NamedTuple, cast
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from slumberd.config.validation import shown, suggestion
 from slumberd.errors import InputError, NoInputError
-from slumberd.forms import shown, suggestion
 from slumberd.model.episode import Episode
 from slumberd.model.spelling import misspelled_keys
 from slumberd.stores.plainjson import read_object

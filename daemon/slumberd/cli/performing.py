@@ -13,13 +13,13 @@ from slumberd.cli.configuration import logs
 from slumberd.cli.progress import Bar, bar
 from slumberd.cli.words import number
 from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import DeltaLog, Logs
 from slumberd.control import Answer, ask
 from slumberd.errors import NotRunningError, StoreError
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.spelling import Misspelling
 from slumberd.service import perform
-from slumberd.settings import Settings
 from slumberd.stores import looking
 
 LONG = {"backfill", "decide", "fire", "forget", "retry", "undo"}

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from slumberd.assembly import facts_of, key_of, memory_of
 from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings
 from slumberd.errors import NoInputError, SchemaError
 from slumberd.model.rule import FACTS
-from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.inspection import has_table
 from slumberd.stores.looking import logs_episodes, look

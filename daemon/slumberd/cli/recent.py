@@ -12,9 +12,9 @@ from slumberd.cli.hints import no_episodes
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.cli.reading import reading_memory
+from slumberd.config.settings import Settings
 from slumberd.model.episode import Episode
 from slumberd.observability.line_format import timestamp
-from slumberd.settings import Settings
 
 COLUMNS = ("id", "at", "session", "agent", "content")
 

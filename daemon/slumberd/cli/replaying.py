@@ -13,9 +13,9 @@ from slumberd.cli.options import Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.reading import auditing
 from slumberd.cli.words import plural
+from slumberd.config.settings import Settings
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
-from slumberd.settings import Settings
 from slumberd.stores.replaying import Replay
 
 DIFFERS = 1

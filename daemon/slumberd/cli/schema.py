@@ -9,7 +9,7 @@ import typer
 
 from slumberd.cli.options import Json
 from slumberd.cli.output import print_json
-from slumberd.forms import suggestion
+from slumberd.config.validation import suggestion
 from slumberd.schemas import SHIPPED, schema_text
 
 

@@ -23,13 +23,13 @@ from slumberd.cli.rules import documents
 from slumberd.cli.survey import RuleState, Survey, surveyed
 from slumberd.cli.words import number, plural
 from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings
 from slumberd.core.finding import Finding
 from slumberd.errors import ConfigurationError, StoreError
 from slumberd.model.firing import Counts
 from slumberd.model.provenance import Lag
 from slumberd.observability.line_format import printable
 from slumberd.pauses import paused_in
-from slumberd.settings import Settings
 from slumberd.surroundings import megabytes
 
 STATUS_COLUMNS = (

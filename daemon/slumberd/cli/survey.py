@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slumberd import cron
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
 from slumberd.consolidation.graph_promotion import speaker_of
 from slumberd.model.cadence import Cron
 from slumberd.model.episode import instant
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable, timestamp
-from slumberd.rulebook import RuleSet
-from slumberd.settings import Settings
 from slumberd.stores import looking
 from slumberd.stores.looking import FactsSeen, Open, look
 

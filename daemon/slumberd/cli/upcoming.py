@@ -16,14 +16,14 @@ from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json_lines
 from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings
+from slumberd.config.validation import suggestion
 from slumberd.control import Answer
 from slumberd.cronwords import in_words
 from slumberd.errors import StoreError, UsageError
-from slumberd.forms import suggestion
 from slumberd.model.cadence import Cadence, Cron, cadence_of
 from slumberd.observability.line_format import printable
 from slumberd.pauses import paused_in
-from slumberd.settings import Settings
 from slumberd.timetable import Note, Timetable, timetable
 
 MOST_SHOWN = 100

@@ -9,12 +9,12 @@ import orjson
 from rich.cells import cell_len
 
 from slumberd.cli.remedies import would_change
+from slumberd.config.yaml_scalars import plain, trap
 from slumberd.consolidation.explanation import Decision
 from slumberd.core.expectation import Entry, Line, Part
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
-from slumberd.scalars import plain, trap
 from slumberd.trials import Finding, Verdict
 
 _TOLD: dict[Part, tuple[str, ...]] = {

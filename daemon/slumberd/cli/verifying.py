@@ -18,10 +18,10 @@ from slumberd.cli.output import print_json
 from slumberd.cli.reading import auditing, has_ledger
 from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings
 from slumberd.errors import InputError, UsageError
 from slumberd.model.record import Break, Checkpoint
 from slumberd.observability.line_format import printable
-from slumberd.settings import Settings
 
 BROKEN = 1
 

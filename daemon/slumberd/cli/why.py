@@ -25,13 +25,13 @@ from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.reading import reading_all_facts, reading_memory, reading_store
 from slumberd.cli.remedies import would_change
 from slumberd.clock import SystemClock
+from slumberd.config.settings import Settings
 from slumberd.consolidation.explanation import Decision, Explanation, Read, became
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import Held
 from slumberd.model.rule import FACTS, ConsolidationRule
-from slumberd.settings import Settings
 from slumberd.stores.facts import SQLiteFactStore
 
 _EVERYTHING = ConsolidationRule(id="@why", cadence={"every": 1}, when_filter="", then_emits=[FACTS])

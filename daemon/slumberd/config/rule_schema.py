@@ -15,8 +15,8 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
+from slumberd.config.validation import Form, Name, TimeZone, shown, tag
 from slumberd.errors import MemoryScopeError
-from slumberd.forms import Form, Name, TimeZone, shown, tag
 from slumberd.model.cadence import EPISODES, MOST_EVERY, Duration, cadence_of, count_in
 from slumberd.model.rule import FACTS, NO_EPISODE, ConsolidationRule, Kind, OnMissed
 from slumberd.model.salience import TAU_SECONDS, USUAL_WEIGHTS, check_gate

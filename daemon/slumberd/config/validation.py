@@ -15,9 +15,9 @@ from typing import Annotated, Literal, NamedTuple, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
-from slumberd.documents import Document, Trail
+from slumberd.config.file_access import Place
+from slumberd.config.yaml_reader import Document, Trail
 from slumberd.errors import Mistake
-from slumberd.files import Place
 
 NAME = r"^[a-z0-9._:-]{1,64}$"
 """Of rules and channels. It holds no '@' and no '/', which end it in firing and fact ids."""

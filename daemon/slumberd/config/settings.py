@@ -16,9 +16,7 @@ from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
-from slumberd.documents import Document, Trail, dotted, read_document
-from slumberd.errors import ConfigurationError, Mistake
-from slumberd.forms import (
+from slumberd.config.validation import (
     Form,
     Name,
     TemplateName,
@@ -28,6 +26,8 @@ from slumberd.forms import (
     shown,
     suggestion,
 )
+from slumberd.config.yaml_reader import Document, Trail, dotted, read_document
+from slumberd.errors import ConfigurationError, Mistake
 from slumberd.model.cadence import Duration
 
 SYSTEM_FILE = Path("/etc/slumberd/slumberd.yaml")

@@ -10,7 +10,12 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.documents import Document, Trail, dotted, read_document
+from slumberd.config.credentials import is_installed
+from slumberd.config.file_access import open_to_everybody
+from slumberd.config.rule_channels import misspelled_channels
+from slumberd.config.rule_schema import RuleFile
+from slumberd.config.validation import mistakes_of
+from slumberd.config.yaml_reader import Document, Trail, dotted, read_document
 from slumberd.errors import (
     ConfigurationError,
     ExtraMissingError,
@@ -19,12 +24,7 @@ from slumberd.errors import (
     UnportableCypherError,
     UsageError,
 )
-from slumberd.extras import is_installed
-from slumberd.files import open_to_everybody
-from slumberd.forms import mistakes_of
 from slumberd.model.rule import ConsolidationRule
-from slumberd.rulechannels import misspelled_channels
-from slumberd.ruleforms import RuleFile
 
 CheckFilter = Callable[[str, str], None]
 """Takes a rule's id and its ``when_filter``; raises `FilterError` when it must not run."""

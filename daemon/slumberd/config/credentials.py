@@ -1,9 +1,13 @@
-"""Read the key of a ledger from a file that nobody else can read."""
+"""Read the key of a ledger from a file that nobody else can read.
+
+The optional parts of slumberd, and whether they are installed.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
+from importlib.util import find_spec
 from pathlib import Path
 
 from slumberd.errors import ConfigurationError, Mistake
@@ -58,3 +62,20 @@ def _check_file(path: Path, status: os.stat_result, credentials: Path | None) ->
 
 def _mistaken(path: Path, problem: str) -> ConfigurationError:
     return ConfigurationError([Mistake(str(path), 0, 0, "facts.key_file", problem)])
+
+
+EXTRAS = {
+    "fathom": "fathom",
+    "graph": "graphglot",
+    "regex": "re2",
+    "vectors": "wordllama",
+}
+"""By its name, as pip takes it, a package that comes with each."""
+
+
+def is_installed(extra: str) -> bool:
+    """Say whether an optional part can be used; nothing of it is imported."""
+    try:
+        return find_spec(EXTRAS[extra]) is not None
+    except ValueError:  # it stands among the modules as one that must not be imported
+        return False

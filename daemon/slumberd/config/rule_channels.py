@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from slumberd.documents import Document, Trail, Value
+from slumberd.config.validation import nearest, shown
+from slumberd.config.yaml_reader import Document, Trail, Value
 from slumberd.errors import Mistake
-from slumberd.forms import nearest, shown
 from slumberd.model.rule import FACTS
 from slumberd.model.spelling import are_near
 

@@ -1,0 +1,1 @@
+"""Read settings and rule files strictly. Runs no rule."""
