@@ -10,16 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, assert_never
 
-from slumberd import cron
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.core.due import LATE
 from slumberd.core.finding import Finding
 from slumberd.errors import StoreError
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.rule import ConsolidationRule
 from slumberd.pauses import paused_in
+from slumberd.scheduling import cron
+from slumberd.scheduling.due import LATE
 from slumberd.stores import looking
 from slumberd.stores.decode import SCOPE_MISMATCH
 from slumberd.stores.looking import FactsSeen, Open, look

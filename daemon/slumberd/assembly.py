@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 
 import structlog
 
-from slumberd import cron
 from slumberd.branches import Branch, Branches
 from slumberd.clock import Clock
 from slumberd.config.credentials import read_key
@@ -36,6 +35,7 @@ from slumberd.pauses import FILE
 from slumberd.promotion import Promoter
 from slumberd.recorder import FileSink
 from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.scheduling import cron
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore, log_misspelling
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slumberd import cron
 from slumberd.casebook import Case, read_cases
 from slumberd.config.rule_loader import RuleSet, load_rules
 from slumberd.errors import ConfigurationError, Mistake, NoInputError, UsageError
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.rule import ConsolidationRule
+from slumberd.scheduling import cron
 
 ENDINGS = (".test.yaml", ".test.yml")
 """How the names of files of tests end; what comes before is the name of a file of rules."""

@@ -12,17 +12,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from slumberd import cron
 from slumberd.branches import Branches
 from slumberd.clock import Clock
 from slumberd.consolidation.protocols import EpisodeLog
-from slumberd.core.trouble import Trouble
-from slumberd.lookout import Mark
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import Position
 from slumberd.model.health import ProvenanceVitals, RuleVitals, Tallies, Tally, Vitals
 from slumberd.model.rule import ConsolidationRule
+from slumberd.scheduling import cron
+from slumberd.scheduling.due import Trouble
+from slumberd.scheduling.due_finder import Mark
 from slumberd.tallies import Counting
 
 MOST_PENDING = 10_000

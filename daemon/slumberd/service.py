@@ -28,7 +28,6 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import CountedLogs, Logs
 from slumberd.control import Answer, Operation, Peer, listen
-from slumberd.core.due import Due
 from slumberd.core.finding import Finding
 from slumberd.courier import Courier
 from slumberd.effects import Effects
@@ -44,7 +43,8 @@ from slumberd.operations import Operations
 from slumberd.pausing import Pausing
 from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.runs import new_run_id
-from slumberd.scheduler import Alarm, Scheduler
+from slumberd.scheduling.due import Due
+from slumberd.scheduling.scheduler import Alarm, Scheduler
 from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.watch import Watch
 from slumberd.watchdog import Watchdog

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from slumberd import cron
 from slumberd.core.finding import Finding
+from slumberd.scheduling import cron
 
 T = TypeVar("T")
 

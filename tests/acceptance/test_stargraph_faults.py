@@ -19,12 +19,12 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from slumberd.core.due import due_cron, why_skipped
-from slumberd.cron import missed
 from slumberd.model.delta import UpdateDelta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.salience import NEVER, Gate, SalienceContext, salience
+from slumberd.scheduling.cron import missed
+from slumberd.scheduling.due import due_cron, why_skipped
 from tests.builders import START, at, episode, rule, triple
 from tests.house import House, house, stream
 

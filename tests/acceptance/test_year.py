@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from slumberd.cron import MOST_COUNTED
 from slumberd.model.firing import START as BEGINNING
+from slumberd.scheduling.cron import MOST_COUNTED
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import triple

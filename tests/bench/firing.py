@@ -18,10 +18,10 @@ from slumberd.branches import Branches
 from slumberd.cli.configuration import logs, settings_of
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
-from slumberd.core.due import Due
 from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
-from slumberd.scheduler import Scheduler
+from slumberd.scheduling.due import Due
+from slumberd.scheduling.scheduler import Scheduler
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.bench.measuring import Cost, Table, at_most, timed_async
 from tests.bench.worlds import USERS, Workshop

@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from slumberd import cron
 from slumberd.config.rule_loader import RuleSet, load_rule_files
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.cadence import Every, cadence_of
+from slumberd.scheduling import cron
 from tests.fuzz.targets import Finding
 
 SECONDS = 2.0

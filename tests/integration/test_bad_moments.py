@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from slumberd import cron
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Window
 from slumberd.model.rule import ConsolidationRule
+from slumberd.scheduling import cron
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, rule, triple
 from tests.estate import Estate, estate

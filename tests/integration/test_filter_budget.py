@@ -12,14 +12,14 @@ import pytest
 import structlog
 
 from slumberd.consolidation.consolidator import Consolidator
-from slumberd.core.due import Due
 from slumberd.filters import sandbox
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Position
 from slumberd.model.rule import ConsolidationRule
-from slumberd.scheduler import Scheduler
+from slumberd.scheduling.due import Due
+from slumberd.scheduling.scheduler import Scheduler
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, rule, triple

@@ -17,13 +17,13 @@ import pytest
 from slumberd.branches import Branch, Branches
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import EVERYTHING
-from slumberd.core.due import Due
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern, Order, cursor
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
-from slumberd.scheduler import Scheduler
+from slumberd.scheduling.due import Due
+from slumberd.scheduling.scheduler import Scheduler
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock
 from tests.house import House, house

@@ -19,7 +19,6 @@ from slumberd.branches import Branches
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import EpisodeLog
-from slumberd.core.trouble import Troubles
 from slumberd.errors import StoreError
 from slumberd.examination import MOST_PENDING, Body
 from slumberd.heartbeat import Heartbeat
@@ -27,6 +26,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
+from slumberd.scheduling.due import Troubles
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, rule, triple
 from tests.fakes import FakeClock, FakeEpisodeLog, FakeLogs

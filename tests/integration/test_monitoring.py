@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.core.trouble import Troubles
 from slumberd.examination import Body
 from slumberd.heartbeat import Heartbeat
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.logs import configure
+from slumberd.scheduling.due import Troubles
 from tests.builders import rule, triple
 from tests.calling import logging_as_before
 from tests.estate import Estate, estate

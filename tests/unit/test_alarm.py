@@ -10,7 +10,7 @@ import pytest
 import structlog
 from freezegun import freeze_time
 
-from slumberd.scheduler import Alarm, CronTrigger
+from slumberd.scheduling.scheduler import Alarm, CronTrigger
 from tests.builders import START, at, rule
 from tests.fakes import FakeClock
 from tests.patience import PATIENCE_SECONDS

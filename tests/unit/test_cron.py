@@ -10,7 +10,7 @@ from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd import cron
+from slumberd.scheduling import cron
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd import cron
-from slumberd.cronwords import cron_in_words, in_words
 from slumberd.model.cadence import Cadence, Cron, Every
+from slumberd.scheduling import cron
+from slumberd.scheduling.cron_words import cron_in_words, in_words
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.core.due import (
+from slumberd.model.cadence import Cron, Every
+from slumberd.model.firing import Timing
+from slumberd.model.rule import OnMissed
+from slumberd.scheduling.due import (
     BACKOFF_SECONDS,
     Due,
     Held,
@@ -22,9 +25,6 @@ from slumberd.core.due import (
     set_back,
     why_skipped,
 )
-from slumberd.model.cadence import Cron, Every
-from slumberd.model.firing import Timing
-from slumberd.model.rule import OnMissed
 from tests.builders import START, at
 
 DAILY = Cron("0 3 * * *")

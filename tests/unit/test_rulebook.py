@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from slumberd import cron
 from slumberd.config.rule_loader import RuleSet, load_rule_files, load_rules, rule_files
 from slumberd.config.rule_schema import GraphRuleForm, RuleForm
 from slumberd.errors import ConfigurationError, FilterError
 from slumberd.filters import sandbox
 from slumberd.model.rule import ConsolidationRule
+from slumberd.scheduling import cron
 from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]

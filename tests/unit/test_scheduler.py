@@ -13,7 +13,6 @@ import pytest
 import structlog
 from freezegun import freeze_time
 
-from slumberd.core.due import Due
 from slumberd.errors import (
     FilterError,
     FiringTimeoutError,
@@ -25,7 +24,8 @@ from slumberd.errors import (
 )
 from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.rule import ConsolidationRule
-from slumberd.scheduler import Alarm, Scheduler
+from slumberd.scheduling.due import Due
+from slumberd.scheduling.scheduler import Alarm, Scheduler
 from tests.builders import START, rule
 from tests.fakes import FakeClock, FakeEpisodeLog, FakeLedger
 from tests.patience import PATIENCE_SECONDS

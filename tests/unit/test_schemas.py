@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from slumberd import cron, demo
+from slumberd import demo
 from slumberd.cli import call
 from slumberd.config.rule_loader import load_rule_files
 from slumberd.config.settings import load_settings
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
 from slumberd.filters.sandbox import check_filter
+from slumberd.scheduling import cron
 from slumberd.schemas import SHIPPED, described, schema_of, schema_text
 
 ROOT = Path(__file__).parents[2]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd import cron
-from slumberd.timetable import changes, timetable
+from slumberd.scheduling import cron
+from slumberd.scheduling.cron_text import changes, timetable
 
 DAY = timedelta(days=1)
 ZONES = [

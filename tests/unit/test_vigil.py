@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.core.vigil import Reading, Vigil, jump_between
+from slumberd.scheduling.due import Reading, Vigil, jump_between
 from tests.builders import at
 
 

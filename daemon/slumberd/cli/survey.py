@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slumberd import cron
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.graph_promotion import speaker_of
@@ -18,6 +17,7 @@ from slumberd.model.episode import instant
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable, timestamp
+from slumberd.scheduling import cron
 from slumberd.stores import looking
 from slumberd.stores.looking import FactsSeen, Open, look
 

@@ -19,12 +19,12 @@ from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.config.validation import suggestion
 from slumberd.control import Answer
-from slumberd.cronwords import in_words
 from slumberd.errors import StoreError, UsageError
 from slumberd.model.cadence import Cadence, Cron, cadence_of
 from slumberd.observability.line_format import printable
 from slumberd.pauses import paused_in
-from slumberd.timetable import Note, Timetable, timetable
+from slumberd.scheduling.cron_text import Note, Timetable, timetable
+from slumberd.scheduling.cron_words import in_words
 
 MOST_SHOWN = 100
 

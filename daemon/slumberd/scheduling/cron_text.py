@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
 
-from slumberd import cron
+from slumberd.scheduling import cron
 
 _DAY = timedelta(days=1)
 _WEEK = timedelta(weeks=1)

@@ -10,9 +10,13 @@ from typing import Protocol, assert_never
 
 import structlog
 
-from slumberd import cron
 from slumberd.consolidation.protocols import EpisodeLog
-from slumberd.core.due import (
+from slumberd.model.cadence import Cron, Every
+from slumberd.model.firing import START, Held, Position
+from slumberd.model.rule import ConsolidationRule
+from slumberd.observability.line_format import timestamp
+from slumberd.scheduling import cron
+from slumberd.scheduling.due import (
     Due,
     due_cron,
     due_every,
@@ -21,10 +25,6 @@ from slumberd.core.due import (
     may_be_due,
     why_skipped,
 )
-from slumberd.model.cadence import Cron, Every
-from slumberd.model.firing import START, Held, Position
-from slumberd.model.rule import ConsolidationRule
-from slumberd.observability.line_format import timestamp
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
 

@@ -18,12 +18,8 @@ from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from slumberd import cron
 from slumberd.clock import Clock, set_within
 from slumberd.consolidation.protocols import EpisodeLog
-from slumberd.core.due import BACKOFF_SECONDS, Due, Held
-from slumberd.core.trouble import Troubles
-from slumberd.core.vigil import Reading, Vigil, jump_between
 from slumberd.errors import (
     ConsolidationRuleError,
     FiringTimeoutError,
@@ -31,11 +27,21 @@ from slumberd.errors import (
     StoreError,
     SupersededError,
 )
-from slumberd.lookout import Lookout, Watermarks, served_by
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
+from slumberd.scheduling import cron
+from slumberd.scheduling.due import (
+    BACKOFF_SECONDS,
+    Due,
+    Held,
+    Reading,
+    Troubles,
+    Vigil,
+    jump_between,
+)
+from slumberd.scheduling.due_finder import Lookout, Watermarks, served_by
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 

@@ -1,18 +1,24 @@
 """Decide whether a rule is due, in which order, and when a failed one may try again.
 
 Reads no clock and no store: the caller says what time it is and what the stores hold.
+
+Since when the wall clock has been watched without a gap. Reads no clock.
+
+Rules whose firings fail, and since when. Reads no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 from zlib import crc32
 
 from slumberd.model.cadence import Cadence, Every
 from slumberd.model.firing import UNTIMED, Timing, Trigger
+from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import OnMissed
 
 LATE = timedelta(seconds=60)
@@ -225,3 +231,93 @@ class Held:
             for rule_id, setback in self._setbacks.items()
             if setback.retry_at is not None and setback.retry_at <= monotonic
         }
+
+
+JUMP_SECONDS = 2.0
+"""Wall and monotonic clock drifting apart faster than this between two looks is a jump."""
+
+
+class Reading(NamedTuple):
+    """Both clocks, read together."""
+
+    wall: datetime
+    monotonic: float
+
+
+def jump_between(before: Reading, after: Reading) -> float:
+    """Return by how many seconds the wall clock has jumped; 0 when it has not."""
+    jump = (after.wall - before.wall).total_seconds() - (after.monotonic - before.monotonic)
+    return jump if abs(jump) > JUMP_SECONDS else 0.0
+
+
+class Vigil:
+    """Knows which instants somebody was there for.
+
+    Attributes:
+        since: The instant from which on the clock was watched, and did not jump.
+    """
+
+    def __init__(self, now: Reading) -> None:
+        self._last = now
+        self.since = now.wall
+
+    def look(self, now: Reading) -> datetime:
+        """Take note of the time; return `since`, which a jump either way moves to now."""
+        if jump_between(self._last, now):
+            self.since = now.wall
+        self._last = now
+        return self.since
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The failures of one rule since its last success.
+
+    Attributes:
+        since: When the first of them was.
+        failures: How many there are, in a row.
+        error: The kind of the last.
+    """
+
+    since: datetime
+    failures: int
+    error: str
+
+    @property
+    def degraded(self) -> bool:
+        """Whether it has failed so often that somebody should look."""
+        return self.failures >= DEGRADED_AFTER
+
+
+class Troubles:
+    """The troubles of all rules."""
+
+    def __init__(self) -> None:
+        self._by_rule: dict[str, Trouble] = {}
+        self._failed: Counter[str] = Counter()
+
+    @property
+    def by_rule(self) -> Mapping[str, Trouble]:
+        """The rules whose last firing failed."""
+        return dict(sorted(self._by_rule.items()))
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        """How often each rule has failed, ever."""
+        return self._failed
+
+    def failed(self, rule_id: str, at: datetime, error: str) -> Trouble:
+        """Count one more failure, and return what that makes."""
+        self._failed[rule_id] += 1
+        before = self._by_rule.get(rule_id)
+        since, failures = (before.since, before.failures) if before else (at, 0)
+        self._by_rule[rule_id] = trouble = Trouble(since, failures + 1, error)
+        return trouble
+
+    def succeeded(self, rule_id: str) -> Trouble | None:
+        """Forget a rule's trouble, and return it; None when it had none."""
+        return self._by_rule.pop(rule_id, None)
+
+    def keep(self, rule_ids: Iterable[str]) -> None:
+        """Forget the rules that are no longer there."""
+        self._by_rule = {name: self._by_rule[name] for name in rule_ids if name in self._by_rule}

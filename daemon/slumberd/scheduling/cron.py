@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from slumberd.core.due import Missed
+from slumberd.scheduling.due import Missed
 
 MACROS = {
     "@hourly": "0 * * * *",

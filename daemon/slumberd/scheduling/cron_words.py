@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from slumberd.cron import Fields, fields
 from slumberd.model.cadence import Cadence, Cron
+from slumberd.scheduling.cron import Fields, fields
 
 _MOST_TIMES = 6
 """So many times of the day are listed; of more, minutes and hours each."""

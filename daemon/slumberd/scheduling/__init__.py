@@ -1,0 +1,1 @@
+"""Decide when rules fire, and fire them: cron, due, retry, the loop."""
