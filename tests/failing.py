@@ -22,10 +22,10 @@ import pytest
 
 from slumberd.cli import main
 from slumberd.observability.log_writer import Sink
-from slumberd.stores import sqlite
+from slumberd.storage.sqlite import connection as sqlite_connection
+from slumberd.storage.sqlite.connection import KeyedConnection
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import KeyedConnection
 from tests.plants import Plant
 
 KILLED = 137
@@ -100,7 +100,7 @@ async def _read(path: Path, user: str) -> None:
 def _prepare(fatal: str, passed: Path | None, plant: Plant | None) -> None:
     boundaries = Boundaries(fatal, passed)
     patch = pytest.MonkeyPatch()
-    patch.setattr(sqlite, "KeyedConnection", _watched(boundaries))
+    patch.setattr(sqlite_connection, "KeyedConnection", _watched(boundaries))
     patch.setattr(Sink, "write", _write_across(boundaries))
     if plant is not None:
         plant(patch)

@@ -26,7 +26,8 @@ from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach, Scope
-from slumberd.stores import database, sqlite
+from slumberd.storage.sqlite import connection as sqlite_connection
+from slumberd.storage.sqlite import database
 from slumberd.stores.codec import encode
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
@@ -160,7 +161,7 @@ class Machine(RuleBasedStateMachine):
             self._temporary.cleanup()
 
     def _connected(self, *arguments: Any, **more: Any) -> sqlite3.Connection:
-        connection = sqlite.connect(*arguments, **more)
+        connection = sqlite_connection.connect(*arguments, **more)
         connection.set_trace_callback(self._crashes.tick)
         return connection
 

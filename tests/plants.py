@@ -12,10 +12,11 @@ import pytest
 from slumberd.consolidation.consolidator import Consolidator, Met, _held_back
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
-from slumberd.stores import accesses, sqlite
+from slumberd.storage.sqlite import connection as sqlite_connection
+from slumberd.storage.sqlite.connection import Access, Pragmas
+from slumberd.stores import accesses
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.stores.sqlite import Access, Pragmas
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -86,13 +87,13 @@ WHERE held AND eid IN (SELECT value FROM json_each(:ids))
 
 def unsynced(patch: pytest.MonkeyPatch) -> None:
     """Let SQLite never wait for the disk."""
-    configure = sqlite._configure
+    configure = sqlite_connection._configure
 
     def carelessly(connection: sqlite3.Connection, pragmas: Pragmas, access: Access) -> None:
         configure(connection, pragmas, access)
         connection.execute("PRAGMA synchronous = OFF")
 
-    patch.setattr(sqlite, "_configure", carelessly)
+    patch.setattr(sqlite_connection, "_configure", carelessly)
 
 
 def unhardened(patch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,9 @@ from typing import Any
 import apsw
 import pytest
 
-from slumberd.stores import database, sqlite
-from slumberd.stores.sqlite import Access, Pragmas
+from slumberd.storage.sqlite import connection as sqlite_connection
+from slumberd.storage.sqlite import database
+from slumberd.storage.sqlite.connection import Access, Pragmas
 from tests.disk import Disk, Truncate, Write
 
 BUSY_MILLISECONDS = 50
@@ -142,7 +143,7 @@ def remember(patch: pytest.MonkeyPatch, *, pages: int) -> Disk:
     ) -> sqlite3.Connection:
         path.touch()
         connection: Any = _Connection(path, access=access, key=key)
-        sqlite._configure(connection, pragmas, access)
+        sqlite_connection._configure(connection, pragmas, access)
         if access == "write":
             connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
         return connection  # type: ignore[no-any-return] # it is enough of one

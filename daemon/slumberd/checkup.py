@@ -25,9 +25,9 @@ from slumberd.core.finding import Finding
 from slumberd.errors import ConfigurationError, StoreError
 from slumberd.exchange import is_unfinished
 from slumberd.model.cadence import Cron
+from slumberd.storage.sqlite.backup import size_of
+from slumberd.storage.sqlite.health import fs_type
 from slumberd.stores import looking
-from slumberd.stores.copying import size_of
-from slumberd.stores.inspection import fs_type
 from slumberd.stores.looking import Open, look
 from slumberd.surroundings import (
     clock,

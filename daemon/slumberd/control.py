@@ -30,7 +30,7 @@ from slumberd.errors import (
     StoreError,
     UsageError,
 )
-from slumberd.stores.plainjson import read_object
+from slumberd.storage.sqlite.strict_json import read_object
 
 _log = structlog.get_logger(__name__)
 

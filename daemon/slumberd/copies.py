@@ -16,7 +16,7 @@ from slumberd.assembly import Stores, opened
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.errors import NoInputError, StoreError
-from slumberd.stores.copying import copy_database, is_full, size_of
+from slumberd.storage.sqlite.backup import copy_database, is_full, size_of
 
 WRITE_AHEAD = 300_000_000
 """Bytes that the write-ahead log of a long backfill may come to."""

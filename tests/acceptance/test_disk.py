@@ -30,7 +30,7 @@ from tests.patience import PATIENCE_SECONDS, wait_until
 
 IMPATIENT = """
 from slumberd.core import due
-from slumberd.stores.sqlite import Pragmas
+from slumberd.storage.sqlite.connection import Pragmas
 
 due.BACKOFF_SECONDS = (0.1, 0.2, 0.3)
 due.LASTING_SECONDS = 0.5
@@ -58,7 +58,7 @@ sqlite._configure = configured
 FEW_PAGES = 6 * 4_120
 MOVES_THE_WATERMARK_FIRST = """
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.sqlite import transaction
+from slumberd.storage.sqlite.connection import transaction
 
 commit = SQLiteFactStore.commit
 
@@ -73,7 +73,7 @@ async def carelessly(self, firing, met, **named):
 SQLiteFactStore.commit = carelessly
 """
 UNCHECKED = """
-from slumberd.stores.database import Database
+from slumberd.storage.sqlite.database import Database
 
 async def check(self, work):
     pass

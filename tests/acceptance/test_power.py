@@ -20,9 +20,9 @@ import pytest
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Reach
-from slumberd.stores import sqlite
+from slumberd.storage.sqlite import connection
+from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.stores.sqlite import Pragmas
 from tests.builders import at, triple
 from tests.disk import Acknowledged, Disk, Fate
 from tests.lives import FIRST
@@ -133,7 +133,7 @@ def test_what_was_forgotten_is_not_back_with_the_power(tmp_path: Path, fate: Fat
             await place.memory.put_many(FIRST)
             # All is in the database; who reads it keeps SQLite from going on, and from syncing.
             with closing(
-                sqlite.connect(tmp_path / "life" / "memory.db", Pragmas(), access="read")
+                connection.connect(tmp_path / "life" / "memory.db", Pragmas(), access="read")
             ) as held:
                 held.execute("BEGIN")
                 held.execute("SELECT count(*) FROM episodes")

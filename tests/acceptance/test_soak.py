@@ -28,7 +28,7 @@ TWO_COMMITS = """
 import sys, time
 from slumberd.cli import main
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.queries import statements
+from slumberd.storage.sqlite.statements import statements
 
 commit, move = SQLiteFactStore.commit, statements("ledger")["set_watermark"]
 

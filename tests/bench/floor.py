@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from slumberd.storage.sqlite.connection import Pragmas, _configure
 from slumberd.stores.facts import _BACKLOG_PAGES
-from slumberd.stores.sqlite import Pragmas, _configure
 from tests.bench.measuring import timed
 
 Rows = list[tuple[Any, ...]]

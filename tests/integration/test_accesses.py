@@ -14,10 +14,10 @@ import pytest
 
 from slumberd.errors import StoreBusyError
 from slumberd.model.salience import Access
+from slumberd.storage.sqlite.connection import Pragmas, connect
+from slumberd.storage.sqlite.watch import Watch
 from slumberd.stores import accesses
 from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.stores.sqlite import Pragmas, connect
-from slumberd.stores.watch import Watch
 from tests.builders import at, episode
 from tests.fakes import FakeClock
 from tests.patience import PATIENCE_SECONDS

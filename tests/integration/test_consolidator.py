@@ -22,8 +22,8 @@ from slumberd.model.firing import Position, Window
 from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
+from slumberd.storage.sqlite.database import Database
 from slumberd.stores import factfile, facts
-from slumberd.stores.database import Database
 from slumberd.stores.factfile import head_of
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, episode, rule, triple

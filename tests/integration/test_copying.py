@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from slumberd.errors import PermissionDeniedError, SchemaError, StoreError
-from slumberd.stores import copying
-from slumberd.stores.copying import copy_database, copy_together, is_full, size_of
-from slumberd.stores.sqlite import Pragmas, connect, translated
+from slumberd.storage.sqlite import backup
+from slumberd.storage.sqlite.backup import copy_database, copy_together, is_full, size_of
+from slumberd.storage.sqlite.connection import Pragmas, connect, translated
 from tests.patience import PATIENCE_SECONDS
 
 ROWS = 1_000
@@ -100,7 +100,7 @@ def test_a_copy_is_whole_and_nothing_lies_beside_the_original(path: Path, tmp_pa
 def test_a_copy_is_of_one_moment_while_another_writes(
     path: Path, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copying, "PAGES", 50)
+    monkeypatch.setattr(backup, "PAGES", 50)
     with writer(path, mode) as wrote:
         for number in range(3):
             wrote.clear()
@@ -115,9 +115,9 @@ def test_a_copy_is_of_one_moment_while_another_writes(
 def test_copies_of_two_files_are_of_one_moment(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copying, "PAGES", 1)
+    monkeypatch.setattr(backup, "PAGES", 1)
     # A writer that never rests lets a reader of a rollback journal wait as long as it likes.
-    monkeypatch.setattr(copying, "_PRAGMAS", Pragmas(busy_seconds=PATIENCE_SECONDS))
+    monkeypatch.setattr(backup, "_PRAGMAS", Pragmas(busy_seconds=PATIENCE_SECONDS))
     paths = [tmp_path / "a.db", tmp_path / "b.db"]
     for path in paths:
         with closing(connected(path, mode)) as connection:
@@ -159,7 +159,7 @@ def test_copies_begin_again_when_somebody_commits_between_their_beginnings(
             return super().execute(sql, *values)
 
     monkeypatch.setattr(
-        copying,
+        backup,
         "_opened",
         lambda uri: sqlite3.connect(uri, uri=True, isolation_level=None, factory=Interrupted),
     )

@@ -23,11 +23,12 @@ from slumberd.errors import (
 )
 from slumberd.model.episode import Episode
 from slumberd.model.scope import Scope
-from slumberd.stores import database, sqlite
+from slumberd.storage.sqlite import connection as sqlite_connection
+from slumberd.storage.sqlite import database
+from slumberd.storage.sqlite.connection import Pragmas
+from slumberd.storage.sqlite.database import Database
 from slumberd.stores.codec import encode
-from slumberd.stores.database import Database
 from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.stores.sqlite import Pragmas
 from tests.builders import episode
 from tests.daemons import Home
 from tests.faults import content_of, ordinary_user
@@ -79,7 +80,7 @@ async def test_a_file_that_is_opened_beside_sqlite_loses_an_episode(
     def create(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660))
 
-    monkeypatch.setattr(sqlite, "_create", create)
+    monkeypatch.setattr(sqlite_connection, "_create", create)
 
     put, found = await acknowledged_and_found(tmp_path / "memory.db")
 

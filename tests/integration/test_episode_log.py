@@ -19,11 +19,11 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position, Window
 from slumberd.model.scope import Scope
+from slumberd.storage.sqlite.connection import Pragmas
+from slumberd.storage.sqlite.database import Database
 from slumberd.stores import episode_log
 from slumberd.stores.codec import encode
-from slumberd.stores.database import Database
 from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.stores.sqlite import Pragmas
 from tests.builders import at, episode, rule
 from tests.patience import PATIENCE_SECONDS
 

@@ -17,7 +17,7 @@ import pytest
 
 from slumberd.errors import SchemaError
 from slumberd.model.health import StoreHealth
-from slumberd.stores import inspection
+from slumberd.storage.sqlite import health as sqlite_health
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import episode
@@ -326,7 +326,7 @@ async def test_what_changed_while_it_was_read_as_unchanging_is_read_again(
         return []
 
     async with KINDS[kind](path) as store:
-        health = await inspection.health(store._database, table=table, warn=interrupted)
+        health = await sqlite_health.health(store._database, table=table, warn=interrupted)
     others[0].close()
 
     assert (health.ok, health.warnings) == (True, ["again"])
@@ -372,7 +372,7 @@ async def test_what_takes_too_long_to_count_is_not_counted(path: Path, kind: str
         )
 
     async with KINDS[kind](path) as store:
-        health = await inspection.health(store._database, table=table, seconds=0)
+        health = await sqlite_health.health(store._database, table=table, seconds=0)
 
     assert (health.ok, health.fragment_count) == (True, None)
     assert "to count all rows would take over 0 s" in health.warnings[0]
@@ -426,4 +426,4 @@ def test_the_file_system_is_the_one_that_the_kernel_names(place: str) -> None:
     points = {point: kind for _, point, kind, *_ in mounts}  # the last one covers the others
     above = [str(folder) for folder in (Path(place), *Path(place).parents)]
 
-    assert inspection.fs_type(Path(place)) == next(points[one] for one in above if one in points)
+    assert sqlite_health.fs_type(Path(place)) == next(points[one] for one in above if one in points)

@@ -14,9 +14,9 @@ from slumberd.consolidation.incoming import Incoming
 from slumberd.consolidation.precedence import History, Meeting
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores import parting
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.queries import statements
 from tests.integration.test_law import DEPTH, LaterAndLater
 from tests.machine import Machine
 from tests.samples import amount

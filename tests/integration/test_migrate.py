@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from slumberd.errors import MigrationNotSupportedError
 from slumberd.model.health import MigrationPlan
-from slumberd.stores import migrations
+from slumberd.storage.sqlite import migrations
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import triple

@@ -14,13 +14,13 @@ import pytest
 
 from slumberd.consolidation.state import Standing
 from slumberd.model.record import Break, Checkpoint
+from slumberd.storage.sqlite.connection import Pragmas, connect
+from slumberd.storage.sqlite.database import LOCKED, UNCHANGING
 from slumberd.stores import elsewhere, matching
 from slumberd.stores.beliefs import facts_then
 from slumberd.stores.elsewhere import Helper
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.matching import MixedKeysError, Pages, Share
-from slumberd.stores.sqlite import Pragmas, connect
-from slumberd.stores.traceless import LOCKED, UNCHANGING
 from slumberd.stores.verifying import verify
 from tests.stories import (
     ALL,

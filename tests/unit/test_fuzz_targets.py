@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from slumberd.config import rule_loader
-from slumberd.stores import decode, plainjson
+from slumberd.storage.sqlite import strict_json
+from slumberd.stores import decode
 from tests.fuzz.control import ControlTarget
 from tests.fuzz.rows import RowTarget, row_of, spelled
 from tests.fuzz.rules import RuleTarget, peak
@@ -69,7 +70,7 @@ def test_the_oracle_sees_a_decoder_that_stumbles(
 def test_the_oracle_sees_a_decoder_that_takes_one_of_two_keys(
     rows: RowTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plainjson, "_says_each_key_once", lambda *_: True)
+    monkeypatch.setattr(strict_json, "_says_each_key_once", lambda *_: True)
 
     with pytest.raises(Finding, match="a key is given twice"):
         rows.meet(of_metadata(b'{"a":1,"a":1}'))
@@ -78,7 +79,7 @@ def test_the_oracle_sees_a_decoder_that_takes_one_of_two_keys(
 def test_the_oracle_sees_a_decoder_that_rounds(
     rows: RowTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plainjson, "_kept", int)
+    monkeypatch.setattr(strict_json, "_kept", int)
 
     with pytest.raises(Finding, match="another reader reads other metadata"):
         rows.meet(of_metadata(b'{"a":18446744073709551617}'))
@@ -87,7 +88,7 @@ def test_the_oracle_sees_a_decoder_that_rounds(
 def test_the_oracle_sees_a_decoder_that_goes_too_deep(
     rows: RowTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plainjson, "MOST_DEPTH", 900)
+    monkeypatch.setattr(strict_json, "MOST_DEPTH", 900)
 
     with pytest.raises((Finding, TypeError)):
         rows.meet(of_metadata(b'{"a":' + b"[" * 300 + b"]" * 300 + b"}"))

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from slumberd.errors import StoppedError
-from slumberd.stores.sqlite import giving_up, transaction
+from slumberd.storage.sqlite.connection import giving_up, transaction
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.errors import SchemaError
-from slumberd.stores import inspection
-from slumberd.stores.migrations import upgrade
+from slumberd.storage.sqlite import health
+from slumberd.storage.sqlite.migrations import upgrade
 
 FIRST = "CREATE TABLE a (x); CREATE INDEX i ON a (x)"
 SECOND = """
@@ -81,8 +81,8 @@ def test_a_file_of_a_newer_slumberd_is_refused_by_name(
 
 
 def test_the_file_system_of_a_path_is_told_even_where_nothing_is_yet(tmp_path: Path) -> None:
-    assert inspection.fs_type(Path("/proc/self/status")) == "proc"
-    assert inspection.fs_type(tmp_path / "not" / "there") not in ("", "unknown")
+    assert health.fs_type(Path("/proc/self/status")) == "proc"
+    assert health.fs_type(tmp_path / "not" / "there") not in ("", "unknown")
 
 
 def test_the_write_lock_is_free_until_somebody_holds_it(
@@ -91,9 +91,9 @@ def test_the_write_lock_is_free_until_somebody_holds_it(
     path = tmp_path / "x.db"
     connection.execute("CREATE TABLE a (x)")
 
-    before = inspection.lock_state(path)
+    before = health.lock_state(path)
     connection.execute("BEGIN IMMEDIATE")
 
-    assert (before, inspection.lock_state(path)) == ("free", "held")
-    assert inspection.lock_state(tmp_path / "none.db") == "free"
+    assert (before, health.lock_state(path)) == ("free", "held")
+    assert health.lock_state(tmp_path / "none.db") == "free"
     assert not (tmp_path / "none.db").exists()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.storage.sqlite.connection import Pragmas, connect, transaction
 from slumberd.stores import episode_log
 from slumberd.stores.codec import Row
 from slumberd.stores.puts import GroupCommit
-from slumberd.stores.sqlite import Pragmas, connect, transaction
 
 ROW = Row("e1", "/user/u/session/s/agent/a/", b"{}", "", b"{}")
 Work = Callable[[sqlite3.Connection], None]

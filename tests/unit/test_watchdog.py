@@ -16,8 +16,8 @@ from structlog.testing import capture_logs
 from slumberd.cli.environment import watchdog_seconds
 from slumberd.errors import StoreBusyError
 from slumberd.notify import Notifier
-from slumberd.stores.database import Database
-from slumberd.stores.sqlite import Pragmas
+from slumberd.storage.sqlite.connection import Pragmas
+from slumberd.storage.sqlite.database import Database
 from slumberd.watchdog import Watchdog
 from tests.fakes import FakeClock
 from tests.patience import PATIENCE_SECONDS

@@ -12,7 +12,7 @@ from slumberd.cli.changing import DryRun, tell
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.performing import performed
-from slumberd.stores.plainjson import read_object
+from slumberd.storage.sqlite.strict_json import read_object
 
 
 def unicode_of(text: str) -> str:

@@ -21,7 +21,7 @@ from slumberd.config.validation import shown, suggestion
 from slumberd.errors import InputError, NoInputError
 from slumberd.model.episode import Episode
 from slumberd.model.spelling import misspelled_keys
-from slumberd.stores.plainjson import read_object
+from slumberd.storage.sqlite.strict_json import read_object
 
 MOST_BYTES = 16 * 1024 * 1024
 """The longest line."""

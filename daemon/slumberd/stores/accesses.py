@@ -19,8 +19,8 @@ import orjson
 
 from slumberd.errors import SlumberdError
 from slumberd.model.salience import Access
-from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import transaction
+from slumberd.storage.sqlite.connection import transaction
+from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("accesses")
 

@@ -26,8 +26,10 @@ from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import FEW, NO_LIMITS, Counts, Firing
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import FORGOTTEN, Forgotten
+from slumberd.storage.sqlite.erased_scopes import forgotten
+from slumberd.storage.sqlite.statements import statements
+from slumberd.storage.sqlite.strict_json import written
 from slumberd.stores.bulk import Row, insert
-from slumberd.stores.forgetting import forgotten
 from slumberd.stores.grounds import LoadedGround
 from slumberd.stores.keying import adopt_key, checked_key
 from slumberd.stores.ledger import (
@@ -42,8 +44,6 @@ from slumberd.stores.ledger import (
 )
 from slumberd.stores.nearness import Nearness
 from slumberd.stores.ours import by_us
-from slumberd.stores.plainjson import written
-from slumberd.stores.queries import statements
 
 T = TypeVar("T")
 

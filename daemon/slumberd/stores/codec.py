@@ -15,7 +15,7 @@ from slumberd.errors import InputError
 from slumberd.model.episode import Episode
 from slumberd.model.naive_timestamps import NaiveTimestamps, in_utc
 from slumberd.model.scope import Scope, checked_scope
-from slumberd.stores.plainjson import MOST_DEPTH, too_deep, written
+from slumberd.storage.sqlite.strict_json import MOST_DEPTH, too_deep, written
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 

@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple, Self
 
 import orjson
 
-from slumberd.stores.database import Database
+from slumberd.storage.sqlite.connection import Pragmas, transaction
+from slumberd.storage.sqlite.database import Database
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.decode import lenient_text
-from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import Pragmas, transaction
 
 Sign = Literal["+", "-", "~", "="]
 """A fact that appears, one that disappears, one in the place of another, or other rules for it."""

@@ -19,7 +19,7 @@ from slumberd.model.scope import (
     is_key_of,
     scope_of,
 )
-from slumberd.stores.plainjson import read_object
+from slumberd.storage.sqlite.strict_json import read_object
 
 CONTENT_UNREADABLE = "content_unreadable"
 METADATA_UNREADABLE = "metadata_unreadable"

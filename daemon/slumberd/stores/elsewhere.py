@@ -19,11 +19,11 @@ from sqlite3 import Connection
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
+from slumberd.storage.sqlite.connection import Pragmas, connect, snapshot
+from slumberd.storage.sqlite.database import UNCHANGING
 from slumberd.stores.matching import EVERY_KEY, Pages, Share, compared
 from slumberd.stores.parting import Parts
 from slumberd.stores.resettling import Findings, Resettling, Settled
-from slumberd.stores.sqlite import Pragmas, connect, snapshot
-from slumberd.stores.traceless import UNCHANGING
 
 MANY = 50_000
 """Rows of a ledger from which on another process is worth its start."""

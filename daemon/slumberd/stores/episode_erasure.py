@@ -10,11 +10,11 @@ import orjson
 
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, ScopeMismatch, escape, scope_of
+from slumberd.storage.sqlite.connection import transaction
+from slumberd.storage.sqlite.erased_scopes import overwriting, remember, scrub
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores import accesses
 from slumberd.stores.decode import instant_or_zero, lenient_text, scope_in
-from slumberd.stores.forgetting import overwriting, remember, scrub
-from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import transaction
 
 _SQL = statements("forgetting")
 

@@ -10,8 +10,8 @@ import orjson
 
 from slumberd.model.episode import instant
 from slumberd.observability.line_format import timestamp
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.ledger import KINDS, WHATS, firing_id_of
-from slumberd.stores.queries import statements
 
 _SQL = statements("ledger")
 

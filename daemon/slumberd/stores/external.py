@@ -22,11 +22,11 @@ from slumberd.model.fact_ids import channel_of, owner_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Record
 from slumberd.model.scope import escape
+from slumberd.storage.sqlite.connection import escaped, texts_as
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.batch import fact_row
 from slumberd.stores.foreign import UNREADABLE, Unreadable, claimed, said_by, shown
 from slumberd.stores.hands import HandAtWork
-from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import escaped, texts_as
 
 CHUNK = 2_000
 """Changes that are recorded as one firing, at most."""

@@ -20,12 +20,12 @@ from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.model.scope import Reach, escape
+from slumberd.storage.sqlite.erased_scopes import remember
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.batch import Batch
 from slumberd.stores.beliefs import channels_at
-from slumberd.stores.forgetting import remember
 from slumberd.stores.ledger import ErasedRows
 from slumberd.stores.ours import by_us
-from slumberd.stores.queries import statements
 from slumberd.stores.unfinished import Unfinished, begin
 
 FORGET = "@forget"

@@ -15,15 +15,16 @@ from slumberd.errors import StaleWriterError, StoreReplacedError
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.retrieval.protocols import TextComparer
-from slumberd.stores import inspection, migrations, schema
+from slumberd.storage.sqlite import health as sqlite_health
+from slumberd.storage.sqlite import migrations
+from slumberd.storage.sqlite.connection import Pragmas, Synchronous, transaction
+from slumberd.storage.sqlite.database import Database, TracelessDatabase
+from slumberd.storage.sqlite.statements import statements
+from slumberd.stores import schema
 from slumberd.stores.batch import number
-from slumberd.stores.database import Database
 from slumberd.stores.external import notice
 from slumberd.stores.ledger import GENESIS
 from slumberd.stores.looking import check_after_a_crash
-from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import Pragmas, Synchronous, transaction
-from slumberd.stores.traceless import TracelessDatabase
 
 _SQL = statements("ledger")
 
@@ -88,7 +89,7 @@ class FactFile:
 
     async def health(self) -> StoreHealth:
         """Say whether the store can be used; never raises for the state of its file."""
-        return await inspection.health(self._database, table="facts", warn=schema.lacking)
+        return await sqlite_health.health(self._database, table="facts", warn=schema.lacking)
 
     async def pulse(self) -> int:
         """Return how many rows were written, once the threads of the file have answered."""

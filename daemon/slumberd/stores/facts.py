@@ -25,20 +25,20 @@ from slumberd.model.fact import Fact, aware
 from slumberd.model.firing import START, Firing, Held, Position, Trigger
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import Reach
+from slumberd.storage.sqlite.connection import giving_up, transaction
+from slumberd.storage.sqlite.erased_scopes import overwriting, scrub
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores import unfinished
 from slumberd.stores.batch import Batch, OverLimitError, number
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.external import has_news
 from slumberd.stores.fact_erasure import Erasing, Erasure, erase
 from slumberd.stores.factfile import set_number
-from slumberd.stores.forgetting import overwriting, scrub
 from slumberd.stores.hands import HandAtWork
 from slumberd.stores.hearsay import promote
 from slumberd.stores.marks import Marks, succeed
 from slumberd.stores.nearness import Nearness
-from slumberd.stores.queries import statements
 from slumberd.stores.resurfaced import Moments, learn_all
-from slumberd.stores.sqlite import giving_up, transaction
 from slumberd.stores.undoing import Undoer, UndoneFirings, Wanted, undo, undo_each
 
 _SQL = statements("ledger")

@@ -12,7 +12,7 @@ import orjson
 
 from slumberd.consolidation.manual import OWN_IDS, Said
 from slumberd.model.episode import instant, microseconds
-from slumberd.stores.plainjson import MOST_DEPTH, too_deep, written
+from slumberd.storage.sqlite.strict_json import MOST_DEPTH, too_deep, written
 
 UNREADABLE = "external_unreadable"
 """The reason with which such a row is quarantined."""

@@ -7,8 +7,8 @@ import sqlite3
 from pathlib import Path
 
 from slumberd.errors import LedgerKeyError
-from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import KeyedConnection
+from slumberd.storage.sqlite.connection import KeyedConnection
+from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("ledger")
 _FILE = statements("migrations")["file"]

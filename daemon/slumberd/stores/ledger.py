@@ -23,7 +23,7 @@ from slumberd.consolidation.resolution import ID_TAKEN, Entry
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, key_of, owner_of
 from slumberd.model.record import Kind, Record
-from slumberd.stores.plainjson import written
+from slumberd.storage.sqlite.strict_json import written
 
 GENESIS = bytes(32)
 """The chain before the first row."""

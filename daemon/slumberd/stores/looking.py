@@ -21,16 +21,16 @@ from slumberd.model.firing import Counts
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.provenance import Lag
 from slumberd.model.scope import Forgotten, escape, scope_of
+from slumberd.storage.sqlite.connection import Pragmas, snapshot, translated
+from slumberd.storage.sqlite.database import UNCHANGING, traceless
+from slumberd.storage.sqlite.erased_scopes import forgotten
+from slumberd.storage.sqlite.health import has_table
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores import episode_log, promotions, resurfaced
 from slumberd.stores.decode import decode, lenient_text
-from slumberd.stores.forgetting import forgotten
-from slumberd.stores.inspection import has_table
 from slumberd.stores.ledger import firing_id_of
 from slumberd.stores.ours import notes_others
-from slumberd.stores.queries import statements
 from slumberd.stores.schema import SUCCESSES
-from slumberd.stores.sqlite import Pragmas, snapshot, translated
-from slumberd.stores.traceless import UNCHANGING, traceless
 
 T = TypeVar("T")
 Open = sqlite3.Connection

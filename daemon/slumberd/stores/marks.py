@@ -10,12 +10,12 @@ from slumberd.errors import StoreError
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Record
+from slumberd.storage.sqlite.connection import transaction
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.batch import number
 from slumberd.stores.factfile import set_number
 from slumberd.stores.promotions import keep_place
-from slumberd.stores.queries import statements
 from slumberd.stores.questions import Questions, records
-from slumberd.stores.sqlite import transaction
 
 _SQL = statements("ledger")
 

@@ -19,13 +19,13 @@ from slumberd.consolidation.manual import Said
 from slumberd.consolidation.precedence import EXTERNAL, Meeting
 from slumberd.consolidation.state import Ground, Standing
 from slumberd.model.record import Break
+from slumberd.storage.sqlite.connection import escaped, texts_as
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.batch import fact_row
 from slumberd.stores.beliefs import channels_at, facts_then, standing_on
 from slumberd.stores.foreign import UNREADABLE, said_by, shown
 from slumberd.stores.grounds import summary_rows
 from slumberd.stores.ledger import meeting_from, meetings_from
-from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import escaped, texts_as
 
 _SQL = statements("matching")
 _LEDGER = statements("ledger")

@@ -28,9 +28,20 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Reach, Scope, ScopeMismatch
 from slumberd.model.spelling import Misspelling, misspelled_keys
-from slumberd.stores import accesses, episode_log, inspection, migrations
+from slumberd.storage.sqlite import health as sqlite_health
+from slumberd.storage.sqlite import migrations
+from slumberd.storage.sqlite.connection import (
+    Pragmas,
+    Synchronous,
+    data_version,
+    snapshot,
+    transaction,
+    translated,
+)
+from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, harden
+from slumberd.storage.sqlite.watch import Watch, tell_here
+from slumberd.stores import accesses, episode_log
 from slumberd.stores.codec import encode
-from slumberd.stores.database import Database, Place, harden
 from slumberd.stores.episode_erasure import (
     EpisodeErasure,
     Found,
@@ -44,16 +55,6 @@ from slumberd.stores.looking import check_after_a_crash
 from slumberd.stores.puts import Encode, GroupCommit, PutCounts, encode_readable, write
 from slumberd.stores.recall import recall
 from slumberd.stores.resurfaced import Moments, learn_all, remembered
-from slumberd.stores.sqlite import (
-    Pragmas,
-    Synchronous,
-    data_version,
-    snapshot,
-    transaction,
-    translated,
-)
-from slumberd.stores.traceless import TracelessDatabase
-from slumberd.stores.watch import Watch, tell_here
 from slumberd.stores.windows import Matching, Reader
 
 T = TypeVar("T")
@@ -171,7 +172,7 @@ class SQLiteMemoryStore:
 
     async def health(self) -> StoreHealth:
         """Say whether the store can be used; never raises for the file's state, creates nothing."""
-        return await inspection.health(self._database, table="episodes", warn=_missing)
+        return await sqlite_health.health(self._database, table="episodes", warn=_missing)
 
     async def pulse(self) -> int:
         """Return how many rows were written, once the threads of the file have answered."""

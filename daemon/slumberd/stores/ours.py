@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from slumberd.stores.queries import statements
+from slumberd.storage.sqlite.statements import statements
 
 MANY = 500
 """For as many rows it is cheaper to take the triggers off than to let them find nothing to do."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from slumberd.stores.queries import statements
+from slumberd.storage.sqlite.statements import statements
 
 T = TypeVar("T")
 

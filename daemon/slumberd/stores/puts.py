@@ -19,11 +19,11 @@ from slumberd.model.episode import Episode, microseconds
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import PLACEHOLDER_KEY, Forgotten, Scope, scope_of
+from slumberd.storage.sqlite.connection import transaction
+from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.codec import Row, encode, same
 from slumberd.stores.decode import decode, owner_of
-from slumberd.stores.forgetting import forgotten_if_asked
-from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import transaction
 
 Post = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
 """Leaves a function for the writing connection's thread to run, unless it raises."""

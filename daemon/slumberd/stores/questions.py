@@ -20,20 +20,21 @@ from slumberd.model.provenance import Lag, Page
 from slumberd.model.record import Break, Checkpoint, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
-from slumberd.stores import inspection, promotions, schema
+from slumberd.storage.sqlite import health
+from slumberd.storage.sqlite.connection import snapshot
+from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
+from slumberd.storage.sqlite.statements import statements
+from slumberd.stores import promotions, schema
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.explaining import decisions_of, why
 from slumberd.stores.exporting import exported
 from slumberd.stores.fact_erasure import find_scope
 from slumberd.stores.factfile import FactFile, head_of
 from slumberd.stores.finding import find, is_specified
-from slumberd.stores.forgetting import forgotten_if_asked
 from slumberd.stores.ledger import firing_id_of, record_from
-from slumberd.stores.queries import statements
 from slumberd.stores.replaying import Replay, rebuild
 from slumberd.stores.resurfaced import remembered
 from slumberd.stores.searching import search, search_then
-from slumberd.stores.sqlite import snapshot
 from slumberd.stores.undoing import Wanted, find_firing, has_any
 from slumberd.stores.unfinished import Unfinished, unfinished
 from slumberd.stores.verifying import verify
@@ -110,7 +111,7 @@ class Questions(FactFile):
         """Return when each rule's last firing that went well began; none of an older slumberd's."""
 
         def work(connection: sqlite3.Connection) -> dict[str, datetime]:
-            if not inspection.has_table(connection, schema.SUCCESSES):
+            if not health.has_table(connection, schema.SUCCESSES):
                 return {}
             return {rule: instant(at) for rule, at in connection.execute(_SQL["successes"])}
 

@@ -15,15 +15,7 @@ from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.errors import OutputExistsError
 from slumberd.file_modes import create_file
 from slumberd.model.record import Break
-from slumberd.stores import schema
-from slumberd.stores.bulk import insert
-from slumberd.stores.elsewhere import Helper, HelperError, Work, helping
-from slumberd.stores.foreign import UNREADABLE, shown
-from slumberd.stores.ours import by_us
-from slumberd.stores.parting import EVERY_KEY, NotApartError, Parts, in_one
-from slumberd.stores.queries import statements
-from slumberd.stores.resettling import Findings, Resettling, Settled
-from slumberd.stores.sqlite import (
+from slumberd.storage.sqlite.connection import (
     Pragmas,
     connect,
     escaped,
@@ -31,7 +23,15 @@ from slumberd.stores.sqlite import (
     transaction,
     translated,
 )
-from slumberd.stores.traceless import UNCHANGING, traceless
+from slumberd.storage.sqlite.database import UNCHANGING, traceless
+from slumberd.storage.sqlite.statements import statements
+from slumberd.stores import schema
+from slumberd.stores.bulk import insert
+from slumberd.stores.elsewhere import Helper, HelperError, Work, helping
+from slumberd.stores.foreign import UNREADABLE, shown
+from slumberd.stores.ours import by_us
+from slumberd.stores.parting import EVERY_KEY, NotApartError, Parts, in_one
+from slumberd.stores.resettling import Findings, Resettling, Settled
 from slumberd.stores.verifying import first_break
 
 _SQL = statements("replay")

@@ -18,13 +18,13 @@ from slumberd.model.episode import Gated
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
 from slumberd.model.scope import FORGOTTEN
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.batch import fact_row
 from slumberd.stores.beliefs import standing_on
 from slumberd.stores.bulk import Row
 from slumberd.stores.grounds import LoadedGround
 from slumberd.stores.ledger import KINDS, WHATS, act_from, histories_from
 from slumberd.stores.parting import Part, Told
-from slumberd.stores.queries import statements
 from slumberd.stores.undoing import withdraw
 
 _SQL = statements("replay")

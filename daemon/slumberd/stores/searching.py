@@ -20,6 +20,8 @@ from slumberd.model.episode import microseconds
 from slumberd.model.fact import SLOTS, Fact, FactPattern, Position, matcher, place_after, position
 from slumberd.model.pattern import Prefix
 from slumberd.model.rule import FACTS
+from slumberd.storage.sqlite.connection import snapshot, texts_as
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.beliefs import facts_then
 from slumberd.stores.finding import fact_of, facts_found, unicode_or_none
 from slumberd.stores.narrowing import (
@@ -32,9 +34,7 @@ from slumberd.stores.narrowing import (
     Text,
     narrowed,
 )
-from slumberd.stores.queries import statements
 from slumberd.stores.regexes import compiled
-from slumberd.stores.sqlite import snapshot, texts_as
 
 _FACTS = statements("facts")
 _ID = attrgetter("id")

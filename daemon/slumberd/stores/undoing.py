@@ -21,10 +21,10 @@ from slumberd.model.episode import microseconds
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome, Record
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.batch import Batch
 from slumberd.stores.beliefs import channels_at
 from slumberd.stores.ledger import firing_id_of
-from slumberd.stores.queries import statements
 
 UNDO = "@undo"
 """The rule id of what undoes a firing."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.model.scope import Reach
-from slumberd.stores.queries import statements
+from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("unfinished")
 

@@ -20,6 +20,8 @@ import orjson
 
 from slumberd.model.episode import microseconds
 from slumberd.model.record import Break, Checkpoint
+from slumberd.storage.sqlite.connection import KeyedConnection, escaped, snapshot, texts_as
+from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.elsewhere import Helper, Work, helping
 from slumberd.stores.keying import checked_key
 from slumberd.stores.ledger import (
@@ -33,8 +35,6 @@ from slumberd.stores.ledger import (
     fixed_part,
 )
 from slumberd.stores.matching import first_changed_fact
-from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import KeyedConnection, escaped, snapshot, texts_as
 from slumberd.stores.verifying_tables import first_changed_schema, first_changed_table
 
 _SQL = statements("ledger")

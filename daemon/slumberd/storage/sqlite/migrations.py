@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from slumberd.errors import MigrationNotSupportedError, SchemaError
 from slumberd.model.health import MigrationPlan
-from slumberd.stores.inspection import has_table
-from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import transaction
+from slumberd.storage.sqlite.connection import transaction
+from slumberd.storage.sqlite.health import has_table
+from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("migrations")
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*( ?\(\d+(, ?\d+)?\))?")

@@ -17,10 +17,9 @@ from typing import Literal
 
 from slumberd.errors import SchemaError, SlumberdError, StoreBusyError, StoreError
 from slumberd.model.health import StoreHealth
-from slumberd.stores.database import Database
-from slumberd.stores.queries import statements
-from slumberd.stores.sqlite import Pragmas, connect, data_version, translated
-from slumberd.stores.traceless import LOCKED, UNCHANGING
+from slumberd.storage.sqlite.connection import Pragmas, connect, data_version, translated
+from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, Database
+from slumberd.storage.sqlite.statements import statements
 
 Warn = Callable[[sqlite3.Connection], list[str]]
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from slumberd.errors import SchemaError, StoreBusyError, StoreError
-from slumberd.stores.sqlite import Pragmas, data_version, snapshot, translated
-from slumberd.stores.traceless import LOCKED, UNCHANGING, untouched
+from slumberd.storage.sqlite.connection import Pragmas, data_version, snapshot, translated
+from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, untouched
 
 Told = Callable[[int, int], object]
 """Takes how many pages are copied, and of how many."""

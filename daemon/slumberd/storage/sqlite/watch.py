@@ -10,7 +10,7 @@ from threading import Lock, Thread
 from typing import Self
 
 from slumberd.errors import StoreError
-from slumberd.stores.sqlite import Pragmas, connect, data_version
+from slumberd.storage.sqlite.connection import Pragmas, connect, data_version
 
 _QUIET_LOOKS = 200
 """After so many looks that found nothing, each rests for longer."""

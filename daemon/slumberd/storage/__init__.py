@@ -1,0 +1,1 @@
+"""Store episodes, facts and the ledger."""

@@ -1,0 +1,1 @@
+"""The SQLite engine: connections, databases, statements, migrations, health."""
