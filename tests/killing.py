@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from slumberd.model.episode import Episode
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.daemons import FORKS, Home
 from tests.failing import KILLED, begin
 from tests.lives import (

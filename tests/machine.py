@@ -26,11 +26,11 @@ from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach, Scope
+from slumberd.storage.episodes.rows import encode
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite import database
-from slumberd.stores.codec import encode
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at
 from tests.fakes import FakeClock, FakeDeltaLog
 from tests.integration import test_law as law

@@ -17,9 +17,9 @@ import pytest
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.errors import SlumberdError
 from slumberd.model.record import Record
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.stores import facts as facts_module
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, rule
 from tests.disk import Disk, Fate
 from tests.fakes import FakeClock, FakeDeltaLog

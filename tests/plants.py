@@ -12,11 +12,11 @@ import pytest
 from slumberd.consolidation.consolidator import Consolidator, Met, _held_back
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
+from slumberd.storage.episodes import access_tracking
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite.connection import Access, Pragmas
-from slumberd.stores import accesses
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -65,18 +65,18 @@ def held_last(patch: pytest.MonkeyPatch) -> None:
 
 def reads_first(patch: pytest.MonkeyPatch) -> None:
     """Log what was read again in a transaction of its own, which forgets that it was held back."""
-    log_again = accesses._log_again
+    log_again = access_tracking._log_again
 
     def later(connection: sqlite3.Connection, eids: Iterable[str]) -> bool:
         eids = list(eids)
         asked = {"ids": orjson.dumps(eids).decode()}
         held = connection.execute(_HELD, asked).fetchall()
-        connection.execute(accesses._SQL["let_go"], asked)
+        connection.execute(access_tracking._SQL["let_go"], asked)
         _commit(connection)
         connection.executemany("UPDATE slumberd_accesses SET held = 1 WHERE eid = ?", held)
         return log_again(connection, eids)
 
-    patch.setattr(accesses, "_log_again", later)
+    patch.setattr(access_tracking, "_log_again", later)
 
 
 _HELD = """

@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from slumberd.promotion import PromoteTriplesToFacts
     from slumberd.retrieval.protocols import SalienceScorer
     from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer
+    from slumberd.storage.episodes.store import SQLiteMemoryStore
     from slumberd.stores.facts import SQLiteFactStore
-    from slumberd.stores.memory import SQLiteMemoryStore
 
 __version__ = "0.1.0"
 
@@ -169,7 +169,7 @@ _HOMES = {
     "promotion": ("PromoteTriplesToFacts",),
     "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer"),
     "stores.facts": ("SQLiteFactStore",),
-    "stores.memory": ("SQLiteMemoryStore",),
+    "storage.episodes.store": ("SQLiteMemoryStore",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

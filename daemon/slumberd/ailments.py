@@ -20,8 +20,8 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.pauses import paused_in
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import LATE
+from slumberd.storage.episodes.rows import SCOPE_MISMATCH
 from slumberd.stores import looking
-from slumberd.stores.decode import SCOPE_MISMATCH
 from slumberd.stores.looking import FactsSeen, Open, look
 from slumberd.surroundings import THIS_MACHINE, Machine
 

@@ -36,8 +36,8 @@ from slumberd.promotion import Promoter
 from slumberd.recorder import FileSink
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling import cron
+from slumberd.storage.episodes.store import SQLiteMemoryStore, log_misspelling
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore, log_misspelling
 
 _log = structlog.get_logger("slumberd")
 

@@ -33,9 +33,9 @@ from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
 from slumberd.runs import new_run_id
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.stores.fact_erasure import Erasure
 from slumberd.stores.hands import HandAtWork
-from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.stores.undoing import Undoer, Wanted
 from slumberd.stores.unfinished import Unfinished
 

@@ -18,7 +18,7 @@ from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
-from slumberd.stores.windows import Matching
+from slumberd.storage.episodes.windows import Matching
 
 _EVERYTHING = 2**62
 

@@ -45,8 +45,8 @@ from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.runs import new_run_id
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.watch import Watch
-from slumberd.stores.memory import SQLiteMemoryStore
 from slumberd.watchdog import Watchdog
 
 TELLING_SECONDS = 1.0

@@ -24,8 +24,8 @@ from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
 from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 
 _BATCH = 8_000
 _NEWEST = 2**63 - 1

@@ -12,8 +12,8 @@ import pytest
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import FactPattern
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, rule
 from tests.corpora import lines, needs_corpora
 from tests.fakes import FakeClock, FakeDeltaLog

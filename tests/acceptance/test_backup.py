@@ -19,7 +19,7 @@ import pytest
 
 from slumberd.cli import main
 from slumberd.model.episode import Episode, microseconds
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import at, triple
 from tests.daemons import FORKS, Home
 from tests.faults import met_more_than_once

@@ -20,9 +20,9 @@ import pytest
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Reach
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import connection
 from slumberd.storage.sqlite.connection import Pragmas
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, triple
 from tests.disk import Acknowledged, Disk, Fate
 from tests.lives import FIRST

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import triple
 from tests.daemons import FORKS, Home
 from tests.failing import KILLED, begin, begin_reading

@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.model.episode import Episode
 from slumberd.model.scope import PLACEHOLDER_KEY
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.acceptance.test_stargraph import says, theirs, told
 from tests.builders import at, triple
 from tests.daemons import Home

@@ -19,9 +19,9 @@ from slumberd.consolidation import claim
 from slumberd.consolidation.state import Ground
 from slumberd.model.episode import Episode
 from slumberd.model.scope import escape
+from slumberd.storage.episodes.rows import decode, episode_of
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.stores import finding
-from slumberd.stores.decode import decode, episode_of
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.samples import amount
 from tests.tenants import MINE, Look, Owner, Step, Story, play
 from tests.views import everything, printed, stands

@@ -15,8 +15,8 @@ import pytest
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.model.episode import Episode
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import rule
 from tests.corpora import lines, needs_corpora
 from tests.fakes import FakeClock, FakeDeltaLog

@@ -22,7 +22,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.bench.measuring import Cost, Table, at_most, timed_async
 from tests.bench.worlds import USERS, Workshop
 from tests.builders import START, rule

@@ -27,7 +27,7 @@ from slumberd.cli.configuration import loaded, logs
 from slumberd.clock import SystemClock
 from slumberd.errors import FiringTimeoutError
 from slumberd.service import Daemon
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import triple
 
 Sight = Callable[[asyncio.Event], Awaitable[Any]]

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
+from slumberd.storage.episodes.rows import encode
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.statements import statement
-from slumberd.stores.codec import encode
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.bench.measuring import Line, Table, at_most
 from tests.bench.worlds import USERS, Workshop
 from tests.builders import START

@@ -20,8 +20,8 @@ import orjson
 from slumberd.control import ask
 from slumberd.errors import NotRunningError
 from slumberd.model.scope import Scope
-from slumberd.stores.codec import encode
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.rows import encode
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.bench.hosting import POLL_SECONDS
 from tests.bench.measuring import Line, Table, at_most, percentile
 from tests.bench.worlds import Workshop

@@ -25,8 +25,8 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
 from slumberd.model.health import MigrationPlan
-from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.stores.puts import PutCounts
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.episodes.writes import PutCounts
 from tests.builders import START, at, episode, rule, triple
 from tests.fakes import FakeClock
 from tests.patience import PATIENCE_SECONDS

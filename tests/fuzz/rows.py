@@ -12,8 +12,7 @@ from slumberd.consolidation.incoming import meet
 from slumberd.errors import SlumberdError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.scope import Scope, ScopeMismatch
-from slumberd.stores.codec import encode, same
-from slumberd.stores.decode import FAULTS, decode, episode_of, lenient_text
+from slumberd.storage.episodes.rows import FAULTS, decode, encode, episode_of, lenient_text, same
 from tests.builders import rule, triple
 from tests.fuzz.targets import Finding
 

@@ -14,10 +14,10 @@ import pytest
 
 from slumberd.errors import StoreBusyError
 from slumberd.model.salience import Access
+from slumberd.storage.episodes import access_tracking
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.watch import Watch
-from slumberd.stores import accesses
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, episode
 from tests.fakes import FakeClock
 from tests.patience import PATIENCE_SECONDS
@@ -86,7 +86,7 @@ async def test_later_reads_are_added_to_earlier_ones(
 async def test_reads_are_written_after_a_while(
     memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accesses, "SECONDS", 0.0)
+    monkeypatch.setattr(access_tracking, "SECONDS", 0.0)
     write, ended = memory._reads.write, asyncio.Event()
 
     async def tell() -> None:
@@ -104,8 +104,8 @@ async def test_reads_are_written_after_a_while(
 async def test_many_reads_are_written_at_once_but_not_again_and_again(
     memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accesses, "MANY", 3)
-    monkeypatch.setattr(accesses, "SECONDS", 60.0)
+    monkeypatch.setattr(access_tracking, "MANY", 3)
+    monkeypatch.setattr(access_tracking, "SECONDS", 60.0)
 
     await memory.recent("alice", limit=2)
     assert memory._reads._writing is None
@@ -134,7 +134,7 @@ async def _read_and_close(memory: SQLiteMemoryStore) -> None:
 async def test_a_read_does_not_wait_for_a_locked_file_and_loses_nothing_by_it(
     memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accesses, "MANY", 1)
+    monkeypatch.setattr(access_tracking, "MANY", 1)
     with closing(connect(path, Pragmas(), access="write")) as other:
         other.execute("BEGIN IMMEDIATE")
         assert len(await memory.recent("alice", limit=2)) == 2
@@ -166,7 +166,7 @@ async def test_a_put_after_it_waits_for_a_lock_as_long_as_ever(
 async def test_what_cannot_be_written_is_kept_up_to_a_bound(
     memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accesses, "MOST", 3)
+    monkeypatch.setattr(access_tracking, "MOST", 3)
     with closing(connect(path, Pragmas(), access="write")) as other:
         other.execute("BEGIN IMMEDIATE")
         for _ in range(9):
@@ -195,7 +195,7 @@ async def test_a_store_of_a_file_that_is_locked_closes_and_lets_go_of_what_it_no
 async def test_a_store_that_is_closed_is_opened_by_no_alarm(
     memory: SQLiteMemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accesses, "MANY", 1)
+    monkeypatch.setattr(access_tracking, "MANY", 1)
     await memory.recent("alice", limit=2)
 
     await memory.close()
@@ -307,7 +307,7 @@ async def test_whoever_watches_is_told_of_what_is_logged_again(
 async def test_a_store_that_is_closed_while_it_writes_in_vain_is_opened_by_no_alarm(
     memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accesses, "MANY", 1)
+    monkeypatch.setattr(access_tracking, "MANY", 1)
     begun: list[asyncio.TimerHandle] = []
     loop = asyncio.get_running_loop()
     call_later = loop.call_later

@@ -24,8 +24,7 @@ from slumberd.errors import InputError, MemoryScopeError, SlumberdError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
-from slumberd.stores.codec import encode
-from slumberd.stores.decode import decode, episode_of
+from slumberd.storage.episodes.rows import decode, encode, episode_of
 from tests.builders import at, rule, triple
 from tests.house import House, house
 

@@ -17,7 +17,7 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Window
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import START, at, rule, triple
 from tests.estate import Estate, estate
 from tests.fakes import FakeClock

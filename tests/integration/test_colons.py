@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import at, triple
 from tests.daemons import Home
 

@@ -23,12 +23,12 @@ from slumberd.errors import (
 )
 from slumberd.model.episode import Episode
 from slumberd.model.scope import Scope
+from slumberd.storage.episodes.rows import encode
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite import database
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
-from slumberd.stores.codec import encode
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import episode
 from tests.daemons import Home
 from tests.faults import content_of, ordinary_user

@@ -19,11 +19,11 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position, Window
 from slumberd.model.scope import Scope
+from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes.rows import encode
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
-from slumberd.stores import episode_log
-from slumberd.stores.codec import encode
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, episode, rule
 from tests.patience import PATIENCE_SECONDS
 

@@ -20,8 +20,8 @@ from slumberd.model.firing import Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import at, rule, triple
 from tests.fakes import FakeClock, FakeDeltaLog
 from tests.fragments import BOMBS, LONG

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from slumberd.clock import SystemClock
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import START, at, episode, rule, triple
 from tests.calling import called
 from tests.daemons import Home

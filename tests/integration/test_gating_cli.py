@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import at, triple
 from tests.site import Site
 

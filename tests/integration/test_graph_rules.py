@@ -19,8 +19,8 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.model.graph import ResultSet
 from slumberd.model.rule import ConsolidationRule
 from slumberd.promotion import Promoter
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, rule, triple
 from tests.catalogue import complaints
 from tests.daemons import Home

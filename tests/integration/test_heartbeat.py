@@ -27,7 +27,7 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.scheduling.due import Troubles
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import at, rule, triple
 from tests.fakes import FakeClock, FakeEpisodeLog, FakeLogs
 from tests.patience import PATIENCE_SECONDS

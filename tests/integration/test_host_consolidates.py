@@ -9,8 +9,8 @@ import pytest
 from slumberd.consolidation.incoming import meet
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, rule, triple
 
 EPISODES = [

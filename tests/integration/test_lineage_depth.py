@@ -11,8 +11,8 @@ import pytest
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock, FakeDeltaLog
 

@@ -16,8 +16,8 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import Reach
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import START, at, episode, rule, triple, version
 from tests.daemons import Home
 from tests.fakes import FakeClock

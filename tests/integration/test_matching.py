@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from slumberd.errors import StoppedError
-from slumberd.stores import windows
-from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.stores.windows import Matching
+from slumberd.storage.episodes import windows
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.episodes.windows import Matching
 from tests.builders import rule
 from tests.house import stream
 

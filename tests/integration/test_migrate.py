@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from slumberd.errors import MigrationNotSupportedError
 from slumberd.model.health import MigrationPlan
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import migrations
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import triple
 from tests.fakes import FakeClock
 from tests.house import house

@@ -16,7 +16,7 @@ from slumberd.errors import InputError
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.naive_timestamps import NaiveTimestamps
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import episode, rule, triple
 from tests.daemons import Home
 from tests.integration.test_stargraph_rows import INSERT, row

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from slumberd.model.fact import FactPattern
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 
 FILES = {
     "accesses": "memory.db",

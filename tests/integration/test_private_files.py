@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from slumberd.cli import main
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import episode, triple
 from tests.calling import logging_as_before
 from tests.site import Site

@@ -14,8 +14,8 @@ import pytest
 from slumberd.errors import StoppedError
 from slumberd.filters import sandbox
 from slumberd.model.firing import START
-from slumberd.stores import windows
-from slumberd.stores.windows import Reader
+from slumberd.storage.episodes import windows
+from slumberd.storage.episodes.windows import Reader
 from tests.builders import rule
 from tests.house import house, stream
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from slumberd.model.episode import Episode
 from slumberd.model.scope import Scope, ScopeMismatch
-from slumberd.stores.codec import encode
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.rows import encode
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import START, at, episode
 
 REPLACE = "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)"

@@ -22,7 +22,7 @@ from slumberd.errors import ReloadFailedError, StoreBusyError
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.reloading import InForce, Reloading
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import at, triple
 from tests.daemons import Home
 from tests.fakes import FakeClock, FakeDeltaLog, FakeLogs

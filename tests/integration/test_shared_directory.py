@@ -15,7 +15,7 @@ import pytest
 
 from slumberd.cli import main
 from slumberd.cli.commands import ENTRIES
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import triple
 from tests.daemons import FORKS
 from tests.site import Site

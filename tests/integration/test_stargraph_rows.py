@@ -19,7 +19,7 @@ from slumberd.errors import MemoryScopeError, NothingKeptError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import PLACEHOLDER, PLACEHOLDER_KEY, ScopeMismatch
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import at, episode, rule, triple
 from tests.house import house
 from tests.integration.test_forget import canary, forget, singing

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.memory import SQLiteMemoryStore
 
 FILES = sorted(
     one.name.removesuffix(".sql")

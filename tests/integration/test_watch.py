@@ -12,10 +12,10 @@ from threading import Event
 
 import pytest
 
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import watch as watching
 from slumberd.storage.sqlite.statements import statement
 from slumberd.storage.sqlite.watch import Watch
-from slumberd.stores.memory import SQLiteMemoryStore
 from tests.builders import triple
 from tests.patience import PATIENCE_SECONDS
 

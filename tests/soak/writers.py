@@ -20,8 +20,8 @@ import orjson
 from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode, instant, microseconds
 from slumberd.model.scope import Scope
-from slumberd.stores.codec import encode
-from slumberd.stores.memory import SQLiteMemoryStore
+from slumberd.storage.episodes.rows import encode
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import START
 
 DAY = 86_400_000_000

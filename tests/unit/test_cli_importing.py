@@ -12,8 +12,8 @@ from slumberd.cli import call
 from slumberd.cli.importing import MOST_TOLD, Rejection, Tally, batches, put_lines
 from slumberd.cli.jsonl import Line, opened
 from slumberd.errors import InputError
-from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.stores.puts import PutCounts
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.episodes.writes import PutCounts
 from tests.builders import episode
 
 

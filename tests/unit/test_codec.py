@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from slumberd.errors import InputError, MemoryScopeError
 from slumberd.model.episode import Episode, EpisodeVersion, microseconds
 from slumberd.model.scope import Scope, ScopeMismatch
-from slumberd.stores.codec import Row, encode, same
-from slumberd.stores.decode import (
+from slumberd.storage.episodes.rows import (
     CONTENT_UNREADABLE,
     FAULTS,
     ID_UNUSABLE,
@@ -29,9 +28,12 @@ from slumberd.stores.decode import (
     TIMESTAMP_NAIVE,
     TIMESTAMP_UNREADABLE,
     Mangled,
+    Row,
     decode,
+    encode,
     episode_of,
     lenient_text,
+    same,
 )
 from tests.builders import episode, version
 

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from slumberd.config import rule_loader
+from slumberd.storage.episodes import rows as episode_rows
 from slumberd.storage.sqlite import strict_json
-from slumberd.stores import decode
 from tests.fuzz.control import ControlTarget
 from tests.fuzz.rows import RowTarget, row_of, spelled
 from tests.fuzz.rules import RuleTarget, peak
@@ -61,7 +61,7 @@ def test_a_row_is_spelled_by_types_and_columns() -> None:
 def test_the_oracle_sees_a_decoder_that_stumbles(
     rows: RowTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode, "read_object", orjson.loads)
+    monkeypatch.setattr(episode_rows, "read_object", orjson.loads)
 
     with pytest.raises(AttributeError):
         rows.meet(of_metadata(b"[]"))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.storage.episodes import log
+from slumberd.storage.episodes.rows import Row
+from slumberd.storage.episodes.writes import GroupCommit
 from slumberd.storage.sqlite.connection import Pragmas, connect, transaction
-from slumberd.stores import episode_log
-from slumberd.stores.codec import Row
-from slumberd.stores.puts import GroupCommit
 
 ROW = Row("e1", "/user/u/session/s/agent/a/", b"{}", "", b"{}")
 Work = Callable[[sqlite3.Connection], None]
@@ -23,7 +23,7 @@ Work = Callable[[sqlite3.Connection], None]
 def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     with closing(connect(tmp_path / "memory.db", Pragmas(), access="write")) as connection:
         with transaction(connection):
-            episode_log.install(connection)
+            log.install(connection)
         yield connection
 
 

@@ -21,8 +21,8 @@ from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError
-from slumberd.stores.memory import SQLiteMemoryStore
-from slumberd.stores.puts import PutCounts
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.episodes.writes import PutCounts
 
 BATCH = 1_000
 """Lines that share a transaction."""

@@ -21,13 +21,14 @@ from slumberd.model.firing import Counts
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.provenance import Lag
 from slumberd.model.scope import Forgotten, escape, scope_of
+from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes.rows import decode, lenient_text
 from slumberd.storage.sqlite.connection import Pragmas, snapshot, translated
 from slumberd.storage.sqlite.database import UNCHANGING, traceless
 from slumberd.storage.sqlite.erased_scopes import forgotten
 from slumberd.storage.sqlite.health import has_table
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores import episode_log, promotions, resurfaced
-from slumberd.stores.decode import decode, lenient_text
+from slumberd.stores import promotions, resurfaced
 from slumberd.stores.ledger import firing_id_of
 from slumberd.stores.ours import notes_others
 from slumberd.stores.schema import SUCCESSES

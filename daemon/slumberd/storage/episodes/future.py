@@ -11,7 +11,7 @@ import structlog
 
 from slumberd.clock import Clock
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
-from slumberd.stores.codec import Row
+from slumberd.storage.episodes.rows import Row
 
 TOLERANCE_SECONDS = 300.0
 """How far ahead of ours the clock of a host may be."""

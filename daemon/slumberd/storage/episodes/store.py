@@ -28,6 +28,21 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Reach, Scope, ScopeMismatch
 from slumberd.model.spelling import Misspelling, misspelled_keys
+from slumberd.storage.episodes import access_tracking
+from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes.erasure import (
+    EpisodeErasure,
+    Found,
+    erase_episodes,
+    find_scope,
+    ids_kept,
+    scrub_memory,
+)
+from slumberd.storage.episodes.future import TOLERANCE_SECONDS, FutureReporter
+from slumberd.storage.episodes.recent import recall
+from slumberd.storage.episodes.rows import encode
+from slumberd.storage.episodes.windows import Matching, Reader
+from slumberd.storage.episodes.writes import Encode, GroupCommit, PutCounts, encode_readable, write
 from slumberd.storage.sqlite import health as sqlite_health
 from slumberd.storage.sqlite import migrations
 from slumberd.storage.sqlite.connection import (
@@ -40,22 +55,8 @@ from slumberd.storage.sqlite.connection import (
 )
 from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, harden
 from slumberd.storage.sqlite.watch import Watch, tell_here
-from slumberd.stores import accesses, episode_log
-from slumberd.stores.codec import encode
-from slumberd.stores.episode_erasure import (
-    EpisodeErasure,
-    Found,
-    erase_episodes,
-    find_scope,
-    ids_kept,
-    scrub_memory,
-)
-from slumberd.stores.future import TOLERANCE_SECONDS, FutureReporter
 from slumberd.stores.looking import check_after_a_crash
-from slumberd.stores.puts import Encode, GroupCommit, PutCounts, encode_readable, write
-from slumberd.stores.recall import recall
 from slumberd.stores.resurfaced import Moments, learn_all, remembered
-from slumberd.stores.windows import Matching, Reader
 
 T = TypeVar("T")
 
@@ -131,7 +132,7 @@ class SQLiteMemoryStore:
         self._puts = GroupCommit(
             self._prepare, partial(tell_here, self._path), naive=naive_timestamps
         )
-        self._reads = accesses.Notebook(
+        self._reads = access_tracking.Notebook(
             lambda work: self._database.write(work), self._prepare, partial(tell_here, self._path)
         )
         self._notes = not traceless
@@ -380,7 +381,7 @@ class SQLiteMemoryStore:
 
     async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
         """Return how some episodes were read; those that never were are left out."""
-        return await self._read(partial(accesses.accesses, eids=eids))
+        return await self._read(partial(access_tracking.accesses, eids=eids))
 
     async def hold(self, seen: Mapping[str, int]) -> None:
         """Log some episodes again, for every rule, once somebody reads them.
@@ -392,7 +393,7 @@ class SQLiteMemoryStore:
         def work(connection: sqlite3.Connection) -> bool:
             with transaction(connection):
                 self._prepare(connection)
-                return accesses.hold(connection, seen)
+                return access_tracking.hold(connection, seen)
 
         if await self._database.write(work):
             tell_here(self._path)

@@ -10,11 +10,11 @@ import orjson
 
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, ScopeMismatch, escape, scope_of
+from slumberd.storage.episodes import access_tracking
+from slumberd.storage.episodes.rows import instant_or_zero, lenient_text, scope_in
 from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.erased_scopes import overwriting, remember, scrub
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores import accesses
-from slumberd.stores.decode import instant_or_zero, lenient_text, scope_in
 
 _SQL = statements("forgetting")
 
@@ -127,7 +127,7 @@ def erase_episodes(
         asked = {"eids": orjson.dumps(names).decode()}
         connection.execute(_SQL["drop_episodes"], rowids)
         blanked = connection.execute(_SQL["blank_log"], asked).rowcount
-        read = accesses.erase(connection, names)
+        read = access_tracking.erase(connection, names)
         remember(connection, erasure.reach, erasure.moment, erasure.key)
     return {
         "episodes": len(found.rowids),

@@ -1,0 +1,1 @@
+"""Store episodes: put, recent, windows of the episode log, erasure."""
