@@ -16,8 +16,8 @@ from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
 from slumberd.observability.line_format import timestamp
-from slumberd.stores.fact_erasure import Erasure
-from slumberd.stores.undoing import UndoneFirings
+from slumberd.storage.ledger.erasure import Erasure
+from slumberd.storage.ledger.undo import UndoneFirings
 
 PLAN_DIGITS = 16
 

@@ -16,7 +16,7 @@ from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of, fact_id_of
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import Scope, checked_scope
-from slumberd.stores.undoing import ByRun, BySince, Wanted
+from slumberd.storage.ledger.undo import ByRun, BySince, Wanted
 
 Request = dict[str, Any]
 

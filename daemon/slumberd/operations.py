@@ -34,10 +34,9 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
 from slumberd.runs import new_run_id
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.fact_erasure import Erasure
-from slumberd.stores.hands import HandAtWork
-from slumberd.stores.undoing import Undoer, Wanted
-from slumberd.stores.unfinished import Unfinished
+from slumberd.storage.ledger.erasure import Erasure, Unfinished
+from slumberd.storage.ledger.manual_edits import HandAtWork
+from slumberd.storage.ledger.undo import Undoer, Wanted
 
 
 class Operations:

@@ -21,7 +21,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.scope import escape
 from slumberd.storage.episodes.rows import decode, episode_of
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores import finding
+from slumberd.storage.ledger import fact_rows
 from tests.samples import amount
 from tests.tenants import MINE, Look, Owner, Step, Story, play
 from tests.views import everything, printed, stands
@@ -215,9 +215,9 @@ def read_by_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def search_by_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("find_facts_of_user", "find_facts_of_user_and_agent"):
-        sql = finding._FACTS[name].replace("user = :user", "user LIKE :user")
-        monkeypatch.setitem(finding._FACTS, name, sql)
-    monkeypatch.setattr(finding, "_equal_to", lambda _: lambda _: True)
+        sql = fact_rows._FACTS[name].replace("user = :user", "user LIKE :user")
+        monkeypatch.setitem(fact_rows._FACTS, name, sql)
+    monkeypatch.setattr(fact_rows, "_equal_to", lambda _: lambda _: True)
 
 
 def normalise_owners(monkeypatch: pytest.MonkeyPatch) -> None:

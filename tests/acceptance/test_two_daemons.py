@@ -49,7 +49,7 @@ async def stopping(self, *given, **named):
 SQLiteFactStore.commit = stopping
 """
 STOPS_IN_ITS_COMMIT = f"""{STOPS}
-from slumberd.stores.batch import Batch
+from slumberd.storage.ledger.batch import Batch
 
 write = Batch.write
 

@@ -19,9 +19,9 @@ import pytest
 from slumberd.consolidation.incoming import meet
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.stores import external
+from slumberd.storage.ledger import external_changes
+from slumberd.storage.ledger.bulk_write import MANY, by_us
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.ours import MANY, by_us
 from tests.builders import START, at, rule, triple, version
 from tests.daemons import Home, processor_seconds
 from tests.fakes import FakeClock
@@ -576,7 +576,7 @@ async def test_facts_that_were_there_before_slumberd_are_recorded(tmp_path: Path
 async def test_many_changes_are_recorded_some_at_a_time(
     store: SQLiteFactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(external, "CHUNK", 7)
+    monkeypatch.setattr(external_changes, "CHUNK", 7)
     given = [row(f"f{n:02}", n, agent=f"agent {n}") for n in range(20)]
     write(store.path, PIN, *given)
     await store.notice_external()

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from slumberd.model.record import Break
+from slumberd.storage.ledger.rows import WHATS
 from slumberd.stores import elsewhere, parting
 from slumberd.stores.elsewhere import Helper
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.ledger import WHATS
 from slumberd.stores.parting import EVERY_KEY, Part, Parts, in_one
 from slumberd.stores.replaying import Replay, rebuild
 from slumberd.stores.resettling import Findings, Resettling, Settled

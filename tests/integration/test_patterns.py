@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from slumberd.errors import ExtraMissingError, PatternError, UsageError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import LONGEST, Equals, Glob, Matches, OneOf, Prefix
+from slumberd.storage.ledger.fact_rows import find, is_specified
 from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.finding import find, is_specified
 from slumberd.stores.narrowing import BEYOND, after_all
 from slumberd.stores.regexes import compiled, literal_start
 from slumberd.stores.searching import search

@@ -13,8 +13,8 @@ import pytest
 
 from slumberd.errors import OutputExistsError
 from slumberd.model.record import Break
+from slumberd.storage.ledger.rows import GENESIS, KINDS, WHATS, chain_of, commitment_of, fixed_part
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.ledger import GENESIS, KINDS, WHATS, chain_of, commitment_of, fixed_part
 from slumberd.stores.replaying import Replay
 from tests.stories import ALL, copied, fire, forge, rows_of, said, tell_everything, tell_much
 

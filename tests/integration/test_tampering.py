@@ -18,8 +18,7 @@ from slumberd.errors import LedgerKeyError
 from slumberd.model.fact import Fact
 from slumberd.model.record import Break, Checkpoint
 from slumberd.model.scope import Reach
-from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.ledger import (
+from slumberd.storage.ledger.rows import (
     GENESIS,
     KINDS,
     WHATS,
@@ -28,6 +27,7 @@ from slumberd.stores.ledger import (
     commitment_of,
     fixed_part,
 )
+from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.verifying import verify
 from tests.builders import at
 from tests.fakes import FakeClock

@@ -14,10 +14,10 @@ import pytest
 
 from slumberd.consolidation.state import Standing
 from slumberd.model.record import Break, Checkpoint
+from slumberd.storage.ledger.history import facts_then
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING
 from slumberd.stores import elsewhere, matching
-from slumberd.stores.beliefs import facts_then
 from slumberd.stores.elsewhere import Helper
 from slumberd.stores.facts import SQLiteFactStore
 from slumberd.stores.matching import MixedKeysError, Pages, Share

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from slumberd.stores.bulk import MOST, insert
+from slumberd.storage.ledger.bulk_write import MOST, insert
 
 INSERT = "INSERT INTO pairs (one, other) VALUES (?, ?)"
 

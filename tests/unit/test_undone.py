@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slumberd.core.undone import Undoing, in_order, undone_firings
+from slumberd.storage.ledger.undo import Undoing, in_order, undone_firings
 
 UNDO = "@undo"
 

@@ -15,15 +15,15 @@ from slumberd.errors import StaleWriterError, StoreReplacedError
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.retrieval.protocols import TextComparer
+from slumberd.storage.ledger import schema
+from slumberd.storage.ledger.batch import number
+from slumberd.storage.ledger.external_changes import notice
+from slumberd.storage.ledger.rows import GENESIS
 from slumberd.storage.sqlite import health as sqlite_health
 from slumberd.storage.sqlite import migrations
 from slumberd.storage.sqlite.connection import Pragmas, Synchronous, transaction
 from slumberd.storage.sqlite.database import Database, TracelessDatabase
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores import schema
-from slumberd.stores.batch import number
-from slumberd.stores.external import notice
-from slumberd.stores.ledger import GENESIS
 from slumberd.stores.looking import check_after_a_crash
 
 _SQL = statements("ledger")

@@ -25,21 +25,21 @@ from slumberd.model.fact import Fact, aware
 from slumberd.model.firing import START, Firing, Held, Position, Trigger
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import Reach
+from slumberd.storage.ledger import erasure
+from slumberd.storage.ledger.batch import Batch, OverLimitError, number
+from slumberd.storage.ledger.erasure import Erasing, Erasure, erase
+from slumberd.storage.ledger.external_changes import has_news
+from slumberd.storage.ledger.graph_promotion import promote
+from slumberd.storage.ledger.history import channels_at
+from slumberd.storage.ledger.manual_edits import HandAtWork
+from slumberd.storage.ledger.similarity import Nearness
+from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, undo_each
 from slumberd.storage.sqlite.connection import giving_up, transaction
 from slumberd.storage.sqlite.erased_scopes import overwriting, scrub
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores import unfinished
-from slumberd.stores.batch import Batch, OverLimitError, number
-from slumberd.stores.beliefs import channels_at
-from slumberd.stores.external import has_news
-from slumberd.stores.fact_erasure import Erasing, Erasure, erase
 from slumberd.stores.factfile import set_number
-from slumberd.stores.hands import HandAtWork
-from slumberd.stores.hearsay import promote
 from slumberd.stores.marks import Marks, succeed
-from slumberd.stores.nearness import Nearness
 from slumberd.stores.resurfaced import Moments, learn_all
-from slumberd.stores.undoing import Undoer, UndoneFirings, Wanted, undo, undo_each
 
 _SQL = statements("ledger")
 
@@ -442,7 +442,7 @@ class SQLiteFactStore(Marks):
         def work(connection: sqlite3.Connection) -> None:
             with overwriting(connection), transaction(connection):
                 self._fence(connection)
-                unfinished.end(connection, reaches)
+                erasure.end(connection, reaches)
 
         await self._database.write(work)
 

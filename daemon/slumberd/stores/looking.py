@@ -23,15 +23,16 @@ from slumberd.model.provenance import Lag
 from slumberd.model.scope import Forgotten, escape, scope_of
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode, lenient_text
+from slumberd.storage.ledger import promotion_feed
+from slumberd.storage.ledger.bulk_write import notes_others
+from slumberd.storage.ledger.rows import firing_id_of
+from slumberd.storage.ledger.schema import SUCCESSES
 from slumberd.storage.sqlite.connection import Pragmas, snapshot, translated
 from slumberd.storage.sqlite.database import UNCHANGING, traceless
 from slumberd.storage.sqlite.erased_scopes import forgotten
 from slumberd.storage.sqlite.health import has_table
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores import promotions, resurfaced
-from slumberd.stores.ledger import firing_id_of
-from slumberd.stores.ours import notes_others
-from slumberd.stores.schema import SUCCESSES
+from slumberd.stores import resurfaced
 
 T = TypeVar("T")
 Open = sqlite3.Connection
@@ -407,7 +408,7 @@ def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
             (rule, reason): count for rule, reason, count in connection.execute(_SQL["quarantined"])
         },
         held=_held(connection),
-        told={name: _told(connection, name) for name in promotions.readers(connection)},
+        told={name: _told(connection, name) for name in promotion_feed.readers(connection)},
         unfinished=_unfinished(connection),
     )
 
@@ -428,8 +429,8 @@ def _unfinished(connection: sqlite3.Connection) -> int:
 
 
 def _told(connection: sqlite3.Connection, reader: str) -> Told:
-    _, refused = promotions.place(connection, reader)
-    return Told(promotions.lag(connection, reader), refused)
+    _, refused = promotion_feed.place(connection, reader)
+    return Told(promotion_feed.lag(connection, reader), refused)
 
 
 def _successes(connection: sqlite3.Connection) -> dict[str, int]:

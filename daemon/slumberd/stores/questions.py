@@ -20,23 +20,22 @@ from slumberd.model.provenance import Lag, Page
 from slumberd.model.record import Break, Checkpoint, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
+from slumberd.storage.ledger import promotion_feed, schema
+from slumberd.storage.ledger.erasure import Unfinished, find_scope, unfinished
+from slumberd.storage.ledger.fact_rows import find, is_specified
+from slumberd.storage.ledger.history import channels_at
+from slumberd.storage.ledger.rows import firing_id_of, record_from
+from slumberd.storage.ledger.undo import Wanted, find_firing, has_any
 from slumberd.storage.sqlite import health
 from slumberd.storage.sqlite.connection import snapshot
 from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores import promotions, schema
-from slumberd.stores.beliefs import channels_at
 from slumberd.stores.explaining import decisions_of, why
 from slumberd.stores.exporting import exported
-from slumberd.stores.fact_erasure import find_scope
 from slumberd.stores.factfile import FactFile, head_of
-from slumberd.stores.finding import find, is_specified
-from slumberd.stores.ledger import firing_id_of, record_from
 from slumberd.stores.replaying import Replay, rebuild
 from slumberd.stores.resurfaced import remembered
 from slumberd.stores.searching import search, search_then
-from slumberd.stores.undoing import Wanted, find_firing, has_any
-from slumberd.stores.unfinished import Unfinished, unfinished
 from slumberd.stores.verifying import verify
 
 _SQL = statements("ledger")
@@ -208,20 +207,22 @@ class Questions(FactFile):
             standing: Whether facts are left out that no longer stand.
         """
         return await self._database.read(
-            lambda connection: promotions.page(connection, after, limit, standing=standing)
+            lambda connection: promotion_feed.page(connection, after, limit, standing=standing)
         )
 
     async def is_told(self, seq: int) -> bool:
         """Say whether a row still says what it said, and was not erased."""
-        return await self._database.read(lambda connection: promotions.is_told(connection, seq))
+        return await self._database.read(lambda connection: promotion_feed.is_told(connection, seq))
 
     async def asserted(self, reader: str) -> tuple[int, int]:
         """Return up to which row a sink of provenance was told, and how many rows it refused."""
-        return await self._database.read(lambda connection: promotions.place(connection, reader))
+        return await self._database.read(
+            lambda connection: promotion_feed.place(connection, reader)
+        )
 
     async def lag(self, reader: str) -> Lag:
         """Return how far the ledger reaches above what a sink of provenance was told."""
-        return await self._database.read(lambda connection: promotions.lag(connection, reader))
+        return await self._database.read(lambda connection: promotion_feed.lag(connection, reader))
 
     async def why(self, fact_id: str) -> Explanation:
         """Explain how a fact came and, when it no longer stands, how it went.

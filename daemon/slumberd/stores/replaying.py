@@ -15,6 +15,9 @@ from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.errors import OutputExistsError
 from slumberd.file_modes import create_file
 from slumberd.model.record import Break
+from slumberd.storage.ledger import schema
+from slumberd.storage.ledger.bulk_write import by_us, insert
+from slumberd.storage.ledger.external_changes import UNREADABLE, shown
 from slumberd.storage.sqlite.connection import (
     Pragmas,
     connect,
@@ -25,11 +28,7 @@ from slumberd.storage.sqlite.connection import (
 )
 from slumberd.storage.sqlite.database import UNCHANGING, traceless
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores import schema
-from slumberd.stores.bulk import insert
 from slumberd.stores.elsewhere import Helper, HelperError, Work, helping
-from slumberd.stores.foreign import UNREADABLE, shown
-from slumberd.stores.ours import by_us
 from slumberd.stores.parting import EVERY_KEY, NotApartError, Parts, in_one
 from slumberd.stores.resettling import Findings, Resettling, Settled
 from slumberd.stores.verifying import first_break

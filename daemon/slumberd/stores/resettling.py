@@ -18,14 +18,14 @@ from slumberd.model.episode import Gated
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
 from slumberd.model.scope import FORGOTTEN
+from slumberd.storage.ledger.batch import fact_row
+from slumberd.storage.ledger.bulk_write import Row
+from slumberd.storage.ledger.history import standing_on
+from slumberd.storage.ledger.rows import KINDS, WHATS, act_from, histories_from
+from slumberd.storage.ledger.state_loader import LoadedGround
+from slumberd.storage.ledger.undo import withdraw
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores.batch import fact_row
-from slumberd.stores.beliefs import standing_on
-from slumberd.stores.bulk import Row
-from slumberd.stores.grounds import LoadedGround
-from slumberd.stores.ledger import KINDS, WHATS, act_from, histories_from
 from slumberd.stores.parting import Part, Told
-from slumberd.stores.undoing import withdraw
 
 _SQL = statements("replay")
 _LEDGER = statements("ledger")

@@ -20,10 +20,10 @@ from slumberd.model.episode import microseconds
 from slumberd.model.fact import SLOTS, Fact, FactPattern, Position, matcher, place_after, position
 from slumberd.model.pattern import Prefix
 from slumberd.model.rule import FACTS
+from slumberd.storage.ledger.fact_rows import fact_of, facts_found, unicode_or_none
+from slumberd.storage.ledger.history import facts_then
 from slumberd.storage.sqlite.connection import snapshot, texts_as
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores.beliefs import facts_then
-from slumberd.stores.finding import fact_of, facts_found, unicode_or_none
 from slumberd.stores.narrowing import (
     BEYOND,
     FIRST,

@@ -20,20 +20,20 @@ import orjson
 
 from slumberd.model.episode import microseconds
 from slumberd.model.record import Break, Checkpoint
-from slumberd.storage.sqlite.connection import KeyedConnection, escaped, snapshot, texts_as
-from slumberd.storage.sqlite.statements import statements
-from slumberd.stores.elsewhere import Helper, Work, helping
-from slumberd.stores.keying import checked_key
-from slumberd.stores.ledger import (
+from slumberd.storage.ledger.rows import (
     GENESIS,
     HASH_BYTES,
     SALT_BYTES,
     WHATS,
     ErasedRows,
     chain_of,
+    checked_key,
     commitment_of,
     fixed_part,
 )
+from slumberd.storage.sqlite.connection import KeyedConnection, escaped, snapshot, texts_as
+from slumberd.storage.sqlite.statements import statements
+from slumberd.stores.elsewhere import Helper, Work, helping
 from slumberd.stores.matching import first_changed_fact
 from slumberd.stores.verifying_tables import first_changed_schema, first_changed_table
 

@@ -1,10 +1,13 @@
-"""Undo a firing: whatever it met first is again what it was before, and the law runs on that."""
+"""Undo a firing: whatever it met first is again what it was before, and the law runs on that.
+
+Decide which firings of a ledger are undone, and in which order several are undone. Pure.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -15,16 +18,57 @@ from slumberd.consolidation.graph_promotion import speaker_of
 from slumberd.consolidation.incoming import Incoming
 from slumberd.consolidation.precedence import History, Undone
 from slumberd.consolidation.resolution import Settlement
-from slumberd.core.undone import Undoing, in_order, undone_firings
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome, Record
+from slumberd.storage.ledger.batch import Batch
+from slumberd.storage.ledger.history import channels_at
+from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores.batch import Batch
-from slumberd.stores.beliefs import channels_at
-from slumberd.stores.ledger import firing_id_of
+
+
+class Undoing(NamedTuple):
+    """A firing that is to be undone.
+
+    Attributes:
+        number: The number of its own row in the ledger.
+        rule_id: Its rule.
+    """
+
+    number: int
+    rule_id: str
+
+
+def undone_firings(undoings: Iterable[tuple[int, str]], undo: str) -> set[str]:
+    """Return the ids of the firings that are undone, undoings included.
+
+    Args:
+        undoings: The number of each undoing firing and the id of the firing that it undoes,
+            newest first. An undoing that is itself undone does not count.
+        undo: The rule id of undoing firings.
+    """
+    undone: set[str] = set()
+    for number, firing_id in undoings:
+        if f"{undo}@{number}" not in undone:
+            undone.add(firing_id)
+    return undone
+
+
+def in_order(firings: Sequence[Undoing], undo: str) -> list[Undoing]:
+    """Return firings in the order in which undoing them changes the fewest facts meanwhile.
+
+    What an older firing promoted is seldom current any more, so it goes first. An undoing brings
+    facts back, so of undoings the newest goes first. The facts at the end are the same.
+
+    Args:
+        firings: The firings, oldest first.
+        undo: The rule id of undoing firings.
+    """
+    undoings = [one for one in firings if one.rule_id == undo]
+    return [one for one in firings if one.rule_id != undo] + undoings[::-1]
+
 
 UNDO = "@undo"
 """The rule id of what undoes a firing."""

@@ -31,10 +31,10 @@ from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
+from slumberd.storage.ledger.batch import Batch, counts_of
+from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.sqlite.statements import statements
 from slumberd.storage.sqlite.strict_json import MOST_DEPTH, too_deep
-from slumberd.stores.batch import Batch, counts_of
-from slumberd.stores.beliefs import channels_at
 
 _FACTS = statements("facts")
 

@@ -2,6 +2,10 @@
 
 A row of the ledger that is erased keeps its number, its commitment and its link of the chain;
 what the commitment covers goes, with the salt, so nothing can be guessed back.
+
+Erasures that facts.db has done and memory.db perhaps not; kept until both have.
+
+A row names the scope and its episodes. It goes, overwritten, once memory.db holds them no more.
 """
 
 from __future__ import annotations
@@ -20,13 +24,61 @@ from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.model.scope import Reach, escape
+from slumberd.storage.ledger.batch import Batch
+from slumberd.storage.ledger.bulk_write import by_us
+from slumberd.storage.ledger.history import channels_at
+from slumberd.storage.ledger.rows import ErasedRows
 from slumberd.storage.sqlite.erased_scopes import remember
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores.batch import Batch
-from slumberd.stores.beliefs import channels_at
-from slumberd.stores.ledger import ErasedRows
-from slumberd.stores.ours import by_us
-from slumberd.stores.unfinished import Unfinished, begin
+
+_UNFINISHED_SQL = statements("unfinished")
+
+
+class Unfinished(NamedTuple):
+    """An erasure that memory.db may not have done.
+
+    Attributes:
+        reach: The scope.
+        eids: Ids of its episodes.
+        moment: Up to when it is forgotten, microseconds since 1970 UTC.
+        by: Who asked.
+    """
+
+    reach: Reach
+    eids: frozenset[str]
+    moment: int
+    by: str
+
+
+def begin(connection: sqlite3.Connection, erasure: Unfinished) -> None:
+    """Record that an erasure is half done; inside of its transaction."""
+    connection.execute(
+        _UNFINISHED_SQL["begin"],
+        {
+            "scope": _written(erasure.reach),
+            "eids": orjson.dumps(sorted(erasure.eids)),
+            "moment": erasure.moment,
+            "by": erasure.by,
+        },
+    )
+
+
+def end(connection: sqlite3.Connection, reaches: Collection[Reach]) -> None:
+    """Record that erasures are done; inside of a transaction that overwrites what it deletes."""
+    connection.executemany(_UNFINISHED_SQL["end"], [(_written(reach),) for reach in reaches])
+
+
+def unfinished(connection: sqlite3.Connection) -> list[Unfinished]:
+    """Return the erasures that are half done."""
+    return [
+        Unfinished(Reach(*orjson.loads(scope)), frozenset(orjson.loads(eids)), moment, by)
+        for scope, eids, moment, by in connection.execute(_UNFINISHED_SQL["all"])
+    ]
+
+
+def _written(reach: Reach) -> str:
+    return orjson.dumps([reach.user, reach.session, reach.agent]).decode()
+
 
 FORGET = "@forget"
 """The rule id of what erases a scope."""

@@ -26,15 +26,12 @@ from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import FEW, NO_LIMITS, Counts, Firing
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import FORGOTTEN, Forgotten
-from slumberd.storage.sqlite.erased_scopes import forgotten
-from slumberd.storage.sqlite.statements import statements
-from slumberd.storage.sqlite.strict_json import written
-from slumberd.stores.bulk import Row, insert
-from slumberd.stores.grounds import LoadedGround
-from slumberd.stores.keying import adopt_key, checked_key
-from slumberd.stores.ledger import (
+from slumberd.storage.ledger.bulk_write import Row, by_us, insert
+from slumberd.storage.ledger.rows import (
     GENESIS,
     Draft,
+    adopt_key,
+    checked_key,
     document_of,
     draft_of,
     firing_id_of,
@@ -42,8 +39,11 @@ from slumberd.stores.ledger import (
     seal,
     sources_of,
 )
-from slumberd.stores.nearness import Nearness
-from slumberd.stores.ours import by_us
+from slumberd.storage.ledger.similarity import Nearness
+from slumberd.storage.ledger.state_loader import LoadedGround
+from slumberd.storage.sqlite.erased_scopes import forgotten
+from slumberd.storage.sqlite.statements import statements
+from slumberd.storage.sqlite.strict_json import written
 
 T = TypeVar("T")
 

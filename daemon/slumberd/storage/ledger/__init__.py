@@ -1,0 +1,1 @@
+"""Store the ledger: rows, batches, manual edits, undo, erasure."""
