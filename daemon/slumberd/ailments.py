@@ -20,9 +20,9 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.pauses import paused_in
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import LATE
+from slumberd.storage.audit import recovery
+from slumberd.storage.audit.recovery import FactsSeen, Open, look
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
-from slumberd.stores import looking
-from slumberd.stores.looking import FactsSeen, Open, look
 from slumberd.surroundings import THIS_MACHINE, Machine
 
 QUICK_SECONDS = 10.0
@@ -217,9 +217,9 @@ def resurfaced(settings: Settings, seconds: float | None) -> Iterator[Finding]:
         seconds: How long the look into each may take; None sets no bound.
     """
     paths = [settings.memory_path, *settings.facts_paths.values()]
-    pasts = [past for path in paths if (past := _looked(path, looking.erased_in)) is not None]
+    pasts = [past for path in paths if (past := _looked(path, recovery.erased_in)) is not None]
     for path in paths if pasts else ():
-        look_for = partial(looking.resurfaced_in, pasts=pasts, seconds=seconds)
+        look_for = partial(recovery.resurfaced_in, pasts=pasts, seconds=seconds)
         if users := _looked(path, look_for):
             named = ", ".join(repr(user) for user in sorted(users)[:_NAMED])
             what = "episodes" if path == settings.memory_path else "facts"
@@ -248,7 +248,7 @@ def waiting(patient: Patient) -> Iterator[Finding]:
 
 
 def _seen(path: Path) -> FactsSeen | None:
-    return _looked(path, looking.facts_in)
+    return _looked(path, recovery.facts_in)
 
 
 def _late(
@@ -280,7 +280,7 @@ def _why_late(
 def _full(mark: int, count: int, fired: int, patient: Patient) -> str:
     if patient.daemon is not None and microseconds(patient.now - PATIENCE) < fired:
         return ""
-    count_pending = partial(looking.pending_in, after=mark, at_most=10 * count)
+    count_pending = partial(recovery.pending_in, after=mark, at_most=10 * count)
     try:
         pending = look(patient.settings.memory_path, count_pending)
     except StoreError:

@@ -35,9 +35,9 @@ from slumberd.errors import (
 from slumberd.file_copies import copy_file, described, digest
 from slumberd.file_modes import make_directory
 from slumberd.lock import StateLock
+from slumberd.storage.audit.recovery import damage_in, erasures_in, look
 from slumberd.storage.sqlite.backup import copy_together, is_full, refuse_in_use, size_of
 from slumberd.storage.sqlite.health import has_table
-from slumberd.stores.looking import damage_in, erasures_in, look
 
 MANIFEST = "backup.json"
 KEY = "ledger.key"

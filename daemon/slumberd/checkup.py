@@ -25,10 +25,10 @@ from slumberd.core.finding import Finding
 from slumberd.errors import ConfigurationError, StoreError
 from slumberd.exchange import is_unfinished
 from slumberd.model.cadence import Cron
+from slumberd.storage.audit import recovery
+from slumberd.storage.audit.recovery import Open, look
 from slumberd.storage.sqlite.backup import size_of
 from slumberd.storage.sqlite.health import fs_type
-from slumberd.stores import looking
-from slumberd.stores.looking import Open, look
 from slumberd.surroundings import (
     clock,
     kept,
@@ -199,10 +199,10 @@ def _database(path: Path, patient: Patient, unfinished: list[str], own: Look) ->
         return
     yield from _place(path)
     try:
-        damage = look(path, partial(looking.damage_in, seconds=patient.seconds))
+        damage = look(path, partial(recovery.damage_in, seconds=patient.seconds))
         if damage is None and not patient.hurried:
             unfinished.append(f"quick_check of {str(path)!r}")
-        elif damage or look(path, partial(looking.is_of_another, path=path)):
+        elif damage or look(path, partial(recovery.is_of_another, path=path)):
             yield _damaged(path, damage or "begins otherwise with its write-ahead log than without")
             return
         yield from _journal(path)
@@ -241,14 +241,14 @@ def _place(path: Path) -> Iterator[Finding]:
 
 
 def _journal(path: Path) -> Iterator[Finding]:
-    if not looking.writes_ahead(path):
+    if not recovery.writes_ahead(path):
         problem = "has no write-ahead log: readers and writers wait for each other"
         yield Finding("store.journal", str(path), problem, "start the daemon, which sets it")
 
 
 def _episodes(patient: Patient, unfinished: list[str], connection: Open) -> list[Finding]:
     path = patient.settings.memory_path
-    if looking.logs_episodes(connection):
+    if recovery.logs_episodes(connection):
         return _future(patient, unfinished, connection)
     problem = "episode log, indexes or triggers are missing: was the table rebuilt?"
     remedy = "start the daemon, or `slumberd fire --all`: every episode is met again"
@@ -257,7 +257,7 @@ def _episodes(patient: Patient, unfinished: list[str], connection: Open) -> list
 
 def _future(patient: Patient, unfinished: list[str], connection: Open) -> list[Finding]:
     memory = patient.settings.memory
-    found = looking.future_in(
+    found = recovery.future_in(
         connection,
         patient.now + timedelta(seconds=memory.future_tolerance),
         naive=memory.naive_timestamps,
@@ -269,11 +269,11 @@ def _future(patient: Patient, unfinished: list[str], connection: Open) -> list[F
 
 
 def _facts(patient: Patient, path: Path, unfinished: list[str], connection: Open) -> list[Finding]:
-    seen = looking.facts_in(connection)
+    seen = recovery.facts_in(connection)
     if seen is None:
         problem = "has no ledger: no slumberd has been here"
         return [Finding("store.unreadable", str(path), problem, "start the daemon")]
-    unreached = looking.unreached_in(connection, patient.seconds)
+    unreached = recovery.unreached_in(connection, patient.seconds)
     if unreached is None and not patient.hurried:
         unfinished.append(f"acts without effect in {str(path)!r}")
     pairs = look_for_disagreements(patient, path, unfinished, connection)
@@ -284,7 +284,7 @@ def look_for_disagreements(
     patient: Patient, path: Path, unfinished: list[str], connection: Open
 ) -> list[tuple[str, str]]:
     """Return the pairs of facts that disagree, unless it takes too long to find them."""
-    pairs = looking.disagreeing_in(connection, patient.seconds)
+    pairs = recovery.disagreeing_in(connection, patient.seconds)
     if pairs is None and not patient.hurried:
         unfinished.append(f"facts that disagree in {str(path)!r}")
     return pairs or []

@@ -17,7 +17,7 @@ from slumberd.copies import Copy, Telling, copied
 from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.previews import Tally
-from slumberd.stores.comparing import Comparison, Difference, Totals
+from slumberd.storage.audit.compare import Comparison, Difference, Totals
 
 Change = Literal["added", "removed", "changed", "unchanged"]
 

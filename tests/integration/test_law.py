@@ -23,7 +23,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
-from slumberd.stores import parting
+from slumberd.storage.audit import partition
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule
 from tests.oracle import Told, fact_id, replaced, said_at, stands, told
@@ -62,7 +62,7 @@ FORGETTABLE = "s2"
 def _small_parts() -> Iterator[None]:
     """Let a replay part these ledgers, which are small, as much as it can."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parting, "ROWS", 1)
+        patch.setattr(partition, "ROWS", 1)
         yield
 
 

@@ -14,8 +14,8 @@ from slumberd.consolidation.incoming import Incoming
 from slumberd.consolidation.precedence import History, Meeting
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
+from slumberd.storage.audit import partition
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores import parting
 from slumberd.stores.facts import SQLiteFactStore
 from tests.integration.test_law import DEPTH, LaterAndLater
 from tests.machine import Machine
@@ -32,7 +32,7 @@ UNTIL_SEEN = 1_000
 def _small_parts() -> Iterator[None]:
     """Let a replay part these ledgers, which are small, as much as it can."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parting, "ROWS", 1)
+        patch.setattr(partition, "ROWS", 1)
         yield
 
 

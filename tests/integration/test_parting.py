@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from slumberd.model.record import Break
+from slumberd.storage.audit import partition, worker
+from slumberd.storage.audit.partition import EVERY_KEY, Part, Parts, in_one
+from slumberd.storage.audit.recompute import Findings, Resettling, Settled
+from slumberd.storage.audit.replay import Replay, rebuild
+from slumberd.storage.audit.worker import Helper
 from slumberd.storage.ledger.rows import WHATS
-from slumberd.stores import elsewhere, parting
-from slumberd.stores.elsewhere import Helper
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.parting import EVERY_KEY, Part, Parts, in_one
-from slumberd.stores.replaying import Replay, rebuild
-from slumberd.stores.resettling import Findings, Resettling, Settled
 from tests.builders import at
 from tests.stories import ALL, copied, fire, forge, rows_of, said
 
@@ -74,7 +74,7 @@ def story(request: pytest.FixtureRequest) -> Path:
 @pytest.mark.parametrize("held", [1, 3, 200])
 @pytest.mark.parametrize("story", STORIES, indirect=True)
 def test_every_row_is_in_one_part(story: Path, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parting, "ROWS", held)
+    monkeypatch.setattr(partition, "ROWS", held)
 
     with copied(story) as copy:
         parts = [*parts_of(copy)]
@@ -89,7 +89,7 @@ def test_every_row_is_in_one_part(story: Path, held: int, monkeypatch: pytest.Mo
 def test_what_stands_does_not_depend_on_the_parts(
     story: Path, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parting, "ROWS", held)
+    monkeypatch.setattr(partition, "ROWS", held)
 
     with copied(story) as copy:
         resettling = Resettling(copy, DEPTH)
@@ -108,7 +108,7 @@ def test_what_stands_does_not_depend_on_the_parts(
 def test_keys_that_have_to_do_with_each_other_are_in_one_part(
     woven: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parting, "ROWS", 1)
+    monkeypatch.setattr(partition, "ROWS", 1)
 
     with copied(woven) as copy:
         parts = [{row.fact_id for row in part} for part in parts_of(copy)]
@@ -123,7 +123,7 @@ def test_keys_that_have_to_do_with_each_other_are_in_one_part(
 def test_any_row_that_the_law_does_not_make_is_named(
     story: Path, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parting, "ROWS", 1)
+    monkeypatch.setattr(partition, "ROWS", 1)
     values = {"kind": 5, "what": WHATS.index("restored"), "replaces": '["?"]', "reason": "?"}
     # Of what gets another meaning by it, more may come out differently, and earlier.
     rows = [row for row in rows_of(story, "slumberd_ledger") if row["what"] != 0]
@@ -166,7 +166,7 @@ def helped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settled, Findings]]:
             came.append(one)
             yield one
 
-    monkeypatch.setattr(elsewhere, "MANY", 0)
+    monkeypatch.setattr(worker, "MANY", 0)
     monkeypatch.setattr(Helper, "settled", seen)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     return came
@@ -230,7 +230,7 @@ def test_what_another_process_did_before_it_failed_does_not_count(
 
     def cut_short(helper: Helper) -> Iterator[tuple[Settled, Findings]]:
         yield next(iter(settled(helper)))
-        raise elsewhere.HelperError
+        raise worker.HelperError
 
     monkeypatch.setattr(Helper, "settled", cut_short)
     live = unchanging(much, tmp_path)
@@ -243,7 +243,7 @@ def test_what_another_process_did_before_it_failed_does_not_count(
 def test_a_key_of_several_numbers_is_settled_as_one(
     much: Path, tmp_path: Path, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parting, "ROWS", held)
+    monkeypatch.setattr(partition, "ROWS", held)
     acts = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
     again = next(row for row in reversed(acts) if row["key_id"] != row["seq"])
     live = unchanging(much, tmp_path, (again["seq"], {"key_id": again["seq"]}))

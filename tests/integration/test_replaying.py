@@ -13,9 +13,9 @@ import pytest
 
 from slumberd.errors import OutputExistsError
 from slumberd.model.record import Break
+from slumberd.storage.audit.replay import Replay
 from slumberd.storage.ledger.rows import GENESIS, KINDS, WHATS, chain_of, commitment_of, fixed_part
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.replaying import Replay
 from tests.stories import ALL, copied, fire, forge, rows_of, said, tell_everything, tell_much
 
 KEY = bytes(range(32))

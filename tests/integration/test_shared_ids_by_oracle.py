@@ -20,7 +20,7 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.scope import Reach
-from slumberd.stores import parting
+from slumberd.storage.audit import partition
 from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, rule
 from tests.fakes import FakeClock
@@ -39,7 +39,7 @@ Step = tuple[Any, ...]
 @pytest.fixture(autouse=True, scope="module")
 def _small_parts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parting, "ROWS", 1)
+        patch.setattr(partition, "ROWS", 1)
         yield
 
 

@@ -18,6 +18,7 @@ from slumberd.errors import LedgerKeyError
 from slumberd.model.fact import Fact
 from slumberd.model.record import Break, Checkpoint
 from slumberd.model.scope import Reach
+from slumberd.storage.audit.verify import verify
 from slumberd.storage.ledger.rows import (
     GENESIS,
     KINDS,
@@ -28,7 +29,6 @@ from slumberd.storage.ledger.rows import (
     fixed_part,
 )
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.verifying import verify
 from tests.builders import at
 from tests.fakes import FakeClock
 from tests.stories import (

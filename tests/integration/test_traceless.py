@@ -219,7 +219,7 @@ async def test_replay_of_a_ledger_that_grows_under_it_begins_again(
             with writing(live) as connection:
                 connection.execute("CREATE TABLE another (n INTEGER)")
 
-    monkeypatch.setattr("slumberd.stores.replaying.os.truncate", beginning)
+    monkeypatch.setattr("slumberd.storage.audit.replay.os.truncate", beginning)
 
     replay = await SQLiteFactStore(live).replay(tmp_path / "again.db")
 

@@ -14,14 +14,14 @@ import pytest
 
 from slumberd.consolidation.state import Standing
 from slumberd.model.record import Break, Checkpoint
+from slumberd.storage.audit import fact_check, worker
+from slumberd.storage.audit.fact_check import MixedKeysError, Pages, Share
+from slumberd.storage.audit.verify import verify
+from slumberd.storage.audit.worker import Helper
 from slumberd.storage.ledger.history import facts_then
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING
-from slumberd.stores import elsewhere, matching
-from slumberd.stores.elsewhere import Helper
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.matching import MixedKeysError, Pages, Share
-from slumberd.stores.verifying import verify
 from tests.stories import (
     ALL,
     NOTES,
@@ -69,7 +69,7 @@ def chain_only(connection: sqlite3.Connection, *against: Checkpoint) -> Break | 
 def test_what_stands_does_not_depend_on_how_many_rows_are_held(
     story: str, held: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matching, "ROWS", held)
+    monkeypatch.setattr(fact_check, "ROWS", held)
 
     with copied(request.getfixturevalue(story)) as copy:
         paged = [one for page in Pages(copy, DEPTH) for one in page]
@@ -89,7 +89,7 @@ def test_pages_can_be_read_again(everything: Path) -> None:
 def test_facts_are_judged_by_their_keys_when_the_numbers_of_keys_are_mixed(
     much: Path, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matching, "ROWS", held)
+    monkeypatch.setattr(fact_check, "ROWS", held)
     acts = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
     again = next(row for row in reversed(acts) if row["key_id"] != row["seq"])
     two_keys_of_one_number = acts[-1]["seq"], acts[0]["key_id"]
@@ -99,7 +99,7 @@ def test_facts_are_judged_by_their_keys_when_the_numbers_of_keys_are_mixed(
             forge(copy, seq, None, key_id=key_id)
 
             with pytest.raises(MixedKeysError):
-                matching._one_to_one([matching.compared(copy, Pages(copy, DEPTH))])
+                fact_check._one_to_one([fact_check.compared(copy, Pages(copy, DEPTH))])
             assert verify(copy, DEPTH)[2] is None
             copy.execute("UPDATE facts SET confidence = 0.25")
             assert verify(copy, DEPTH)[2] is not None
@@ -208,7 +208,7 @@ def helpful(monkeypatch: pytest.MonkeyPatch) -> list[Share | None]:
         came.append(share(helper))
         return came[-1]
 
-    monkeypatch.setattr(elsewhere, "MANY", 0)
+    monkeypatch.setattr(worker, "MANY", 0)
     monkeypatch.setattr(Helper, "share", seen)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     return came
@@ -286,7 +286,7 @@ def test_numbers_of_keys_that_are_mixed_across_two_processes_are_noticed(
         judged.append(True)
         return []
 
-    monkeypatch.setattr(matching, "facts_then", whole)
+    monkeypatch.setattr(fact_check, "facts_then", whole)
     acts = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
     again = next(row for row in reversed(acts) if row["key_id"] < 300 < 900 < row["seq"])
     copy = tmp_path / "mixed.db"

@@ -24,7 +24,7 @@ from slumberd.differences import Differences, RuleChange, candidate_of, differin
 from slumberd.model.fact_ids import channel_of
 from slumberd.observability.line_format import printable
 from slumberd.operations import of_episodes
-from slumberd.stores.comparing import Difference, Side, Totals
+from slumberd.storage.audit.compare import Difference, Side, Totals
 
 DIFFERENT = 1
 SHOWN = 50

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from slumberd.cli.words import NAMED, listed, plural
 from slumberd.config.settings import Settings
-from slumberd.stores.looking import (
+from slumberd.storage.audit.recovery import (
     Open,
     has_facts_of,
     look,

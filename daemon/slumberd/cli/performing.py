@@ -20,7 +20,7 @@ from slumberd.errors import NotRunningError, StoreError
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.spelling import Misspelling
 from slumberd.service import perform
-from slumberd.stores import looking
+from slumberd.storage.audit import recovery
 
 LONG = {"backfill", "decide", "fire", "forget", "retry", "undo"}
 """Operations that may take long enough for a bar."""
@@ -72,7 +72,7 @@ def _performed_here(
 def _last_row(settings: Settings) -> int | None:
     """Return the number of the episode log's last row; None when it cannot be read."""
     try:
-        return looking.look(settings.memory_path, looking.last_row_in)
+        return recovery.look(settings.memory_path, recovery.last_row_in)
     except StoreError:  # the command itself reports it
         return None
 

@@ -13,10 +13,10 @@ from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import NoInputError, SchemaError
 from slumberd.model.rule import FACTS
+from slumberd.storage.audit.recovery import logs_episodes, look
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.health import has_table
 from slumberd.stores.facts import SQLiteFactStore
-from slumberd.stores.looking import logs_episodes, look
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from slumberd.cli.words import plural
 from slumberd.config.settings import Settings
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
-from slumberd.stores.replaying import Replay
+from slumberd.storage.audit.replay import Replay
 
 DIFFERS = 1
 

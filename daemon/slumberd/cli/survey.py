@@ -18,8 +18,8 @@ from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.scheduling import cron
-from slumberd.stores import looking
-from slumberd.stores.looking import FactsSeen, Open, look
+from slumberd.storage.audit import recovery
+from slumberd.storage.audit.recovery import FactsSeen, Open, look
 
 _MOST_PENDING = 10**9
 
@@ -171,17 +171,17 @@ def _memory(path: Path, places: Iterable[int | None]) -> _Memory | None:
 
 
 def _memory_in(connection: Open, places: Iterable[int]) -> _Memory | None:
-    if not looking.logs_episodes(connection):
+    if not recovery.logs_episodes(connection):
         return None
     above: dict[int | None, _Waiting] = {None: _Waiting(0, None)}
     for place in places:
-        pending = looking.pending_in(connection, place, _MOST_PENDING)
-        above[place] = _Waiting(pending, looking.oldest_in(connection, place))
-    return _Memory(looking.episodes_in(connection), above)
+        pending = recovery.pending_in(connection, place, _MOST_PENDING)
+        above[place] = _Waiting(pending, recovery.oldest_in(connection, place))
+    return _Memory(recovery.episodes_in(connection), above)
 
 
 def _seen(path: Path) -> FactsSeen | None:
-    return look(path, looking.facts_in) if path.exists() else None
+    return look(path, recovery.facts_in) if path.exists() else None
 
 
 def _own(

@@ -25,6 +25,7 @@ from slumberd.model.fact import Fact, aware
 from slumberd.model.firing import START, Firing, Held, Position, Trigger
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import Reach
+from slumberd.storage.audit.resurfaced import Moments, learn_all
 from slumberd.storage.ledger import erasure
 from slumberd.storage.ledger.batch import Batch, OverLimitError, number
 from slumberd.storage.ledger.erasure import Erasing, Erasure, erase
@@ -39,7 +40,6 @@ from slumberd.storage.sqlite.erased_scopes import overwriting, scrub
 from slumberd.storage.sqlite.statements import statements
 from slumberd.stores.factfile import set_number
 from slumberd.stores.marks import Marks, succeed
-from slumberd.stores.resurfaced import Moments, learn_all
 
 _SQL = statements("ledger")
 

@@ -20,6 +20,11 @@ from slumberd.model.provenance import Lag, Page
 from slumberd.model.record import Break, Checkpoint, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
+from slumberd.storage.audit.explain import decisions_of, why
+from slumberd.storage.audit.export import exported
+from slumberd.storage.audit.replay import Replay, rebuild
+from slumberd.storage.audit.resurfaced import remembered
+from slumberd.storage.audit.verify import verify
 from slumberd.storage.ledger import promotion_feed, schema
 from slumberd.storage.ledger.erasure import Unfinished, find_scope, unfinished
 from slumberd.storage.ledger.fact_rows import find, is_specified
@@ -30,13 +35,8 @@ from slumberd.storage.sqlite import health
 from slumberd.storage.sqlite.connection import snapshot
 from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores.explaining import decisions_of, why
-from slumberd.stores.exporting import exported
 from slumberd.stores.factfile import FactFile, head_of
-from slumberd.stores.replaying import Replay, rebuild
-from slumberd.stores.resurfaced import remembered
 from slumberd.stores.searching import search, search_then
-from slumberd.stores.verifying import verify
 
 _SQL = statements("ledger")
 

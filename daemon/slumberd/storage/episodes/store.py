@@ -28,6 +28,8 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Reach, Scope, ScopeMismatch
 from slumberd.model.spelling import Misspelling, misspelled_keys
+from slumberd.storage.audit.recovery import check_after_a_crash
+from slumberd.storage.audit.resurfaced import Moments, learn_all, remembered
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.erasure import (
@@ -55,8 +57,6 @@ from slumberd.storage.sqlite.connection import (
 )
 from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, harden
 from slumberd.storage.sqlite.watch import Watch, tell_here
-from slumberd.stores.looking import check_after_a_crash
-from slumberd.stores.resurfaced import Moments, learn_all, remembered
 
 T = TypeVar("T")
 

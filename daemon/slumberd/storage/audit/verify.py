@@ -20,6 +20,9 @@ import orjson
 
 from slumberd.model.episode import microseconds
 from slumberd.model.record import Break, Checkpoint
+from slumberd.storage.audit.fact_check import first_changed_fact
+from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
+from slumberd.storage.audit.worker import Helper, Work, helping
 from slumberd.storage.ledger.rows import (
     GENESIS,
     HASH_BYTES,
@@ -33,9 +36,6 @@ from slumberd.storage.ledger.rows import (
 )
 from slumberd.storage.sqlite.connection import KeyedConnection, escaped, snapshot, texts_as
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores.elsewhere import Helper, Work, helping
-from slumberd.stores.matching import first_changed_fact
-from slumberd.stores.verifying_tables import first_changed_schema, first_changed_table
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")

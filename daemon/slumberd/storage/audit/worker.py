@@ -1,6 +1,6 @@
 """Judge some keys of a ledger in a process of its own, where the ledger is long enough.
 
-``python -m slumberd.stores.elsewhere NAME PATH DEPTH ABOVE`` does one of `WORKS` for the keys with
+``python -m slumberd.storage.audit.worker NAME PATH DEPTH ABOVE`` does one of `WORKS` for the keys with
 numbers above one, and writes what comes of it to its standard output, for whoever began it.
 """
 
@@ -19,11 +19,11 @@ from sqlite3 import Connection
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
+from slumberd.storage.audit.fact_check import EVERY_KEY, Pages, Share, compared
+from slumberd.storage.audit.partition import Parts
+from slumberd.storage.audit.recompute import Findings, Resettling, Settled
 from slumberd.storage.sqlite.connection import Pragmas, connect, snapshot
 from slumberd.storage.sqlite.database import UNCHANGING
-from slumberd.stores.matching import EVERY_KEY, Pages, Share, compared
-from slumberd.stores.parting import Parts
-from slumberd.stores.resettling import Findings, Resettling, Settled
 
 MANY = 50_000
 """Rows of a ledger from which on another process is worth its start."""

@@ -21,6 +21,7 @@ from slumberd.model.firing import Counts
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.provenance import Lag
 from slumberd.model.scope import Forgotten, escape, scope_of
+from slumberd.storage.audit import resurfaced
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode, lenient_text
 from slumberd.storage.ledger import promotion_feed
@@ -32,7 +33,6 @@ from slumberd.storage.sqlite.database import UNCHANGING, traceless
 from slumberd.storage.sqlite.erased_scopes import forgotten
 from slumberd.storage.sqlite.health import has_table
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores import resurfaced
 
 T = TypeVar("T")
 Open = sqlite3.Connection

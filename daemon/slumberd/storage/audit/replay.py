@@ -15,6 +15,10 @@ from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.errors import OutputExistsError
 from slumberd.file_modes import create_file
 from slumberd.model.record import Break
+from slumberd.storage.audit.partition import EVERY_KEY, NotApartError, Parts, in_one
+from slumberd.storage.audit.recompute import Findings, Resettling, Settled
+from slumberd.storage.audit.verify import first_break
+from slumberd.storage.audit.worker import Helper, HelperError, Work, helping
 from slumberd.storage.ledger import schema
 from slumberd.storage.ledger.bulk_write import by_us, insert
 from slumberd.storage.ledger.external_changes import UNREADABLE, shown
@@ -28,10 +32,6 @@ from slumberd.storage.sqlite.connection import (
 )
 from slumberd.storage.sqlite.database import UNCHANGING, traceless
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores.elsewhere import Helper, HelperError, Work, helping
-from slumberd.stores.parting import EVERY_KEY, NotApartError, Parts, in_one
-from slumberd.stores.resettling import Findings, Resettling, Settled
-from slumberd.stores.verifying import first_break
 
 _SQL = statements("replay")
 _FORGOTTEN = statements("forgetting")

@@ -1,0 +1,1 @@
+"""Examine a ledger: verify, replay, export, explain. Changes no fact."""
