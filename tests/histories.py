@@ -16,7 +16,7 @@ from slumberd.consolidation.incoming import meet
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, rule
 from tests.fakes import FakeClock
 from tests.oracle import Told, told

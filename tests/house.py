@@ -18,7 +18,7 @@ from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.rule import ConsolidationRule
 from slumberd.operations import Operations
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock, FakeDeltaLog
 

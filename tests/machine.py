@@ -28,9 +28,9 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach, Scope
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite import database
-from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at
 from tests.fakes import FakeClock, FakeDeltaLog
 from tests.integration import test_law as law

@@ -18,8 +18,8 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.errors import SlumberdError
 from slumberd.model.record import Record
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores import facts as facts_module
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts import store as facts_module
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import at, rule
 from tests.disk import Disk, Fate
 from tests.fakes import FakeClock, FakeDeltaLog

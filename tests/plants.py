@@ -14,9 +14,9 @@ from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite.connection import Access, Pragmas
-from slumberd.stores.facts import SQLiteFactStore
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

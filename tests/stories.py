@@ -16,8 +16,8 @@ from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import GENESIS, chain_of, commitment_of, fixed_part
-from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import at, rule, version
 from tests.fakes import FakeClock
 

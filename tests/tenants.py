@@ -24,7 +24,7 @@ from slumberd.model.delta import UpdateDelta
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import at, rule
 from tests.estate import Estate, estate
 

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from slumberd.retrieval.protocols import SalienceScorer
     from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer
     from slumberd.storage.episodes.store import SQLiteMemoryStore
-    from slumberd.stores.facts import SQLiteFactStore
+    from slumberd.storage.facts.store import SQLiteFactStore
 
 __version__ = "0.1.0"
 
@@ -168,7 +168,7 @@ _HOMES = {
     ),
     "promotion": ("PromoteTriplesToFacts",),
     "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer"),
-    "stores.facts": ("SQLiteFactStore",),
+    "storage.facts.store": ("SQLiteFactStore",),
     "storage.episodes.store": ("SQLiteMemoryStore",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -37,7 +37,7 @@ from slumberd.recorder import FileSink
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling import cron
 from slumberd.storage.episodes.store import SQLiteMemoryStore, log_misspelling
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 
 _log = structlog.get_logger("slumberd")
 

@@ -20,7 +20,7 @@ from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule
 from slumberd.promotion import Promoter
 from slumberd.scheduling.due_finder import Mark
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 
 
 @dataclass(frozen=True, slots=True)

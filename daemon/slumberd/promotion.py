@@ -31,7 +31,7 @@ from slumberd.model.firing import UNTIMED, Counts, Timing, Trigger
 from slumberd.model.graph import Owner, facts_of, is_storable, triples_in
 from slumberd.model.provenance import ProvenanceBundle
 from slumberd.model.rule import ConsolidationRule
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 
 TEMPLATE = "stargraph.evidence"
 """What a sink is told that a promoted triple is."""

@@ -25,7 +25,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 
 _BATCH = 8_000
 _NEWEST = 2**63 - 1

@@ -13,7 +13,7 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import FactPattern
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, rule
 from tests.corpora import lines, needs_corpora
 from tests.fakes import FakeClock, FakeDeltaLog

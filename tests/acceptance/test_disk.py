@@ -57,7 +57,7 @@ sqlite._configure = configured
 
 FEW_PAGES = 6 * 4_120
 MOVES_THE_WATERMARK_FIRST = """
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.connection import transaction
 
 commit = SQLiteFactStore.commit

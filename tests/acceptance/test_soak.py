@@ -27,7 +27,7 @@ from tests.soak.writers import Said, episode_of, sayings
 TWO_COMMITS = """
 import sys, time
 from slumberd.cli import main
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.statements import statements
 
 commit, move = SQLiteFactStore.commit, statements("ledger")["set_watermark"]

@@ -14,7 +14,7 @@ import pytest
 from slumberd.model.episode import Episode
 from slumberd.model.health import MigrationPlan
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, episode, triple
 from tests.daemons import Daemon, Home
 from tests.stargraph import NoStargraphError, Stargraph, stargraph

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.model.fact import FactPattern
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.corpora import (
     SETS,
     as_of,

@@ -38,7 +38,7 @@ def stop():
     goes_on.wait()  # the signal may reach other threads first
 """
 STOPS_BEFORE_ITS_COMMIT = f"""{STOPS}
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 
 commit = SQLiteFactStore.commit
 
@@ -61,7 +61,7 @@ def stopping(self, *given, **named):
 Batch.write = stopping
 """
 WITHOUT_FENCE = """
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 
 SQLiteFactStore._fence = lambda self, connection: None
 """

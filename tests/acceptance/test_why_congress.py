@@ -16,7 +16,7 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.model.episode import Episode
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import rule
 from tests.corpora import lines, needs_corpora
 from tests.fakes import FakeClock, FakeDeltaLog

@@ -17,7 +17,7 @@ import pytest
 from slumberd.model.firing import START as BEGINNING
 from slumberd.scheduling.cron import MOST_COUNTED
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import triple
 from tests.daemons import Event, Home
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from slumberd.model.fact import FactPattern
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.bench.measuring import Bound, Cost, Line, Table, at_least, at_most, run
 from tests.bench.worlds import Workshop, episodes
 from tests.daemons import Home

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from slumberd.storage.facts.store import _BACKLOG_PAGES
 from slumberd.storage.sqlite.connection import Pragmas, _configure
-from slumberd.stores.facts import _BACKLOG_PAGES
 from tests.bench.measuring import timed
 
 Rows = list[tuple[Any, ...]]

@@ -18,8 +18,8 @@ from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.statements import statement
-from slumberd.stores.facts import SQLiteFactStore
 from tests.bench.measuring import Line, Table, at_most
 from tests.bench.worlds import USERS, Workshop
 from tests.builders import START

@@ -10,7 +10,7 @@ import pytest
 
 from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.record import Record
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START
 from tests.fakes import FakeClock
 

@@ -27,7 +27,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.health import MigrationPlan
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, rule, version
 from tests.fakes import FakeClock
 

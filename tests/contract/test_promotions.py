@@ -11,7 +11,7 @@ import pytest
 from slumberd.consolidation.protocols import Promotions
 from slumberd.model.episode import microseconds
 from slumberd.model.scope import Reach
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import at
 from tests.fakes import FakePromotions
 from tests.stories import ALL, fire, said

@@ -22,10 +22,10 @@ from slumberd.model.firing import Position, Window
 from slumberd.model.record import Checkpoint
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
+from slumberd.storage.facts import lifecycle, store
+from slumberd.storage.facts.lifecycle import head_of
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.database import Database
-from slumberd.stores import factfile, facts
-from slumberd.stores.factfile import head_of
-from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, episode, rule, triple
 from tests.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
 from tests.house import house, stream
@@ -189,7 +189,7 @@ async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
 async def test_one_batch_of_a_backlog_leaves_the_file_in_its_everyday_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts, "_BACKLOG_ROWS", 5)
+    monkeypatch.setattr(store, "_BACKLOG_ROWS", 5)
     log = tmp_path / "facts.db-wal"
     async with house(tmp_path) as home:
         await home.put(*stream(5))
@@ -205,8 +205,8 @@ async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     halted, stop = Event(), asyncio.Event()
-    monkeypatch.setattr(facts, "_BACKLOG_ROWS", 1)
-    monkeypatch.setattr(facts, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(store, "_BACKLOG_ROWS", 1)
+    monkeypatch.setattr(store, "_LOOK_SECONDS", 0.001)
     monkeypatch.setattr(Database, "halt", lambda _: halted.set())
     async with house(tmp_path, batch=2) as home:
         await home.put(*stream(4))
@@ -217,7 +217,7 @@ async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
                 assert halted.wait(PATIENCE_SECONDS)
             return head_of(connection)
 
-        monkeypatch.setattr(factfile, "head_of", while_it_commits)
+        monkeypatch.setattr(lifecycle, "head_of", while_it_commits)
 
         report = await home.consolidator.fire(rule("all"), "manual", START, stop=stop)
 
@@ -446,9 +446,9 @@ async def test_facts_of_an_older_slumberd_have_no_successes_yet(tmp_path: Path) 
         connection.execute("DROP TABLE slumberd_successes")
 
     async with SQLiteFactStore(tmp_path / "facts.db") as facts:
-        assert await facts.successes() == {}
-        assert not (await facts.replay(tmp_path / "again.db")).broken
-        await facts.bootstrap()
-        await facts.serve("all", at(90), succeeded_at=at(91))
-        assert await facts.successes() == {"all": at(91)}
-        assert (await facts.verify())[2] is None
+        assert await store.successes() == {}
+        assert not (await store.replay(tmp_path / "again.db")).broken
+        await store.bootstrap()
+        await store.serve("all", at(90), succeeded_at=at(91))
+        assert await store.successes() == {"all": at(91)}
+        assert (await store.verify())[2] is None

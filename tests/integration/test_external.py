@@ -19,9 +19,9 @@ import pytest
 from slumberd.consolidation.incoming import meet
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger import external_changes
 from slumberd.storage.ledger.bulk_write import MANY, by_us
-from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, triple, version
 from tests.daemons import Home, processor_seconds
 from tests.fakes import FakeClock

@@ -21,7 +21,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import at, rule, triple
 from tests.fakes import FakeClock, FakeDeltaLog
 from tests.fragments import BOMBS, LONG

@@ -25,7 +25,7 @@ from slumberd.model.graph import MOST_ROWS, Owner, Triple, fact_id_for
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.provenance import ProvenanceBundle, encoded_bundle
 from slumberd.model.scope import Reach
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, rule, version
 from tests.fakes import FakeClock
 from tests.graphs import BARE, QUERY, FakeGraph, row, saying

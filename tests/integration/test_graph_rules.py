@@ -20,7 +20,7 @@ from slumberd.model.graph import ResultSet
 from slumberd.model.rule import ConsolidationRule
 from slumberd.promotion import Promoter
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, rule, triple
 from tests.catalogue import complaints
 from tests.daemons import Home

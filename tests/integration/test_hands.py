@@ -27,7 +27,7 @@ from slumberd.handwork import fact_ids_of, said_of
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, rule, triple, version
 from tests.catalogue import complaints
 from tests.daemons import Home

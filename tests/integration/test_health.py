@@ -18,8 +18,8 @@ import pytest
 from slumberd.errors import SchemaError
 from slumberd.model.health import StoreHealth
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import health as sqlite_health
-from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import episode
 from tests.fakes import FakeClock
 from tests.faults import ordinary_user

@@ -10,7 +10,7 @@ from slumberd.consolidation.incoming import meet
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, rule, triple
 
 EPISODES = [

@@ -24,7 +24,7 @@ from slumberd.model.firing import Firing, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
 from slumberd.storage.audit import partition
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, rule
 from tests.oracle import Told, fact_id, replaced, said_at, stands, told
 from tests.samples import amount

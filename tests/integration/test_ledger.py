@@ -13,8 +13,8 @@ from slumberd.consolidation.incoming import meet
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Break
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import GENESIS, SALT_BYTES, seal
-from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule, version
 
 ROWS = 7

@@ -12,7 +12,7 @@ from slumberd.consolidation.consolidator import Consolidator
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock, FakeDeltaLog
 

@@ -17,7 +17,7 @@ from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import Reach
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, episode, rule, triple, version
 from tests.daemons import Home
 from tests.fakes import FakeClock

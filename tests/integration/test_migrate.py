@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from slumberd.errors import MigrationNotSupportedError
 from slumberd.model.health import MigrationPlan
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite import migrations
-from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import triple
 from tests.fakes import FakeClock
 from tests.house import house

@@ -13,7 +13,7 @@ from slumberd.errors import InputError
 from slumberd.model.delta import UpdateDelta
 from slumberd.model.fact import Fact
 from slumberd.model.scope import Reach
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, triple
 from tests.house import house
 

@@ -19,8 +19,8 @@ from slumberd.storage.audit.partition import EVERY_KEY, Part, Parts, in_one
 from slumberd.storage.audit.recompute import Findings, Resettling, Settled
 from slumberd.storage.audit.replay import Replay, rebuild
 from slumberd.storage.audit.worker import Helper
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import WHATS
-from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import at
 from tests.stories import ALL, copied, fire, forge, rows_of, said
 

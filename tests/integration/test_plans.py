@@ -18,8 +18,8 @@ import pytest
 
 from slumberd.model.fact import FactPattern
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores.facts import SQLiteFactStore
 
 FILES = {
     "accesses": "memory.db",

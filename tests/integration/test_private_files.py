@@ -14,7 +14,7 @@ import pytest
 
 from slumberd.cli import main
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import episode, triple
 from tests.calling import logging_as_before
 from tests.site import Site

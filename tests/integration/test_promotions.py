@@ -17,8 +17,8 @@ from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import SLOTS, Lag, Promotion, asserted, bundle_of, slots_of
 from slumberd.model.scope import Reach
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.promotion_feed import readers
-from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import START, at, rule
 from tests.fakes import FakeClock
 from tests.histories import EVERYTHING, Shown, Step, Story, play

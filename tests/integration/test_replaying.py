@@ -14,8 +14,8 @@ import pytest
 from slumberd.errors import OutputExistsError
 from slumberd.model.record import Break
 from slumberd.storage.audit.replay import Replay
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import GENESIS, KINDS, WHATS, chain_of, commitment_of, fixed_part
-from slumberd.stores.facts import SQLiteFactStore
 from tests.stories import ALL, copied, fire, forge, rows_of, said, tell_everything, tell_much
 
 KEY = bytes(range(32))

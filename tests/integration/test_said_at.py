@@ -14,7 +14,7 @@ import pytest
 from slumberd.model.delta import AddDelta, UpdateDelta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, rule, triple
 from tests.daemons import Home
 from tests.fakes import FakeClock

@@ -21,7 +21,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.scope import Reach
 from slumberd.storage.audit import partition
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, rule
 from tests.fakes import FakeClock
 from tests.oracle import Told, stands, told

@@ -23,7 +23,7 @@ from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.scope import Reach
 from slumberd.retrieval.embeddings import WordEmbedder
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import at, rule, version
 from tests.fakes import FakeClock, FakeComparer
 from tests.samples import amount

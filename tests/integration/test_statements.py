@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores.facts import SQLiteFactStore
 
 FILES = sorted(
     one.name.removesuffix(".sql")

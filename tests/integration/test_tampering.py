@@ -19,6 +19,7 @@ from slumberd.model.fact import Fact
 from slumberd.model.record import Break, Checkpoint
 from slumberd.model.scope import Reach
 from slumberd.storage.audit.verify import verify
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import (
     GENESIS,
     KINDS,
@@ -28,7 +29,6 @@ from slumberd.storage.ledger.rows import (
     commitment_of,
     fixed_part,
 )
-from slumberd.stores.facts import SQLiteFactStore
 from tests.builders import at
 from tests.fakes import FakeClock
 from tests.stories import (

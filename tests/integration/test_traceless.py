@@ -16,9 +16,9 @@ import pytest
 from slumberd.cli.verifying import Told
 from slumberd.errors import SchemaError
 from slumberd.model.record import Checkpoint
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, TracelessDatabase, traceless
-from slumberd.stores.facts import SQLiteFactStore
 from tests.calling import called
 from tests.commands import READING, WRITING, every_command, furnished, moved, words_of
 from tests.site import Site

@@ -16,7 +16,7 @@ from slumberd.consolidation.incoming import meet
 from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, rule, triple, version
 from tests.histories import (
     ACTS,

@@ -18,10 +18,10 @@ from slumberd.storage.audit import fact_check, worker
 from slumberd.storage.audit.fact_check import MixedKeysError, Pages, Share
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.audit.worker import Helper
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.history import facts_then
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING
-from slumberd.stores.facts import SQLiteFactStore
 from tests.stories import (
     ALL,
     NOTES,

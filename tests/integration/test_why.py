@@ -26,7 +26,7 @@ from slumberd.model.firing import Limits, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, episode, rule, triple
 from tests.daemons import Home
 from tests.fakes import FakeClock, FakeDeltaLog

@@ -23,7 +23,7 @@ from slumberd.cli.verifying import verify
 from slumberd.config.settings import Settings
 from slumberd.model.record import Record
 from slumberd.observability.line_format import timestamp
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 
 COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")
 PAGE = 1_000

@@ -28,7 +28,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.record import Record
 from slumberd.observability.logs import DeltaLines
 from slumberd.service import perform
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 
 CLOCK = SystemClock()
 EARLIER = datetime(2025, 3, 3, 20, tzinfo=UTC)

@@ -39,7 +39,7 @@ from slumberd.cli.reading import reading_all_facts, reading_facts
 from slumberd.config.settings import Settings
 from slumberd.model.fact import Fact, FactPattern, position
 from slumberd.observability.line_format import timestamp
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 
 COLUMNS = ("id", "user", "agent", "subject", "predicate", "object", "confidence", "said at")
 

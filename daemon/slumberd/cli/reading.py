@@ -15,8 +15,8 @@ from slumberd.errors import NoInputError, SchemaError
 from slumberd.model.rule import FACTS
 from slumberd.storage.audit.recovery import logs_episodes, look
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.health import has_table
-from slumberd.stores.facts import SQLiteFactStore
 
 
 @asynccontextmanager

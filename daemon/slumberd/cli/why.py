@@ -32,7 +32,7 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import Held
 from slumberd.model.rule import FACTS, ConsolidationRule
-from slumberd.stores.facts import SQLiteFactStore
+from slumberd.storage.facts.store import SQLiteFactStore
 
 _EVERYTHING = ConsolidationRule(id="@why", cadence={"every": 1}, when_filter="", then_emits=[FACTS])
 _NEWEST = 2**63 - 1

@@ -25,6 +25,8 @@ from slumberd.storage.audit.export import exported
 from slumberd.storage.audit.replay import Replay, rebuild
 from slumberd.storage.audit.resurfaced import remembered
 from slumberd.storage.audit.verify import verify
+from slumberd.storage.facts.lifecycle import FactFile, head_of
+from slumberd.storage.facts.search import search, search_then
 from slumberd.storage.ledger import promotion_feed, schema
 from slumberd.storage.ledger.erasure import Unfinished, find_scope, unfinished
 from slumberd.storage.ledger.fact_rows import find, is_specified
@@ -35,8 +37,6 @@ from slumberd.storage.sqlite import health
 from slumberd.storage.sqlite.connection import snapshot
 from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores.factfile import FactFile, head_of
-from slumberd.stores.searching import search, search_then
 
 _SQL = statements("ledger")
 

@@ -26,6 +26,8 @@ from slumberd.model.firing import START, Firing, Held, Position, Trigger
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import Reach
 from slumberd.storage.audit.resurfaced import Moments, learn_all
+from slumberd.storage.facts.lifecycle import set_number
+from slumberd.storage.facts.watermarks import Marks, succeed
 from slumberd.storage.ledger import erasure
 from slumberd.storage.ledger.batch import Batch, OverLimitError, number
 from slumberd.storage.ledger.erasure import Erasing, Erasure, erase
@@ -38,8 +40,6 @@ from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, un
 from slumberd.storage.sqlite.connection import giving_up, transaction
 from slumberd.storage.sqlite.erased_scopes import overwriting, scrub
 from slumberd.storage.sqlite.statements import statements
-from slumberd.stores.factfile import set_number
-from slumberd.stores.marks import Marks, succeed
 
 _SQL = statements("ledger")
 

@@ -1,0 +1,1 @@
+"""Store facts: life cycle of the file, reads, search, watermarks."""
