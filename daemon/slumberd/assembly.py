@@ -22,7 +22,6 @@ from slumberd.consolidation.consolidator import Consolidator, Part
 from slumberd.consolidation.protocols import GraphStore, Logs, ProvenanceSink
 from slumberd.courier import Courier, Terms
 from slumberd.errors import NoInputError, UsageError
-from slumberd.exchange import finish
 from slumberd.fathom import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
 from slumberd.filters.sandbox import checking_filters
 from slumberd.graph.embedded import LadybugGraphStore
@@ -36,6 +35,7 @@ from slumberd.promotion import Promoter
 from slumberd.recorder import FileSink
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling import cron
+from slumberd.storage.backup.file_exchange import finish
 from slumberd.storage.episodes.store import SQLiteMemoryStore, log_misspelling
 from slumberd.storage.facts.store import SQLiteFactStore
 

@@ -23,10 +23,10 @@ from slumberd.config.rule_loader import rule_files
 from slumberd.config.settings import Settings
 from slumberd.core.finding import Finding
 from slumberd.errors import ConfigurationError, StoreError
-from slumberd.exchange import is_unfinished
 from slumberd.model.cadence import Cron
 from slumberd.storage.audit import recovery
 from slumberd.storage.audit.recovery import Open, look
+from slumberd.storage.backup.file_exchange import is_unfinished
 from slumberd.storage.sqlite.backup import size_of
 from slumberd.storage.sqlite.health import fs_type
 from slumberd.surroundings import (

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.errors import StoreError
-from slumberd.exchange import JOURNAL, begin, finish
 from slumberd.lock import StateLock
+from slumberd.storage.backup.file_exchange import JOURNAL, begin, finish
 from tests.builders import at, triple
 from tests.commands import furnished
 from tests.site import Site

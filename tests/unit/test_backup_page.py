@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from slumberd import errors
-from slumberd.backups import KEY, MANIFEST
 from slumberd.cli.commands import program
-from slumberd.exchange import JOURNAL
+from slumberd.storage.backup.file_exchange import JOURNAL
+from slumberd.storage.backup.state_directory import KEY, MANIFEST
 
 PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
 

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from slumberd.backups import Restored, back_up, checked
-from slumberd.backups import restore as put_back
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.failures import say
 from slumberd.cli.options import Config, Json, StateDir
@@ -17,8 +15,10 @@ from slumberd.cli.output import cell, print_json
 from slumberd.cli.progress import steps
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
-from slumberd.core.backup import Manifest
 from slumberd.observability.line_format import printable
+from slumberd.storage.backup.manifest import Manifest
+from slumberd.storage.backup.state_directory import Restored, back_up, checked
+from slumberd.storage.backup.state_directory import restore as put_back
 from slumberd.surroundings import megabytes
 
 

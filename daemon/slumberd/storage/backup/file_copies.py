@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from slumberd.core.backup import Role, SavedFile
 from slumberd.errors import StoreError
+from slumberd.storage.backup.manifest import Role, SavedFile
 
 _CHUNK = 2**20
 

@@ -19,11 +19,9 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from slumberd import exchange
 from slumberd.assembly import facts_of, key_of, places_of
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
-from slumberd.core.backup import LedgerHead, Manifest, Role, SavedFile
 from slumberd.errors import (
     BackupBusyError,
     BackupError,
@@ -32,10 +30,12 @@ from slumberd.errors import (
     StoreError,
     UsageError,
 )
-from slumberd.file_copies import copy_file, described, digest
 from slumberd.file_modes import make_directory
 from slumberd.lock import StateLock
 from slumberd.storage.audit.recovery import damage_in, erasures_in, look
+from slumberd.storage.backup import file_exchange
+from slumberd.storage.backup.file_copies import copy_file, described, digest
+from slumberd.storage.backup.manifest import LedgerHead, Manifest, Role, SavedFile
 from slumberd.storage.sqlite.backup import copy_together, is_full, refuse_in_use, size_of
 from slumberd.storage.sqlite.health import has_table
 
@@ -124,7 +124,7 @@ def _nothing_exchanged(directory: Path, sources: Sequence[Source]) -> Iterator[N
     """
     before = [_identity(one.path) for one in sources]
     yield
-    if exchange.is_unfinished(directory):
+    if file_exchange.is_unfinished(directory):
         problem = "holds a restore that is not finished: start the daemon, or restore again"
         raise BackupBusyError(directory, problem)
     for one, identity in zip(sources, before, strict=True):
@@ -142,7 +142,7 @@ def _give_name(place: Path, folder: Path) -> None:
         place.rename(folder)
     except OSError as error:  # somebody has put something there, or it is a mount
         raise OutputExistsError(folder) from error
-    exchange.sync_directory(folder.parent)
+    file_exchange.sync_directory(folder.parent)
 
 
 def _copy_all(sources: Sequence[Source], place: Path) -> None:
@@ -271,7 +271,7 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
         writing.write(manifest.model_dump_json(indent=2).encode() + b"\n")
         writing.flush()
         os.fsync(writing.fileno())
-    exchange.sync_directory(folder)
+    file_exchange.sync_directory(folder)
 
 
 async def checked(settings: Settings, folder: Path, clock: Clock, tell: Tell) -> Manifest:
@@ -340,17 +340,17 @@ async def restore(settings: Settings, folder: Path, clock: Clock, tell: Tell) ->
     directory, places = settings.state_dir, places_of(settings)
     _make_directories(places)
     with StateLock(directory):
-        exchange.finish(directory, places)
+        file_exchange.finish(directory, places)
         for path in places.values():
             _refuse_unfit(path)
-        exchange.discard(places.values())
+        file_exchange.discard(places.values())
         tell("copying the backup")
         owned = _stage(folder, manifest, places)
         saved = {one.place for one in manifest.files}
         changes = {name: name in saved for name in places if name in saved or places[name].exists()}
         forgotten = _forgotten_since(places, manifest)
-        exchange.begin(directory, _stamp(clock, places), changes)
-        kept = exchange.finish(directory, places)
+        file_exchange.begin(directory, _stamp(clock, places), changes)
+        kept = file_exchange.finish(directory, places)
     return Restored(manifest, kept, owned, forgotten)
 
 
@@ -374,13 +374,13 @@ def _stage(folder: Path, manifest: Manifest, places: Mapping[str, Path]) -> list
     try:
         for one in saved:
             target = places[one.place]
-            if not copy_file(folder / one.name, exchange.staged(target), one):
+            if not copy_file(folder / one.name, file_exchange.staged(target), one):
                 owned.append(target)
     except OSError as error:
-        exchange.discard(places.values())
+        file_exchange.discard(places.values())
         raise StoreError(f"{str(error.filename or folder)!r}: {error.strerror}") from error
     for parent in {places[one.place].parent for one in saved}:
-        exchange.sync_directory(parent)
+        file_exchange.sync_directory(parent)
     return owned
 
 
@@ -389,7 +389,7 @@ def _stamp(clock: Clock, places: Mapping[str, Path]) -> str:
     at = clock.now()
     while True:
         stamp = f"{at:%Y%m%dT%H%M%SZ}"
-        if not any(exchange.kept(path, stamp).exists() for path in places.values()):
+        if not any(file_exchange.kept(path, stamp).exists() for path in places.values()):
             return stamp
         at += timedelta(seconds=1)
 

@@ -1,0 +1,1 @@
+"""Back up a state directory and restore it."""
