@@ -20,9 +20,7 @@ from slumberd.config.rule_loader import CheckCypher, RuleSet, load_rules
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator, Part
 from slumberd.consolidation.protocols import GraphStore, Logs, ProvenanceSink
-from slumberd.courier import Courier, Terms
 from slumberd.errors import NoInputError, UsageError
-from slumberd.fathom import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
 from slumberd.filters.sandbox import checking_filters
 from slumberd.graph.embedded import LadybugGraphStore
 from slumberd.graph.linter import Linter
@@ -32,7 +30,9 @@ from slumberd.model.provenance import SLOTS
 from slumberd.model.spelling import Misspelling
 from slumberd.pauses import FILE
 from slumberd.promotion import Promoter
-from slumberd.recorder import FileSink
+from slumberd.provenance.fathom_sink import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
+from slumberd.provenance.file_sink import FileSink
+from slumberd.provenance.publisher import Courier, Terms
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling import cron
 from slumberd.storage.backup.file_exchange import finish

@@ -29,7 +29,6 @@ from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import CountedLogs, Logs
 from slumberd.control import Answer, Operation, Peer, listen
 from slumberd.core.finding import Finding
-from slumberd.courier import Courier
 from slumberd.effects import Effects
 from slumberd.errors import StoppedError, StoreError
 from slumberd.examination import Body
@@ -41,6 +40,7 @@ from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import write_textfile
 from slumberd.operations import Operations
 from slumberd.pausing import Pausing
+from slumberd.provenance.publisher import Courier
 from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.runs import new_run_id
 from slumberd.scheduling.due import Due

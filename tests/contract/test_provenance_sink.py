@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from slumberd.consolidation.protocols import ProvenanceSink
 from slumberd.errors import ProvenanceError
-from slumberd.fathom import FathomSink, open_engine, template_of
 from slumberd.model.provenance import ProvenanceBundle, asserted
-from slumberd.recorder import FileSink
+from slumberd.provenance.fathom_sink import FathomSink, open_engine, template_of
+from slumberd.provenance.file_sink import FileSink
 from tests.builders import START
 from tests.fakes import FakeSink
 

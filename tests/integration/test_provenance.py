@@ -19,11 +19,12 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd import assembly, heartbeat, recorder, service
+from slumberd import assembly, heartbeat, service
 from slumberd.config.settings import FactsSettings, ProvenanceSettings, Settings
 from slumberd.consolidation.protocols import ProvenanceSink
 from slumberd.errors import ExtraMissingError
-from slumberd.fathom import open_engine
+from slumberd.provenance import file_sink
+from slumberd.provenance.fathom_sink import open_engine
 from tests.builders import rule, triple
 from tests.daemons import Home
 from tests.fakes import FakeSink
@@ -124,7 +125,7 @@ def _answering_late(monkeypatch: pytest.MonkeyPatch, *, after: int) -> Iterator[
     Yields:
         An event that is set when the line is in the file.
     """
-    append = recorder._append
+    append = file_sink._append
     is_written, may_answer, lines = threading.Event(), threading.Event(), itertools.count(1)
 
     def appending(path: Path, line: bytes) -> None:
@@ -134,7 +135,7 @@ def _answering_late(monkeypatch: pytest.MonkeyPatch, *, after: int) -> Iterator[
             may_answer.wait()
 
     with monkeypatch.context() as patch:
-        patch.setattr(recorder, "_append", appending)
+        patch.setattr(file_sink, "_append", appending)
         try:
             yield is_written
         finally:

@@ -12,9 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from slumberd.courier import FIRST_RETRY_SECONDS, LOOK_SECONDS, PAGE_ROWS, Courier, Terms
 from slumberd.errors import ProvenanceError, StaleWriterError, StoreBusyError
 from slumberd.model.provenance import ProvenanceBundle
+from slumberd.provenance.publisher import (
+    FIRST_RETRY_SECONDS,
+    LOOK_SECONDS,
+    PAGE_ROWS,
+    Courier,
+    Terms,
+)
 from tests.builders import promotion
 from tests.fakes import FakeClock, FakePromotions, FakeSink
 from tests.patience import PATIENCE_SECONDS

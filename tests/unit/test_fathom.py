@@ -15,8 +15,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.errors import ConfigurationError, ExtraMissingError, ProvenanceError
-from slumberd.fathom import EVIDENCE, FathomSink, open_engine, template_of
 from slumberd.model.provenance import SLOTS, bundle_of, slots_of
+from slumberd.provenance.fathom_sink import EVIDENCE, FathomSink, open_engine, template_of
 from tests.builders import promotion
 from tests.patience import PATIENCE_SECONDS
 

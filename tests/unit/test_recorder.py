@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from slumberd.model.provenance import ProvenanceBundle
-from slumberd.recorder import FileSink
+from slumberd.provenance.file_sink import FileSink
 from tests.builders import START
 from tests.patience import PATIENCE_SECONDS
 

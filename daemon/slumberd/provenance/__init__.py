@@ -1,0 +1,1 @@
+"""Publish promotions to a provenance sink, at least once."""
