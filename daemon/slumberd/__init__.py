@@ -47,9 +47,10 @@ if TYPE_CHECKING:
         UnreadableEpisodeError,
         UsageError,
     )
-    from slumberd.graph.embedded import LadybugGraphStore
-    from slumberd.graph.linter import Linter
+    from slumberd.graph.cypher_linter import Linter
+    from slumberd.graph.ladybug_store import LadybugGraphStore
     from slumberd.graph.memory import InMemoryGraphStore
+    from slumberd.graph.promotion import PromoteTriplesToFacts
     from slumberd.model.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
     from slumberd.model.episode import Episode
     from slumberd.model.fact import Fact, FactPattern
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from slumberd.model.provenance import ProvenanceBundle
     from slumberd.model.rule import ConsolidationRule
     from slumberd.model.salience import SalienceContext
-    from slumberd.promotion import PromoteTriplesToFacts
     from slumberd.retrieval.protocols import SalienceScorer
     from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer
     from slumberd.storage.episodes.store import SQLiteMemoryStore
@@ -156,8 +156,8 @@ _HOMES = {
     "model.provenance": ("ProvenanceBundle",),
     "model.rule": ("ConsolidationRule",),
     "model.salience": ("SalienceContext",),
-    "graph.embedded": ("LadybugGraphStore",),
-    "graph.linter": ("Linter",),
+    "graph.ladybug_store": ("LadybugGraphStore",),
+    "graph.cypher_linter": ("Linter",),
     "graph.memory": ("InMemoryGraphStore",),
     "consolidation.protocols": (
         "FactStore",
@@ -166,7 +166,7 @@ _HOMES = {
         "ProvenanceSink",
         "SalienceScorer",
     ),
-    "promotion": ("PromoteTriplesToFacts",),
+    "graph.promotion": ("PromoteTriplesToFacts",),
     "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer"),
     "storage.facts.store": ("SQLiteFactStore",),
     "storage.episodes.store": ("SQLiteMemoryStore",),

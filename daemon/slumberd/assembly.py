@@ -22,14 +22,14 @@ from slumberd.consolidation.consolidator import Consolidator, Part
 from slumberd.consolidation.protocols import GraphStore, Logs, ProvenanceSink
 from slumberd.errors import NoInputError, UsageError
 from slumberd.filters.sandbox import checking_filters
-from slumberd.graph.embedded import LadybugGraphStore
-from slumberd.graph.linter import Linter
+from slumberd.graph.cypher_linter import Linter
+from slumberd.graph.ladybug_store import LadybugGraphStore
+from slumberd.graph.promotion import Promoter
 from slumberd.lock import StateLock, refuse_network
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.model.spelling import Misspelling
 from slumberd.pauses import FILE
-from slumberd.promotion import Promoter
 from slumberd.provenance.fathom_sink import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
 from slumberd.provenance.file_sink import FileSink
 from slumberd.provenance.publisher import Courier, Terms

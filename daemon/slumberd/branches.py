@@ -14,11 +14,11 @@ from typing import Any
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import Consolidator, Part, Report
 from slumberd.errors import SlumberdError, UsageError
+from slumberd.graph.promotion import Promoter
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import UNTIMED, Held, Limits, Position, Timing, Trigger
 from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule
-from slumberd.promotion import Promoter
 from slumberd.scheduling.due_finder import Mark
 from slumberd.storage.facts.store import SQLiteFactStore
 

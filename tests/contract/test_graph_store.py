@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from slumberd.consolidation.protocols import GraphStore
 from slumberd.errors import ExtraMissingError, GraphStoreError, UnportableCypherError
-from slumberd.graph import embedded, grammar
-from slumberd.graph.embedded import LadybugGraphStore
+from slumberd.graph import cypher_parser, ladybug_store
+from slumberd.graph.ladybug_store import LadybugGraphStore
 from slumberd.graph.memory import InMemoryGraphStore
 from slumberd.model.graph import NodeRef
 from tests.graphs import QUERY
@@ -472,7 +472,7 @@ async def test_who_gives_up_before_its_turn_waits_for_nobody_and_stops_nobody(
 ) -> None:
     store = await filled(LadybugGraphStore(tmp_path / "graph.lbug"))
     stopped: list[object] = []
-    monkeypatch.setattr(embedded._driver().Connection, "interrupt", stopped.append)
+    monkeypatch.setattr(ladybug_store._driver().Connection, "interrupt", stopped.append)
 
     with store._lock, pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
@@ -524,7 +524,7 @@ def test_no_network_is_used(tmp_path: Path) -> None:
 
 def test_nothing_of_the_extra_is_loaded_before_it_is_used() -> None:
     program = (
-        "import sys, slumberd.graph.linter, slumberd.graph.memory, slumberd.graph.embedded;"
+        "import sys, slumberd.graph.cypher_linter, slumberd.graph.memory, slumberd.graph.ladybug_store;"
         "sys.exit(bool({'graphglot', 'ladybug'} & sys.modules.keys()))"
     )
 
@@ -536,8 +536,8 @@ async def test_without_the_extra_it_is_said_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ladybug", None)
     monkeypatch.setitem(sys.modules, "graphglot.ast.base", None)
-    embedded._driver.cache_clear()
-    grammar._parser.cache_clear()
+    ladybug_store._driver.cache_clear()
+    cypher_parser._parser.cache_clear()
     store = LadybugGraphStore(tmp_path / "graph.lbug")
     try:
         with pytest.raises(ExtraMissingError, match=r"slumberd\[graph\]"):
@@ -546,5 +546,5 @@ async def test_without_the_extra_it_is_said_what_to_install(
             await store.query(QUERY)
         assert not (await store.health()).ok
     finally:
-        embedded._driver.cache_clear()
-        grammar._parser.cache_clear()
+        ladybug_store._driver.cache_clear()
+        cypher_parser._parser.cache_clear()

@@ -17,7 +17,7 @@ MOST_SECONDS = 60.0
 ASKING = """
 import asyncio, json, sys
 from slumberd.errors import StoreError
-from slumberd.graph.embedded import LadybugGraphStore
+from slumberd.graph.ladybug_store import LadybugGraphStore
 
 async def main(path, queries):
     graph = LadybugGraphStore(path, timeout_seconds=5)

@@ -13,12 +13,12 @@ import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.errors import FiringTimeoutError, GraphStoreError, PromotionError
-from slumberd.graph.embedded import LadybugGraphStore
+from slumberd.graph.ladybug_store import LadybugGraphStore
+from slumberd.graph.promotion import Promoter
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.graph import ResultSet
 from slumberd.model.rule import ConsolidationRule
-from slumberd.promotion import Promoter
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, rule, triple

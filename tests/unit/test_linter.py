@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from slumberd.errors import UnportableCypherError
-from slumberd.graph import grammar
-from slumberd.graph.linter import Linter
-from slumberd.graph.texts import DEEPEST, LONGEST, text_of
+from slumberd.graph import cypher_parser
+from slumberd.graph.cypher_linter import Linter
+from slumberd.graph.cypher_parser import DEEPEST, LONGEST, text_of
 
 READING = (
     "MATCH (n) RETURN n",
@@ -203,7 +203,7 @@ def test_a_text_that_is_made_to_take_long_takes_few_steps(
     cypher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = []
-    bounded = grammar._bounded
+    bounded = cypher_parser._bounded
 
     def counting(base: type) -> type:
         class Counted(bounded(base)):  # type: ignore[misc]  # of an extra without types
@@ -213,19 +213,19 @@ def test_a_text_that_is_made_to_take_long_takes_few_steps(
 
         return Counted
 
-    grammar._parser.cache_clear()
-    monkeypatch.setattr(grammar, "_bounded", counting)
+    cypher_parser._parser.cache_clear()
+    monkeypatch.setattr(cypher_parser, "_bounded", counting)
     with suppress(UnportableCypherError):
         Linter().check(cypher)
-    grammar._parser.cache_clear()
-    assert len(steps) <= grammar.MOST_STEPS + 100
+    cypher_parser._parser.cache_clear()
+    assert len(steps) <= cypher_parser.MOST_STEPS + 100
 
 
 @pytest.mark.parametrize("cypher", [*READING[:16], *WRITING])
 def test_what_the_parser_keeps_does_not_change_what_it_reads(cypher: str) -> None:
     (plain,) = Neo4j().parse(cypher)
 
-    assert str(grammar.parsed(text_of(cypher))) == str(plain)
+    assert str(cypher_parser.parsed(text_of(cypher))) == str(plain)
 
 
 _WORDS = """

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
-from slumberd.graph.linter import Linter
+from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.search import Edge, Graph, Vertex, answered
 from slumberd.graph.subset import query_of
 from slumberd.graph.triples import EDGE, NODE, checked_triple

@@ -14,9 +14,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from slumberd.errors import UnportableCypherError
-from slumberd.graph.grammar import Node as Syntax
-from slumberd.graph.grammar import kind, parsed, place_of, walked
-from slumberd.graph.texts import Text, text_of
+from slumberd.graph.cypher_parser import Node as Syntax
+from slumberd.graph.cypher_parser import Text, kind, parsed, place_of, text_of, walked
 from slumberd.graph.values import (
     Row,
     Value,

@@ -11,9 +11,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from slumberd.errors import UnportableCypherError
-from slumberd.graph.bounds import check_bounds
-from slumberd.graph.grammar import Node, kind, parsed, place_of, walked
-from slumberd.graph.texts import PARSE_ERROR, Text, text_of
+from slumberd.graph.cypher_bounds import check_bounds
+from slumberd.graph.cypher_parser import (
+    PARSE_ERROR,
+    Node,
+    Text,
+    kind,
+    parsed,
+    place_of,
+    text_of,
+    walked,
+)
 
 WRITE_IN_PROMOTION = "write-in-promotion"
 """The rule that a query breaks which writes, or may, where it must only read."""

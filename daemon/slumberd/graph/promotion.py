@@ -25,7 +25,7 @@ from slumberd.consolidation.protocols import (
     SyncProvenanceSink,
 )
 from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
-from slumberd.graph.linter import Linter
+from slumberd.graph.cypher_linter import Linter
 from slumberd.model.fact import Fact
 from slumberd.model.firing import UNTIMED, Counts, Timing, Trigger
 from slumberd.model.graph import Owner, facts_of, is_storable, triples_in

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from slumberd.errors import ExtraMissingError, GraphStoreError
-from slumberd.graph.linter import Linter
+from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.triples import EDGE, NODE, checked_triple
 from slumberd.model.graph import MOST_ROWS, GraphPath, NodeRef, ResultSet
 from slumberd.model.health import StoreHealth

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from slumberd.graph.grammar import Node, children, kind, place_of, walked
-from slumberd.graph.texts import Text
+from slumberd.graph.cypher_parser import Node, Text, children, kind, place_of, walked
 
 
 def _words(text: str) -> frozenset[str]:
