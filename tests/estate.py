@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slumberd.assembly import Stores, branches_of, opened
-from slumberd.branches import Branches
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import FactsSettings, Settings
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
-from slumberd.operations import Operations
+from slumberd.service.composition import Stores, branches_of, opened
+from slumberd.service.fact_stores import Branches
+from slumberd.service.operations import Operations
 from tests.builders import at
 from tests.fakes import FakeClock, FakeLogs
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from slumberd.branches import Branch, Branches
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import EVERYTHING, Consolidator, Report
@@ -16,7 +15,8 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.rule import ConsolidationRule
-from slumberd.operations import Operations
+from slumberd.service.fact_stores import Branch, Branches
+from slumberd.service.operations import Operations
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, rule, triple

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.config.settings import LimitsSettings
-from slumberd.control import Peer
 from slumberd.errors import NothingKeptError, SlumberdError
 from slumberd.model.delta import UpdateDelta
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
+from slumberd.service.control_socket import Peer
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import at, rule
 from tests.estate import Estate, estate

@@ -11,7 +11,7 @@ from typing import Any
 from slumberd.cli.configuration import settings_of
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
-from slumberd.service import perform
+from slumberd.service.daemon import perform
 from tests.fakes import FakeLogs
 from tests.site import Site
 

@@ -17,9 +17,9 @@ from slumberd.errors import StoreError
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.rule import ConsolidationRule
-from slumberd.pauses import paused_in
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import LATE
+from slumberd.service.pause import paused_in
 from slumberd.storage.audit import recovery
 from slumberd.storage.audit.recovery import FactsSeen, Open, look
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH

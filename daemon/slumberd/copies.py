@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from slumberd.assembly import Stores, opened
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.errors import NoInputError, StoreError
+from slumberd.service.composition import Stores, opened
 from slumberd.storage.sqlite.backup import copy_database, is_full, size_of
 
 WRITE_AHEAD = 300_000_000

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, Self
 
-from slumberd.assembly import branches_of
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
@@ -17,6 +16,7 @@ from slumberd.copies import Copy, Telling, copied
 from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.previews import Tally
+from slumberd.service.composition import branches_of
 from slumberd.storage.audit.compare import Comparison, Difference, Totals
 
 Change = Literal["added", "removed", "changed", "unchanged"]

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from slumberd.assembly import branches_of
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
@@ -18,6 +17,7 @@ from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
+from slumberd.service.composition import branches_of
 from slumberd.storage.episodes.windows import Matching
 
 _EVERYTHING = 2**62

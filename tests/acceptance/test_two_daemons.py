@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.lock import holder_of
+from slumberd.service.state_lock import holder_of
 from tests.daemons import Daemon, Home
 from tests.faults import (
     Variant,

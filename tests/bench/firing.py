@@ -13,8 +13,6 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
-from slumberd.assembly import branches_of, writing
-from slumberd.branches import Branches
 from slumberd.cli.configuration import logs, settings_of
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
@@ -22,6 +20,8 @@ from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
+from slumberd.service.composition import branches_of, writing
+from slumberd.service.fact_stores import Branches
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.bench.measuring import Cost, Table, at_most, timed_async
 from tests.bench.worlds import USERS, Workshop

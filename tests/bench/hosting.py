@@ -21,12 +21,12 @@ from typing import Any
 
 import orjson
 
-from slumberd.assembly import branches_of, writing
 from slumberd.cli import main, run
 from slumberd.cli.configuration import loaded, logs
 from slumberd.clock import SystemClock
 from slumberd.errors import FiringTimeoutError
-from slumberd.service import Daemon
+from slumberd.service.composition import branches_of, writing
+from slumberd.service.daemon import Daemon
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import triple
 

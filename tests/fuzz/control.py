@@ -18,8 +18,8 @@ from typing import Any
 import orjson
 
 from slumberd.config.rule_loader import RuleSet
-from slumberd.control import MOST_BYTES, SOCKET, VERSION, Operation, listen
-from slumberd.pausing import Pausing
+from slumberd.service.control_socket import MOST_BYTES, SOCKET, VERSION, Operation, listen
+from slumberd.service.pause import Pausing
 from tests.builders import at, rule, triple
 from tests.estate import estate
 from tests.fuzz.targets import Finding

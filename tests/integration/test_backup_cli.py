@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.errors import StoreError
-from slumberd.lock import StateLock
+from slumberd.service.state_lock import StateLock
 from slumberd.storage.backup.file_exchange import JOURNAL, begin, finish
 from tests.builders import at, triple
 from tests.commands import furnished

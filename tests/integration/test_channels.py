@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.control import Peer
 from slumberd.errors import StoreError, UsageError
 from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import Fact
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Limits
+from slumberd.service.control_socket import Peer
 from tests.builders import START, at, rule, triple
 from tests.estate import OTHERS, estate
 from tests.histories import episodes

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli.against import slip_in
-from slumberd.lock import StateLock
 from slumberd.model.episode import Episode
+from slumberd.service.state_lock import StateLock
 from tests import builders
 from tests.builders import at, triple
 from tests.trying import Trial, rule, rules

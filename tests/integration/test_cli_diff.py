@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.lock import StateLock
+from slumberd.service.state_lock import StateLock
 from tests.builders import at, triple
 from tests.trying import Trial, rule, rules
 

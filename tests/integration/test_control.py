@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.control import (
+from slumberd.errors import NotRunningError, StoreError, UsageError
+from slumberd.service.control_socket import (
     MOST_BYTES,
     MOST_CONNECTIONS,
     SOCKET,
@@ -24,7 +25,6 @@ from slumberd.control import (
     ask,
     listen,
 )
-from slumberd.errors import NotRunningError, StoreError, UsageError
 from tests.daemons import Home
 
 

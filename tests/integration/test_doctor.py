@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from slumberd.ailments import Patient
-from slumberd.assembly import rules_of
 from slumberd.checkup import looked_over, urgent
 from slumberd.cli import doctor
 from slumberd.cli.answering import asked
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
-from slumberd.control import Answer, Peer, listen
 from slumberd.core.finding import KINDS, Finding
+from slumberd.service.composition import rules_of
+from slumberd.service.control_socket import Answer, Peer, listen
 from slumberd.surroundings import Account, Machine, clock, room, unit, unit_user, zones
 from tests.builders import at, triple
 from tests.calling import called

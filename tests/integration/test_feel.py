@@ -17,7 +17,7 @@ import pytest
 from typer.core import TyperGroup
 
 from slumberd.cli.commands import NAME, program
-from slumberd.lock import StateLock
+from slumberd.service.state_lock import StateLock
 from tests.calling import called
 from tests.commands import every_command, furnished, moved, words_of
 from tests.site import Site, environment

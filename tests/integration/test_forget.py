@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from slumberd.control import Peer
 from slumberd.errors import ForgottenError, UsageError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact
-from slumberd.operations import Operations
+from slumberd.service.control_socket import Peer
+from slumberd.service.operations import Operations
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock
 from tests.house import House, house

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from slumberd.config.settings import MemorySettings
-from slumberd.control import Peer
 from slumberd.model.scope import Scope
+from slumberd.service.control_socket import Peer
 from tests.builders import START, rule
 from tests.estate import Estate, estate
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.branches import Branch, Branches
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import EVERYTHING
 from slumberd.model.episode import Episode
@@ -24,6 +23,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
+from slumberd.service.fact_stores import Branch, Branches
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock
 from tests.house import House, house

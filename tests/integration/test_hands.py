@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 
 from slumberd.cli.hands import value_of
 from slumberd.consolidation.incoming import meet
-from slumberd.control import Peer, RefusedError, ask
 from slumberd.errors import FactConflictError, UsageError
-from slumberd.handwork import fact_ids_of, said_of
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
+from slumberd.service.control_socket import Peer, RefusedError, ask
+from slumberd.service.requests import fact_ids_of, said_of
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import START, at, rule, triple, version
 from tests.catalogue import complaints

@@ -13,20 +13,20 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from slumberd import heartbeat, tallies
-from slumberd.assembly import branches_of, opened
-from slumberd.branches import Branches
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import StoreError
-from slumberd.examination import MOST_PENDING, Body
-from slumberd.heartbeat import Heartbeat
 from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.scheduling.due import Troubles
+from slumberd.service import health_metrics, heartbeat
+from slumberd.service.composition import branches_of, opened
+from slumberd.service.fact_stores import Branches
+from slumberd.service.health_metrics import MOST_PENDING, Body
+from slumberd.service.heartbeat import Heartbeat
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import at, rule, triple
 from tests.fakes import FakeClock, FakeEpisodeLog, FakeLogs
@@ -276,7 +276,7 @@ def counters(text: bytes) -> dict[str, float]:
 async def test_counters_of_the_textfile_go_on_over_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tallies, "AT_ONCE", 2)
+    monkeypatch.setattr(health_metrics, "AT_ONCE", 2)
     written: list[bytes] = []
     tea, bad = rule("tea"), {"intent": "shout"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from slumberd.control import Peer
 from slumberd.model.rule import ConsolidationRule
+from slumberd.service.control_socket import Peer
 from tests.builders import at, rule, triple
 from tests.estate import OTHERS, estate
 from tests.house import House, house

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.examination import Body
-from slumberd.heartbeat import Heartbeat
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.logs import configure
 from slumberd.scheduling.due import Troubles
+from slumberd.service.health_metrics import Body
+from slumberd.service.heartbeat import Heartbeat
 from tests.builders import rule, triple
 from tests.calling import logging_as_before
 from tests.estate import Estate, estate

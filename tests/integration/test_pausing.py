@@ -9,10 +9,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
-from slumberd.control import Peer
 from slumberd.errors import StoreError, UsageError
-from slumberd.pauses import FILE, paused_in
-from slumberd.pausing import Pausing
+from slumberd.service.control_socket import Peer
+from slumberd.service.pause import FILE, Pausing, paused_in
 from tests.builders import rule, triple
 from tests.daemons import Home
 from tests.site import jsonl

@@ -19,12 +19,13 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd import assembly, heartbeat, service
 from slumberd.config.settings import FactsSettings, ProvenanceSettings, Settings
 from slumberd.consolidation.protocols import ProvenanceSink
 from slumberd.errors import ExtraMissingError
 from slumberd.provenance import file_sink
 from slumberd.provenance.fathom_sink import open_engine
+from slumberd.service import composition, heartbeat
+from slumberd.service import daemon as service_daemon
 from tests.builders import rule, triple
 from tests.daemons import Home
 from tests.fakes import FakeSink
@@ -224,7 +225,7 @@ async def test_facts_and_ledger_are_the_same_to_the_byte_with_a_sink(
     sinks["hanging"].hangs = True
     without = await lived(tmp_path / "without", monkeypatch, ProvenanceSettings())
     if kind in sinks:
-        monkeypatch.setattr(service, "provenance_sink", lambda _: given(sinks[kind]))
+        monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: given(sinks[kind]))
     asked = sinks[kind].asked if kind in sinks else None
     assert await lived(tmp_path / "with", monkeypatch, TO_A_FILE, asked) == without
 
@@ -290,7 +291,7 @@ async def test_heartbeat_tells_how_far_the_sink_is_behind(
 ) -> None:
     sink = FakeSink()
     sink.hangs = True
-    monkeypatch.setattr(service, "provenance_sink", lambda _: given(sink))
+    monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: given(sink))
     monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0)
     life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
     await put(life, [triple("e1", "alice", "likes", "tea")])
@@ -400,7 +401,7 @@ async def test_daemon_tells_an_engine_and_the_next_one_anew_of_what_stands(
         engines.append(open_engine(*arguments))
         return engines[-1]
 
-    monkeypatch.setattr(assembly, "open_engine", opened)
+    monkeypatch.setattr(composition, "open_engine", opened)
     life = Life(tmp_path, ALWAYS, provenance=TO_AN_ENGINE)
     for episodes in (FIRST, LATER):
         await put(life, episodes)

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.assembly import branches_of, opened, rules_of
-from slumberd.branches import Branches
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings
-from slumberd.control import Peer, RefusedError, ask
 from slumberd.errors import ReloadFailedError, StoreBusyError
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.reloading import InForce, Reloading
+from slumberd.service.composition import branches_of, opened, rules_of
+from slumberd.service.control_socket import Peer, RefusedError, ask
+from slumberd.service.fact_stores import Branches
+from slumberd.service.reload import InForce, Reloading
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import at, triple
 from tests.daemons import Home

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from slumberd.config.rule_loader import RuleSet
-from slumberd.control import Peer
 from slumberd.errors import UsageError
 from slumberd.model.fact import FactPattern
-from slumberd.pausing import Pausing
+from slumberd.service.control_socket import Peer
+from slumberd.service.pause import Pausing
 from tests.builders import rule, triple
 from tests.fakes import FakeClock
 from tests.house import House, house

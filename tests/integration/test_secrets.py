@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from slumberd import assembly
 from slumberd.cli import call
 from slumberd.errors import ConfigurationError, Mistake
+from slumberd.service import composition
 from tests.builders import at, triple
 from tests.calling import logging_as_before
 from tests.patience import PATIENCE_SECONDS
@@ -182,7 +182,7 @@ def test_a_key_that_an_error_tells_is_seen(
         problem = f"{form(file.read_bytes()).decode()} is no key"
         raise ConfigurationError([Mistake(str(file), 0, 0, "facts.key_file", problem)])
 
-    monkeypatch.setattr(assembly, "read_key", careless)
+    monkeypatch.setattr(composition, "read_key", careless)
 
     assert leaks(KEY, all_told(keyed, capfd, [("audit", "verify")]))
 

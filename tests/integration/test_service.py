@@ -14,18 +14,19 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd import heartbeat, service
-from slumberd.assembly import Stores, branches_of, opened
-from slumberd.branches import Branches
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import FactsSettings, MetricsSettings, Settings
-from slumberd.control import Peer, ask
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.notify import Notifier
 from slumberd.observability.prometheus import write_textfile
-from slumberd.service import Daemon
+from slumberd.service import daemon as service_daemon
+from slumberd.service import heartbeat
+from slumberd.service.composition import Stores, branches_of, opened
+from slumberd.service.control_socket import Peer, ask
+from slumberd.service.daemon import Daemon
+from slumberd.service.fact_stores import Branches
+from slumberd.service.systemd import Notifier
 from tests.builders import at, rule, triple
 from tests.daemons import Home
 from tests.fakes import FakeClock, FakeDeltaLog, FakeLogs
@@ -125,7 +126,7 @@ async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
 async def test_lines_that_nobody_read_are_written_though_nothing_fires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "TELLING_SECONDS", 0.01)
+    monkeypatch.setattr(service_daemon, "TELLING_SECONDS", 0.01)
     life = Life(tmp_path, rule("always", cadence={"every": 1}))
     # Nobody reads during the firing, and the disk is full when it is tried again.
     life.log.failures = [TimeoutError(), OSError("the disk is full")]
@@ -183,7 +184,7 @@ async def test_a_daemon_writes_figures_for_prometheus_where_it_is_told_to(
         write_textfile(path, text)
         loop.call_soon_threadsafe(written.set)
 
-    monkeypatch.setattr(service, "write_textfile", write)
+    monkeypatch.setattr(service_daemon, "write_textfile", write)
     monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0)
     life = Life(tmp_path, NIGHTLY, metrics=MetricsSettings(textfile=Path("slumberd.prom")))
 

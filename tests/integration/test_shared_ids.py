@@ -12,12 +12,12 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from slumberd.control import Peer
 from slumberd.errors import UsageError
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Limits
-from slumberd.operations import Operations
+from slumberd.service.control_socket import Peer
+from slumberd.service.operations import Operations
 from tests.builders import START, at, rule, triple
 from tests.fakes import FakeClock
 from tests.house import House, house

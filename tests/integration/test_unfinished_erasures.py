@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.control import Peer
 from slumberd.errors import StoreBusyError
-from slumberd.operations import Operations
+from slumberd.service.control_socket import Peer
+from slumberd.service.operations import Operations
 from tests.builders import at, rule
 from tests.fakes import FakeClock
 from tests.house import House, house

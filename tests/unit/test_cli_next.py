@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from freezegun import freeze_time
 
-from slumberd.answers import scheduled
 from slumberd.cli import call
 from slumberd.cli.upcoming import outlooks
-from slumberd.control import Answer, Peer, listen
 from slumberd.model.rule import ConsolidationRule
-from slumberd.pauses import keep_paused
+from slumberd.service.control_socket import Answer, Peer, listen
+from slumberd.service.pause import keep_paused
+from slumberd.service.responses import scheduled
 from tests.calling import called
 
 NOW = datetime(2026, 3, 27, 12, tzinfo=UTC)

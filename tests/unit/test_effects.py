@@ -6,8 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.consolidation.consolidator import Report
-from slumberd.effects import Effects
 from slumberd.model.firing import Counts
+from slumberd.service.background import Effects
 
 NOTHING = Counts(read=5, filtered=3, noop=2)
 

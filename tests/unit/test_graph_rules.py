@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.assembly import checking_cypher
 from slumberd.config.rule_loader import CheckCypher, RuleSet, load_rules
 from slumberd.errors import ConfigurationError, ExtraMissingError
 from slumberd.model.cadence import Cron
 from slumberd.model.rule import ConsolidationRule
+from slumberd.service.composition import checking_cypher
 from tests.builders import rule
 
 QUERY = "MATCH (s)-[f]->(o) RETURN s.name AS subject, f.predicate AS predicate, o.name AS object"

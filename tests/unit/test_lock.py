@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from slumberd import lock
 from slumberd.errors import PermissionDeniedError, StateDirectoryLockedError, StoreError
-from slumberd.lock import PID_FILE, StateLock, file_system_of
+from slumberd.service import state_lock
+from slumberd.service.state_lock import PID_FILE, StateLock, file_system_of
 from tests.faults import ordinary_user
 from tests.patience import PATIENCE_SECONDS
 
@@ -39,7 +39,7 @@ MOUNTS = r"""
 @contextmanager
 def holder(directory: Path) -> Iterator[subprocess.Popen[str]]:
     """Run another process that holds the lock until it is ended."""
-    environment = os.environ | {"PYTHONPATH": str(Path(lock.__file__).parents[1])}
+    environment = os.environ | {"PYTHONPATH": str(Path(state_lock.__file__).parents[1])}
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(directory)],
         stdin=subprocess.PIPE,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from slumberd.heartbeat import EVERY_SECONDS
 from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.service.heartbeat import EVERY_SECONDS
 from tests.logql import Aggregate, Expr, Json, Log, Range
 from tests.monitoring import (
     ALLOY,

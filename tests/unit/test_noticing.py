@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.errors import StaleWriterError, StoreBusyError, StoreError, StoreReplacedError
-from slumberd.noticing import keep_noticing
+from slumberd.service.background import keep_noticing
 
 BUSY = StoreBusyError(Path("facts.db"), 5.0)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from slumberd.notify import Notifier
+from slumberd.service.systemd import Notifier
 from tests.patience import PATIENCE_SECONDS
 
 

@@ -15,10 +15,9 @@ from structlog.testing import capture_logs
 
 from slumberd.cli.environment import watchdog_seconds
 from slumberd.errors import StoreBusyError
-from slumberd.notify import Notifier
+from slumberd.service.systemd import Notifier, Watchdog
 from slumberd.storage.sqlite.connection import Pragmas
 from slumberd.storage.sqlite.database import Database
-from slumberd.watchdog import Watchdog
 from tests.fakes import FakeClock
 from tests.patience import PATIENCE_SECONDS
 

@@ -20,8 +20,8 @@ from slumberd.cli.performing import performed
 from slumberd.cli.reading import reading_all_facts
 from slumberd.cli.words import listed, number, plural
 from slumberd.config.settings import Settings
-from slumberd.control import Answer
 from slumberd.model.episode import microseconds
+from slumberd.service.control_socket import Answer
 
 QUARANTINED = ("episode", "rule", "channel", "reason", "detail", "row")
 EARLIEST, LATEST = -(2**62), 2**62

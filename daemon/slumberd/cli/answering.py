@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from slumberd.control import ask
 from slumberd.core.finding import Finding
 from slumberd.errors import NotRunningError, SlumberdError
+from slumberd.service.control_socket import ask
 
 PATIENCE_SECONDS = 5.0
 

@@ -14,9 +14,9 @@ from slumberd.cli.options import Channel, Config, Json, Listed, StateDir, Verbos
 from slumberd.cli.output import print_json, print_table
 from slumberd.cli.performing import performed
 from slumberd.cli.words import listed, number, plural
-from slumberd.control import Answer
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
+from slumberd.service.control_socket import Answer
 
 COLUMNS = ("kind", "fact", "replaces", "reason")
 SHOWN = 50

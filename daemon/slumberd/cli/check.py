@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.assembly import checking_cypher
 from slumberd.casework import ENDINGS
 from slumberd.cli.against import against, document, print_previews, suggestion_for
 from slumberd.cli.configuration import loaded, settings_of
@@ -22,6 +21,7 @@ from slumberd.errors import ConfigurationError, UsageError
 from slumberd.filters.sandbox import check_filter
 from slumberd.previews import Previewed
 from slumberd.scheduling import cron
+from slumberd.service.composition import checking_cypher
 
 
 def check(

@@ -12,7 +12,6 @@ from typing import TextIO
 
 import structlog
 
-from slumberd.assembly import rules_in, rules_of
 from slumberd.cli.environment import journal_stream, settings_variables, takes_colors
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
@@ -30,6 +29,7 @@ from slumberd.observability.logs import (
     send,
     unhurried,
 )
+from slumberd.service.composition import rules_in, rules_of
 
 _log = structlog.get_logger("slumberd")
 

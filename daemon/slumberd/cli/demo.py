@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import typer
 
 from slumberd import demo as sample
-from slumberd.assembly import facts_of, memory_of
 from slumberd.cli.configuration import logs
 from slumberd.cli.facts import COLUMNS, row
 from slumberd.cli.importing import Tally, put_lines
@@ -27,7 +26,8 @@ from slumberd.errors import UsageError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.record import Record
 from slumberd.observability.logs import DeltaLines
-from slumberd.service import perform
+from slumberd.service.composition import facts_of, memory_of
+from slumberd.service.daemon import perform
 from slumberd.storage.facts.store import SQLiteFactStore
 
 CLOCK = SystemClock()

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.assembly import rules_in
 from slumberd.cli.configuration import loaded
 from slumberd.cli.ending import tidily_ending
 from slumberd.cli.options import MOST, Config, Json, StateDir
@@ -23,7 +22,8 @@ from slumberd.config.settings import Settings
 from slumberd.differences import Differences, RuleChange, candidate_of, differing
 from slumberd.model.fact_ids import channel_of
 from slumberd.observability.line_format import printable
-from slumberd.operations import of_episodes
+from slumberd.service.composition import rules_in
+from slumberd.service.operations import of_episodes
 from slumberd.storage.audit.compare import Difference, Side, Totals
 
 DIFFERENT = 1

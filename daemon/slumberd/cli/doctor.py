@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from slumberd.ailments import QUICK_SECONDS, Patient
-from slumberd.assembly import rules_of
 from slumberd.checkup import Checkup, looked_over
 from slumberd.cli.answering import asked
 from slumberd.cli.configuration import settings_of
@@ -24,6 +23,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
 from slumberd.core.finding import KINDS, Finding
 from slumberd.errors import ConfigurationError, Mistake
+from slumberd.service.composition import rules_of
 from slumberd.surroundings import THIS_MACHINE
 
 

@@ -14,9 +14,9 @@ from slumberd.cli.options import Config, Json, Listed, StateDir, Verbose
 from slumberd.cli.output import print_json, print_table
 from slumberd.cli.performing import performed
 from slumberd.cli.words import listed, number, plural
-from slumberd.control import Answer
 from slumberd.errors import UsageError
 from slumberd.model.firing import Counts
+from slumberd.service.control_socket import Answer
 
 COLUMNS = ("rule", "channel", *Counts._fields)
 

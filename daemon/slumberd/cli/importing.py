@@ -10,7 +10,6 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from slumberd.assembly import memory_of
 from slumberd.cli.configuration import logs, make_state_dir, settings_of
 from slumberd.cli.failures import say
 from slumberd.cli.jsonl import Line, Source, opened, read_lines
@@ -21,6 +20,7 @@ from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError
+from slumberd.service.composition import memory_of
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
 

@@ -10,8 +10,8 @@ from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.performing import performed
-from slumberd.control import Answer
 from slumberd.observability.line_format import printable
+from slumberd.service.control_socket import Answer
 
 Ids = Annotated[list[str], typer.Argument(metavar="RULE...", help="Ids of rules.")]
 

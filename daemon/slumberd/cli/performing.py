@@ -15,11 +15,11 @@ from slumberd.cli.words import number
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import DeltaLog, Logs
-from slumberd.control import Answer, ask
 from slumberd.errors import NotRunningError, StoreError
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.spelling import Misspelling
-from slumberd.service import perform
+from slumberd.service.control_socket import Answer, ask
+from slumberd.service.daemon import perform
 from slumberd.storage.audit import recovery
 
 LONG = {"backfill", "decide", "fire", "forget", "retry", "undo"}

@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from slumberd.assembly import facts_of, key_of, memory_of
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import NoInputError, SchemaError
 from slumberd.model.rule import FACTS
+from slumberd.service.composition import facts_of, key_of, memory_of
 from slumberd.storage.audit.recovery import logs_episodes, look
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore

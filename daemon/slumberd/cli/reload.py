@@ -6,8 +6,8 @@ from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.words import plural
-from slumberd.control import Answer, ask
 from slumberd.observability.line_format import printable
+from slumberd.service.control_socket import Answer, ask
 
 
 def reload(json: Json = False, config: Config = None, state_dir: StateDir = None) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.assembly import rules_of
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.hints import no_rules
 from slumberd.cli.options import Config, Json, StateDir
@@ -15,7 +14,8 @@ from slumberd.cli.output import print_json_lines, print_table
 from slumberd.cli.survey import RemovedRule, RuleState, surveyed
 from slumberd.cli.words import number
 from slumberd.clock import SystemClock
-from slumberd.pauses import paused_in
+from slumberd.service.composition import rules_of
+from slumberd.service.pause import paused_in
 
 COLUMNS = (
     "rule", "cadence", "channels", "enabled", "watermark", "pending", "last firing",

@@ -24,8 +24,8 @@ from slumberd.cli.environment import notify_socket, watchdog_seconds
 from slumberd.cli.options import Config, StateDir
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import ConfigurationError, SlumberdError
-from slumberd.notify import Notifier
-from slumberd.service import Daemon, run_until
+from slumberd.service.daemon import Daemon, run_until
+from slumberd.service.systemd import Notifier
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

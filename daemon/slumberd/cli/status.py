@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.assembly import rules_of
 from slumberd.checkup import urgent
 from slumberd.cli.answering import asked
 from slumberd.cli.configuration import settings_of
@@ -29,7 +28,8 @@ from slumberd.errors import ConfigurationError, StoreError
 from slumberd.model.firing import Counts
 from slumberd.model.provenance import Lag
 from slumberd.observability.line_format import printable
-from slumberd.pauses import paused_in
+from slumberd.service.composition import rules_of
+from slumberd.service.pause import paused_in
 from slumberd.surroundings import megabytes
 
 STATUS_COLUMNS = (

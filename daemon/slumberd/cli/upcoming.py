@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.answers import scheduled
-from slumberd.assembly import rules_of
 from slumberd.cli.answering import asked
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.options import Config, Json, StateDir
@@ -18,13 +16,15 @@ from slumberd.cli.output import cell, print_json_lines
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.config.validation import suggestion
-from slumberd.control import Answer
 from slumberd.errors import StoreError, UsageError
 from slumberd.model.cadence import Cadence, Cron, cadence_of
 from slumberd.observability.line_format import printable
-from slumberd.pauses import paused_in
 from slumberd.scheduling.cron_text import Note, Timetable, timetable
 from slumberd.scheduling.cron_words import in_words
+from slumberd.service.composition import rules_of
+from slumberd.service.control_socket import Answer
+from slumberd.service.pause import paused_in
+from slumberd.service.responses import scheduled
 
 MOST_SHOWN = 100
 

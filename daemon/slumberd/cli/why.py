@@ -10,7 +10,6 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from slumberd.assembly import rules_of
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.explained import (
     DECISION_COLUMNS,
@@ -32,6 +31,7 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import Held
 from slumberd.model.rule import FACTS, ConsolidationRule
+from slumberd.service.composition import rules_of
 from slumberd.storage.facts.store import SQLiteFactStore
 
 _EVERYTHING = ConsolidationRule(id="@why", cadence={"every": 1}, when_filter="", then_emits=[FACTS])

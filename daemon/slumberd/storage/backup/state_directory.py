@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from slumberd.assembly import facts_of, key_of, places_of
 from slumberd.clock import Clock
 from slumberd.config.settings import Settings
 from slumberd.errors import (
@@ -31,7 +30,8 @@ from slumberd.errors import (
     UsageError,
 )
 from slumberd.file_modes import make_directory
-from slumberd.lock import StateLock
+from slumberd.service.composition import facts_of, key_of, places_of
+from slumberd.service.state_lock import StateLock
 from slumberd.storage.audit.recovery import damage_in, erasures_in, look
 from slumberd.storage.backup import file_exchange
 from slumberd.storage.backup.file_copies import copy_file, described, digest

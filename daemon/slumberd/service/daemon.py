@@ -13,8 +13,20 @@ from typing import Any, NamedTuple
 import structlog
 
 from slumberd.ailments import HURRIED_SECONDS, resurfaced
-from slumberd.answers import scheduled
-from slumberd.assembly import (
+from slumberd.clock import Clock, set_within
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
+from slumberd.consolidation.protocols import CountedLogs, Logs
+from slumberd.core.finding import Finding
+from slumberd.errors import StoppedError, StoreError
+from slumberd.model.rule import ConsolidationRule
+from slumberd.observability.line_format import timestamp
+from slumberd.observability.prometheus import write_textfile
+from slumberd.provenance.publisher import Courier
+from slumberd.scheduling.due import Due
+from slumberd.scheduling.scheduler import Alarm, Scheduler
+from slumberd.service.background import Effects, keep_noticing
+from slumberd.service.composition import (
     branches_of,
     couriers_of,
     provenance_sink,
@@ -22,32 +34,17 @@ from slumberd.assembly import (
     rules_of,
     writing,
 )
-from slumberd.branches import Branches
-from slumberd.clock import Clock, set_within
-from slumberd.config.rule_loader import RuleSet
-from slumberd.config.settings import Settings
-from slumberd.consolidation.protocols import CountedLogs, Logs
-from slumberd.control import Answer, Operation, Peer, listen
-from slumberd.core.finding import Finding
-from slumberd.effects import Effects
-from slumberd.errors import StoppedError, StoreError
-from slumberd.examination import Body
-from slumberd.heartbeat import Heartbeat
-from slumberd.model.rule import ConsolidationRule
-from slumberd.noticing import keep_noticing
-from slumberd.notify import Notifier
-from slumberd.observability.line_format import timestamp
-from slumberd.observability.prometheus import write_textfile
-from slumberd.operations import Operations
-from slumberd.pausing import Pausing
-from slumberd.provenance.publisher import Courier
-from slumberd.reloading import Follow, InForce, Load, Reloading, apply_channels
-from slumberd.runs import new_run_id
-from slumberd.scheduling.due import Due
-from slumberd.scheduling.scheduler import Alarm, Scheduler
+from slumberd.service.control_socket import Answer, Operation, Peer, listen
+from slumberd.service.fact_stores import Branches
+from slumberd.service.health_metrics import Body
+from slumberd.service.heartbeat import Heartbeat
+from slumberd.service.operations import Operations, new_run_id
+from slumberd.service.pause import Pausing
+from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
+from slumberd.service.responses import scheduled
+from slumberd.service.systemd import Notifier, Watchdog
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite.watch import Watch
-from slumberd.watchdog import Watchdog
 
 TELLING_SECONDS = 1.0
 """How long lines that nobody read may wait for somebody who does."""

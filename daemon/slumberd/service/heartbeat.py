@@ -12,10 +12,10 @@ import structlog
 
 from slumberd.clock import Clock, set_within
 from slumberd.errors import SlumberdError
-from slumberd.examination import Body, Examination
 from slumberd.model.health import Vitals
 from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import exposition
+from slumberd.service.health_metrics import Body, Examination
 
 EVERY_SECONDS = 60
 """Between two heartbeats."""

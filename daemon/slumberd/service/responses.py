@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.consolidator import Report
-from slumberd.control import Answer
 from slumberd.model.episode import instant
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
 from slumberd.observability.line_format import timestamp
+from slumberd.service.control_socket import Answer
 from slumberd.storage.ledger.erasure import Erasure
 from slumberd.storage.ledger.undo import UndoneFirings
 

@@ -1,16 +1,33 @@
-"""What people ask of a state directory: one method each, whoever runs it."""
+"""What people ask of a state directory: one method each, whoever runs it.
+
+Ids of runs: what one command or one due cadence does, in any number of batches.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import os
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from slumberd import requestforms as forms
-from slumberd.answers import (
+from slumberd.clock import Clock
+from slumberd.config.rule_loader import RuleSet
+from slumberd.consolidation.consolidator import Report
+from slumberd.errors import NothingKeptError, NotQuarantinedError, PlanMovedError, UsageError
+from slumberd.model.episode import microseconds
+from slumberd.model.firing import Held
+from slumberd.model.record import Outcome, Record
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import Reach
+from slumberd.service import requests as forms
+from slumberd.service.control_socket import Answer, Operation, Peer
+from slumberd.service.fact_stores import Branch, Branches
+from slumberd.service.requests import entry_of, fact_ids_of, said_of, unknown, wanted_of
+from slumberd.service.responses import (
     LISTED,
     Rehearsed,
     certificate,
@@ -20,23 +37,17 @@ from slumberd.answers import (
     reported,
     undone,
 )
-from slumberd.branches import Branch, Branches
-from slumberd.clock import Clock
-from slumberd.config.rule_loader import RuleSet
-from slumberd.consolidation.consolidator import Report
-from slumberd.control import Answer, Operation, Peer
-from slumberd.errors import NothingKeptError, NotQuarantinedError, PlanMovedError, UsageError
-from slumberd.handwork import entry_of, fact_ids_of, said_of, unknown, wanted_of
-from slumberd.model.episode import microseconds
-from slumberd.model.firing import Held
-from slumberd.model.record import Outcome, Record
-from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import Reach
-from slumberd.runs import new_run_id
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
 from slumberd.storage.ledger.manual_edits import HandAtWork
 from slumberd.storage.ledger.undo import Undoer, Wanted
+
+_RANDOM_BYTES, _CHARACTERS = 8, 12
+
+
+def new_run_id() -> str:
+    """Return an id of 12 letters and digits, at random, that no other run has."""
+    return base64.b32encode(os.urandom(_RANDOM_BYTES)).decode().lower()[:_CHARACTERS]
 
 
 class Operations:

@@ -1,10 +1,13 @@
-"""Examine the daemon and its rules: how much waits, for how long, and what fails."""
+"""Examine the daemon and its rules: how much waits, for how long, and what fails.
+
+Add up what the batches of all ledgers came to; only those that are new are read.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +15,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from slumberd.branches import Branches
 from slumberd.clock import Clock
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.model.cadence import Cron, Every
@@ -23,7 +25,35 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import Trouble
 from slumberd.scheduling.due_finder import Mark
-from slumberd.tallies import Counting
+from slumberd.service.fact_stores import Branches
+
+AT_ONCE = 2_000
+"""Batches that are read at a time; the loop goes on in between."""
+
+
+class Counting:
+    """The sums so far, of a daemon that runs."""
+
+    def __init__(self) -> None:
+        self._upto: dict[str, int] = defaultdict(int)
+        self._sums: dict[str, Tally] = defaultdict(Tally)
+
+    async def tallies(self, branches: Branches, episodes: EpisodeLog) -> Tallies:
+        """Read what is new, and return the sums.
+
+        Raises:
+            StoreError: A store cannot be read.
+        """
+        rows = 0
+        for branch in branches:
+            name = branch.part.store
+            while found := await branch.facts.counts(self._upto[name], limit=AT_ONCE):
+                for number, rule, channels in found:
+                    self._sums[rule] = self._sums[rule].plus(Tally.of(channels))
+                    self._upto[name] = number
+            rows += await branch.facts.ledger_rows()
+        return Tallies(rows, (await episodes.newest()).seq, dict(self._sums))
+
 
 MOST_PENDING = 10_000
 """Pending rows of the log that are counted for a rule."""

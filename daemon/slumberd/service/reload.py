@@ -11,14 +11,14 @@ from typing import Any
 
 import structlog
 
-from slumberd.assembly import limits_of
-from slumberd.branches import Branches
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.control import Answer, Peer
 from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError, SupersededError
 from slumberd.model.rule import ConsolidationRule
+from slumberd.service.composition import limits_of
+from slumberd.service.control_socket import Answer, Peer
+from slumberd.service.fact_stores import Branches
 
 Load = Callable[[], tuple[Settings, RuleSet]]
 """Reads configuration and rules; raises ConfigurationError with every mistake."""

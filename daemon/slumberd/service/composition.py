@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 
 import structlog
 
-from slumberd.branches import Branch, Branches
 from slumberd.clock import Clock
 from slumberd.config.credentials import read_key
 from slumberd.config.rule_loader import CheckCypher, RuleSet, load_rules
@@ -25,16 +24,17 @@ from slumberd.filters.sandbox import checking_filters
 from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.ladybug_store import LadybugGraphStore
 from slumberd.graph.promotion import Promoter
-from slumberd.lock import StateLock, refuse_network
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.model.spelling import Misspelling
-from slumberd.pauses import FILE
 from slumberd.provenance.fathom_sink import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
 from slumberd.provenance.file_sink import FileSink
 from slumberd.provenance.publisher import Courier, Terms
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling import cron
+from slumberd.service.fact_stores import Branch, Branches
+from slumberd.service.pause import FILE
+from slumberd.service.state_lock import StateLock, refuse_network
 from slumberd.storage.backup.file_exchange import finish
 from slumberd.storage.episodes.store import SQLiteMemoryStore, log_misspelling
 from slumberd.storage.facts.store import SQLiteFactStore

@@ -1,0 +1,1 @@
+"""Run the daemon: composition, operations, control socket, reload, heartbeat, systemd."""

@@ -1,0 +1,126 @@
+"""Tell systemd how the service is doing: the sd_notify protocol, without its library.
+
+Tell the service manager that the daemon is alive, as long as everything in it gets on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from slumberd.clock import set_within
+from slumberd.errors import StoreError
+
+_log = structlog.get_logger(__name__)
+_LONGEST_WAIT_SECONDS = 1.0
+
+
+class Notifier:
+    """The sender's side of one NOTIFY_SOCKET; says nothing when there is none.
+
+    Attributes:
+        watchdog_seconds: How long the service manager waits for a `watchdog`; None for ever.
+    """
+
+    def __init__(self, address: str | None, watchdog_seconds: float | None = None) -> None:
+        """Remember where to send.
+
+        Args:
+            address: The value of NOTIFY_SOCKET: a path, or an abstract name after ``@``.
+            watchdog_seconds: How long the service manager waits for a `watchdog`, if it does.
+        """
+        self.watchdog_seconds = watchdog_seconds
+        known = address is not None and address.startswith(("/", "@"))
+        self._address = address.replace("@", "\0", 1) if address is not None and known else None
+
+    def ready(self) -> None:
+        """Say that the service is up, or that a reload is done."""
+        self._send("READY=1")
+
+    def status(self, text: str) -> None:
+        """Show one line in ``systemctl status``."""
+        self._send("STATUS=" + " ".join(text.split()))
+
+    def stopping(self) -> None:
+        """Say that the service is going down."""
+        self._send("STOPPING=1")
+
+    def reloading(self, monotonic: float) -> None:
+        """Say that a reload begins, at a moment of the monotonic clock, in seconds."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={int(monotonic * 1_000_000)}")
+
+    def watchdog(self) -> None:
+        """Say that the service is alive."""
+        self._send("WATCHDOG=1")
+
+    def _send(self, message: str) -> None:
+        if self._address is None:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                sender.settimeout(_LONGEST_WAIT_SECONDS)
+                sender.sendto(message.encode(), self._address)
+        except OSError as error:
+            _log.warning("notify.failed", error=str(error))
+
+
+BEATS = 3
+"""How often it is told within the time that the service manager waits."""
+
+Pulse = Callable[[], Awaitable[int]]
+"""Returns when the threads of a database have answered; the number grows with what was written."""
+
+_watchdog_log = structlog.get_logger("slumberd")
+
+
+class Watchdog:
+    """Tells, only when scheduler and databases have got on since it last told.
+
+    The scheduler stands still while a rule fires, but then each batch writes. A database whose
+    thread is stuck does not answer, so nothing is told, however long that takes; one whose thread
+    is at work on a batch answers after it.
+
+    Args:
+        tell: Says that the daemon is alive.
+        turned_at: Returns when the scheduler last came round.
+        pulses: One for each database.
+    """
+
+    def __init__(
+        self, tell: Callable[[], None], turned_at: Callable[[], float], pulses: Sequence[Pulse]
+    ) -> None:
+        self._tell = tell
+        self._turned_at = turned_at
+        self._pulses = pulses
+        self._seen: tuple[float, list[int]] | None = None
+
+    async def keep(self, stop: asyncio.Event, *, within_seconds: float | None) -> None:
+        """Beat until `stop` is set.
+
+        Args:
+            stop: Ends it.
+            within_seconds: How long the service manager waits; None when it does not.
+        """
+        while within_seconds is not None and not stop.is_set():
+            await self.beat()
+            await set_within(stop, within_seconds / BEATS)
+
+    async def beat(self) -> None:
+        """Tell, or warn that nothing moves."""
+        written = [await _answered(pulse) for pulse in self._pulses]
+        now = (self._turned_at(), written)
+        if now == self._seen:
+            _watchdog_log.warning("watchdog.withheld", reason="the scheduler does not get on")
+            return
+        self._seen = now
+        self._tell()
+
+
+async def _answered(pulse: Pulse) -> int:
+    try:
+        return await pulse()
+    except StoreError:  # an answer too; whoever needs the database tells what is wrong with it
+        return 0
