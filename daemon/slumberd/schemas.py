@@ -14,9 +14,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from slumberd.caseforms import CaseFile
 from slumberd.config.rule_schema import RuleFile
 from slumberd.config.settings import Settings
+from slumberd.rule_testing.case_schema import CaseFile
 
 Schema = dict[str, Any]
 

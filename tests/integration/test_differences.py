@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.copies import copied
-from slumberd.differences import differing
 from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.rule import ConsolidationRule
+from slumberd.rule_testing.data_copy import copied
+from slumberd.rule_testing.diff import differing
 from tests.builders import START, rule, triple
 from tests.fakes import FakeClock
 from tests.histories import MULTI, episodes

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slumberd import trials
 from slumberd.cli import call
+from slumberd.rule_testing import runner
 from tests.site import Site
 
 SHIPPED = Path(__file__).parents[2] / "rules"
@@ -395,7 +395,7 @@ def test_files_are_kept_in_memory_and_none_is_left_behind(
     place = tmp_path / "memory"
     place.mkdir()
     os.utime(place, (0, 0))
-    monkeypatch.setattr(trials, "IN_MEMORY", place)
+    monkeypatch.setattr(runner, "IN_MEMORY", place)
     (rules / "tea.test.yaml").write_text(BAD)
 
     assert call(["test", "rules"]) == 1
@@ -408,7 +408,7 @@ def test_files_are_kept_in_memory_and_none_is_left_behind(
 def test_where_no_files_can_be_kept_in_memory_they_are_on_disk(
     rules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "IN_MEMORY", tmp_path / "none")
+    monkeypatch.setattr(runner, "IN_MEMORY", tmp_path / "none")
 
     assert _holds(rules / "tea.test.yaml", "{facts: [{id: e1}]}")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.casework import Trial, case_files, prepared
-from slumberd.trials import Verdict, tried
+from slumberd.rule_testing.loader import Trial, case_files, prepared
+from slumberd.rule_testing.runner import Verdict, tried
 
 RULES = Path(__file__).parents[2] / "rules"
 

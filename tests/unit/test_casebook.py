@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from slumberd import caseforms
-from slumberd.casebook import FIRST, Case, read_cases
 from slumberd.config.validation import Form
 from slumberd.errors import ConfigurationError
+from slumberd.rule_testing import case_schema
+from slumberd.rule_testing.loader import FIRST, Case, read_cases
 
 TEA = """\
 tests:
@@ -381,8 +381,8 @@ def test_every_mistake_of_a_file_is_told_at_once_in_order(tmp_path: Path) -> Non
     "form",
     [
         pytest.param(form, id=form.__name__)
-        for form in vars(caseforms).values()
-        if isinstance(form, type) and form.__module__ == caseforms.__name__
+        for form in vars(case_schema).values()
+        if isinstance(form, type) and form.__module__ == case_schema.__name__
         if issubclass(form, Form) and form.model_fields
     ],
 )

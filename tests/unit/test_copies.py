@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.copies import refuse_without_room, room_for
 from slumberd.errors import StoreError
+from slumberd.rule_testing.data_copy import refuse_without_room, room_for
 
 GIGABYTE = 10**9
 

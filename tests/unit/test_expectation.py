@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from slumberd.core.expectation import Entry, Line, compare
+from slumberd.rule_testing.comparison import Entry, Line, compare
 
 KEYS = ("episode", "rule", "kind", "replaces")
 

@@ -18,7 +18,7 @@ from slumberd.consolidation.multi_valued_hints import Replaced
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable
-from slumberd.previews import Preview, Previewed, Reasons, previewed
+from slumberd.rule_testing.preview import Preview, Previewed, Reasons, previewed
 
 COLUMNS = (
     "rule", "matches", "of", "pending", "channel",

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.casework import ENDINGS
 from slumberd.cli.against import against, document, print_previews, suggestion_for
 from slumberd.cli.configuration import loaded, settings_of
 from slumberd.cli.options import Config, Json, StateDir
@@ -19,7 +18,8 @@ from slumberd.config.rule_loader import RuleSet, load_rule_files
 from slumberd.config.settings import Settings
 from slumberd.errors import ConfigurationError, UsageError
 from slumberd.filters.sandbox import check_filter
-from slumberd.previews import Previewed
+from slumberd.rule_testing.loader import ENDINGS
+from slumberd.rule_testing.preview import Previewed
 from slumberd.scheduling import cron
 from slumberd.service.composition import checking_cypher
 

@@ -19,9 +19,9 @@ from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.differences import Differences, RuleChange, candidate_of, differing
 from slumberd.model.fact_ids import channel_of
 from slumberd.observability.line_format import printable
+from slumberd.rule_testing.diff import Differences, RuleChange, candidate_of, differing
 from slumberd.service.composition import rules_in
 from slumberd.service.operations import of_episodes
 from slumberd.storage.audit.compare import Difference, Side, Totals

@@ -11,11 +11,11 @@ from rich.cells import cell_len
 from slumberd.cli.remedies import would_change
 from slumberd.config.yaml_scalars import plain, trap
 from slumberd.consolidation.explanation import Decision
-from slumberd.core.expectation import Entry, Line, Part
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
-from slumberd.trials import Finding, Verdict
+from slumberd.rule_testing.comparison import Entry, Line, Part
+from slumberd.rule_testing.runner import Finding, Verdict
 
 _TOLD: dict[Part, tuple[str, ...]] = {
     "deltas": ("episode", "rule", "channel", "kind", "reason", "replaces"),

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from slumberd.config.validation import Form, Name
-from slumberd.core.expectation import Content, Entry, Part
 from slumberd.model.episode import Episode
+from slumberd.rule_testing.comparison import Content, Entry, Part
 
 _LAST_YEAR = 9998
 

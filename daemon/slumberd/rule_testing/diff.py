@@ -12,10 +12,10 @@ from typing import Literal, Self
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.copies import Copy, Telling, copied
 from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
-from slumberd.previews import Tally
+from slumberd.rule_testing.data_copy import Copy, Telling, copied
+from slumberd.rule_testing.preview import Tally
 from slumberd.service.composition import branches_of
 from slumberd.storage.audit.compare import Comparison, Difference, Totals
 

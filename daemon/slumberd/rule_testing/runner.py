@@ -12,11 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from slumberd.casebook import FIRST, Step
-from slumberd.casework import Trial
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision
-from slumberd.core.expectation import Content, Entry, Line, Part, compare
 from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import channel_of, episode_id_of
@@ -24,6 +21,8 @@ from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
 from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.rule_testing.comparison import Content, Entry, Line, Part, compare
+from slumberd.rule_testing.loader import FIRST, Step, Trial
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 

@@ -11,12 +11,12 @@ from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.multi_valued_hints import Replaced
-from slumberd.copies import Copy, Telling, copied
 from slumberd.errors import NoInputError
 from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
+from slumberd.rule_testing.data_copy import Copy, Telling, copied
 from slumberd.service.composition import branches_of
 from slumberd.storage.episodes.windows import Matching
 

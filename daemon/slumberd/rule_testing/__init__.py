@@ -1,0 +1,1 @@
+"""Test rules: test files, previews on a copy of the data, differences between rule sets."""
