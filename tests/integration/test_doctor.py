@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from slumberd.ailments import Patient
-from slumberd.checkup import looked_over, urgent
 from slumberd.cli import doctor
 from slumberd.cli.answering import asked
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
-from slumberd.core.finding import KINDS, Finding
+from slumberd.diagnostics.doctor import looked_over, urgent
+from slumberd.diagnostics.finding import KINDS, Finding
+from slumberd.diagnostics.host_checks import Account, Machine, clock, room, unit, unit_user, zones
+from slumberd.diagnostics.store_checks import Patient
 from slumberd.service.composition import rules_of
 from slumberd.service.control_socket import Answer, Peer, listen
-from slumberd.surroundings import Account, Machine, clock, room, unit, unit_user, zones
 from tests.builders import at, triple
 from tests.calling import called
 from tests.site import CONFIG, Site

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from slumberd.core.finding import Finding
+from slumberd.diagnostics.finding import Finding
 from slumberd.errors import NotRunningError, SlumberdError
 from slumberd.service.control_socket import ask
 

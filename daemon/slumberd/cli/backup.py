@@ -15,11 +15,11 @@ from slumberd.cli.output import cell, print_json
 from slumberd.cli.progress import steps
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
+from slumberd.diagnostics.host_checks import megabytes
 from slumberd.observability.line_format import printable
 from slumberd.storage.backup.manifest import Manifest
 from slumberd.storage.backup.state_directory import Restored, back_up, checked
 from slumberd.storage.backup.state_directory import restore as put_back
-from slumberd.surroundings import megabytes
 
 
 def backup(

@@ -10,8 +10,6 @@ from typing import Annotated
 
 import typer
 
-from slumberd.ailments import QUICK_SECONDS, Patient
-from slumberd.checkup import Checkup, looked_over
 from slumberd.cli.answering import asked
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.environment import settings_variables
@@ -21,10 +19,12 @@ from slumberd.cli.words import plural
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
-from slumberd.core.finding import KINDS, Finding
+from slumberd.diagnostics.doctor import Checkup, looked_over
+from slumberd.diagnostics.finding import KINDS, Finding
+from slumberd.diagnostics.host_checks import THIS_MACHINE
+from slumberd.diagnostics.store_checks import QUICK_SECONDS, Patient
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.service.composition import rules_of
-from slumberd.surroundings import THIS_MACHINE
 
 
 def doctor(

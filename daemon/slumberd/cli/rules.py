@@ -11,9 +11,9 @@ from slumberd.cli.configuration import settings_of
 from slumberd.cli.hints import no_rules
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
-from slumberd.cli.survey import RemovedRule, RuleState, surveyed
 from slumberd.cli.words import number
 from slumberd.clock import SystemClock
+from slumberd.diagnostics.status import RemovedRule, RuleState, surveyed
 from slumberd.service.composition import rules_of
 from slumberd.service.pause import paused_in
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.checkup import urgent
 from slumberd.cli.answering import asked
 from slumberd.cli.configuration import settings_of
 from slumberd.cli.doctor import invalid, patient_of
@@ -19,18 +18,19 @@ from slumberd.cli.hints import no_rules
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table
 from slumberd.cli.rules import documents
-from slumberd.cli.survey import RuleState, Survey, surveyed
 from slumberd.cli.words import number, plural
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
-from slumberd.core.finding import Finding
+from slumberd.diagnostics.doctor import urgent
+from slumberd.diagnostics.finding import Finding
+from slumberd.diagnostics.host_checks import megabytes
+from slumberd.diagnostics.status import RuleState, Survey, surveyed
 from slumberd.errors import ConfigurationError, StoreError
 from slumberd.model.firing import Counts
 from slumberd.model.provenance import Lag
 from slumberd.observability.line_format import printable
 from slumberd.service.composition import rules_of
 from slumberd.service.pause import paused_in
-from slumberd.surroundings import megabytes
 
 STATUS_COLUMNS = (
     "rule", "cadence", "pending", "oldest", "last firing", "facts", "next", "quarantined", "held",

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from slumberd.ailments import HURRIED_SECONDS, resurfaced
 from slumberd.clock import Clock, set_within
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import CountedLogs, Logs
-from slumberd.core.finding import Finding
+from slumberd.diagnostics.finding import Finding
+from slumberd.diagnostics.store_checks import HURRIED_SECONDS, resurfaced
 from slumberd.errors import StoppedError, StoreError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp

@@ -9,27 +9,10 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from slumberd.ailments import (
-    HURRIED_SECONDS,
-    Patient,
-    dated_ahead,
-    degraded,
-    disagreements,
-    resurfaced,
-    told_by,
-    waiting,
-)
 from slumberd.config.rule_loader import rule_files
 from slumberd.config.settings import Settings
-from slumberd.core.finding import Finding
-from slumberd.errors import ConfigurationError, StoreError
-from slumberd.model.cadence import Cron
-from slumberd.storage.audit import recovery
-from slumberd.storage.audit.recovery import Open, look
-from slumberd.storage.backup.file_exchange import is_unfinished
-from slumberd.storage.sqlite.backup import size_of
-from slumberd.storage.sqlite.health import fs_type
-from slumberd.surroundings import (
+from slumberd.diagnostics.finding import Finding
+from slumberd.diagnostics.host_checks import (
     clock,
     kept,
     megabytes,
@@ -40,6 +23,23 @@ from slumberd.surroundings import (
     unit_user,
     zones,
 )
+from slumberd.diagnostics.store_checks import (
+    HURRIED_SECONDS,
+    Patient,
+    dated_ahead,
+    degraded,
+    disagreements,
+    resurfaced,
+    told_by,
+    waiting,
+)
+from slumberd.errors import ConfigurationError, StoreError
+from slumberd.model.cadence import Cron
+from slumberd.storage.audit import recovery
+from slumberd.storage.audit.recovery import Open, look
+from slumberd.storage.backup.file_exchange import is_unfinished
+from slumberd.storage.sqlite.backup import size_of
+from slumberd.storage.sqlite.health import fs_type
 
 LARGE_LOG_BYTES = 512 * 2**20
 

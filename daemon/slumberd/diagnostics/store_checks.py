@@ -12,7 +12,8 @@ from typing import Any, TypeVar, assert_never
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.core.finding import Finding
+from slumberd.diagnostics.finding import Finding
+from slumberd.diagnostics.host_checks import THIS_MACHINE, Machine
 from slumberd.errors import StoreError
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
@@ -23,7 +24,6 @@ from slumberd.service.pause import paused_in
 from slumberd.storage.audit import recovery
 from slumberd.storage.audit.recovery import FactsSeen, Open, look
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
-from slumberd.surroundings import THIS_MACHINE, Machine
 
 QUICK_SECONDS = 10.0
 """How long each pass over a whole database may take, unless it is to go deep."""
