@@ -108,7 +108,7 @@ def _prepare(fatal: str, passed: Path | None, plant: Plant | None) -> None:
 
 def _names() -> dict[str, str]:
     """Return what the statements of our SQL files are called there, by their texts."""
-    folder = files("slumberd.stores").joinpath("sql")
+    folder = files("slumberd.storage.sqlite").joinpath("sql")
     stems = [file.name.removesuffix(".sql") for file in folder.iterdir()]
     return {sql: f"{stem}.{name}" for stem in stems for name, sql in statements(stem).items()}
 

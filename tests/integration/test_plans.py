@@ -235,7 +235,7 @@ def sorts(plan: list[str]) -> list[str]:
 
 
 def test_every_file_of_statements_is_told_of() -> None:
-    folder = resources.files("slumberd.stores") / "sql"
+    folder = resources.files("slumberd.storage.sqlite") / "sql"
 
     assert {Path(file.name).stem for file in folder.iterdir()} == {*FILES, *WHOLESALE}
 

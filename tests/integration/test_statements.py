@@ -16,7 +16,7 @@ from slumberd.storage.sqlite.statements import statements
 
 FILES = sorted(
     one.name.removesuffix(".sql")
-    for one in files("slumberd.stores").joinpath("sql").iterdir()
+    for one in files("slumberd.storage.sqlite").joinpath("sql").iterdir()
     if one.name.endswith(".sql")
 )
 UNFINISHED = {"select_by_scope": "1\n)", "select_by_content": "1\n)"}

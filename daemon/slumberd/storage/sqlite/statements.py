@@ -12,7 +12,7 @@ _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 @cache
 def statements(file: str) -> dict[str, str]:
     """Return the statements of ``sql/{file}.sql`` by name."""
-    text = files("slumberd.stores").joinpath(f"sql/{file}.sql").read_text(encoding="utf-8")
+    text = files("slumberd.storage.sqlite").joinpath(f"sql/{file}.sql").read_text(encoding="utf-8")
     parts = _NAME.split(text)
     return dict(zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True))
 

@@ -1,1 +1,0 @@
-"""Values and decisions. Nothing here reads a clock, a file, a database or the environment."""
