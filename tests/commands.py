@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from slumberd.cli.commands import ENTRIES
+from slumberd.cli.registry import ENTRIES
 from tests.builders import at, triple
 from tests.site import CONFIG, RULES, Site
 

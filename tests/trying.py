@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.context import settings_of
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.service.daemon import perform

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
-from slumberd.cli.configuration import logs, settings_of
+from slumberd.cli.context import logs, settings_of
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.model.episode import Episode

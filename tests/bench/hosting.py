@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from slumberd.cli import main, run
-from slumberd.cli.configuration import loaded, logs
+from slumberd.cli.context import loaded, logs
 from slumberd.clock import SystemClock
 from slumberd.errors import FiringTimeoutError
 from slumberd.service.composition import branches_of, writing

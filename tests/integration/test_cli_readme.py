@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli import call
-from slumberd.cli.commands import ENTRIES
+from slumberd.cli.registry import ENTRIES
 from tests.calling import called
 from tests.commands import every_command
 

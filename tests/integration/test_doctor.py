@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from slumberd.cli import doctor
-from slumberd.cli.answering import asked
+from slumberd.cli.client import asked
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
 from slumberd.diagnostics.doctor import looked_over, urgent

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from typer.core import TyperGroup
 
-from slumberd.cli.commands import NAME, program
+from slumberd.cli.registry import NAME, program
 from slumberd.service.state_lock import StateLock
 from tests.calling import called
 from tests.commands import every_command, furnished, moved, words_of

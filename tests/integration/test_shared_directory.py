@@ -14,7 +14,7 @@ from typing import NoReturn
 import pytest
 
 from slumberd.cli import main
-from slumberd.cli.commands import ENTRIES
+from slumberd.cli.registry import ENTRIES
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import triple
 from tests.daemons import FORKS

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd import errors
-from slumberd.cli.commands import program
+from slumberd.cli.registry import program
 from slumberd.storage.backup.file_exchange import JOURNAL
 from slumberd.storage.backup.state_directory import KEY, MANIFEST
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import slumberd
-from slumberd.cli import call, commands
-from slumberd.cli.failures import told
+from slumberd.cli import call, registry
+from slumberd.cli.exit_codes import told
 from slumberd.errors import (
     ConfigurationError,
     InputError,
@@ -143,9 +143,9 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize("entry", commands.ENTRIES, ids=lambda entry: str(entry.name))
+@pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: str(entry.name))
 def test_every_command_has_help_with_an_example(
-    entry: commands.Entry, capsys: pytest.CaptureFixture[str]
+    entry: registry.Entry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for path in [[entry.name, *rest] for rest in GROUPS.get(entry.name, [[]])]:
         assert call([*path, "--help"]) == 0
@@ -160,7 +160,7 @@ def test_help_lists_every_command_with_its_whole_summary(
     call(["--help"])
 
     out = capsys.readouterr().out
-    assert all(entry.summary in out for entry in commands.ENTRIES)
+    assert all(entry.summary in out for entry in registry.ENTRIES)
 
 
 def test_version_is_told_to_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.cli.commands import program
+from slumberd.cli.registry import program
 from slumberd.observability.event_catalogue import CATALOGUE
 from tests.builders import at, triple
 from tests.monitoring import KIT, PAGE, alerts, told

@@ -14,7 +14,7 @@ import orjson
 import pytest
 import structlog
 
-from slumberd.cli.configuration import unhurried_logs
+from slumberd.cli.context import unhurried_logs
 from slumberd.config.settings import LoggingSettings, Settings
 from slumberd.observability.line_format import console_line, json_line
 from slumberd.observability.log_writer import MOST_BYTES, MOST_KEPT_BYTES, Letter, Outbox, Sink

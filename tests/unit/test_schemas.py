@@ -10,20 +10,19 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from slumberd import demo
-from slumberd.cli import call
+from slumberd.cli import call, demo_data
+from slumberd.cli.json_schemas import SHIPPED, described, schema_of, schema_text
 from slumberd.config.rule_loader import load_rule_files
 from slumberd.config.settings import load_settings
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import ConfigurationError
 from slumberd.filters.sandbox import check_filter
 from slumberd.scheduling import cron
-from slumberd.schemas import SHIPPED, described, schema_of, schema_text
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = sorted(
     file
-    for home in ("rules", "config", "daemon/slumberd/demo")
+    for home in ("rules", "config", "daemon/slumberd/cli/demo_data")
     for file in ROOT.glob(f"{home}/*.yaml")
 )
 MODELINE = re.compile(r"# yaml-language-server: \$schema=(\S+)")
@@ -109,7 +108,7 @@ def test_sample_names_its_schema_and_fits_it(sample: Path) -> None:
 
 
 def test_demo_that_is_laid_out_names_schemas_that_are_there(tmp_path: Path) -> None:
-    config = demo.lay_out(tmp_path / "demo")
+    config = demo_data.lay_out(tmp_path / "demo")
 
     for file in (config, config.parent / "rules.d" / "profile.yaml"):
         named = MODELINE.match(file.read_text())

@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import typer
 
-from slumberd.cli import failures
-from slumberd.cli.commands import NAME, program
+from slumberd.cli import exit_codes
+from slumberd.cli.registry import NAME, program
 
 _COMPLETION = "_SLUMBERD_COMPLETE"
 
@@ -51,7 +51,7 @@ def call(arguments: Sequence[str]) -> int:
         code = _dispatch(arguments)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 # the one place that tells it
-        return failures.told(error)
+        return exit_codes.told(error)
     return code
 
 

@@ -10,15 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.changing import DryRun, limit_of
-from slumberd.cli.commands import examples
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.client import performed, reading_all_facts
+from slumberd.cli.context import settings_of
 from slumberd.cli.fire import tell_fired
-from slumberd.cli.instants import instant_of
-from slumberd.cli.options import Channel, Config, Json, Listed, StateDir, Verbose
+from slumberd.cli.options import Channel, Config, Json, Listed, StateDir, Verbose, instant_of
 from slumberd.cli.output import print_json, print_json_lines, print_table
-from slumberd.cli.performing import performed
-from slumberd.cli.reading import reading_all_facts
-from slumberd.cli.words import listed, number, plural
+from slumberd.cli.registry import examples
+from slumberd.cli.wording import listed, number, plural
 from slumberd.config.settings import Settings
 from slumberd.model.episode import microseconds
 from slumberd.service.control_socket import Answer

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slumberd.cli.ending import tidily_ending
-from slumberd.cli.output import cell, print_table
-from slumberd.cli.progress import steps
-from slumberd.cli.words import plural
+from slumberd.cli.output import cell, print_table, steps
+from slumberd.cli.wording import plural
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings

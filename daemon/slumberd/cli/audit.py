@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.commands import examples
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.client import reading_facts
+from slumberd.cli.context import settings_of
+from slumberd.cli.empty_results import no_rows
 from slumberd.cli.exporting import export
-from slumberd.cli.hints import no_rows
 from slumberd.cli.options import MOST, Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
-from slumberd.cli.reading import reading_facts
+from slumberd.cli.registry import examples
 from slumberd.cli.replaying import replay
 from slumberd.cli.verifying import verify
 from slumberd.config.settings import Settings

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from slumberd.cli.configuration import settings_of
-from slumberd.cli.failures import say
+from slumberd.cli.context import settings_of
+from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import cell, print_json
-from slumberd.cli.progress import steps
+from slumberd.cli.output import cell, print_json, steps
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import megabytes

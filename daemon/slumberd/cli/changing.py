@@ -8,12 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.configuration import settings_of
-from slumberd.cli.instants import instant_of
-from slumberd.cli.options import Channel, Config, Json, Listed, StateDir, Verbose
+from slumberd.cli.client import performed
+from slumberd.cli.context import settings_of
+from slumberd.cli.options import Channel, Config, Json, Listed, StateDir, Verbose, instant_of
 from slumberd.cli.output import print_json, print_table
-from slumberd.cli.performing import performed
-from slumberd.cli.words import listed, number, plural
+from slumberd.cli.wording import listed, number, plural
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
 from slumberd.service.control_socket import Answer

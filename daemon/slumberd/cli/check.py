@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.against import against, document, print_previews, suggestion_for
-from slumberd.cli.configuration import loaded, settings_of
+from slumberd.cli.context import loaded, settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
-from slumberd.cli.words import plural
+from slumberd.cli.wording import plural
 from slumberd.config.rule_loader import RuleSet, load_rule_files
 from slumberd.config.settings import Settings
 from slumberd.errors import ConfigurationError, UsageError

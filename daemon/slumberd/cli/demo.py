@@ -13,13 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd import demo as sample
-from slumberd.cli.configuration import logs
+from slumberd.cli import demo_data as sample
+from slumberd.cli.context import logs
 from slumberd.cli.facts import COLUMNS, row
 from slumberd.cli.importing import Tally, put_lines
 from slumberd.cli.jsonl import Line, read_lines
 from slumberd.cli.output import print_table
-from slumberd.cli.words import plural
+from slumberd.cli.wording import plural
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings, load_settings
 from slumberd.errors import UsageError

@@ -10,12 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.configuration import loaded
+from slumberd.cli.context import loaded
 from slumberd.cli.ending import tidily_ending
 from slumberd.cli.options import MOST, Config, Json, StateDir
-from slumberd.cli.output import cell, print_json, print_table
-from slumberd.cli.progress import steps
-from slumberd.cli.words import plural
+from slumberd.cli.output import cell, print_json, print_table, steps
+from slumberd.cli.wording import plural
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings

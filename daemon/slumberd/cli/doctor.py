@@ -10,12 +10,11 @@ from typing import Annotated
 
 import typer
 
-from slumberd.cli.answering import asked
-from slumberd.cli.configuration import settings_of
-from slumberd.cli.environment import settings_variables
+from slumberd.cli.client import asked
+from slumberd.cli.context import settings_of, settings_variables
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table
-from slumberd.cli.words import plural
+from slumberd.cli.wording import plural
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file

@@ -14,9 +14,9 @@ from typing import Annotated
 
 import typer
 
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.client import reading_facts
+from slumberd.cli.context import settings_of
 from slumberd.cli.options import MOST, Channel, Config, StateDir
-from slumberd.cli.reading import reading_facts
 from slumberd.config.settings import Settings
 
 PAGE = 2_000

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.configuration import settings_of
-from slumberd.cli.hints import no_facts
-from slumberd.cli.instants import instant_of
-from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.client import reading_all_facts, reading_facts
+from slumberd.cli.context import settings_of
+from slumberd.cli.empty_results import no_facts
+from slumberd.cli.options import Config, Json, StateDir, instant_of
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.cli.patterns import (
     After,
@@ -35,7 +35,6 @@ from slumberd.cli.patterns import (
     Users,
     pattern_of,
 )
-from slumberd.cli.reading import reading_all_facts, reading_facts
 from slumberd.config.settings import Settings
 from slumberd.model.fact import Fact, FactPattern, position
 from slumberd.observability.line_format import timestamp

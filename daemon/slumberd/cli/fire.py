@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.changing import limit_of, tell_deltas
-from slumberd.cli.configuration import settings_of
-from slumberd.cli.failures import say
+from slumberd.cli.client import performed
+from slumberd.cli.context import settings_of
+from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, Listed, StateDir, Verbose
 from slumberd.cli.output import print_json, print_table
-from slumberd.cli.performing import performed
-from slumberd.cli.words import listed, number, plural
+from slumberd.cli.wording import listed, number, plural
 from slumberd.errors import UsageError
 from slumberd.model.firing import Counts
 from slumberd.service.control_socket import Answer

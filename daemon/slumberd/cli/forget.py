@@ -9,11 +9,11 @@ import orjson
 import typer
 
 from slumberd.cli.changing import DryRun
-from slumberd.cli.configuration import settings_of
-from slumberd.cli.failures import say
+from slumberd.cli.client import performed
+from slumberd.cli.context import settings_of
+from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
-from slumberd.cli.performing import performed
 from slumberd.errors import NotConfirmedError, UsageError
 from slumberd.observability.line_format import printable
 

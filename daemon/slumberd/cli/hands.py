@@ -9,9 +9,9 @@ import orjson
 import typer
 
 from slumberd.cli.changing import DryRun, tell
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.client import performed
+from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.performing import performed
 from slumberd.storage.sqlite.strict_json import read_object
 
 

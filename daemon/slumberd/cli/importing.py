@@ -10,13 +10,12 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from slumberd.cli.configuration import logs, make_state_dir, settings_of
-from slumberd.cli.failures import say
+from slumberd.cli.context import logs, make_state_dir, settings_of
+from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import Line, Source, opened, read_lines
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import print_json
-from slumberd.cli.progress import Bar, bar
-from slumberd.cli.words import plural
+from slumberd.cli.output import Bar, bar, print_json
+from slumberd.cli.wording import plural
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError

@@ -1,11 +1,17 @@
-"""The options that commands share, and how they take what was given before the command's name."""
+"""The options that commands share, and how they take what was given before the command's name.
+
+Instants as people write them on the command line.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from slumberd.clock import SystemClock
 
 
 def inherited(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401 # any option's value
@@ -66,3 +72,32 @@ Listed = Annotated[
         "[default: 50, with --json 10,000]",
     ),
 ]
+
+
+def instant_of(text: str) -> datetime:
+    """Return the instant that a text means.
+
+    Args:
+        text: ISO 8601 with an offset, a date alone (its first moment in UTC), or ``now``.
+
+    Raises:
+        typer.BadParameter: It is none of these.
+    """
+    if text == "now":
+        return SystemClock().now()
+    try:
+        at = _parsed(text).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        problem = "is no instant; write 2026-03-01T12:00:00Z, 2026-03-01 or now"
+        raise typer.BadParameter(f"{text!r} {problem}") from error
+    return at
+
+
+def _parsed(text: str) -> datetime:
+    try:
+        return datetime.combine(date.fromisoformat(text), time(), UTC)
+    except ValueError:
+        at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise typer.BadParameter(f"{text!r} has no offset; write {text}Z when it is in UTC")
+    return at

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.client import performed
+from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
-from slumberd.cli.performing import performed
 from slumberd.observability.line_format import printable
 from slumberd.service.control_socket import Answer
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.configuration import settings_of
-from slumberd.cli.hints import no_episodes
+from slumberd.cli.client import reading_memory
+from slumberd.cli.context import settings_of
+from slumberd.cli.empty_results import no_episodes
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
-from slumberd.cli.reading import reading_memory
 from slumberd.config.settings import Settings
 from slumberd.model.episode import Episode
 from slumberd.observability.line_format import timestamp

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
-from slumberd.cli.words import plural
+from slumberd.cli.wording import plural
 from slumberd.observability.line_format import printable
 from slumberd.service.control_socket import Answer, ask
 

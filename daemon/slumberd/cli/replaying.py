@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.client import auditing
+from slumberd.cli.context import settings_of
 from slumberd.cli.options import Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json
-from slumberd.cli.reading import auditing
-from slumberd.cli.words import plural
+from slumberd.cli.wording import plural
 from slumberd.config.settings import Settings
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.configuration import settings_of
-from slumberd.cli.hints import no_rules
+from slumberd.cli.context import settings_of
+from slumberd.cli.empty_results import no_rules
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json_lines, print_table
-from slumberd.cli.words import number
+from slumberd.cli.wording import number
 from slumberd.clock import SystemClock
 from slumberd.diagnostics.status import RemovedRule, RuleState, surveyed
 from slumberd.service.composition import rules_of

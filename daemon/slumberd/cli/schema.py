@@ -7,10 +7,10 @@ from typing import Annotated
 import orjson
 import typer
 
+from slumberd.cli.json_schemas import SHIPPED, schema_text
 from slumberd.cli.options import Json
 from slumberd.cli.output import print_json
 from slumberd.config.validation import suggestion
-from slumberd.schemas import SHIPPED, schema_text
 
 
 def _known(name: str) -> str:

@@ -11,14 +11,14 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.answering import asked
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.client import asked
+from slumberd.cli.context import settings_of
 from slumberd.cli.doctor import invalid, patient_of
-from slumberd.cli.hints import no_rules
+from slumberd.cli.empty_results import no_rules
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table
 from slumberd.cli.rules import documents
-from slumberd.cli.words import number, plural
+from slumberd.cli.wording import number, plural
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.diagnostics.doctor import urgent

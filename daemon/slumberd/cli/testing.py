@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json_lines
 from slumberd.cli.verdicts import document, print_findings, title
-from slumberd.cli.words import plural
+from slumberd.cli.wording import plural
 from slumberd.rule_testing.loader import Trial, case_files, prepared
 from slumberd.rule_testing.runner import Verdict, tried
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.answering import asked
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.client import asked
+from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json_lines
 from slumberd.clock import SystemClock

@@ -11,12 +11,12 @@ import structlog
 import typer
 
 from slumberd.cli.checkpoints import checkpoints_in
-from slumberd.cli.configuration import logs, settings_of
+from slumberd.cli.client import auditing, has_ledger
+from slumberd.cli.context import logs, settings_of
 from slumberd.cli.jsonl import STANDARD_INPUT, opened
 from slumberd.cli.options import Channel, Config, Json, StateDir
 from slumberd.cli.output import print_json
-from slumberd.cli.reading import auditing, has_ledger
-from slumberd.cli.words import plural
+from slumberd.cli.wording import plural
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, UsageError

@@ -10,7 +10,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from slumberd.cli.configuration import settings_of
+from slumberd.cli.client import reading_all_facts, reading_memory, reading_store
+from slumberd.cli.context import settings_of
 from slumberd.cli.explained import (
     DECISION_COLUMNS,
     Told,
@@ -21,7 +22,6 @@ from slumberd.cli.explained import (
 )
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
-from slumberd.cli.reading import reading_all_facts, reading_memory, reading_store
 from slumberd.cli.remedies import would_change
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings

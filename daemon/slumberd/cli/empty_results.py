@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from slumberd.cli.words import NAMED, listed, plural
+from slumberd.cli.wording import NAMED, listed, plural
 from slumberd.config.settings import Settings
 from slumberd.storage.audit.recovery import (
     Open,

@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from slumberd import __version__
-from slumberd.cli.failures import USAGE
+from slumberd.cli.exit_codes import USAGE
 from slumberd.cli.options import Config, StateDir
 
 NAME = "slumberd"
