@@ -26,7 +26,9 @@ from tests.patience import PATIENCE_SECONDS as PATIENCE_SECONDS
 Event = dict[str, Any]
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["__main__", "slumberd.service", "slumberd.cli.run", "tests.failing"])
+FORKS.set_forkserver_preload(
+    ["__main__", "slumberd.service.daemon", "slumberd.cli.commands.run", "tests.failing"]
+)
 
 
 @dataclass

@@ -10,10 +10,9 @@ from typing import Any
 
 import orjson
 
-from slumberd.cli.explained import Told, decision_document
-from slumberd.cli.facts import document as fact_document
-from slumberd.cli.recent import document as episode_document
-from slumberd.cli.remedies import would_change
+from slumberd.cli.commands.episodes import document as episode_document
+from slumberd.cli.commands.explain_output import Told, decision_document, would_change
+from slumberd.cli.commands.facts import document as fact_document
 from slumberd.errors import NoInputError
 from slumberd.model.fact import FactPattern
 from slumberd.model.fact_ids import fact_id_of

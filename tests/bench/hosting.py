@@ -21,7 +21,8 @@ from typing import Any
 
 import orjson
 
-from slumberd.cli import main, run
+from slumberd.cli import main
+from slumberd.cli.commands import run
 from slumberd.cli.context import loaded, logs
 from slumberd.clock import SystemClock
 from slumberd.errors import FiringTimeoutError

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.cli.facts import COLUMNS
+from slumberd.cli.commands.facts import COLUMNS
 from tests.builders import at, triple
 from tests.patience import PATIENCE_SECONDS, wait_until
 from tests.site import CONFIG, RULES, Site, environment, jsonl

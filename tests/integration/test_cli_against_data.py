@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.cli.against import slip_in
+from slumberd.cli.commands.check import slip_in
 from slumberd.model.episode import Episode
 from slumberd.service.state_lock import StateLock
 from tests import builders

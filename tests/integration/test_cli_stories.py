@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.cli import status
+from slumberd.cli.commands import status
 from slumberd.model.episode import instant
 from slumberd.observability.line_format import timestamp
 from tests.builders import at, triple

@@ -446,8 +446,8 @@ async def test_facts_of_an_older_slumberd_have_no_successes_yet(tmp_path: Path) 
         connection.execute("DROP TABLE slumberd_successes")
 
     async with SQLiteFactStore(tmp_path / "facts.db") as facts:
-        assert await store.successes() == {}
-        assert not (await store.replay(tmp_path / "again.db")).broken
+        assert await facts.successes() == {}
+        assert not (await facts.replay(tmp_path / "again.db")).broken
         await store.bootstrap()
         await store.serve("all", at(90), succeeded_at=at(91))
         assert await store.successes() == {"all": at(91)}

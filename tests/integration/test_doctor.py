@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from slumberd.cli import doctor
 from slumberd.cli.client import asked
+from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
 from slumberd.diagnostics.doctor import looked_over, urgent
@@ -40,7 +40,7 @@ QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",))
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """Return a site that is well: one rule, which has fired, on a machine without marks."""
     monkeypatch.setattr("slumberd.surroundings.LOW_BYTES", 1)
-    monkeypatch.setattr(doctor, "THIS_MACHINE", QUIET)
+    monkeypatch.setattr(commands_status, "THIS_MACHINE", QUIET)
     site = Site(tmp_path)
     site.put(TEA)
     assert site.call("fire", "--all").returncode == 0

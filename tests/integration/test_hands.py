@@ -19,7 +19,7 @@ import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.cli.hands import value_of
+from slumberd.cli.commands.edit import value_of
 from slumberd.consolidation.incoming import meet
 from slumberd.errors import FactConflictError, UsageError
 from slumberd.model.episode import EpisodeVersion

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.cli.verifying import Told
+from slumberd.cli.commands.verify import Told
 from slumberd.errors import SchemaError
 from slumberd.model.record import Checkpoint
 from slumberd.storage.facts.store import SQLiteFactStore

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from slumberd.cli import call
-from slumberd.cli.remedies import went, would_change
+from slumberd.cli.commands.explain_output import went, would_change
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.errors import NoInputError

@@ -8,7 +8,7 @@ import io
 import orjson
 import pytest
 
-from slumberd.cli.checkpoints import checkpoints_in
+from slumberd.cli.commands.verify import checkpoints_in
 from slumberd.consolidation.checkpoints import ROWS, SECONDS, Checkpoints
 from slumberd.errors import InputError
 from slumberd.model.record import Checkpoint

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli import jsonl
-from slumberd.cli.verifying import Verified
+from slumberd.cli.commands.verify import Verified
 from slumberd.model.record import Break
 from tests.builders import episode
 from tests.calling import called

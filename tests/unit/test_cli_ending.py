@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.cli.ending import tidily_ending
+from slumberd.cli.commands.run import tidily_ending
 from tests.patience import PATIENCE_SECONDS
 
 

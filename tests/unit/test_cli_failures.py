@@ -131,7 +131,7 @@ def test_unexpected_failure_of_a_command_is_one_line_and_70(
     def broken() -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("slumberd.cli.version.version", broken)
+    monkeypatch.setattr("slumberd.cli.commands.info.version", broken)
 
     assert call(["version"]) == 70
     assert len(capsys.readouterr().err.splitlines()) == 1

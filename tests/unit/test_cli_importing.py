@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from slumberd.cli import call
-from slumberd.cli.importing import MOST_TOLD, Rejection, Tally, batches, put_lines
+from slumberd.cli.commands.episodes import MOST_TOLD, Rejection, Tally, batches, put_lines
 from slumberd.cli.jsonl import Line, opened
 from slumberd.errors import InputError
 from slumberd.storage.episodes.store import SQLiteMemoryStore

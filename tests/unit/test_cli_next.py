@@ -13,7 +13,7 @@ import pytest
 from freezegun import freeze_time
 
 from slumberd.cli import call
-from slumberd.cli.upcoming import outlooks
+from slumberd.cli.commands.next import outlooks
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.control_socket import Answer, Peer, listen
 from slumberd.service.pause import keep_paused

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slumberd.cli.verdicts import flow
+from slumberd.cli.commands.test import flow
 from slumberd.config.yaml_reader import read_document
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli import call
+from slumberd.cli.commands.explain_output import went
 from slumberd.cli.registry import examples
-from slumberd.cli.remedies import went
 from slumberd.config.settings import load_settings
 from slumberd.consolidation.explanation import Line
 from slumberd.errors import ConfigurationError, FilterError

@@ -22,7 +22,7 @@ class Entry(NamedTuple):
 
     Attributes:
         name: As it is called.
-        home: Its module in this package, and the name in there.
+        home: Its module in ``cli.commands``, and the name in there.
         summary: One line.
         examples: Calls, one a line; a group leaves them to its commands.
     """
@@ -48,7 +48,7 @@ ENTRIES = (
     ),
     Entry(
         "init",
-        "starting:init",
+        "init:init",
         "Make a state directory with a first rule.",
         ("slumberd init", "slumberd init ~/agents/memory"),
     ),
@@ -70,19 +70,19 @@ ENTRIES = (
     ),
     Entry(
         "test",
-        "testing:test",
+        "test:test",
         "Run the tests of rules.",
         ("slumberd test", "slumberd test rules/", "slumberd test rules/profile.test.yaml --json"),
     ),
     Entry(
         "import",
-        "importing:import_",
+        "episodes:import_",
         "Put many episodes, from JSON lines.",
         ("slumberd import episodes.jsonl.gz", "generate-episodes | slumberd import -"),
     ),
     Entry(
         "recent",
-        "recent:recent",
+        "episodes:recent",
         "Show the latest episodes of a user.",
         ("slumberd recent alice --agent concierge --limit 5",),
     ),
@@ -116,7 +116,7 @@ ENTRIES = (
     ),
     Entry(
         "undo",
-        "changing:undo",
+        "fire:undo",
         "Undo a firing, a run, or all of a rule since an instant.",
         (
             "slumberd undo preferences@120 --dry-run",
@@ -126,7 +126,7 @@ ENTRIES = (
     ),
     Entry(
         "pin",
-        "hands:pin",
+        "edit:pin",
         "Say a fact by hand.",
         (
             "slumberd pin --user alice --agent concierge --subject alice --predicate lives_in"
@@ -135,22 +135,22 @@ ENTRIES = (
     ),
     Entry(
         "unpin",
-        "hands:unpin",
+        "edit:unpin",
         "Take facts out by hand.",
         ("slumberd unpin e42 --reason 'she never said that'",),
     ),
     Entry(
         "backfill",
-        "again:backfill",
+        "review:backfill",
         "Run a rule over episodes that it has passed.",
         ("slumberd backfill preferences --from 2026-03-01 --dry-run",),
     ),
-    Entry("quarantine", "again:quarantine", "List, retry or drop what could not be read."),
-    Entry("approve", "again:approve", "Let a held batch go on.", ("slumberd approve profile@7",)),
-    Entry("reject", "again:reject", "Pass over a held batch.", ("slumberd reject profile@7",)),
+    Entry("quarantine", "review:quarantine", "List, retry or drop what could not be read."),
+    Entry("approve", "review:approve", "Let a held batch go on.", ("slumberd approve profile@7",)),
+    Entry("reject", "review:reject", "Pass over a held batch.", ("slumberd reject profile@7",)),
     Entry(
         "forget",
-        "forget:forget",
+        "edit:forget",
         "Erase what is kept of a user.",
         ("slumberd forget --user alice --dry-run", "slumberd forget --user alice --yes"),
     ),
@@ -168,28 +168,26 @@ ENTRIES = (
     ),
     Entry(
         "doctor",
-        "doctor:doctor",
+        "status:doctor",
         "Say what is not as it should be, and its remedy.",
         ("slumberd doctor", "slumberd doctor --deep --json", "slumberd doctor --list"),
     ),
     Entry(
         "reload",
-        "reload:reload",
+        "rules:reload",
         "Let the running daemon go by the rules that there are now.",
         ("slumberd check && slumberd reload",),
     ),
     Entry(
         "pause",
-        "pausing:pause",
+        "rules:pause",
         "Let rules rest until they are resumed.",
         ("slumberd pause nightly",),
     ),
-    Entry(
-        "resume", "pausing:resume", "Let paused rules be due again.", ("slumberd resume nightly",)
-    ),
+    Entry("resume", "rules:resume", "Let paused rules be due again.", ("slumberd resume nightly",)),
     Entry(
         "next",
-        "upcoming:upcoming",
+        "next:upcoming",
         "Say when rules fire next, in words.",
         (
             "slumberd next",
@@ -224,18 +222,18 @@ ENTRIES = (
     ),
     Entry(
         "schema",
-        "schema:schema",
+        "info:schema",
         "Print a JSON Schema, for editors.",
         ("slumberd schema rules", "slumberd schema config > config.schema.json"),
     ),
     Entry(
         "events",
-        "events:events",
+        "info:events",
         "List what can stand in the log.",
         ("slumberd events", "slumberd events delta.applied --json"),
     ),
     Entry("audit", "audit:app", "Look at the ledger, verify or export it."),
-    Entry("version", "version:version", "Show the version.", ("slumberd version",)),
+    Entry("version", "info:version", "Show the version.", ("slumberd version",)),
 )
 
 
@@ -258,7 +256,7 @@ class Deferred(TyperCommand):
 
     def _command(self) -> TyperCommand | TyperGroup:
         module, _, name = self._entry.home.partition(":")
-        found = getattr(import_module(f"{__package__}.{module}"), name)
+        found = getattr(import_module(f"{__package__}.commands.{module}"), name)
         if isinstance(found, typer.Typer):
             group = cast("TyperGroup", get_command(found))
             for one in (group, *group.commands.values()):

@@ -204,7 +204,7 @@ def _start(rule: ConsolidationRule, mark: int | None) -> int | None:
     return mark or 0
 
 
-def _state(
+def _state(  # noqa: PLR0913 # one for each source of the state
     rule: ConsolidationRule,
     rules: RuleSet,
     stores: Sequence[FactsSeen | None],

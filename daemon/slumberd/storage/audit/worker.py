@@ -1,6 +1,7 @@
 """Judge some keys of a ledger in a process of its own, where the ledger is long enough.
 
-``python -m slumberd.storage.audit.worker NAME PATH DEPTH ABOVE`` does one of `WORKS` for the keys with
+``python -m slumberd.storage.audit.worker NAME PATH DEPTH ABOVE`` does one of `WORKS`
+for the keys with
 numbers above one, and writes what comes of it to its standard output, for whoever began it.
 """
 

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.changing import DryRun, limit_of
 from slumberd.cli.client import performed, reading_all_facts
+from slumberd.cli.commands.fire import DryRun, limit_of, tell_fired
 from slumberd.cli.context import settings_of
-from slumberd.cli.fire import tell_fired
 from slumberd.cli.options import Channel, Config, Json, Listed, StateDir, Verbose, instant_of
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.registry import examples

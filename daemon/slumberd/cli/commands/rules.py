@@ -1,4 +1,9 @@
-"""`slumberd rules`: what is there, and how far each has come."""
+"""`slumberd rules`: what is there, and how far each has come.
+
+`slumberd pause` and `slumberd resume`: rules that rest for a while.
+
+`slumberd reload`: let the running daemon go by the rules that there are now.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,17 @@ from typing import Annotated, Any
 
 import typer
 
+from slumberd.cli.client import performed
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
 from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import print_json_lines, print_table
-from slumberd.cli.wording import number
+from slumberd.cli.output import print_json, print_json_lines, print_table
+from slumberd.cli.wording import number, plural
 from slumberd.clock import SystemClock
 from slumberd.diagnostics.status import RemovedRule, RuleState, surveyed
+from slumberd.observability.line_format import printable
 from slumberd.service.composition import rules_of
+from slumberd.service.control_socket import Answer, ask
 from slumberd.service.pause import paused_in
 
 COLUMNS = (
@@ -90,3 +98,62 @@ def _row(state: RuleState, paused: Container[str]) -> tuple[object, ...]:
         state.file,
         (rule.when_filter or "(all)") if rule.reads_episodes else rule.filter_cypher,
     )
+
+
+Ids = Annotated[list[str], typer.Argument(metavar="RULE...", help="Ids of rules.")]
+
+
+def pause(
+    rules: Ids, json: Json = False, config: Config = None, state_dir: StateDir = None
+) -> None:
+    """Let rules be due no more, until `slumberd resume`: over a restart and a reload, too.
+
+    A firing under way goes on to its end. `slumberd fire` fires a paused rule all the same.
+    """
+    _pausing_tell(
+        performed(settings_of(config, state_dir), "pause", rules=rules), "paused", json=json
+    )
+
+
+def resume(
+    rules: Ids, json: Json = False, config: Config = None, state_dir: StateDir = None
+) -> None:
+    """Let paused rules be due again; what came in the meantime they take up at once."""
+    _pausing_tell(
+        performed(settings_of(config, state_dir), "resume", rules=rules), "resumed", json=json
+    )
+
+
+def _pausing_tell(answer: Answer, done: str, *, json: bool) -> None:
+    if json:
+        print_json(answer)
+        return
+    print(f"{done}: {printable(', '.join(answer['changed'])) or 'nothing new'}")
+    print(f"paused now: {printable(', '.join(answer['paused'])) or 'no rule'}")
+
+
+def reload(json: Json = False, config: Config = None, state_dir: StateDir = None) -> None:
+    """Let the running daemon go by the rules that there are now: all of them, or none.
+
+    The daemon reads its own configuration and rules again, and goes by them from the next batch on.
+    When anything is wrong with them, every mistake is told, the daemon keeps the rules that it had,
+    and the exit code is 1. Of the configuration a reload takes rules_dir, timezone and limits; what
+    else has changed counts from the next start, and is told. A changed rule goes by its new form
+    from now on; `slumberd backfill` takes it over what the rule has passed. With no daemon there is
+    nothing to reload, and the exit code is 69.
+    """
+    answer = ask(settings_of(config, state_dir).state_dir, "reload")
+    if json:
+        print_json(answer)
+    else:
+        _reload_tell(answer)
+
+
+def _reload_tell(answer: Answer) -> None:
+    for what in ("added", "removed", "changed"):
+        for rule_id in answer[what]:
+            print(f"{what:<8} {printable(rule_id)}")
+    for key in answer["restart_needed"]:
+        print(f"{printable(key)} has changed, which counts from the next start of the daemon")
+    counted = f"{plural(answer['rules'], 'rule')}, generation {answer['generation']}"
+    print(f"reloaded: {counted}, hash {answer['rules_hash']}")

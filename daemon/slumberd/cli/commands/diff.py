@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from slumberd.cli.commands.run import tidily_ending
 from slumberd.cli.context import loaded
-from slumberd.cli.ending import tidily_ending
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table, steps
 from slumberd.cli.wording import plural

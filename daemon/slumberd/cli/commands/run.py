@@ -1,4 +1,7 @@
-"""`slumberd run`: the daemon, in the foreground."""
+"""`slumberd run`: the daemon, in the foreground.
+
+End a command that keeps temporary files so that none is left, whoever ends it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import asyncio
 import faulthandler
 import signal
 import sys
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -105,3 +109,32 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
     for number in SIGNALS:
         loop.add_signal_handler(number, on_signal)
+
+
+@contextmanager
+def tidily_ending() -> Iterator[None]:
+    """Let SIGTERM end the task that runs the block as SIGINT does: what is open is closed first.
+
+    SIGINT's own handler is not borrowed: a shell ignores SIGINT for what it runs in the background.
+
+    Raises:
+        KeyboardInterrupt: SIGTERM came.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    told, before = asyncio.Event(), signal.getsignal(signal.SIGTERM)
+
+    def end() -> None:
+        told.set()
+        if task is not None:
+            task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, end)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if told.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)  # leaves it to the system, whoever had it before
+        signal.signal(signal.SIGTERM, before)

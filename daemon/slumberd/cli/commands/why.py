@@ -11,18 +11,18 @@ from typing import Annotated, NamedTuple
 import typer
 
 from slumberd.cli.client import reading_all_facts, reading_memory, reading_store
-from slumberd.cli.context import settings_of
-from slumberd.cli.explained import (
+from slumberd.cli.commands.explain_output import (
     DECISION_COLUMNS,
     Told,
     Versions,
     decision_document,
     decision_row,
     print_episode,
+    would_change,
 )
+from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
-from slumberd.cli.remedies import would_change
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.explanation import Decision, Explanation, Read, became

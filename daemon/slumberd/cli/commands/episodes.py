@@ -1,4 +1,7 @@
-"""`slumberd import`: put many episodes from JSON lines."""
+"""`slumberd import`: put many episodes from JSON lines.
+
+`slumberd recent`: the latest episodes of a user.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,23 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from slumberd.cli.client import reading_memory
 from slumberd.cli.context import logs, make_state_dir, settings_of
+from slumberd.cli.empty_results import no_episodes
 from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import Line, Source, opened, read_lines
-from slumberd.cli.options import Config, Json, StateDir
-from slumberd.cli.output import Bar, bar, print_json
+from slumberd.cli.options import MOST, Config, Json, StateDir
+from slumberd.cli.output import Bar, bar, print_json, print_json_lines, print_table
 from slumberd.cli.wording import plural
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, MemoryScopeError
+from slumberd.model.episode import Episode
+from slumberd.observability.line_format import timestamp
 from slumberd.service.composition import memory_of
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
@@ -193,3 +200,54 @@ async def _put(
 
 def _sum(one: PutCounts, other: PutCounts) -> PutCounts:
     return PutCounts(*map(sum, zip(one, other, strict=True)))
+
+
+COLUMNS = ("id", "at", "session", "agent", "content")
+
+
+def recent(
+    user: Annotated[str, typer.Argument(help="Whose.")],
+    session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only with this agent.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 20,
+    json: Json = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Show the latest episodes of a user, newest first.
+
+    With --json, each on a line of its own, as `slumberd import` reads them.
+    """
+    settings = settings_of(config, state_dir)
+    episodes = asyncio.run(_recent(settings, user, session, agent, limit=limit))
+    if json:
+        print_json_lines(document(episode) for episode in episodes)
+    else:
+        narrowed = session is not None or agent is not None
+        empty = "" if episodes else no_episodes(settings, user, narrowed=narrowed)
+        print_table(COLUMNS, (_row(episode) for episode in episodes), empty=empty)
+
+
+async def _recent(
+    settings: Settings, user: str, session: str | None, agent: str | None, *, limit: int
+) -> list[Episode]:
+    async with reading_memory(settings) as memory:
+        return await memory.recent(user, session, agent, limit=limit)
+
+
+def _row(episode: Episode) -> tuple[object, ...]:
+    return episode.id, episode.timestamp, episode.session, episode.agent, episode.content
+
+
+def document(episode: Episode) -> dict[str, Any]:
+    """Return an episode as JSON takes it."""
+    return {
+        "id": episode.id,
+        "content": episode.content,
+        "timestamp": timestamp(episode.timestamp),
+        "source_node": episode.source_node,
+        "agent": episode.agent,
+        "user": episode.user,
+        "session": episode.session,
+        "metadata": episode.metadata,
+    }

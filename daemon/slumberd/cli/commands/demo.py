@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli import demo_data as sample
+from slumberd.cli.commands.episodes import Tally, put_lines
+from slumberd.cli.commands.facts import COLUMNS, row
 from slumberd.cli.context import logs
-from slumberd.cli.facts import COLUMNS, row
-from slumberd.cli.importing import Tally, put_lines
 from slumberd.cli.jsonl import Line, read_lines
 from slumberd.cli.output import print_table
 from slumberd.cli.wording import plural

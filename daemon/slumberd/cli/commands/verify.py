@@ -1,16 +1,21 @@
-"""`slumberd audit verify`: the ledger against itself, against the facts, and against a log."""
+"""`slumberd audit verify`: the ledger against itself, against the facts, and against a log.
+
+Read the checkpoints of a ledger from a log, one line in memory at a time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
+import orjson
 import structlog
 import typer
 
-from slumberd.cli.checkpoints import checkpoints_in
 from slumberd.cli.client import auditing, has_ledger
 from slumberd.cli.context import logs, settings_of
 from slumberd.cli.jsonl import STANDARD_INPUT, opened
@@ -21,7 +26,42 @@ from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.errors import InputError, UsageError
 from slumberd.model.record import Break, Checkpoint
-from slumberd.observability.line_format import printable
+from slumberd.observability.line_format import CHECKPOINT, MOST_BYTES, printable
+
+_MARK = CHECKPOINT.encode()
+_MOST_ROWS = 2**63 - 1
+
+
+def checkpoints_in(stream: BinaryIO, name: str) -> Iterator[Checkpoint]:
+    """Yield the checkpoints of a log, in its order; whatever else is in it is passed over.
+
+    Args:
+        stream: The log, uncompressed.
+        name: Its name, for the error.
+
+    Raises:
+        InputError: The compressed data ends early, or is damaged.
+    """
+    try:
+        while line := stream.readline(MOST_BYTES):
+            found = _checkpoint(line) if _MARK in line else None
+            if found is not None:
+                yield found
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        problem = "the compressed data ends early, or is damaged"
+        raise InputError(f"{name!r}: {problem}: {error}") from error
+
+
+def _checkpoint(line: bytes) -> Checkpoint | None:
+    try:
+        event = orjson.loads(line)
+        if event["event"] != CHECKPOINT or not 0 <= event["rows"] <= _MOST_ROWS:
+            return None
+        head, told = bytes.fromhex(event["head"]), printable(event["ts"])
+        return Checkpoint(event["rows"], head, told, printable(event.get("store", "")))
+    except (ValueError, TypeError, KeyError):  # another program's line, or half of ours
+        return None
+
 
 BROKEN = 1
 

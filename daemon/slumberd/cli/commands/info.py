@@ -1,0 +1,81 @@
+"""`slumberd schema`: what editors know about the files that people write.
+
+`slumberd events`: what can stand in the log.
+
+`slumberd version`.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Annotated
+
+import orjson
+import typer
+
+from slumberd import __version__
+from slumberd.cli.json_schemas import SHIPPED, schema_text
+from slumberd.cli.options import Json
+from slumberd.cli.output import print_json, print_table
+from slumberd.config.validation import suggestion
+from slumberd.observability.event_catalogue import CATALOGUE
+
+
+def _known(name: str) -> str:
+    if name not in SHIPPED:
+        raise typer.BadParameter(f"{name!r} has no schema; {suggestion(name, SHIPPED)}")
+    return name
+
+
+def schema(
+    name: Annotated[
+        str, typer.Argument(callback=_known, metavar="|".join(SHIPPED), help="Of what.")
+    ] = "rules",
+    json: Json = False,
+) -> None:
+    """Print the JSON Schema of what people write: rules, configuration, or tests of rules.
+
+    An editor that knows it checks a file, completes its keys and explains them. The first line of
+    the file names the schema, as the samples do: `# yaml-language-server: $schema=` and its path.
+    """
+    if json:
+        print_json(orjson.loads(schema_text(name)))
+    else:
+        print(schema_text(name), end="")
+
+
+def _events_known(name: str | None) -> str | None:
+    if name is not None and name not in CATALOGUE:
+        raise typer.BadParameter(f"{name!r} is no event; {suggestion(name, CATALOGUE)}")
+    return name
+
+
+def events(
+    name: Annotated[
+        str | None,
+        typer.Argument(callback=_events_known, metavar="[NAME]", help="Of one event only."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the events of the log: name, level, meaning and fields.
+
+    With --json, the JSON Schema of each event's lines, one a line.
+    """
+    kinds = [kind for kind in CATALOGUE.values() if name in (None, kind.name)]
+    if json:
+        for kind in kinds:
+            print_json(kind.schema)
+    else:
+        columns = ("EVENT", "LEVEL", "MEANING", "FIELDS")
+        print_table(
+            columns,
+            ((k.name, " or ".join(k.levels), k.meaning, ", ".join(k.fields)) for k in kinds),
+        )
+
+
+def version(json: Json = False) -> None:
+    """Show the version of slumberd, and of the Python that runs it."""
+    if json:
+        print_json({"version": __version__, "python": platform.python_version()})
+    else:
+        print(f"slumberd {__version__} (Python {platform.python_version()})")
