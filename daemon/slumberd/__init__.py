@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slumberd.consolidation.protocols import FactStore, GraphStore, MemoryStore, ProvenanceSink
     from slumberd.errors import (
         BackupBusyError,
         BackupError,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from slumberd.graph.ladybug_store import LadybugGraphStore
     from slumberd.graph.memory import InMemoryGraphStore
     from slumberd.graph.promotion import PromoteTriplesToFacts
+    from slumberd.graph.protocols import GraphStore
     from slumberd.model.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
     from slumberd.model.episode import Episode
     from slumberd.model.fact import Fact, FactPattern
@@ -60,10 +60,12 @@ if TYPE_CHECKING:
     from slumberd.model.provenance import ProvenanceBundle
     from slumberd.model.rule import ConsolidationRule
     from slumberd.model.salience import SalienceContext
+    from slumberd.provenance.protocols import ProvenanceSink
     from slumberd.retrieval.protocols import SalienceScorer
     from slumberd.retrieval.scorers import EmbeddingScorer, RuleBasedScorer
     from slumberd.storage.episodes.store import SQLiteMemoryStore
     from slumberd.storage.facts.store import SQLiteFactStore
+    from slumberd.storage.protocols import FactStore, MemoryStore
 
 __version__ = "0.1.0"
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.incoming import meet
-from slumberd.consolidation.protocols import FactStore
 from slumberd.errors import (
     ConsolidationRuleError,
     FactConflictError,
@@ -28,6 +27,7 @@ from slumberd.model.firing import Firing, Position
 from slumberd.model.health import MigrationPlan
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.protocols import FactStore
 from tests.builders import START, at, rule, version
 from tests.fakes import FakeClock
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.consolidation.protocols import GraphStore
 from slumberd.errors import ExtraMissingError, GraphStoreError, UnportableCypherError
 from slumberd.graph import cypher_parser, ladybug_store
 from slumberd.graph.ladybug_store import LadybugGraphStore
 from slumberd.graph.memory import InMemoryGraphStore
+from slumberd.graph.protocols import GraphStore
 from slumberd.model.graph import NodeRef
 from tests.graphs import QUERY
 from tests.samples import amount

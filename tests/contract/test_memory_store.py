@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.consolidation.protocols import EpisodeLog, MemoryStore
+from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import (
     FilterError,
     InputError,
@@ -27,6 +27,7 @@ from slumberd.model.firing import Position
 from slumberd.model.health import MigrationPlan
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
+from slumberd.storage.protocols import MemoryStore
 from tests.builders import START, at, episode, rule, triple
 from tests.fakes import FakeClock
 from tests.patience import PATIENCE_SECONDS

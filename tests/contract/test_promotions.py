@@ -8,9 +8,9 @@ from typing import Protocol
 
 import pytest
 
-from slumberd.consolidation.protocols import Promotions
 from slumberd.model.episode import microseconds
 from slumberd.model.scope import Reach
+from slumberd.provenance.protocols import Promotions
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.builders import at
 from tests.fakes import FakePromotions

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.consolidation.protocols import ProvenanceSink
 from slumberd.errors import ProvenanceError
 from slumberd.model.provenance import ProvenanceBundle, asserted
 from slumberd.provenance.fathom_sink import FathomSink, open_engine, template_of
 from slumberd.provenance.file_sink import FileSink
+from slumberd.provenance.protocols import ProvenanceSink
 from tests.builders import START
 from tests.fakes import FakeSink
 

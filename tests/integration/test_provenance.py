@@ -20,10 +20,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.config.settings import FactsSettings, ProvenanceSettings, Settings
-from slumberd.consolidation.protocols import ProvenanceSink
 from slumberd.errors import ExtraMissingError
 from slumberd.provenance import file_sink
 from slumberd.provenance.fathom_sink import open_engine
+from slumberd.provenance.protocols import ProvenanceSink
 from slumberd.service import composition, heartbeat
 from slumberd.service import daemon as service_daemon
 from tests.builders import rule, triple

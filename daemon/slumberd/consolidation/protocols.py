@@ -4,113 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol
 
-from slumberd.consolidation.graph_promotion import Promoted
 from slumberd.consolidation.incoming import Incoming
-from slumberd.model.delta import AnyDelta
-from slumberd.model.episode import Episode, EpisodeVersion
-from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Firing, Held, Position, Window
-from slumberd.model.graph import ResultSet
-from slumberd.model.health import MigrationPlan, StoreHealth
-from slumberd.model.provenance import Lag, Page, ProvenanceBundle
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.spelling import Misspelling
-
-
-@runtime_checkable
-class MemoryStore(Protocol):
-    """Episodes, as the specification has it."""
-
-    async def bootstrap(self) -> None:
-        """Create what is missing; changes nothing where all is there."""
-        ...
-
-    async def health(self) -> StoreHealth:
-        """Say whether the store can be used; never raises for the state of its file."""
-        ...
-
-    async def migrate(self, plan: MigrationPlan) -> None:
-        """Add nullable columns.
-
-        Raises:
-            MigrationNotSupportedError: The plan asks for anything else; nothing is done.
-        """
-        ...
-
-    async def put(self, episode: Episode, *, user: str, session: str, agent: str) -> None:
-        """Write one episode; it is committed when this returns.
-
-        Raises:
-            MemoryScopeError: The scope is malformed, contradicts the episode, or the id belongs
-                to another scope; nothing is written.
-            InputError: A value of the episode would not come back equal.
-        """
-        ...
-
-    async def recent(
-        self, user: str, session: str | None = None, agent: str | None = None, *, limit: int
-    ) -> list[Episode]:
-        """Return the latest episodes of a scope, newest first, then by id.
-
-        Raises:
-            MemoryScopeError: A part of the scope is malformed.
-            ValueError: `limit` is below 1.
-        """
-        ...
-
-    async def consolidate(self, rule: ConsolidationRule) -> list[AnyDelta]:
-        """Return one delta for each episode that the rule's filter selects; cumulative.
-
-        Raises:
-            ConsolidationRuleError: The filter, or what an episode asks for, breaks its form.
-        """
-        ...
-
-
-@runtime_checkable
-class FactStore(Protocol):
-    """Facts, as the specification has it."""
-
-    async def bootstrap(self) -> None:
-        """Create what is missing; changes nothing where all is there."""
-        ...
-
-    async def health(self) -> StoreHealth:
-        """Say whether the store can be used; never raises for the state of its file."""
-        ...
-
-    async def migrate(self, plan: MigrationPlan) -> None:
-        """Add nullable columns.
-
-        Raises:
-            MigrationNotSupportedError: The plan asks for anything else; nothing is done.
-        """
-        ...
-
-    async def pin(self, fact: Fact) -> None:
-        """Assert a fact by hand; it takes the place of whatever had its id.
-
-        Raises:
-            ValueError: The lineage is empty, or the confidence lies outside 0..1.
-            FactConflictError: Another user, agent or channel holds the id.
-        """
-        ...
-
-    async def query(self, pattern: FactPattern) -> list[Fact]:
-        """Return the facts that are what a pattern asks for, in its order; by id unless it says.
-
-        Raises:
-            PatternError: Its cursor, a glob or a regular expression cannot be read.
-        """
-        ...
-
-    async def unpin(self, fact_id: str) -> None:
-        """Take a fact out by hand; nothing happens when it does not stand."""
-        ...
 
 
 class EpisodeLog(Protocol):
@@ -271,40 +173,6 @@ class Ledger(Protocol):
         ...
 
 
-class Promotions(Protocol):
-    """The side of a ledger that a sink of provenance is told from."""
-
-    async def promotions(self, after: int, *, limit: int, standing: bool) -> Page:
-        """Return what made facts stand in at most `limit` rows above a number.
-
-        Args:
-            after: The number.
-            limit: How many rows are read, of any kind.
-            standing: Whether facts are left out that no longer stand.
-        """
-        ...
-
-    async def is_told(self, seq: int) -> bool:
-        """Say whether a row still says what it said, and was not erased."""
-        ...
-
-    async def asserted(self, reader: str) -> tuple[int, int]:
-        """Return up to which row a sink was told, and how many rows it refused."""
-        ...
-
-    async def mark_asserted(self, reader: str, seq: int, refused: int) -> None:
-        """Remember what `asserted` returns."""
-        ...
-
-    async def ledger_rows(self) -> int:
-        """Return how many rows the ledger has."""
-        ...
-
-    async def lag(self, reader: str) -> Lag:
-        """Return how far the ledger reaches above what a sink was told."""
-        ...
-
-
 class DeltaLog(Protocol):
     """Where every committed delta leaves a line."""
 
@@ -349,80 +217,4 @@ class CountedLogs(Logs, Protocol):
     @property
     def dropped(self) -> int:
         """How many lines were lost, none of them of a delta, because nobody read."""
-        ...
-
-
-@runtime_checkable
-class ProvenanceSink(Protocol):
-    """Where an assertion goes together with where it comes from.
-
-    It is told of each at least once, so it may be told of the same again, after a crash or when
-    it did not answer in time: slots, bundle and all are then equal to those of the first time.
-    """
-
-    async def assert_with_provenance(
-        self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
-    ) -> None:
-        """Take an assertion; it is kept, as far as this sink keeps anything, when this returns.
-
-        Args:
-            template: What kind of assertion it is.
-            slots: What is asserted; no name begins with ``_``.
-            provenance: Where it comes from.
-
-        Raises:
-            ProvenanceError: It has no form that could be stored; it never will.
-            Exception: Anything else, and it may go better later.
-        """
-        ...
-
-
-class SyncProvenanceSink(Protocol):
-    """A `ProvenanceSink` that returns when it is done, as Stargraph's ``FathomAdapter``."""
-
-    def assert_with_provenance(
-        self, template: str, slots: dict[str, Any], provenance: ProvenanceBundle
-    ) -> None:
-        """Take an assertion; it is kept when this returns."""
-        ...
-
-
-@runtime_checkable
-class GraphStore(Protocol):
-    """A graph that can be asked in portable Cypher."""
-
-    async def bootstrap(self) -> None:
-        """Create what is missing; changes nothing where all is there."""
-        ...
-
-    async def health(self) -> StoreHealth:
-        """Say whether the graph can be asked; never raises for the state of its file."""
-        ...
-
-    async def query(self, cypher: str, params: Mapping[str, Any] | None = None) -> ResultSet:
-        """Return what a query finds, which only reads.
-
-        Raises:
-            UnportableCypherError: The query is not portable, or writes; nothing was done.
-            GraphStoreError: It cannot be answered.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Let go of what is open."""
-        ...
-
-
-@runtime_checkable
-class Promoting(Protocol):
-    """A fact store that takes what a graph says: all of it or nothing."""
-
-    async def promote(
-        self, facts: Sequence[Fact], *, rule_id: str, at: datetime | None = None
-    ) -> Promoted:
-        """Promote what of a graph's facts is news, in one transaction.
-
-        A fact that was promoted before and has not changed is not promoted again, whatever became
-        of it; nor is what a person has retracted or corrected.
-        """
         ...

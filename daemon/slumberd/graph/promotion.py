@@ -17,21 +17,17 @@ import structlog
 from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.consolidator import Consolidator, Report
 from slumberd.consolidation.graph_promotion import Promoted
-from slumberd.consolidation.protocols import (
-    FactStore,
-    GraphStore,
-    Promoting,
-    ProvenanceSink,
-    SyncProvenanceSink,
-)
 from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
 from slumberd.graph.cypher_linter import Linter
+from slumberd.graph.protocols import GraphStore, Promoting
 from slumberd.model.fact import Fact
 from slumberd.model.firing import UNTIMED, Counts, Timing, Trigger
 from slumberd.model.graph import Owner, facts_of, is_storable, triples_in
 from slumberd.model.provenance import ProvenanceBundle
 from slumberd.model.rule import ConsolidationRule
+from slumberd.provenance.protocols import ProvenanceSink, SyncProvenanceSink
 from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.protocols import FactStore
 
 TEMPLATE = "stargraph.evidence"
 """What a sink is told that a promoted triple is."""

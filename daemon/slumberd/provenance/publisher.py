@@ -14,9 +14,9 @@ from math import inf
 import structlog
 
 from slumberd.clock import Clock, set_within
-from slumberd.consolidation.protocols import Promotions, ProvenanceSink
 from slumberd.errors import ProvenanceError, StoreError, SupersededError
 from slumberd.model.provenance import Promotion, asserted, bundle_of, slots_of
+from slumberd.provenance.protocols import Promotions, ProvenanceSink
 
 PAGE_ROWS = 200
 """Rows of a ledger that are held in memory at a time, and after which its place is kept."""

@@ -18,17 +18,19 @@ from slumberd.config.credentials import read_key
 from slumberd.config.rule_loader import CheckCypher, RuleSet, load_rules
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator, Part
-from slumberd.consolidation.protocols import GraphStore, Logs, ProvenanceSink
+from slumberd.consolidation.protocols import Logs
 from slumberd.errors import NoInputError, UsageError
 from slumberd.filters.sandbox import checking_filters
 from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.ladybug_store import LadybugGraphStore
 from slumberd.graph.promotion import Promoter
+from slumberd.graph.protocols import GraphStore
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.model.spelling import Misspelling
 from slumberd.provenance.fathom_sink import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
 from slumberd.provenance.file_sink import FileSink
+from slumberd.provenance.protocols import ProvenanceSink
 from slumberd.provenance.publisher import Courier, Terms
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling import cron

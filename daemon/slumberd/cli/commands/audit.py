@@ -113,6 +113,11 @@ COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")
 PAGE = 1_000
 
 
+app = typer.Typer(
+    add_completion=False, rich_markup_mode=None, help="Look at the ledger, verify or export it."
+)
+
+
 class Kind(StrEnum):
     """What a row of the ledger did."""
 
@@ -293,9 +298,6 @@ def _told(replay: Replay) -> str:
     return "\n".join(lines)
 
 
-app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, help="Look at the ledger, verify or export it."
-)
 app.command("replay", epilog=examples("slumberd audit replay /tmp/again.db"))(replay)
 app.command(
     "export",
