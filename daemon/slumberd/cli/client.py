@@ -31,11 +31,13 @@ from slumberd.model.spelling import Misspelling
 from slumberd.service.composition import facts_of, key_of, memory_of
 from slumberd.service.control_socket import Answer, ask
 from slumberd.service.daemon import perform
-from slumberd.storage.audit import recovery
-from slumberd.storage.audit.recovery import logs_episodes, look
+from slumberd.storage.audit import offline_status
+from slumberd.storage.audit.offline_status import logs_episodes
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite import recovery
 from slumberd.storage.sqlite.health import has_table
+from slumberd.storage.sqlite.recovery import look
 
 LONG = {"backfill", "decide", "fire", "forget", "retry", "undo"}
 """Operations that may take long enough for a bar."""
@@ -87,7 +89,7 @@ def _performed_here(
 def _last_row(settings: Settings) -> int | None:
     """Return the number of the episode log's last row; None when it cannot be read."""
     try:
-        return recovery.look(settings.memory_path, recovery.last_row_in)
+        return recovery.look(settings.memory_path, offline_status.last_row_in)
     except StoreError:  # the command itself reports it
         return None
 

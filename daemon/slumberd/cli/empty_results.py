@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from slumberd.cli.wording import NAMED, listed, plural
 from slumberd.config.settings import Settings
-from slumberd.storage.audit.recovery import (
+from slumberd.storage.audit.offline_status import (
     Open,
     has_facts_of,
-    look,
     users_with_episodes,
     users_with_facts,
 )
+from slumberd.storage.sqlite.recovery import look
 
 T = TypeVar("T")
 

@@ -35,11 +35,13 @@ from slumberd.diagnostics.store_checks import (
 )
 from slumberd.errors import ConfigurationError, StoreError
 from slumberd.model.cadence import Cron
-from slumberd.storage.audit import recovery
-from slumberd.storage.audit.recovery import Open, look
+from slumberd.storage.audit import offline_status
+from slumberd.storage.audit.offline_status import Open
 from slumberd.storage.backup.file_exchange import is_unfinished
+from slumberd.storage.sqlite import recovery
 from slumberd.storage.sqlite.backup import size_of
 from slumberd.storage.sqlite.health import fs_type
+from slumberd.storage.sqlite.recovery import look
 
 LARGE_LOG_BYTES = 512 * 2**20
 
@@ -248,7 +250,7 @@ def _journal(path: Path) -> Iterator[Finding]:
 
 def _episodes(patient: Patient, unfinished: list[str], connection: Open) -> list[Finding]:
     path = patient.settings.memory_path
-    if recovery.logs_episodes(connection):
+    if offline_status.logs_episodes(connection):
         return _future(patient, unfinished, connection)
     problem = "episode log, indexes or triggers are missing: was the table rebuilt?"
     remedy = "start the daemon, or `slumberd fire --all`: every episode is met again"
@@ -257,7 +259,7 @@ def _episodes(patient: Patient, unfinished: list[str], connection: Open) -> list
 
 def _future(patient: Patient, unfinished: list[str], connection: Open) -> list[Finding]:
     memory = patient.settings.memory
-    found = recovery.future_in(
+    found = offline_status.future_in(
         connection,
         patient.now + timedelta(seconds=memory.future_tolerance),
         naive=memory.naive_timestamps,
@@ -269,11 +271,11 @@ def _future(patient: Patient, unfinished: list[str], connection: Open) -> list[F
 
 
 def _facts(patient: Patient, path: Path, unfinished: list[str], connection: Open) -> list[Finding]:
-    seen = recovery.facts_in(connection)
+    seen = offline_status.facts_in(connection)
     if seen is None:
         problem = "has no ledger: no slumberd has been here"
         return [Finding("store.unreadable", str(path), problem, "start the daemon")]
-    unreached = recovery.unreached_in(connection, patient.seconds)
+    unreached = offline_status.unreached_in(connection, patient.seconds)
     if unreached is None and not patient.hurried:
         unfinished.append(f"acts without effect in {str(path)!r}")
     pairs = look_for_disagreements(patient, path, unfinished, connection)
@@ -284,7 +286,7 @@ def look_for_disagreements(
     patient: Patient, path: Path, unfinished: list[str], connection: Open
 ) -> list[tuple[str, str]]:
     """Return the pairs of facts that disagree, unless it takes too long to find them."""
-    pairs = recovery.disagreeing_in(connection, patient.seconds)
+    pairs = offline_status.disagreeing_in(connection, patient.seconds)
     if pairs is None and not patient.hurried:
         unfinished.append(f"facts that disagree in {str(path)!r}")
     return pairs or []

@@ -18,8 +18,9 @@ from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.scheduling import cron
-from slumberd.storage.audit import recovery
-from slumberd.storage.audit.recovery import FactsSeen, Open, look
+from slumberd.storage.audit import offline_status
+from slumberd.storage.audit.offline_status import FactsSeen, Open
+from slumberd.storage.sqlite.recovery import look
 
 _MOST_PENDING = 10**9
 
@@ -171,17 +172,17 @@ def _memory(path: Path, places: Iterable[int | None]) -> _Memory | None:
 
 
 def _memory_in(connection: Open, places: Iterable[int]) -> _Memory | None:
-    if not recovery.logs_episodes(connection):
+    if not offline_status.logs_episodes(connection):
         return None
     above: dict[int | None, _Waiting] = {None: _Waiting(0, None)}
     for place in places:
-        pending = recovery.pending_in(connection, place, _MOST_PENDING)
-        above[place] = _Waiting(pending, recovery.oldest_in(connection, place))
-    return _Memory(recovery.episodes_in(connection), above)
+        pending = offline_status.pending_in(connection, place, _MOST_PENDING)
+        above[place] = _Waiting(pending, offline_status.oldest_in(connection, place))
+    return _Memory(offline_status.episodes_in(connection), above)
 
 
 def _seen(path: Path) -> FactsSeen | None:
-    return look(path, recovery.facts_in) if path.exists() else None
+    return look(path, offline_status.facts_in) if path.exists() else None
 
 
 def _own(

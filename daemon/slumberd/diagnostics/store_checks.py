@@ -21,9 +21,10 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import LATE
 from slumberd.service.pause import paused_in
-from slumberd.storage.audit import recovery
-from slumberd.storage.audit.recovery import FactsSeen, Open, look
+from slumberd.storage.audit import offline_status
+from slumberd.storage.audit.offline_status import FactsSeen, Open
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
+from slumberd.storage.sqlite.recovery import look
 
 QUICK_SECONDS = 10.0
 """How long each pass over a whole database may take, unless it is to go deep."""
@@ -217,9 +218,11 @@ def resurfaced(settings: Settings, seconds: float | None) -> Iterator[Finding]:
         seconds: How long the look into each may take; None sets no bound.
     """
     paths = [settings.memory_path, *settings.facts_paths.values()]
-    pasts = [past for path in paths if (past := _looked(path, recovery.erased_in)) is not None]
+    pasts = [
+        past for path in paths if (past := _looked(path, offline_status.erased_in)) is not None
+    ]
     for path in paths if pasts else ():
-        look_for = partial(recovery.resurfaced_in, pasts=pasts, seconds=seconds)
+        look_for = partial(offline_status.resurfaced_in, pasts=pasts, seconds=seconds)
         if users := _looked(path, look_for):
             named = ", ".join(repr(user) for user in sorted(users)[:_NAMED])
             what = "episodes" if path == settings.memory_path else "facts"
@@ -248,7 +251,7 @@ def waiting(patient: Patient) -> Iterator[Finding]:
 
 
 def _seen(path: Path) -> FactsSeen | None:
-    return _looked(path, recovery.facts_in)
+    return _looked(path, offline_status.facts_in)
 
 
 def _late(
@@ -280,7 +283,7 @@ def _why_late(
 def _full(mark: int, count: int, fired: int, patient: Patient) -> str:
     if patient.daemon is not None and microseconds(patient.now - PATIENCE) < fired:
         return ""
-    count_pending = partial(recovery.pending_in, after=mark, at_most=10 * count)
+    count_pending = partial(offline_status.pending_in, after=mark, at_most=10 * count)
     try:
         pending = look(patient.settings.memory_path, count_pending)
     except StoreError:

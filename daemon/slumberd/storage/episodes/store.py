@@ -28,7 +28,6 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Reach, Scope, ScopeMismatch
 from slumberd.model.spelling import Misspelling, misspelled_keys
-from slumberd.storage.audit.recovery import check_after_a_crash
 from slumberd.storage.audit.resurfaced import Moments, learn_all, remembered
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
@@ -56,6 +55,7 @@ from slumberd.storage.sqlite.connection import (
     translated,
 )
 from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, harden
+from slumberd.storage.sqlite.recovery import check_after_a_crash
 from slumberd.storage.sqlite.watch import Watch, tell_here
 
 T = TypeVar("T")
