@@ -22,10 +22,10 @@ import pytest
 
 from slumberd.cli import main
 from slumberd.observability.log_writer import Sink
+from slumberd.sql_statements import statements
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import connection as sqlite_connection
 from slumberd.storage.sqlite.connection import KeyedConnection
-from slumberd.storage.sqlite.statements import statements
 from tests.plants import Plant
 
 KILLED = 137

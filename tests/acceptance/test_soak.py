@@ -28,7 +28,7 @@ TWO_COMMITS = """
 import sys, time
 from slumberd.cli import main
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.sqlite.statements import statements
+from slumberd.sql_statements import statements
 
 commit, move = SQLiteFactStore.commit, statements("ledger")["set_watermark"]
 

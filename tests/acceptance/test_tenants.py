@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from slumberd.consolidation import claim
 from slumberd.consolidation.state import Ground
+from slumberd.model import fact_ids
 from slumberd.model.episode import Episode
 from slumberd.model.scope import escape
 from slumberd.storage.episodes.rows import decode, episode_of
@@ -224,8 +225,8 @@ def normalise_owners(monkeypatch: pytest.MonkeyPatch) -> None:
     def normal(part: str) -> str:
         return escape(unicodedata.normalize("NFKC", part).casefold().strip())
 
-    monkeypatch.setattr(claim, "escape", normal)
-    claim.owner_of.cache_clear()
+    monkeypatch.setattr(fact_ids, "escape", normal)
+    fact_ids.owner_of.cache_clear()
 
 
 def replace_whoever_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +241,7 @@ def replace_whoever_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
 def owners_forgotten() -> Iterator[None]:
     """Let no owner be remembered as a planted fault spells it."""
     yield
-    claim.owner_of.cache_clear()
+    fact_ids.owner_of.cache_clear()
 
 
 @pytest.mark.slow

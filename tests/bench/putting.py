@@ -21,9 +21,9 @@ from itertools import islice
 from pathlib import Path
 
 from slumberd.model.episode import Episode
+from slumberd.sql_statements import statement
 from slumberd.storage.episodes.store import LOG_PAGES, SQLiteMemoryStore
 from slumberd.storage.sqlite.connection import Pragmas, Synchronous, connect, transaction
-from slumberd.storage.sqlite.statements import statement
 from tests.bench.measuring import Cost, Table, at_least, rates, run, timed, total
 from tests.bench.reference import few, reference
 from tests.bench.worlds import Workshop, episodes, write_episodes

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.scope import Scope
+from slumberd.sql_statements import statement
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.sqlite.statements import statement
 from tests.bench.measuring import Line, Table, at_most
 from tests.bench.worlds import USERS, Workshop
 from tests.builders import START

@@ -17,7 +17,7 @@ import orjson
 from slumberd.errors import FilterError
 from slumberd.filters import sandbox as filter_sandbox
 from slumberd.filters.sandbox import Filter, Verdict, prepare
-from slumberd.storage.sqlite.statements import statements
+from slumberd.sql_statements import statements
 from tests import fragments
 from tests.fuzz.grammar import examples, spelled
 from tests.fuzz.targets import Finding

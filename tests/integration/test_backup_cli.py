@@ -18,7 +18,7 @@ import pytest
 
 from slumberd.errors import StoreError
 from slumberd.service.state_lock import StateLock
-from slumberd.storage.backup.file_exchange import JOURNAL, begin, finish
+from slumberd.storage.sqlite.file_exchange import JOURNAL, begin, finish
 from tests.builders import at, triple
 from tests.commands import furnished
 from tests.site import Site

@@ -448,7 +448,7 @@ async def test_facts_of_an_older_slumberd_have_no_successes_yet(tmp_path: Path) 
     async with SQLiteFactStore(tmp_path / "facts.db") as facts:
         assert await facts.successes() == {}
         assert not (await facts.replay(tmp_path / "again.db")).broken
-        await store.bootstrap()
-        await store.serve("all", at(90), succeeded_at=at(91))
-        assert await store.successes() == {"all": at(91)}
-        assert (await store.verify())[2] is None
+        await facts.bootstrap()
+        await facts.serve("all", at(90), succeeded_at=at(91))
+        assert await facts.successes() == {"all": at(91)}
+        assert (await facts.verify())[2] is None

@@ -22,9 +22,9 @@ from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
 from slumberd.diagnostics.doctor import looked_over, urgent
-from slumberd.diagnostics.finding import KINDS, Finding
 from slumberd.diagnostics.host_checks import Account, Machine, clock, room, unit, unit_user, zones
 from slumberd.diagnostics.store_checks import Patient
+from slumberd.model.finding import KINDS, Finding
 from slumberd.service.composition import rules_of
 from slumberd.service.control_socket import Answer, Peer, listen
 from tests.builders import at, triple

@@ -14,9 +14,9 @@ from slumberd.consolidation.incoming import Incoming
 from slumberd.consolidation.precedence import History, Meeting
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
+from slumberd.sql_statements import statements
 from slumberd.storage.audit import partition
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.sqlite.statements import statements
 from tests.integration.test_law import DEPTH, LaterAndLater
 from tests.machine import Machine
 from tests.samples import amount

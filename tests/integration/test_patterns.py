@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from slumberd.errors import ExtraMissingError, PatternError, UsageError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import LONGEST, Equals, Glob, Matches, OneOf, Prefix
+from slumberd.sql_statements import statements
 from slumberd.storage.facts.index_ranges import BEYOND, after_all, compiled, literal_start
 from slumberd.storage.facts.search import search
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.fact_rows import find, is_specified
-from slumberd.storage.sqlite.statements import statements
 from tests.builders import START, at
 
 ALPHABET = "abAZ%_*?[]-!^\\/.\0\x01\x7f\ud7ff\ue000\uffffé\U0001f600\U0010ffff"

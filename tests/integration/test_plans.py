@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from slumberd.model.fact import FactPattern
+from slumberd.sql_statements import statements
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.sqlite.statements import statements
 
 FILES = {
     "accesses": "memory.db",

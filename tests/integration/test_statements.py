@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.sql_statements import statements
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.sqlite.statements import statements
 
 FILES = sorted(
     one.name.removesuffix(".sql")

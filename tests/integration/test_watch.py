@@ -12,9 +12,9 @@ from threading import Event
 
 import pytest
 
+from slumberd.sql_statements import statement
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import watch as watching
-from slumberd.storage.sqlite.statements import statement
 from slumberd.storage.sqlite.watch import Watch
 from tests.builders import triple
 from tests.patience import PATIENCE_SECONDS

@@ -11,8 +11,8 @@ import pytest
 
 from slumberd import errors
 from slumberd.cli.registry import program
-from slumberd.storage.backup.file_exchange import JOURNAL
-from slumberd.storage.backup.state_directory import KEY, MANIFEST
+from slumberd.service.backup import KEY, MANIFEST
+from slumberd.storage.sqlite.file_exchange import JOURNAL
 
 PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
 

@@ -18,8 +18,8 @@ from slumberd.filters.checks import COLUMNS, FUNCTIONS
 from slumberd.filters.sandbox import LARGEST, Filter, Verdict, check_filter, prepare
 from slumberd.model.episode import Episode
 from slumberd.model.scope import Scope, ScopeMismatch
+from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import encode
-from slumberd.storage.sqlite.statements import statements
 from tests.builders import episode
 from tests.fragments import AGE, BARE, LEGITIMATE, ROWS, TEA
 

@@ -23,8 +23,8 @@ from slumberd.cli.wording import number
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import DeltaLog, Logs
-from slumberd.diagnostics.finding import Finding
 from slumberd.errors import NoInputError, NotRunningError, SchemaError, SlumberdError, StoreError
+from slumberd.model.finding import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import FACTS
 from slumberd.model.spelling import Misspelling

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from slumberd.config.rule_loader import rule_files
 from slumberd.config.settings import Settings
-from slumberd.diagnostics.finding import Finding
 from slumberd.diagnostics.host_checks import (
     clock,
     kept,
@@ -24,22 +23,22 @@ from slumberd.diagnostics.host_checks import (
     zones,
 )
 from slumberd.diagnostics.store_checks import (
-    HURRIED_SECONDS,
     Patient,
     dated_ahead,
     degraded,
     disagreements,
-    resurfaced,
     told_by,
     waiting,
 )
 from slumberd.errors import ConfigurationError, StoreError
 from slumberd.model.cadence import Cron
+from slumberd.model.finding import Finding
+from slumberd.service.erased_content import HURRIED_SECONDS, resurfaced
 from slumberd.storage.audit import offline_status
 from slumberd.storage.audit.offline_status import Open
-from slumberd.storage.backup.file_exchange import is_unfinished
 from slumberd.storage.sqlite import recovery
 from slumberd.storage.sqlite.backup import size_of
+from slumberd.storage.sqlite.file_exchange import is_unfinished
 from slumberd.storage.sqlite.health import fs_type
 from slumberd.storage.sqlite.recovery import look
 

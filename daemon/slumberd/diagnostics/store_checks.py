@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.diagnostics.finding import Finding
 from slumberd.diagnostics.host_checks import THIS_MACHINE, Machine
 from slumberd.errors import StoreError
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
+from slumberd.model.finding import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import LATE
+from slumberd.service.erased_content import NAMED, read_or_none
 from slumberd.service.pause import paused_in
 from slumberd.storage.audit import offline_status
-from slumberd.storage.audit.offline_status import FactsSeen, Open
+from slumberd.storage.audit.offline_status import FactsSeen
 from slumberd.storage.episodes.rows import SCOPE_MISMATCH
 from slumberd.storage.sqlite.recovery import look
 
@@ -31,13 +32,6 @@ QUICK_SECONDS = 10.0
 
 PATIENCE = timedelta(minutes=10)
 """How long what is due may wait for a daemon that runs."""
-
-HURRIED_SECONDS = 1.0
-"""How long the look for what was erased may take, in each database, when there is no time."""
-
-T = TypeVar("T")
-
-_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +135,7 @@ def _held(seen: FactsSeen) -> Iterator[Finding]:
 
 def _unreached(found: Sequence[str]) -> Iterator[Finding]:
     if found:
-        names = ", ".join(found[:_NAMED]) + (", ..." if len(found) > _NAMED else "")
+        names = ", ".join(found[:NAMED]) + (", ..." if len(found) > NAMED else "")
         how_many = "1 retraction reaches" if len(found) == 1 else f"{len(found)} retractions reach"
         problem = f"{how_many} nothing: {names}"
         remedy = f"`slumberd why-not {found[0]}`; is the clock of the host that wrote it behind?"
@@ -152,8 +146,8 @@ def disagreements(pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:
     """Find declared facts that say another object than the fact of the same key."""
     if not pairs:
         return
-    shown = [f"{declared} (declared) and {held}" for declared, held in pairs[:_NAMED]]
-    names = "; ".join(shown) + ("; ..." if len(pairs) > _NAMED else "")
+    shown = [f"{declared} (declared) and {held}" for declared, held in pairs[:NAMED]]
+    names = "; ".join(shown) + ("; ..." if len(pairs) > NAMED else "")
     how_many = "1 pair of facts disagrees" if len(pairs) == 1 else f"{len(pairs)} pairs disagree"
     declared, held = pairs[0]
     remedy = (
@@ -166,8 +160,8 @@ def disagreements(pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:
 def dated_ahead(found: Sequence[EpisodeVersion]) -> Iterator[Finding]:
     """Find episodes that are dated in the future."""
     if found:
-        told = [f"{one.id} ({instant(one.at):%Y-%m-%d %H:%M:%S}Z)" for one in found[:_NAMED]]
-        names = ", ".join(told) + (", ..." if len(found) > _NAMED else "")
+        told = [f"{one.id} ({instant(one.at):%Y-%m-%d %H:%M:%S}Z)" for one in found[:NAMED]]
+        names = ", ".join(told) + (", ..." if len(found) > NAMED else "")
         are = "is" if len(found) == 1 else "are"
         problem = f"{_episodes_of(len(found))} {are} dated in the future: {names}"
         remedy = "put them again with their real timestamps: until then nothing newer replaces them"
@@ -210,34 +204,6 @@ def degraded(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
             yield Finding("rule.degraded", f"rule {one['rule_id']}", problem, remedy)
 
 
-def resurfaced(settings: Settings, seconds: float | None) -> Iterator[Finding]:
-    """Find databases that hold what one of them remembers as erased.
-
-    Args:
-        settings: The configuration.
-        seconds: How long the look into each may take; None sets no bound.
-    """
-    paths = [settings.memory_path, *settings.facts_paths.values()]
-    pasts = [
-        past for path in paths if (past := _looked(path, offline_status.erased_in)) is not None
-    ]
-    for path in paths if pasts else ():
-        look_for = partial(offline_status.resurfaced_in, pasts=pasts, seconds=seconds)
-        if users := _looked(path, look_for):
-            named = ", ".join(repr(user) for user in sorted(users)[:_NAMED])
-            what = "episodes" if path == settings.memory_path else "facts"
-            problem = f"holds {sum(users.values())} {what} of erased scopes, of {named}"
-            remedy = "is it an older copy? ask `slumberd forget` again for them, or restore a newer"
-            yield Finding("erasure.contradicted", str(path), problem, remedy)
-
-
-def _looked(path: Path, work: Callable[[Open], T]) -> T | None:
-    try:
-        return look(path, work)
-    except StoreError:  # told as what cannot be read
-        return None
-
-
 def waiting(patient: Patient) -> Iterator[Finding]:
     """Find rules that have been due for longer than they should be."""
     seen = {name: _seen(path) for name, path in patient.settings.facts_paths.items()}
@@ -251,7 +217,7 @@ def waiting(patient: Patient) -> Iterator[Finding]:
 
 
 def _seen(path: Path) -> FactsSeen | None:
-    return _looked(path, offline_status.facts_in)
+    return read_or_none(path, offline_status.facts_in)
 
 
 def _late(

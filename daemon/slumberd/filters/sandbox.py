@@ -29,7 +29,7 @@ from slumberd.filters.checks import COLUMNS, DATES, FUNCTIONS, LONGEST_PATTERN, 
 from slumberd.filters.tokenizer import Token
 from slumberd.model.naive_timestamps import NaiveTimestamps, with_offset
 from slumberd.model.scope import ScopeMismatch
-from slumberd.storage.sqlite.statements import statements
+from slumberd.sql_statements import statements
 
 _Value = str | bytes | int | float | None
 

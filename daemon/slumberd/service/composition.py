@@ -37,9 +37,9 @@ from slumberd.scheduling import cron
 from slumberd.service.fact_stores import Branch, Branches
 from slumberd.service.pause import FILE
 from slumberd.service.state_lock import StateLock, refuse_network
-from slumberd.storage.backup.file_exchange import finish
 from slumberd.storage.episodes.store import SQLiteMemoryStore, log_misspelling
 from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.file_exchange import finish
 
 _log = structlog.get_logger("slumberd")
 

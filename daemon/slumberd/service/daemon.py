@@ -16,9 +16,8 @@ from slumberd.clock import Clock, set_within
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.protocols import CountedLogs, Logs
-from slumberd.diagnostics.finding import Finding
-from slumberd.diagnostics.store_checks import HURRIED_SECONDS, resurfaced
 from slumberd.errors import StoppedError, StoreError
+from slumberd.model.finding import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import write_textfile
@@ -35,6 +34,7 @@ from slumberd.service.composition import (
     writing,
 )
 from slumberd.service.control_socket import Answer, Operation, Peer, listen
+from slumberd.service.erased_content import HURRIED_SECONDS, resurfaced
 from slumberd.service.fact_stores import Branches
 from slumberd.service.health_metrics import Body
 from slumberd.service.heartbeat import Heartbeat

@@ -27,11 +27,11 @@ from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
 from slumberd.diagnostics.doctor import Checkup, looked_over, urgent
-from slumberd.diagnostics.finding import KINDS, Finding
 from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
 from slumberd.diagnostics.status import RuleState, Survey, surveyed
 from slumberd.diagnostics.store_checks import QUICK_SECONDS, Patient
 from slumberd.errors import ConfigurationError, Mistake, StoreError
+from slumberd.model.finding import KINDS, Finding
 from slumberd.model.firing import Counts
 from slumberd.model.provenance import Lag
 from slumberd.observability.line_format import printable

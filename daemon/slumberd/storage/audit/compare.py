@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple, Self
 
 import orjson
 
+from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import lenient_text
 from slumberd.storage.sqlite.connection import Pragmas, transaction
 from slumberd.storage.sqlite.database import Database
-from slumberd.storage.sqlite.statements import statements
 
 Sign = Literal["+", "-", "~", "="]
 """A fact that appears, one that disappears, one in the place of another, or other rules for it."""

@@ -26,6 +26,7 @@ from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of, episode_id_of, fact_id_of, owner_of
 from slumberd.model.rule import FACTS, ConsolidationRule
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import GENERATION_BITS
 from slumberd.storage.ledger.fact_rows import fact_from
 from slumberd.storage.ledger.history import channels_at
@@ -40,7 +41,6 @@ from slumberd.storage.ledger.rows import (
 from slumberd.storage.ledger.state_loader import slot_name
 from slumberd.storage.sqlite.connection import snapshot
 from slumberd.storage.sqlite.erased_scopes import forgotten
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("ledger")
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1

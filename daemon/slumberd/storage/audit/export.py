@@ -10,8 +10,8 @@ import orjson
 
 from slumberd.model.episode import instant
 from slumberd.observability.line_format import timestamp
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.rows import KINDS, WHATS, firing_id_of
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("ledger")
 

@@ -19,13 +19,13 @@ from slumberd.consolidation.manual import Said
 from slumberd.consolidation.precedence import EXTERNAL, Meeting
 from slumberd.consolidation.state import Ground, Standing
 from slumberd.model.record import Break
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.external_changes import UNREADABLE, said_by, shown
 from slumberd.storage.ledger.history import channels_at, facts_then, standing_on
 from slumberd.storage.ledger.rows import meeting_from, meetings_from
 from slumberd.storage.ledger.state_loader import summary_rows
 from slumberd.storage.sqlite.connection import escaped, texts_as
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("matching")
 _LEDGER = statements("ledger")

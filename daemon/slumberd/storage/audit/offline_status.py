@@ -16,7 +16,8 @@ from slumberd.model.firing import Counts
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.provenance import Lag
 from slumberd.model.scope import Forgotten, escape, scope_of
-from slumberd.storage.audit import resurfaced
+from slumberd.sql_statements import statements
+from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode, lenient_text
 from slumberd.storage.ledger import promotion_feed
@@ -26,7 +27,6 @@ from slumberd.storage.ledger.schema import SUCCESSES
 from slumberd.storage.sqlite.erased_scopes import forgotten
 from slumberd.storage.sqlite.health import has_table
 from slumberd.storage.sqlite.recovery import _within
-from slumberd.storage.sqlite.statements import statements
 
 Open = sqlite3.Connection
 """A database that is looked at."""
@@ -193,7 +193,7 @@ def resurfaced_in(
         None when it took too long.
     """
     of_episodes = has_table(connection, "episodes")
-    find = resurfaced.episodes_of_erased if of_episodes else resurfaced.facts_of_erased
+    find = erased_content.episodes_of_erased if of_episodes else erased_content.facts_of_erased
     return _within(connection, seconds, partial(find, pasts=pasts))
 
 

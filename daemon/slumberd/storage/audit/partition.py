@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from slumberd.storage.sqlite.statements import statements
+from slumberd.sql_statements import statements
 
 T = TypeVar("T")
 

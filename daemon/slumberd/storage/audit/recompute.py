@@ -18,6 +18,7 @@ from slumberd.model.episode import Gated
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
 from slumberd.model.scope import FORGOTTEN
+from slumberd.sql_statements import statements
 from slumberd.storage.audit.partition import Part, Told
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.bulk_write import Row
@@ -25,7 +26,6 @@ from slumberd.storage.ledger.history import standing_on
 from slumberd.storage.ledger.rows import KINDS, WHATS, act_from, histories_from
 from slumberd.storage.ledger.state_loader import LoadedGround
 from slumberd.storage.ledger.undo import withdraw
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("replay")
 _LEDGER = statements("ledger")

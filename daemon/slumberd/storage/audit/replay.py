@@ -15,6 +15,7 @@ from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.errors import OutputExistsError
 from slumberd.file_modes import create_file
 from slumberd.model.record import Break
+from slumberd.sql_statements import statements
 from slumberd.storage.audit.partition import EVERY_KEY, NotApartError, Parts, in_one
 from slumberd.storage.audit.recompute import Findings, Resettling, Settled
 from slumberd.storage.audit.verify import first_break
@@ -31,7 +32,6 @@ from slumberd.storage.sqlite.connection import (
     translated,
 )
 from slumberd.storage.sqlite.database import UNCHANGING, traceless
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("replay")
 _FORGOTTEN = statements("forgetting")

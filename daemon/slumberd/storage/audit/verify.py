@@ -20,6 +20,7 @@ import orjson
 
 from slumberd.model.episode import microseconds
 from slumberd.model.record import Break, Checkpoint
+from slumberd.sql_statements import statements
 from slumberd.storage.audit.fact_check import first_changed_fact
 from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
 from slumberd.storage.audit.worker import Helper, Work, helping
@@ -35,7 +36,6 @@ from slumberd.storage.ledger.rows import (
     fixed_part,
 )
 from slumberd.storage.sqlite.connection import KeyedConnection, escaped, snapshot, texts_as
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")

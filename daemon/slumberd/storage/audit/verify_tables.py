@@ -17,11 +17,11 @@ from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.record import Break
 from slumberd.model.scope import unescape
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import GENERATION_BITS
 from slumberd.storage.ledger.bulk_write import notes_others
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite.connection import escaped, texts_as
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("verifying_tables")
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1

@@ -19,8 +19,8 @@ import orjson
 
 from slumberd.errors import SlumberdError
 from slumberd.model.salience import Access
+from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import transaction
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("accesses")
 

@@ -10,11 +10,11 @@ import orjson
 
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, ScopeMismatch, escape, scope_of
+from slumberd.sql_statements import statements
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes.rows import instant_or_zero, lenient_text, scope_in
 from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.erased_scopes import overwriting, remember, scrub
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("forgetting")
 

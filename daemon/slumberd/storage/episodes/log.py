@@ -10,8 +10,8 @@ from __future__ import annotations
 import sqlite3
 
 from slumberd.model.firing import Position
+from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import shown
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("episode_log")
 _ACCESSES = statements("accesses")

@@ -28,9 +28,9 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Reach, Scope, ScopeMismatch
 from slumberd.model.spelling import Misspelling, misspelled_keys
-from slumberd.storage.audit.resurfaced import Moments, learn_all, remembered
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes.erased_content import Moments, learn_all, remembered
 from slumberd.storage.episodes.erasure import (
     EpisodeErasure,
     Found,

@@ -20,9 +20,9 @@ from slumberd.model.firing import Position, Window
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
+from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import FILTER_FAILED, decode, lenient_text, shown
 from slumberd.storage.sqlite.connection import giving_up
-from slumberd.storage.sqlite.statements import statements
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from slumberd.model.episode import Episode, microseconds
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import FACTS
 from slumberd.model.scope import PLACEHOLDER_KEY, Forgotten, Scope, scope_of
+from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import Row, decode, encode, owner_of, same
 from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
-from slumberd.storage.sqlite.statements import statements
 
 Post = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
 """Leaves a function for the writing connection's thread to run, unless it raises."""

@@ -15,6 +15,7 @@ from slumberd.errors import StaleWriterError, StoreReplacedError
 from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.retrieval.protocols import TextComparer
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger import schema
 from slumberd.storage.ledger.batch import number
 from slumberd.storage.ledger.external_changes import notice
@@ -24,7 +25,6 @@ from slumberd.storage.sqlite import migrations
 from slumberd.storage.sqlite.connection import Pragmas, Synchronous, transaction
 from slumberd.storage.sqlite.database import Database, TracelessDatabase
 from slumberd.storage.sqlite.recovery import check_after_a_crash
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("ledger")
 

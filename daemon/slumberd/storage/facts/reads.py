@@ -20,11 +20,12 @@ from slumberd.model.provenance import Lag, Page
 from slumberd.model.record import Break, Checkpoint, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
+from slumberd.sql_statements import statements
 from slumberd.storage.audit.explain import decisions_of, why
 from slumberd.storage.audit.export import exported
 from slumberd.storage.audit.replay import Replay, rebuild
-from slumberd.storage.audit.resurfaced import remembered
 from slumberd.storage.audit.verify import verify
+from slumberd.storage.episodes.erased_content import remembered
 from slumberd.storage.facts.lifecycle import FactFile, head_of
 from slumberd.storage.facts.search import search, search_then
 from slumberd.storage.ledger import promotion_feed, schema
@@ -36,7 +37,6 @@ from slumberd.storage.ledger.undo import Wanted, find_firing, has_any
 from slumberd.storage.sqlite import health
 from slumberd.storage.sqlite.connection import snapshot
 from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("ledger")
 

@@ -20,6 +20,7 @@ from slumberd.model.episode import microseconds
 from slumberd.model.fact import SLOTS, Fact, FactPattern, Position, matcher, place_after, position
 from slumberd.model.pattern import Prefix
 from slumberd.model.rule import FACTS
+from slumberd.sql_statements import statements
 from slumberd.storage.facts.index_ranges import (
     BEYOND,
     FIRST,
@@ -34,7 +35,6 @@ from slumberd.storage.facts.index_ranges import (
 from slumberd.storage.ledger.fact_rows import fact_of, facts_found, unicode_or_none
 from slumberd.storage.ledger.history import facts_then
 from slumberd.storage.sqlite.connection import snapshot, texts_as
-from slumberd.storage.sqlite.statements import statements
 
 _FACTS = statements("facts")
 _ID = attrgetter("id")

@@ -25,7 +25,8 @@ from slumberd.model.fact import Fact, aware
 from slumberd.model.firing import START, Firing, Held, Position, Trigger
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import Reach
-from slumberd.storage.audit.resurfaced import Moments, learn_all
+from slumberd.sql_statements import statements
+from slumberd.storage.episodes.erased_content import Moments, learn_all
 from slumberd.storage.facts.lifecycle import set_number
 from slumberd.storage.facts.watermarks import Marks, succeed
 from slumberd.storage.ledger import erasure
@@ -39,7 +40,6 @@ from slumberd.storage.ledger.similarity import Nearness
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, undo_each
 from slumberd.storage.sqlite.connection import giving_up, transaction
 from slumberd.storage.sqlite.erased_scopes import overwriting, scrub
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("ledger")
 

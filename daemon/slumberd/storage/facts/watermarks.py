@@ -10,12 +10,12 @@ from slumberd.errors import StoreError
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Record
+from slumberd.sql_statements import statements
 from slumberd.storage.facts.lifecycle import set_number
 from slumberd.storage.facts.reads import Questions, records
 from slumberd.storage.ledger.batch import number
 from slumberd.storage.ledger.promotion_feed import keep_place
 from slumberd.storage.sqlite.connection import transaction
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("ledger")
 

@@ -26,6 +26,7 @@ from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import FEW, NO_LIMITS, Counts, Firing
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import FORGOTTEN, Forgotten
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.bulk_write import Row, by_us, insert
 from slumberd.storage.ledger.rows import (
     GENESIS,
@@ -42,7 +43,6 @@ from slumberd.storage.ledger.rows import (
 from slumberd.storage.ledger.similarity import Nearness
 from slumberd.storage.ledger.state_loader import LoadedGround
 from slumberd.storage.sqlite.erased_scopes import forgotten
-from slumberd.storage.sqlite.statements import statements
 from slumberd.storage.sqlite.strict_json import written
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from slumberd.storage.sqlite.statements import statements
+from slumberd.sql_statements import statements
 
 MOST = 200
 """Rows of one statement: a millisecond or two, after which it can be told to stop."""

@@ -24,12 +24,12 @@ from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.model.scope import Reach, escape
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.bulk_write import by_us
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import ErasedRows
 from slumberd.storage.sqlite.erased_scopes import remember
-from slumberd.storage.sqlite.statements import statements
 
 _UNFINISHED_SQL = statements("unfinished")
 

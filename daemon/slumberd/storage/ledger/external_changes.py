@@ -29,10 +29,10 @@ from slumberd.model.fact_ids import channel_of, owner_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Record
 from slumberd.model.scope import escape
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.manual_edits import HandAtWork
 from slumberd.storage.sqlite.connection import escaped, texts_as
-from slumberd.storage.sqlite.statements import statements
 from slumberd.storage.sqlite.strict_json import MOST_DEPTH, too_deep, written
 
 UNREADABLE = "external_unreadable"

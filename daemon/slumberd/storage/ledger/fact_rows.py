@@ -15,9 +15,9 @@ from slumberd.consolidation.state import Standing
 from slumberd.model.construct import made
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact, FactPattern
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import lineage_of, metadata_of
 from slumberd.storage.sqlite.connection import texts_as
-from slumberd.storage.sqlite.statements import statements
 
 _FACTS = statements("facts")
 _ID = attrgetter("id")

@@ -16,11 +16,11 @@ from slumberd.consolidation.state import Ground
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.fact_rows import fact_from
 from slumberd.storage.ledger.manual_edits import HandAtWork, checked
 from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("ledger")
 _EVER = -(2**63)

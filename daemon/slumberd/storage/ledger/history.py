@@ -10,9 +10,9 @@ import orjson
 from slumberd.consolidation.precedence import Meeting, MultiValued
 from slumberd.consolidation.state import Ground, Standing
 from slumberd.model.scope import escape
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.rows import meeting_from, meetings_from
 from slumberd.storage.ledger.state_loader import whole_ground
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("ledger")
 _EVERYTHING = 2**63 - 1

@@ -31,9 +31,9 @@ from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import Batch, counts_of
 from slumberd.storage.ledger.history import channels_at
-from slumberd.storage.sqlite.statements import statements
 from slumberd.storage.sqlite.strict_json import MOST_DEPTH, too_deep
 
 _FACTS = statements("facts")

@@ -13,9 +13,9 @@ from slumberd.consolidation.precedence import counting
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import Lag, Page, Promotion, text_of
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.rows import act_from, firing_id_of, histories_from
 from slumberd.storage.sqlite.connection import snapshot
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("following")
 _LEDGER = statements("ledger")

@@ -28,8 +28,8 @@ from slumberd.errors import LedgerKeyError
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import canonical, channel_of, episode_id_of, key_of, owner_of
 from slumberd.model.record import Kind, Record
+from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import KeyedConnection
-from slumberd.storage.sqlite.statements import statements
 from slumberd.storage.sqlite.strict_json import written
 
 GENESIS = bytes(32)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.rows import checked_key
 from slumberd.storage.sqlite import migrations
 from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.health import has_table
-from slumberd.storage.sqlite.statements import statements
 
 _FACTS = statements("facts")
 _SCHEMA = statements("ledger_schema")

@@ -23,7 +23,7 @@ from slumberd.consolidation.state import Ground
 from slumberd.errors import StoppedError
 from slumberd.model.fact_ids import canonical
 from slumberd.retrieval.protocols import TextComparer
-from slumberd.storage.sqlite.statements import statements
+from slumberd.sql_statements import statements
 
 MOST_COMPARED = 1_000
 """Facts of a family that one is compared with: those that were said last."""

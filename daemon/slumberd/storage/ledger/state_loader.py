@@ -22,9 +22,9 @@ from slumberd.consolidation.precedence import (
 )
 from slumberd.consolidation.resolution import keys_to_load
 from slumberd.consolidation.state import Ground
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.bulk_write import insert
 from slumberd.storage.ledger.rows import WHATS, histories_from, meetings_from
-from slumberd.storage.sqlite.statements import statements
 from slumberd.storage.sqlite.strict_json import written
 
 _SQL = statements("ledger")

@@ -23,10 +23,10 @@ from slumberd.model.episode import microseconds
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome, Record
+from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import Batch
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import firing_id_of
-from slumberd.storage.sqlite.statements import statements
 
 
 class Undoing(NamedTuple):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from slumberd.model.scope import Forgotten, Reach, digest_of
-from slumberd.storage.sqlite.statements import statements
+from slumberd.sql_statements import statements
 
 _SQL = statements("forgetting")
 

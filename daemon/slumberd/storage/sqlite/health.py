@@ -17,9 +17,9 @@ from typing import Literal
 
 from slumberd.errors import SchemaError, SlumberdError, StoreBusyError, StoreError
 from slumberd.model.health import StoreHealth
+from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import Pragmas, connect, data_version, translated
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, Database
-from slumberd.storage.sqlite.statements import statements
 
 Warn = Callable[[sqlite3.Connection], list[str]]
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from slumberd.errors import MigrationNotSupportedError, SchemaError
 from slumberd.model.health import MigrationPlan
+from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.health import has_table
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("migrations")
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*( ?\(\d+(, ?\d+)?\))?")

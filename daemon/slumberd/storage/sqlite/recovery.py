@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from slumberd.errors import SchemaError, StoreError
+from slumberd.sql_statements import statements
 from slumberd.storage.sqlite.connection import Pragmas, snapshot, translated
 from slumberd.storage.sqlite.database import UNCHANGING, traceless
 from slumberd.storage.sqlite.health import has_table
-from slumberd.storage.sqlite.statements import statements
 
 T = TypeVar("T")
 

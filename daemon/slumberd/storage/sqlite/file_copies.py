@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from slumberd.errors import StoreError
-from slumberd.storage.backup.manifest import Role, SavedFile
+from slumberd.model.backup import Role, SavedFile
 
 _CHUNK = 2**20
 

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from slumberd.model.scope import Forgotten, scope_of
+from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import instant_or_zero, lenient_text
 from slumberd.storage.sqlite.erased_scopes import key_of, learn
-from slumberd.storage.sqlite.statements import statements
 
 _SQL = statements("resurfaced")
 _FORGETTING = statements("forgetting")

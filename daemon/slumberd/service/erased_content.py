@@ -1,0 +1,54 @@
+"""Find databases that hold content of erased scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from slumberd.config.settings import Settings
+from slumberd.errors import StoreError
+from slumberd.model.finding import Finding
+from slumberd.storage.audit import offline_status
+from slumberd.storage.audit.offline_status import Open
+from slumberd.storage.sqlite.recovery import look
+
+HURRIED_SECONDS = 1.0
+"""How long the look for what was erased may take, in each database, when there is no time."""
+
+
+T = TypeVar("T")
+
+
+NAMED = 3
+"""How many ids a message lists."""
+
+
+def resurfaced(settings: Settings, seconds: float | None) -> Iterator[Finding]:
+    """Find databases that hold what one of them remembers as erased.
+
+    Args:
+        settings: The configuration.
+        seconds: How long the look into each may take; None sets no bound.
+    """
+    paths = [settings.memory_path, *settings.facts_paths.values()]
+    pasts = [
+        past for path in paths if (past := read_or_none(path, offline_status.erased_in)) is not None
+    ]
+    for path in paths if pasts else ():
+        look_for = partial(offline_status.resurfaced_in, pasts=pasts, seconds=seconds)
+        if users := read_or_none(path, look_for):
+            named = ", ".join(repr(user) for user in sorted(users)[:NAMED])
+            what = "episodes" if path == settings.memory_path else "facts"
+            problem = f"holds {sum(users.values())} {what} of erased scopes, of {named}"
+            remedy = "is it an older copy? ask `slumberd forget` again for them, or restore a newer"
+            yield Finding("erasure.contradicted", str(path), problem, remedy)
+
+
+def read_or_none(path: Path, work: Callable[[Open], T]) -> T | None:
+    """Return what `work` finds in a database; None when it cannot be read."""
+    try:
+        return look(path, work)
+    except StoreError:  # told as what cannot be read
+        return None

@@ -1,1 +1,0 @@
-"""Back up a state directory and restore it."""
