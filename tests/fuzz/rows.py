@@ -13,8 +13,8 @@ from slumberd.errors import SlumberdError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.storage.episodes.rows import FAULTS, decode, encode, episode_of, lenient_text, same
-from tests.builders import rule, triple
 from tests.fuzz.targets import Finding
+from tests.support.builders import rule, triple
 
 MISMATCHES: tuple[ScopeMismatch, ...] = ("quarantine", "trust_scope", "trust_episode")
 REASONS = frozenset({"", "intent_unknown", "replaces_malformed", "delete_of_nothing", *FAULTS})

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import orjson
 
-from tests.daemons import Home
-from tests.oracle import Told, stands, told
 from tests.soak.writers import Said
+from tests.support.daemons import Home
+from tests.support.oracle import Told, stands, told
 
 MOST_MEBIBYTES = 400.0
 MOST_WAL_MEBIBYTES = 64.0

@@ -22,7 +22,7 @@ from slumberd.model.episode import Episode, instant, microseconds
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from tests.builders import START
+from tests.support.builders import START
 
 DAY = 86_400_000_000
 OF_A_USER = 50

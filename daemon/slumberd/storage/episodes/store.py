@@ -47,6 +47,7 @@ from slumberd.storage.episodes.writes import Encode, GroupCommit, PutCounts, enc
 from slumberd.storage.sqlite import health as sqlite_health
 from slumberd.storage.sqlite import migrations
 from slumberd.storage.sqlite.connection import (
+    BUSY_SECONDS,
     Pragmas,
     Synchronous,
     data_version,
@@ -99,6 +100,7 @@ class SQLiteMemoryStore:
         future_tolerance_seconds: An instant that lies further in the future is logged as
             ``episode.future``, when it is put and when a rule reads it.
         filter_seconds: How long a rule's filter may take for one batch.
+        busy_seconds: How long a statement waits for another process's lock.
         clock: The promotion instant of `consolidate`, and the instants of `migrate` and of reads.
         traceless: Whether reads leave nothing, neither in a file nor beside one that nobody has
             open; each opens it.
@@ -115,13 +117,14 @@ class SQLiteMemoryStore:
         naive_timestamps: NaiveTimestamps = "local",
         future_tolerance_seconds: float = TOLERANCE_SECONDS,
         filter_seconds: float = sandbox.SECONDS,
+        busy_seconds: float = BUSY_SECONDS,
         clock: Clock | None = None,
         traceless: bool = False,
         misspelled: Callable[[Misspelling], None] = log_misspelling,
     ) -> None:
         self._path = Path(path)
         database = TracelessDatabase if traceless else Database
-        pragmas = Pragmas(synchronous=synchronous, log_pages=LOG_PAGES)
+        pragmas = Pragmas(synchronous, log_pages=LOG_PAGES, busy_seconds=busy_seconds)
         self._database = database(self._path, pragmas)
         self._mismatch = scope_mismatch
         self._naive = naive_timestamps

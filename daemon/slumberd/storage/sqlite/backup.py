@@ -94,7 +94,7 @@ def copy_together(pairs: Sequence[tuple[Path, Path]], told: Told = lambda *_: No
             target.unlink()
     with ExitStack() as stack:
         reading = [_reading(stack, source, LOCKED) for source, _ in pairs]
-        _begin_together(stack, [source for source, _ in pairs], reading)
+        _begin_together([source for source, _ in pairs], reading)
         _copy_each(pairs, reading, told)
 
 
@@ -111,31 +111,31 @@ def _copy_each(
             connection.backup(writing, pages=PAGES, progress=_Patience(source, told, 0))
 
 
-def _begin_together(
-    stack: ExitStack, sources: Sequence[Path], reading: Sequence[sqlite3.Connection]
-) -> None:
+def _begin_together(sources: Sequence[Path], reading: Sequence[sqlite3.Connection]) -> None:
     """Begin to read each file, all at one moment.
 
-    A connection beside each tells whether somebody has committed in the meantime. When nobody has,
-    the snapshots are of the same moment. Else they are begun again, which is quicker than a commit.
+    Each connection says before and after whether somebody has committed in between. A file that
+    nobody changed from the first look until its read began was the same all that time, and the last
+    first look lies before the first read. So when no file changed, that moment is in all of them.
+    Otherwise the connections begin again, which is quicker than a commit.
     """
-    watching = [_reading(stack, source, LOCKED) for source in sources]
     for _ in range(_BEGINNINGS):
-        before = _versions(sources, watching)
+        before = _versions(sources, reading)
         for source, connection in zip(sources, reading, strict=True):
             with translated(source, _PRAGMAS):
                 connection.execute("BEGIN")
                 connection.execute("PRAGMA schema_version").fetchone()
-        if _versions(sources, watching) == before:
+        # Inside the reads: a further connection would wait for a writer that waits for them.
+        if _versions(sources, reading) == before:
             return
         for connection in reading:
             connection.execute("ROLLBACK")
     raise StoreBusyError(sources[0], _PRAGMAS.busy_seconds)
 
 
-def _versions(sources: Sequence[Path], watching: Sequence[sqlite3.Connection]) -> list[int]:
+def _versions(sources: Sequence[Path], reading: Sequence[sqlite3.Connection]) -> list[int]:
     found = []
-    for source, connection in zip(sources, watching, strict=True):
+    for source, connection in zip(sources, reading, strict=True):
         with translated(source, _PRAGMAS):
             found.append(data_version(connection))
     return found

@@ -43,6 +43,10 @@ _STEPS = 20_000
 for the interpreter, so many would slow down who asks while others decide."""
 
 
+BUSY_SECONDS = 5.0
+"""How long a statement waits for another process's lock, unless its caller says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pragmas:
     """How a connection is set up.
@@ -55,7 +59,7 @@ class Pragmas:
     """
 
     synchronous: Synchronous = "normal"
-    busy_seconds: float = 5.0
+    busy_seconds: float = BUSY_SECONDS
     cache_mebibytes: int = 8
     log_pages: int = 1_000
 
