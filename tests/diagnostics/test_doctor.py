@@ -41,7 +41,7 @@ QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",))
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """Return a site that is well: one rule, which has fired, on a machine without marks."""
-    monkeypatch.setattr("slumberd.surroundings.LOW_BYTES", 1)
+    monkeypatch.setattr("slumberd.diagnostics.host_checks.LOW_BYTES", 1)
     monkeypatch.setattr(commands_status, "THIS_MACHINE", QUIET)
     site = Site(tmp_path)
     site.put(TEA)

@@ -81,7 +81,7 @@ def test_a_vector_that_was_kept_is_the_one_that_was_found(monkeypatch: pytest.Mo
     _words.cache_clear()
     first = WordEmbedder().embed([*NEAR, FAR])
     assert WordEmbedder().embed([*NEAR, FAR]) == first
-    monkeypatch.setattr("slumberd.vectors._KEPT", 1)
+    monkeypatch.setattr("slumberd.retrieval.embeddings._KEPT", 1)
     assert WordEmbedder().embed([FAR, *NEAR, FAR]) == [first[2], *first]
     assert len(_words()._kept) == 1
 

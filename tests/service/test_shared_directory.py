@@ -71,7 +71,7 @@ def _import_everything() -> None:
         site.call("fire", "--all")
         site.call("facts")
     for entry in ENTRIES:
-        importlib.import_module(f"slumberd.cli.{entry.home.partition(':')[0]}")
+        importlib.import_module(f"slumberd.cli.commands.{entry.home.partition(':')[0]}")
 
 
 def put(memory: Path) -> None:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
 HOLD = """
 import sys
 from pathlib import Path
-from slumberd.lock import StateLock
+from slumberd.service.state_lock import StateLock
 with StateLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -41,7 +41,7 @@ MOUNTS = r"""
 @contextmanager
 def holder(directory: Path) -> Iterator[subprocess.Popen[str]]:
     """Run another process that holds the lock until it is ended."""
-    environment = os.environ | {"PYTHONPATH": str(Path(state_lock.__file__).parents[1])}
+    environment = os.environ | {"PYTHONPATH": str(Path(state_lock.__file__).parents[2])}
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(directory)],
         stdin=subprocess.PIPE,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.cli.context import watchdog_seconds
+from slumberd.cli.environment import watchdog_seconds
 from slumberd.errors import StoreBusyError
 from slumberd.service.systemd import Notifier, Watchdog
 from slumberd.storage.sqlite.connection import Pragmas

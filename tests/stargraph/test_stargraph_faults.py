@@ -44,40 +44,49 @@ NOT_OURS = {
 }
 
 SHOWN_BY = {
-    "A01": "contract/test_memory_store.py::test_no_other_spelling_reads_a_users_episodes",
-    "A02": "acceptance/test_tenants.py::test_a_tenant_sees_the_same_beside_a_hostile_other",
-    "A03": "contract/test_memory_store.py::"
+    "A01": "storage/episodes/test_memory_store_contract.py::"
+    "test_no_other_spelling_reads_a_users_episodes",
+    "A02": "consolidation/test_tenants.py::test_a_tenant_sees_the_same_beside_a_hostile_other",
+    "A03": "storage/episodes/test_memory_store_contract.py::"
     "test_a_slash_in_an_id_injects_nothing_into_another_scope",
-    "A04": "contract/test_memory_store.py::test_a_scope_that_cannot_be_is_refused",
-    "A05": "contract/test_memory_store.py::test_a_scope_that_contradicts_the_episode_is_refused",
-    "A06": "contract/test_memory_store.py::"
+    "A04": "storage/episodes/test_memory_store_contract.py::test_a_scope_that_cannot_be_is_refused",
+    "A05": "storage/episodes/test_memory_store_contract.py::"
+    "test_a_scope_that_contradicts_the_episode_is_refused",
+    "A06": "storage/episodes/test_memory_store_contract.py::"
     "test_an_id_of_another_scope_is_refused_and_nothing_is_written",
-    "A07": "integration/test_growth.py::test_a_read_takes_as_many_steps_of_much_as_of_little",
-    "C01": "unit/test_sandbox.py::test_a_hostile_filter_is_refused_before_sqlite_sees_it",
-    "C02": "unit/test_sandbox.py::"
+    "A07": "service/test_growth.py::test_a_read_takes_as_many_steps_of_much_as_of_little",
+    "C01": "filters/test_sandbox.py::test_a_hostile_filter_is_refused_before_sqlite_sees_it",
+    "C02": "filters/test_sandbox.py::"
     "test_what_slips_past_the_lexer_touches_nothing_that_is_not_a_filters",
-    "D01": "acceptance/test_kills.py::"
+    "D01": "service/test_kills.py::"
     "test_kills_while_another_process_writes_leave_the_gold",
-    "D05": "contract/test_fact_store.py::test_a_reader_never_sees_a_moment_without_the_fact",
-    "D07": "contract/test_fact_store.py::test_an_id_that_another_scope_holds_is_refused",
-    "D10": "contract/test_fact_store.py::test_a_noop_delta_is_recorded_and_changes_nothing",
-    "D11": "contract/test_fact_store.py::test_a_payload_without_an_id_gets_the_same_one_each_time",
-    "D14": "integration/test_growth.py::test_a_read_takes_as_many_steps_of_much_as_of_little",
-    "E01": "integration/test_episode_log.py::"
+    "D05": "storage/facts/test_fact_store_contract.py::"
+    "test_a_reader_never_sees_a_moment_without_the_fact",
+    "D07": "storage/facts/test_fact_store_contract.py::"
+    "test_an_id_that_another_scope_holds_is_refused",
+    "D10": "storage/facts/test_fact_store_contract.py::"
+    "test_a_noop_delta_is_recorded_and_changes_nothing",
+    "D11": "storage/facts/test_fact_store_contract.py::"
+    "test_a_payload_without_an_id_gets_the_same_one_each_time",
+    "D14": "service/test_growth.py::test_a_read_takes_as_many_steps_of_much_as_of_little",
+    "E01": "storage/episodes/test_log.py::"
     "test_health_of_a_missing_file_says_so_and_creates_nothing",
-    "E02": "contract/test_fact_store.py::test_a_health_check_says_who_holds_the_lock",
-    "E03": "integration/test_episode_log.py::test_health_of_a_file_that_is_not_ours_says_so",
-    "E04": "contract/test_memory_store.py::"
+    "E02": "storage/facts/test_fact_store_contract.py::test_a_health_check_says_who_holds_the_lock",
+    "E03": "storage/episodes/test_log.py::test_health_of_a_file_that_is_not_ours_says_so",
+    "E04": "storage/episodes/test_memory_store_contract.py::"
     "test_a_migration_adds_its_column_once_and_is_recorded",
-    "E05": "contract/test_memory_store.py::test_one_store_serves_several_event_loops",
-    "F01": "integration/test_graph_promotion.py::"
+    "E05": "storage/episodes/test_memory_store_contract.py::"
+    "test_one_store_serves_several_event_loops",
+    "F01": "graph/test_promotion.py::"
     "test_provenance_names_a_source_that_every_sink_takes_whatever_the_path_is",
-    "F02": "integration/test_graph_promotion.py::"
+    "F02": "graph/test_promotion.py::"
     "test_promoting_twice_changes_nothing_not_even_the_ledger",
-    "F03": "integration/test_graph_promotion.py::"
+    "F03": "graph/test_promotion.py::"
     "test_a_confidence_that_is_none_is_refused_with_its_row",
-    "F10": "unit/test_due.py::test_instant_at_or_before_the_last_one_served_never_fires_again",
-    "G01": "contract/test_memory_store.py::test_a_very_long_user_is_read_as_it_was_put",
+    "F10": "scheduling/test_due.py::"
+    "test_instant_at_or_before_the_last_one_served_never_fires_again",
+    "G01": "storage/episodes/test_memory_store_contract.py::"
+    "test_a_very_long_user_is_read_as_it_was_put",
 }  # fmt: skip
 
 

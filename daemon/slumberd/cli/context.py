@@ -5,7 +5,6 @@ The environment: the one place that reads it.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import TextIO
 
 import structlog
 
+from slumberd.cli.environment import journal_stream, settings_variables, takes_colors
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings
@@ -33,53 +33,6 @@ from slumberd.observability.logs import (
     unhurried,
 )
 from slumberd.service.composition import rules_in, rules_of
-
-RESERVED = frozenset({"SLUMBERD_DEBUG", "SLUMBERD_TEST_DATA"})
-"""Variables that begin as settings do and are none: for us, and for our tests."""
-
-
-def settings_variables() -> dict[str, str]:
-    """Return the variables that may be settings."""
-    return {name: value for name, value in os.environ.items() if name not in RESERVED}
-
-
-def debugging() -> bool:
-    """Say whether a failure is to show its traceback."""
-    return bool(os.environ.get("SLUMBERD_DEBUG"))
-
-
-def watchdog_seconds() -> float | None:
-    """Return how long a service manager waits for news of this process; None when it does not."""
-    wait, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
-    if not wait.isdecimal() or int(wait) == 0 or pid not in (None, str(os.getpid())):
-        return None
-    return int(wait) / 1_000_000
-
-
-def notify_socket() -> str | None:
-    """Return where a service manager listens; None when none does."""
-    return os.environ.get("NOTIFY_SOCKET")
-
-
-def journal_stream() -> str:
-    """Return which file leads to systemd's journal; nothing when none does."""
-    return os.environ.get("JOURNAL_STREAM", "")
-
-
-def takes_colors() -> bool:
-    """Say whether a person has not asked for none, by ``$NO_COLOR``."""
-    return not os.environ.get("NO_COLOR")
-
-
-def columns_of(descriptor: int) -> int:
-    """Return how many characters fit into a line of a terminal; ``$COLUMNS`` overrules it.
-
-    Raises:
-        OSError: The file is no terminal.
-    """
-    given = os.environ.get("COLUMNS", "")
-    return int(given) if given.isdecimal() and int(given) else os.get_terminal_size(descriptor)[0]
-
 
 _log = structlog.get_logger("slumberd")
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import typer
 
-from slumberd.cli.context import debugging
+from slumberd.cli.environment import debugging
 from slumberd.errors import SlumberdError
 
 USAGE = 64

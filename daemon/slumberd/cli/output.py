@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from slumberd.cli.context import columns_of, takes_colors
+from slumberd.cli.environment import columns_of, takes_colors
 from slumberd.cli.tables import laid_out
 from slumberd.observability.line_format import printable
 

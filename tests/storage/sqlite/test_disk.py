@@ -31,7 +31,7 @@ from tests.support.patience import PATIENCE_SECONDS, wait_until
 pytestmark = pytest.mark.acceptance
 
 IMPATIENT = """
-from slumberd.core import due
+from slumberd.scheduling import due
 from slumberd.storage.sqlite.connection import Pragmas
 
 due.BACKOFF_SECONDS = (0.1, 0.2, 0.3)
@@ -43,7 +43,8 @@ Pragmas.__init__.__defaults__ = (synchronous, 0.2, *others)
 
 
 SMALL_LOGS = """
-from slumberd.stores import facts, sqlite
+from slumberd.storage.facts import store as facts
+from slumberd.storage.sqlite import connection as sqlite
 
 facts._EVERYDAY_PAGES = 10
 sqlite._LARGEST_LOG = 50_000

@@ -14,7 +14,8 @@ from typing import Annotated
 
 import typer
 
-from slumberd.cli.context import settings_of, takes_colors
+from slumberd.cli.context import settings_of
+from slumberd.cli.environment import takes_colors
 from slumberd.cli.exit_codes import say
 from slumberd.cli.jsonl import STANDARD_INPUT, opened
 from slumberd.cli.options import Config, StateDir

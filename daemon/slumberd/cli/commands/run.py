@@ -19,13 +19,12 @@ import structlog
 from slumberd.cli.context import (
     DaemonLogs,
     loaded,
-    notify_socket,
     settings_of,
     standard_error_logs,
     unhurried_logs,
-    watchdog_seconds,
 )
 from slumberd.cli.context import logs as file_logs
+from slumberd.cli.environment import notify_socket, watchdog_seconds
 from slumberd.cli.options import Config, StateDir
 from slumberd.clock import Clock, SystemClock
 from slumberd.errors import ConfigurationError, SlumberdError

@@ -18,8 +18,9 @@ import typer
 
 from slumberd.cli.client import asked
 from slumberd.cli.commands.rules import documents
-from slumberd.cli.context import settings_of, settings_variables
+from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
+from slumberd.cli.environment import settings_variables
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table
 from slumberd.cli.wording import number, plural

@@ -9,7 +9,7 @@ from slumberd.cli.json_schemas import SHIPPED, schema_text
 
 DAYS = ("monday", "tuesday")
 
-_SCHEMAS = b"$schema=../../../config/"
+_SCHEMAS = b"$schema=../../../../config/"
 """Where the samples find their schemas in the repository."""
 
 
