@@ -12,7 +12,7 @@ from slumberd import errors
 
 SPECIFIED = {
     "AddDelta", "ConsolidationRule", "DeleteDelta", "Episode", "Fact", "FactPattern",
-    "FactStore", "GraphPath", "GraphStore", "InMemoryGraphStore", "LadybugGraphStore", "Linter",
+    "FactStore", "GraphPath", "GraphStore", "LadybugGraphStore", "Linter",
     "MemoryDelta", "MemoryStore", "MigrationNotSupported", "MigrationPlan", "NodeRef",
     "NoopDelta", "PromoteTriplesToFacts", "ProvenanceBundle", "ProvenanceSink", "ResultSet",
     "RuleBasedScorer", "SQLiteFactStore", "SQLiteMemoryStore", "SalienceContext",

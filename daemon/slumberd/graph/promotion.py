@@ -104,7 +104,9 @@ async def PromoteTriplesToFacts(  # noqa: N802, PLR0913 # the specification's na
 def _check_store(store: object, rule_id: str) -> None:
     if not isinstance(store, FactStore):
         kind = type(store).__name__
-        raise PromotionError(rule_id, f"a {kind} is no fact store; give one of the protocol")
+        raise PromotionError(
+            rule_id, f"a {kind} is not a fact store; pass one that implements FactStore"
+        )
 
 
 async def _stored(
