@@ -381,7 +381,7 @@ async def test_who_gives_up_before_its_turn_waits_for_nobody_and_stops_nobody(
 ) -> None:
     store = await filled(LadybugGraphStore(tmp_path / "graph.lbug"))
     stopped: list[object] = []
-    monkeypatch.setattr(ladybug_store._driver().Connection, "interrupt", stopped.append)
+    monkeypatch.setattr(ladybug_store._load_driver().Connection, "interrupt", stopped.append)
 
     with store._lock, pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
@@ -445,8 +445,8 @@ async def test_without_the_extra_it_is_said_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ladybug", None)
     monkeypatch.setitem(sys.modules, "graphglot.ast.base", None)
-    ladybug_store._driver.cache_clear()
-    cypher_parser._parser.cache_clear()
+    ladybug_store._load_driver.cache_clear()
+    cypher_parser._load_parser.cache_clear()
     store = LadybugGraphStore(tmp_path / "graph.lbug")
     try:
         with pytest.raises(ExtraMissingError, match=r"slumberd\[graph\]"):
@@ -455,5 +455,5 @@ async def test_without_the_extra_it_is_said_what_to_install(
             await store.query(QUERY)
         assert not (await store.health()).ok
     finally:
-        ladybug_store._driver.cache_clear()
-        cypher_parser._parser.cache_clear()
+        ladybug_store._load_driver.cache_clear()
+        cypher_parser._load_parser.cache_clear()

@@ -1,4 +1,4 @@
-"""The contract of what a courier reads: pages without gaps, and a place for each reader."""
+"""The contract of what a publisher reads: pages without gaps, and a position for each reader."""
 
 from __future__ import annotations
 

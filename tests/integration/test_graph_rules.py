@@ -194,7 +194,7 @@ def test_a_graph_that_is_not_there_is_told_with_what_to_do(home: Home) -> None:
     refused = home.call("fire", "team", check=False)
 
     assert refused.returncode == 74
-    assert "there is no such file; see 'graph.path'" in refused.stderr
+    assert "the file does not exist; check 'graph.path'" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
