@@ -11,26 +11,26 @@ from slumberd.model.provenance import Lag, Page, ProvenanceBundle
 class Promotions(Protocol):
     """The promotions of a ledger, and the position up to which each reader has published them."""
 
-    async def promotions(self, after: int, *, limit: int, standing: bool) -> Page:
+    async def promotions(self, after: int, *, limit: int, current_only: bool) -> Page:
         """Return the promotions in the rows that follow a row.
 
         Args:
             after: The number of that row.
             limit: The most rows that are read, of any kind.
-            standing: Whether only promotions whose fact is still current are returned.
+            current_only: Whether only promotions whose fact is still current are returned.
         """
         ...
 
-    async def is_told(self, seq: int) -> bool:
+    async def is_publishable(self, seq: int) -> bool:
         """Return whether a row still promotes the same fact, and was not erased."""
         ...
 
-    async def asserted(self, reader: str) -> tuple[int, int]:
+    async def published_position(self, reader: str) -> tuple[int, int]:
         """Return a reader's position: the last row it passed, and the number of refused rows."""
         ...
 
-    async def mark_asserted(self, reader: str, seq: int, refused: int) -> None:
-        """Save a reader's position, which `asserted` returns."""
+    async def save_published_position(self, reader: str, seq: int, refused: int) -> None:
+        """Save a reader's position, which `published_position` returns."""
         ...
 
     async def ledger_rows(self) -> int:

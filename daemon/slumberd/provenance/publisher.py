@@ -133,7 +133,7 @@ class ProvenancePublisher:
             await self._load_position()
         remaining = self._republish_up_to - self._seq
         limit = min(remaining, PAGE_ROWS) if remaining > 0 else PAGE_ROWS
-        page = await self._ledger.promotions(self._seq, limit=limit, standing=remaining > 0)
+        page = await self._ledger.promotions(self._seq, limit=limit, current_only=remaining > 0)
         try:
             for promotion in page.promotions:
                 await self._publish(promotion)
@@ -143,7 +143,7 @@ class ProvenancePublisher:
             await self._save_position()
 
     async def _load_position(self) -> None:
-        position = await self._ledger.asserted(self._policy.reader)
+        position = await self._ledger.published_position(self._policy.reader)
         self._seq, self._refused = position
         if self._policy.starts_empty:
             self._republish_up_to = await self._ledger.ledger_rows()
@@ -153,12 +153,12 @@ class ProvenancePublisher:
     async def _save_position(self) -> None:
         position = self._seq, self._refused
         if position != self._saved_position:
-            await self._ledger.mark_asserted(self._policy.reader, *position)
+            await self._ledger.save_published_position(self._policy.reader, *position)
             self._saved_position = position
 
     async def _publish(self, promotion: Promotion) -> None:
         # An erasure may have removed the promotion since its page was read.
-        if not await self._ledger.is_told(promotion.seq):
+        if not await self._ledger.is_publishable(promotion.seq):
             return
         slots, bundle = slots_of(promotion, self._store), bundle_of(promotion)
         try:
