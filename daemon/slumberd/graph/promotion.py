@@ -1,4 +1,4 @@
-"""Promote the triples of a graph into facts: one library call, and the firing of graph rules."""
+"""Promote the triples of a graph into facts, by a library call or by a rule."""
 
 from __future__ import annotations
 
