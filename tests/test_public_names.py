@@ -14,7 +14,7 @@ pytestmark = pytest.mark.unit
 
 SPECIFIED = {
     "AddDelta", "ConsolidationRule", "DeleteDelta", "Episode", "Fact", "FactPattern",
-    "FactStore", "GraphPath", "GraphStore", "InMemoryGraphStore", "LadybugGraphStore", "Linter",
+    "FactStore", "GraphPath", "GraphStore", "LadybugGraphStore", "Linter",
     "MemoryDelta", "MemoryStore", "MigrationNotSupported", "MigrationPlan", "NodeRef",
     "NoopDelta", "PromoteTriplesToFacts", "ProvenanceBundle", "ProvenanceSink", "ResultSet",
     "RuleBasedScorer", "SQLiteFactStore", "SQLiteMemoryStore", "SalienceContext",

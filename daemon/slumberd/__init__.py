@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     )
     from slumberd.graph.cypher_linter import Linter
     from slumberd.graph.ladybug_store import LadybugGraphStore
-    from slumberd.graph.memory import InMemoryGraphStore
     from slumberd.graph.promotion import PromoteTriplesToFacts
     from slumberd.graph.protocols import GraphStore
     from slumberd.model.delta import AddDelta, DeleteDelta, MemoryDelta, NoopDelta, UpdateDelta
@@ -92,7 +91,6 @@ __all__ = [
     "GraphPath",
     "GraphStore",
     "GraphStoreError",
-    "InMemoryGraphStore",
     "InputError",
     "LadybugGraphStore",
     "LedgerKeyError",
@@ -160,12 +158,11 @@ _HOMES = {
     "model.salience": ("SalienceContext",),
     "graph.ladybug_store": ("LadybugGraphStore",),
     "graph.cypher_linter": ("Linter",),
-    "graph.memory": ("InMemoryGraphStore",),
+    "graph.promotion": ("PromoteTriplesToFacts",),
     "graph.protocols": ("GraphStore",),
     "provenance.protocols": ("ProvenanceSink",),
     "retrieval.protocols": ("SalienceScorer",),
     "storage.protocols": ("FactStore", "MemoryStore"),
-    "graph.promotion": ("PromoteTriplesToFacts",),
     "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer"),
     "storage.facts.store": ("SQLiteFactStore",),
     "storage.episodes.store": ("SQLiteMemoryStore",),

@@ -480,7 +480,7 @@ class GraphStoreError(StoreError):
     """A graph cannot be opened, read or written.
 
     Attributes:
-        path: Its file; may be empty for a graph that has none.
+        path: Its file; ``:memory:`` for a graph in memory.
         problem: What is wrong.
     """
 

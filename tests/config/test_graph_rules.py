@@ -113,8 +113,11 @@ def test_keys_of_a_graphs_rule_are_unknown_in_one_of_episodes(tmp_path: Path) ->
     ("query", "mistake"),
     [
         ("MATCH (a) RETURN my.fn(a)", "5:38: rules[0].filter_cypher: unknown-function: 'my.fn'"),
-        ("MATCH (a)", "5:20: rules[0].filter_cypher: write-in-promotion: only what reads"),
-        ("MATCH (a) DELETE a", "5:31: rules[0].filter_cypher: write-in-promotion: only what reads"),
+        ("MATCH (a)", "5:20: rules[0].filter_cypher: write-in-promotion: only queries that read"),
+        (
+            "MATCH (a) DELETE a",
+            "5:31: rules[0].filter_cypher: write-in-promotion: only queries that read",
+        ),
         ("DROP INDEX foo", "5:21: rules[0].filter_cypher: schema-change"),
         ("CALL a.b()", "5:26: rules[0].filter_cypher: unknown-procedure"),
     ],

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slumberd.errors import UnportableCypherError
 from slumberd.graph import cypher_parser
 from slumberd.graph.cypher_linter import Linter
-from slumberd.graph.cypher_parser import DEEPEST, LONGEST, text_of
+from slumberd.graph.cypher_parser import MAX_CHARACTERS, MAX_NESTING, parse, scan
 
 pytestmark = pytest.mark.unit
 
@@ -78,8 +78,8 @@ REFUSED = {
         "MATCH (n)) RETURN n", "MATCH (n] RETURN n", "RETURN 'a", "RETURN 'a\\'b'",
         "RETURN 'a\\\\'", "RETURN 'a''b'", "RETURN '\\u0041'", "RETURN \\u0041", "RETURN a\0",
         "RETURN 'a\0'", "RETURN é", "MATCH (n)\x0bRETURN n", "RETURN `", "RETURN ``",
-        "RETURN " + "(" * (DEEPEST + 1) + "1" + ")" * (DEEPEST + 1),
-        "RETURN '" + "x" * LONGEST + "'",
+        "RETURN " + "(" * (MAX_NESTING + 1) + "1" + ")" * (MAX_NESTING + 1),
+        "RETURN '" + "x" * MAX_CHARACTERS + "'",
         "CREATE DATABASE x", "GRANT ROLE x TO y", "COPY x FROM 'a'", "INSTALL json", "COMMIT",
         "EXPORT DATABASE 'x'", "CALL threads=2", "BEGIN TRANSACTION", "CHECKPOINT",
     ),
@@ -192,7 +192,7 @@ def test_a_place_is_told_where_the_query_goes_wrong() -> None:
     "cypher",
     [
         "MATCH (a) WHERE " + "(" * 28 + "a.x=1 OR a.y=2" + " AND a.z=3)" * 28 + " RETURN a",
-        "RETURN " + "[" * DEEPEST + "1" + "]" * DEEPEST,
+        "RETURN " + "[" * MAX_NESTING + "1" + "]" * MAX_NESTING,
         pytest.param("RETURN " + "+".join("1" * 2000), marks=pytest.mark.slow, id="sum"),
         "MATCH (a) WHERE " + "NOT " * 900 + "a.x RETURN a",
         "MATCH (a) WHERE " + " OR ".join(f"a.x={n}" for n in range(350)) + " RETURN a",
@@ -205,7 +205,7 @@ def test_a_text_that_is_made_to_take_long_takes_few_steps(
     cypher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = []
-    bounded = cypher_parser._bounded
+    bounded = cypher_parser._bounded_parser
 
     def counting(base: type) -> type:
         class Counted(bounded(base)):  # type: ignore[misc]  # of an extra without types
@@ -215,19 +215,19 @@ def test_a_text_that_is_made_to_take_long_takes_few_steps(
 
         return Counted
 
-    cypher_parser._parser.cache_clear()
-    monkeypatch.setattr(cypher_parser, "_bounded", counting)
+    cypher_parser._load_parser.cache_clear()
+    monkeypatch.setattr(cypher_parser, "_bounded_parser", counting)
     with suppress(UnportableCypherError):
         Linter().check(cypher)
-    cypher_parser._parser.cache_clear()
-    assert len(steps) <= cypher_parser.MOST_STEPS + 100
+    cypher_parser._load_parser.cache_clear()
+    assert len(steps) <= cypher_parser.MAX_STEPS + 100
 
 
 @pytest.mark.parametrize("cypher", [*READING[:16], *WRITING])
 def test_what_the_parser_keeps_does_not_change_what_it_reads(cypher: str) -> None:
     (plain,) = Neo4j().parse(cypher)
 
-    assert str(cypher_parser.parsed(text_of(cypher))) == str(plain)
+    assert str(parse(scan(cypher))) == str(plain)
 
 
 _WORDS = """

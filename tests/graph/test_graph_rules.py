@@ -25,7 +25,7 @@ from tests.support.builders import START, rule, triple
 from tests.support.catalogue import complaints
 from tests.support.daemons import Home
 from tests.support.fakes import FakeClock, FakeDeltaLog
-from tests.support.graphs import QUERY, FakeGraph, row
+from tests.support.graphs import QUERY, FakeGraphStore, row
 from tests.support.site import jsonl
 
 pytestmark = pytest.mark.integration
@@ -196,7 +196,7 @@ def test_a_graph_that_is_not_there_is_told_with_what_to_do(home: Home) -> None:
     refused = home.call("fire", "team", check=False)
 
     assert refused.returncode == 74
-    assert "there is no such file; see 'graph.path'" in refused.stderr
+    assert "the file does not exist; check 'graph.path'" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
@@ -237,7 +237,7 @@ async def _served_long_ago(home: Home, *rules: str) -> None:
         await memory.bootstrap()
 
 
-class SlowGraph(FakeGraph):
+class SlowGraph(FakeGraphStore):
     """Answers when it is told to, or never."""
 
     def __init__(self, *rows: Mapping[str, Any]) -> None:
@@ -257,7 +257,9 @@ async def facts(tmp_path: Path) -> AsyncIterator[SQLiteFactStore]:
         yield store
 
 
-def promoter(facts: SQLiteFactStore, graph: FakeGraph, log: FakeDeltaLog | None = None) -> Promoter:
+def promoter(
+    facts: SQLiteFactStore, graph: FakeGraphStore, log: FakeDeltaLog | None = None
+) -> Promoter:
     clock = FakeClock()
     memory = SQLiteMemoryStore(facts.path.with_name("memory.db"))
     consolidator = Consolidator(memory, facts, log or FakeDeltaLog(), clock, batch=10)
@@ -266,7 +268,7 @@ def promoter(facts: SQLiteFactStore, graph: FakeGraph, log: FakeDeltaLog | None 
 
 async def test_a_firing_accounts_for_every_row(facts: SQLiteFactStore) -> None:
     rows = [row("a", "is", "x", triple_id=str(n)) for n in range(3)] + [row("b", "is", "y")]
-    graph, log = FakeGraph(*rows), FakeDeltaLog()
+    graph, log = FakeGraphStore(*rows), FakeDeltaLog()
 
     report = await promoter(facts, graph, log).fire(graph_rule(), "cron", START, by="uid 1000")
 
@@ -281,7 +283,7 @@ async def test_a_firing_accounts_for_every_row(facts: SQLiteFactStore) -> None:
 
 
 async def test_facts_go_to_the_channel_of_the_rule(facts: SQLiteFactStore) -> None:
-    graph = FakeGraph(row("a", "is", "x"))
+    graph = FakeGraphStore(row("a", "is", "x"))
 
     report = await promoter(facts, graph).fire(graph_rule(then_emits=["org"]), "cron", START)
 
@@ -305,7 +307,7 @@ async def test_a_stop_ends_the_query_and_promotes_nothing(facts: SQLiteFactStore
 
 
 async def test_a_stop_that_never_comes_holds_nobody_up(facts: SQLiteFactStore) -> None:
-    graph, stop = FakeGraph(row("a", "is", "x")), asyncio.Event()
+    graph, stop = FakeGraphStore(row("a", "is", "x")), asyncio.Event()
 
     report = await promoter(facts, graph).fire(graph_rule(), "cron", START, stop=stop)
 
@@ -327,24 +329,24 @@ async def test_a_firing_that_takes_longer_than_its_rule_lets_it_fails(
 async def test_a_graph_that_fails_is_closed_and_nothing_is_promoted(
     facts: SQLiteFactStore,
 ) -> None:
-    graph = FakeGraph(row("a", "is", "x"))
+    graph = FakeGraphStore(row("a", "is", "x"))
     graph.fails = True
 
-    with pytest.raises(GraphStoreError, match="it is away"):
+    with pytest.raises(GraphStoreError, match="not available"):
         await promoter(facts, graph).fire(graph_rule(), "cron", START)
 
     assert graph.closed == 1
 
 
 async def test_a_row_that_is_not_whole_names_its_rule(facts: SQLiteFactStore) -> None:
-    graph = FakeGraph(row("a", "is", None))
+    graph = FakeGraphStore(row("a", "is", None))
 
     with pytest.raises(PromotionError, match="rule 'team': row 1 of the graph's answer: 'object'"):
         await promoter(facts, graph).fire(graph_rule(), "cron", START)
 
 
 async def test_a_rehearsal_reports_the_rows_that_it_would_write(facts: SQLiteFactStore) -> None:
-    graph = FakeGraph(row("a", "is", "x"))
+    graph = FakeGraphStore(row("a", "is", "x"))
 
     report = await promoter(facts, graph).rehearse(graph_rule(), START)
 

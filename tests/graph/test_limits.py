@@ -139,6 +139,6 @@ rules:
 
     assert checked.returncode == 78
     assert "team.yaml:7:34: " in checked.stderr + checked.stdout
-    assert "unbounded-value: a range takes at most 100,000 numbers" in (
+    assert "unbounded-value: a range has at most 100,000 numbers" in (
         checked.stderr + checked.stdout
     )

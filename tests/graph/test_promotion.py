@@ -28,7 +28,7 @@ from slumberd.model.scope import Reach
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeClock
-from tests.support.graphs import BARE, QUERY, FakeGraph, row, saying
+from tests.support.graphs import BARE, QUERY, FakeGraphStore, graph_in_memory, row
 from tests.support.samples import amount
 
 pytestmark = pytest.mark.integration
@@ -75,7 +75,7 @@ async def promote(store: SQLiteFactStore, *rows: Mapping[str, Any], **named: Any
     }
     graph, sink = named.pop("graph", None), named.pop("sink", None)
     return await PromoteTriplesToFacts(
-        graph or FakeGraph(*rows), store, sink, filter_cypher=QUERY, **(given | named)
+        graph or FakeGraphStore(*rows), store, sink, filter_cypher=QUERY, **(given | named)
     )
 
 
@@ -131,14 +131,15 @@ async def test_a_row_becomes_a_fact_that_names_its_triple_and_its_rule(
 
 
 async def test_a_real_graph_is_promoted_with_all_that_it_says(store: SQLiteFactStore) -> None:
-    graph = await saying(("alice", "likes", "tea"), ("bob", "likes", "mate", "t2"))
+    graph = await graph_in_memory(("alice", "likes", "tea"), ("bob", "likes", "mate", "t2"))
     await graph.add_triple("bob", "is", "here", confidence=0.25)
 
     facts = await promote(store, graph=graph)
+    await graph.close()
 
     found = {fact.payload["object"]: fact.confidence for fact in facts}
     assert found == {"tea": 1.0, "mate": 1.0, "here": 0.25}
-    assert {fact.payload["source"] for fact in facts} == {"memory_graph"}
+    assert {fact.payload["source"] for fact in facts} == {"ladybug"}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ async def test_provenance_names_a_source_that_every_sink_takes_whatever_the_path
 ) -> None:
     sink = Sink()
 
-    (fact,) = await promote(store, graph=FakeGraph(TEA, path=path), sink=sink)
+    (fact,) = await promote(store, graph=FakeGraphStore(TEA, path=path), sink=sink)
 
     ((template, slots, bundle),) = sink.told
     assert template == "stargraph.evidence"
@@ -167,7 +168,7 @@ async def test_provenance_names_a_source_that_every_sink_takes_whatever_the_path
 async def test_a_graph_without_a_proper_name_has_a_source_all_the_same(
     store: SQLiteFactStore,
 ) -> None:
-    graph = FakeGraph(TEA)
+    graph = FakeGraphStore(TEA)
     graph.source = "ryugraph:/a/b\n"  # type: ignore[attr-defined]  # as another's store may
     sink = Sink()
 
@@ -179,7 +180,7 @@ async def test_a_graph_without_a_proper_name_has_a_source_all_the_same(
 async def test_a_store_of_another_program_names_its_kind_and_its_path(
     store: SQLiteFactStore,
 ) -> None:
-    class RyuGraphStore(FakeGraph):
+    class RyuGraphStore(FakeGraphStore):
         """Keeps its path where Stargraph's store does."""
 
     graph = RyuGraphStore(TEA, path="")
@@ -393,8 +394,7 @@ async def test_numbers_are_said_as_texts(store: SQLiteFactStore) -> None:
 
 
 async def test_more_rows_than_fit_are_refused(store: SQLiteFactStore) -> None:
-    graph = FakeGraph()
-    graph.rows = [TEA] * (MOST_ROWS + 1)
+    graph = FakeGraphStore(*[TEA] * (MOST_ROWS + 1))
 
     with pytest.raises(PromotionError, match="more than"):
         await promote(store, graph=graph)
@@ -629,30 +629,30 @@ async def test_a_scope_that_was_forgotten_is_not_filled_again(store: SQLiteFactS
 
 
 async def test_a_query_that_writes_is_not_even_asked(store: SQLiteFactStore) -> None:
-    graph = FakeGraph(TEA)
+    graph = FakeGraphStore(TEA)
 
     with pytest.raises(UnportableCypherError) as refused:
         await PromoteTriplesToFacts(
             graph, store, None, filter_cypher="MATCH (n) DELETE n", rule_id="r", agent_id="a"
         )
 
-    assert (refused.value.rule, graph.asked) == ("write-in-promotion", [])
+    assert (refused.value.rule, graph.queries) == ("write-in-promotion", [])
 
 
 async def test_what_is_no_fact_store_is_refused_before_the_graph_is_asked() -> None:
-    graph = FakeGraph(TEA)
+    graph = FakeGraphStore(TEA)
 
-    with pytest.raises(PromotionError, match="a FakeGraph is no fact store"):
+    with pytest.raises(PromotionError, match="a FakeGraphStore is not a fact store"):
         await PromoteTriplesToFacts(
             graph, graph, None, filter_cypher=BARE, rule_id="r", agent_id="a"  # type: ignore[arg-type]  # the point
         )  # fmt: skip
 
-    assert graph.asked == []
+    assert graph.queries == []
 
 
 async def test_a_fact_without_a_user_is_one_of_nobody(store: SQLiteFactStore) -> None:
     (fact,) = await PromoteTriplesToFacts(
-        FakeGraph(TEA), store, None, filter_cypher=QUERY, rule_id="r", agent_id="a"
+        FakeGraphStore(TEA), store, None, filter_cypher=QUERY, rule_id="r", agent_id="a"
     )
 
     assert (fact.user, fact.agent) == ("", "a")

@@ -15,8 +15,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from slumberd.errors import ConfigurationError, ExtraMissingError, ProvenanceError
+from slumberd.graph.promotion import EVIDENCE
 from slumberd.model.provenance import SLOTS, bundle_of, slots_of
-from slumberd.provenance.fathom_sink import EVIDENCE, FathomSink, open_engine, template_of
+from slumberd.provenance.fathom_sink import FathomSink, open_engine, template_of
 from tests.support.builders import promotion
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -75,7 +76,7 @@ def engine_of(pack: Path | None = None) -> Any:
 
 @pytest.fixture
 async def sink() -> AsyncIterator[FathomSink]:
-    sink = FathomSink(engine_of(), runs=True)
+    sink = FathomSink(engine_of(), run_rules=True)
     yield sink
     await sink.close()
 
@@ -98,7 +99,7 @@ def test_template_is_named_without_dots() -> None:
 
 @needs_fathom
 async def test_rules_of_a_pack_fire_on_what_is_asserted_and_once(tmp_path: Path) -> None:
-    sink = FathomSink(engine_of(pack_of(tmp_path, **DOUBTS)), runs=True)
+    sink = FathomSink(engine_of(pack_of(tmp_path, **DOUBTS)), run_rules=True)
     with capture_logs() as logs:
         await tell(sink, 1)
         for _ in range(2):

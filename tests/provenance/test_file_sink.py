@@ -122,6 +122,6 @@ async def test_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     sink = FileSink(tmp_path / "pipe")
     async with asyncio.timeout(PATIENCE_SECONDS):
-        with pytest.raises(OSError, match="is no file"):
+        with pytest.raises(OSError, match="is not a regular file"):
             await tell(sink, "a")
     await sink.close()

@@ -1,4 +1,4 @@
-"""The contract of what a courier reads: pages without gaps, and a place for each reader."""
+"""The contract of what a publisher reads: pages without gaps, and a position for each reader."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def told(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 async def seqs_of(told: Told, after: int, limit: int) -> tuple[list[int], int]:
-    page = await told.ledger.promotions(after, limit=limit, standing=False)
+    page = await told.ledger.promotions(after, limit=limit, current_only=False)
     return [one.seq for one in page.promotions], page.upto
 
 
@@ -94,21 +94,21 @@ async def test_page_at_the_end_is_empty_and_goes_no_further(told: Told) -> None:
 
 async def test_what_is_forgotten_is_told_no_more(told: Told) -> None:
     await told.promote(2)
-    assert await told.ledger.is_told(2)
+    assert await told.ledger.is_publishable(2)
     await told.forget()
-    assert not await told.ledger.is_told(2)
+    assert not await told.ledger.is_publishable(2)
     assert await seqs_of(told, 0, 100) == ([], 4)
 
 
 async def test_each_reader_has_a_place_of_its_own(told: Told) -> None:
     await told.promote(2)
-    assert await told.ledger.asserted("one") == (0, 0)
-    await told.ledger.mark_asserted("one", 3, 1)
-    await told.ledger.mark_asserted("other", 2, 0)
-    assert await told.ledger.asserted("one") == (3, 1)
-    assert await told.ledger.asserted("other") == (2, 0)
-    await told.ledger.mark_asserted("one", 0, 1)
-    assert await told.ledger.asserted("one") == (0, 1)
+    assert await told.ledger.published_position("one") == (0, 0)
+    await told.ledger.save_published_position("one", 3, 1)
+    await told.ledger.save_published_position("other", 2, 0)
+    assert await told.ledger.published_position("one") == (3, 1)
+    assert await told.ledger.published_position("other") == (2, 0)
+    await told.ledger.save_published_position("one", 0, 1)
+    assert await told.ledger.published_position("one") == (0, 1)
 
 
 async def test_lag_counts_the_rows_above_a_readers_place(told: Told) -> None:
@@ -117,5 +117,5 @@ async def test_lag_counts_the_rows_above_a_readers_place(told: Told) -> None:
     lag = await told.ledger.lag("one")
     assert lag.rows == 3
     assert lag.since is not None
-    await told.ledger.mark_asserted("one", 3, 0)
+    await told.ledger.save_published_position("one", 3, 0)
     assert (await told.ledger.lag("one")) == (0, None)

@@ -1,4 +1,4 @@
-"""The courier: in order, at least once, whatever a sink does; and it holds up nobody."""
+"""The publisher: in order, at least once, whatever a sink does; and it holds up nobody."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from slumberd.errors import ProvenanceError, StaleWriterError, StoreBusyError
 from slumberd.model.provenance import ProvenanceBundle
 from slumberd.provenance.publisher import (
     FIRST_RETRY_SECONDS,
-    LOOK_SECONDS,
     PAGE_ROWS,
-    Courier,
-    Terms,
+    POLL_SECONDS,
+    DeliveryPolicy,
+    ProvenancePublisher,
 )
 from tests.support.builders import promotion
 from tests.support.fakes import FakeClock, FakePromotions, FakeSink
@@ -28,27 +28,29 @@ from tests.support.patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.unit
 
 FACTS = Path("facts.db")
-TERMS = Terms("file", timeout_seconds=60, retry_seconds=8)
-IMPATIENT = Terms("file", timeout_seconds=0.001, retry_seconds=8)
+POLICY = DeliveryPolicy("file", timeout_seconds=60, retry_seconds=8)
+IMPATIENT = DeliveryPolicy("file", timeout_seconds=0.001, retry_seconds=8)
 
 
 class Round:
-    """A ledger, a sink, and a courier between them."""
+    """A ledger, a sink, and a publisher between them."""
 
-    def __init__(self, *kinds: bool, terms: Terms = TERMS) -> None:
+    def __init__(self, *kinds: bool, policy: DeliveryPolicy = POLICY) -> None:
         self.ledger, self.sink, self.clock = FakePromotions(), FakeSink(), FakeClock()
-        self.terms = terms
+        self.policy = policy
         self.ledger.promote(*kinds)
         self.begin()
 
     def begin(self) -> None:
         """Start anew, as after a crash."""
-        self.courier = Courier("facts.db", self.ledger, self.sink, self.clock, self.terms)
+        self.publisher = ProvenancePublisher(
+            "facts.db", self.ledger, self.sink, self.clock, self.policy
+        )
 
     @property
     def place(self) -> tuple[int, int]:
-        """How far the courier has come, and what was refused."""
-        return self.ledger.places.get(self.terms.reader, (0, 0))
+        """How far the publisher has come, and what was refused."""
+        return self.ledger.places.get(self.policy.reader, (0, 0))
 
     def recover(self) -> None:
         """Let nothing fail any more."""
@@ -56,27 +58,27 @@ class Round:
 
     async def to_the_end(self) -> None:
         """Let time pass until there is nothing to tell."""
-        while (rest := await self.courier.turn()) != LOOK_SECONDS:
+        while (rest := await self.publisher.publish_page()) != POLL_SECONDS:
             self.clock.advance(rest)
 
 
-async def test_every_promotion_is_told_in_order_and_its_place_kept() -> None:
+async def test_every_promotion_is_published_in_order_and_the_position_saved() -> None:
     one = Round(False, True, False, True, True)
 
-    rest = await one.courier.turn()
+    rest = await one.publisher.publish_page()
 
     assert rest == 0.0
     assert one.sink.seqs == [2, 4, 5]
     assert one.place == (5, 0)
-    assert await one.courier.turn() == LOOK_SECONDS
+    assert await one.publisher.publish_page() == POLL_SECONDS
 
 
 async def test_promotion_carries_where_it_comes_from() -> None:
-    one = Round(terms=Terms("file", template="evidence"))
+    one = Round(policy=DeliveryPolicy("file", template="evidence"))
     one.ledger.rows = [
         promotion(1, rule_id="9.lives", firing_id="9.lives@1", confidence=0.1, replaces=("e0",))
     ]
-    await one.courier.turn()
+    await one.publisher.publish_page()
     [(template, told)] = one.sink.told
     assert template == "evidence"
     assert told == {
@@ -88,7 +90,7 @@ async def test_promotion_carries_where_it_comes_from() -> None:
     }  # fmt: skip
 
 
-async def test_courier_goes_on_where_the_last_one_ended() -> None:
+async def test_a_new_publisher_continues_at_the_saved_position() -> None:
     one = Round(True, True)
     await one.to_the_end()
     one.ledger.promote(True)
@@ -99,7 +101,7 @@ async def test_courier_goes_on_where_the_last_one_ended() -> None:
 
 async def test_pages_are_bounded_and_follow_at_once() -> None:
     one = Round(*[True] * (2 * PAGE_ROWS + 1))
-    assert [await one.courier.turn() for _ in range(4)] == [0.0, 0.0, 0.0, LOOK_SECONDS]
+    assert [await one.publisher.publish_page() for _ in range(4)] == [0.0, 0.0, 0.0, POLL_SECONDS]
     assert one.sink.seqs == list(range(1, 2 * PAGE_ROWS + 2))
     assert one.ledger.longest == PAGE_ROWS
 
@@ -110,8 +112,8 @@ async def test_failing_sink_is_told_later_and_longer_each_time() -> None:
     pauses = []
     with capture_logs() as logs:
         for _ in range(6):
-            pauses.append(await one.courier.turn())
-            assert await one.courier.turn() == pauses[-1]  # too early
+            pauses.append(await one.publisher.publish_page())
+            assert await one.publisher.publish_page() == pauses[-1]  # too early
             one.clock.advance(pauses[-1])
         one.sink.fault = None
         await one.to_the_end()
@@ -143,7 +145,7 @@ async def test_failures_end_where_the_sink_gets_on() -> None:
     one.begin()
     with capture_logs() as logs:
         for _ in range(4):
-            assert await one.courier.turn() == FIRST_RETRY_SECONDS
+            assert await one.publisher.publish_page() == FIRST_RETRY_SECONDS
             one.clock.advance(FIRST_RETRY_SECONDS)
         await one.to_the_end()
     assert one.sink.seqs == [1, 2, 3, 4, 5]
@@ -153,19 +155,19 @@ async def test_failures_end_where_the_sink_gets_on() -> None:
 async def test_what_was_told_before_a_failure_is_not_told_again() -> None:
     one = Round(True, True, True)
     one.sink.fault = None
-    await one.courier.turn()
+    await one.publisher.publish_page()
     one.ledger.promote(True, True)
     one.sink.hangs = True
-    one.courier = Courier("facts.db", one.ledger, one.sink, one.clock, IMPATIENT)
-    await one.courier.turn()
+    one.publisher = ProvenancePublisher("facts.db", one.ledger, one.sink, one.clock, IMPATIENT)
+    await one.publisher.publish_page()
     assert one.place == (3, 0)
 
 
 async def test_sink_that_never_answers_is_let_go_in_time() -> None:
-    one = Round(True, terms=IMPATIENT)
+    one = Round(True, policy=IMPATIENT)
     one.sink.hangs = True
     with capture_logs() as logs:
-        await one.courier.turn()
+        await one.publisher.publish_page()
         one.sink.hangs = False
         await one.to_the_end()
     assert one.sink.seqs == [1]
@@ -173,12 +175,12 @@ async def test_sink_that_never_answers_is_let_go_in_time() -> None:
     assert logs[0]["message"] == "no answer within 0.001 s"
 
 
-async def test_sink_that_gives_up_by_itself_ends_nothing() -> None:
+async def test_a_sink_that_cancels_itself_does_not_end_the_publisher() -> None:
     one = Round(True)
     one.sink.fault = asyncio.CancelledError()
     with capture_logs() as logs:
-        assert await one.courier.turn() == FIRST_RETRY_SECONDS
-    assert "gave up" in logs[0]["message"]
+        assert await one.publisher.publish_page() == FIRST_RETRY_SECONDS
+    assert "cancelled" in logs[0]["message"]
 
 
 async def test_refused_row_is_passed_over_and_counted() -> None:
@@ -194,11 +196,11 @@ async def test_refused_row_is_passed_over_and_counted() -> None:
     one.ledger.promote(True)
     one.sink.fault = ProvenanceError("object", "is not for us")
     one.begin()
-    await one.courier.turn()
+    await one.publisher.publish_page()
     assert one.place == (4, 2)
 
 
-async def test_row_that_is_forgotten_meanwhile_is_told_to_nobody() -> None:
+async def test_a_row_that_is_erased_meanwhile_is_not_published() -> None:
     class Forgetting(FakeSink):
         """While it takes the first row, the second is forgotten."""
 
@@ -215,25 +217,25 @@ async def test_row_that_is_forgotten_meanwhile_is_told_to_nobody() -> None:
     assert one.sink.seqs == [1, 3]
 
 
-async def test_forgetful_sink_is_told_anew_of_what_stands_and_then_of_all() -> None:
-    one = Round(*[True] * 5, terms=Terms("fathom", forgetful=True))
+async def test_a_sink_that_starts_empty_gets_current_facts_and_then_every_promotion() -> None:
+    one = Round(*[True] * 5, policy=DeliveryPolicy("fathom", starts_empty=True))
     await one.to_the_end()
     one.ledger.standing = {2, 5}
     one.begin()
     one.sink.told.clear()
-    await one.courier.turn()
+    await one.publisher.publish_page()
     one.ledger.promote(True, True)
     await one.to_the_end()
     assert one.sink.seqs == [2, 5, 6, 7]
     assert one.place == (7, 0)
 
 
-async def test_rows_of_after_the_start_are_told_to_a_forgetful_sink_though_they_went() -> None:
-    one = Round(terms=Terms("fathom", forgetful=True))
+async def test_a_sink_that_starts_empty_gets_later_promotions_even_of_facts_that_went() -> None:
+    one = Round(policy=DeliveryPolicy("fathom", starts_empty=True))
     one.ledger.promote(True, True)
     one.ledger.standing = {1}
     one.sink.fault = OSError("not yet")
-    await one.courier.turn()
+    await one.publisher.publish_page()
     one.ledger.promote(True)  # row 3 stands no more when it is read
     one.sink.fault = None
     await one.to_the_end()
@@ -244,7 +246,7 @@ async def test_ledger_that_cannot_be_read_is_read_later() -> None:
     one = Round(True)
     one.ledger.fault = StoreBusyError(FACTS, 5)
     with capture_logs() as logs:
-        one.clock.advance(await one.courier.turn())
+        one.clock.advance(await one.publisher.publish_page())
         one.ledger.fault = None
         await one.to_the_end()
     assert one.sink.seqs == [1]
@@ -253,28 +255,28 @@ async def test_ledger_that_cannot_be_read_is_read_later() -> None:
     )  # fmt: skip
 
 
-async def test_who_is_superseded_ends() -> None:
+async def test_a_superseded_publisher_ends() -> None:
     one = Round(True)
     one.ledger.fault = StaleWriterError(FACTS, 1, 2)
     with pytest.raises(StaleWriterError):
-        await one.courier.keep(asyncio.Event())
+        await one.publisher.run(asyncio.Event())
 
 
 async def test_stop_lets_a_sink_go_at_once() -> None:
-    one, stop = Round(True, True, terms=TERMS), asyncio.Event()
+    one, stop = Round(True, True, policy=POLICY), asyncio.Event()
     one.sink.hangs = True
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-        kept = group.create_task(one.courier.keep(stop))
+        kept = group.create_task(one.publisher.run(stop))
         await one.sink.asked.wait()
         stop.set()
     assert kept.result() is None
     assert one.place == (0, 0)
 
 
-async def test_keep_tells_until_it_is_stopped() -> None:
+async def test_run_publishes_until_it_is_stopped() -> None:
     one, stop = Round(True), asyncio.Event()
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
-        group.create_task(one.courier.keep(stop))
+        group.create_task(one.publisher.run(stop))
         await one.sink.asked.wait()
         stop.set()
     assert one.sink.seqs == [1]
@@ -294,10 +296,10 @@ STEP = st.one_of(
 
 
 async def play(steps: list[tuple[str, Any]]) -> Round:
-    one = Round(terms=IMPATIENT)
+    one = Round(policy=IMPATIENT)
     for what, how in steps:
         if what == "turn":
-            await one.courier.turn()
+            await one.publisher.publish_page()
         elif what == "killed":
             await killed(one, how)
         else:
@@ -324,7 +326,7 @@ def change(one: Round, what: str, how: Any) -> None:
 async def killed(one: Round, awaits: int) -> None:
     """End a turn after so many steps of it, keeping nothing, and begin again."""
     before = {**one.ledger.places}
-    turn = asyncio.ensure_future(one.courier.turn())
+    turn = asyncio.ensure_future(one.publisher.publish_page())
     for _ in range(awaits):
         await asyncio.sleep(0)
     done = turn.done()

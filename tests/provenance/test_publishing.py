@@ -74,7 +74,7 @@ def told_in(path: Path) -> list[dict[str, Any]]:
 
 
 async def eventually(true: Callable[[], bool]) -> None:
-    """Wait for what another thread, or the courier, brings about."""
+    """Wait for what another thread, or the provenance publisher, brings about."""
     await asyncio.to_thread(wait_until, true)
 
 

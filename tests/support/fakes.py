@@ -354,7 +354,7 @@ class FakePromotions:
         rows: What each row promotes; None for a row that promotes nothing.
         erased: The numbers of those that were forgotten.
         standing: The numbers of those whose fact stands; None for all.
-        places: What `mark_asserted` was told last, by reader.
+        places: The position that was saved last, by reader.
         longest: The most promotions that one page held.
         fault: Raised by every call while it is set.
     """
@@ -373,26 +373,26 @@ class FakePromotions:
             seq = len(self.rows) + 1
             self.rows.append(builders.promotion(seq) if is_one else None)
 
-    async def promotions(self, after: int, *, limit: int, standing: bool) -> Page:
+    async def promotions(self, after: int, *, limit: int, current_only: bool) -> Page:
         self._raise()
         found = [
             one
             for one in self.rows[after : after + limit]
             if one and one.seq not in self.erased
-            if not (standing and self.standing is not None and one.seq not in self.standing)
+            if not (current_only and self.standing is not None and one.seq not in self.standing)
         ]
         self.longest = max(self.longest, len(found))
         return Page(found, min(after + limit, max(after, len(self.rows))))
 
-    async def is_told(self, seq: int) -> bool:
+    async def is_publishable(self, seq: int) -> bool:
         self._raise()
         return seq not in self.erased
 
-    async def asserted(self, reader: str) -> tuple[int, int]:
+    async def published_position(self, reader: str) -> tuple[int, int]:
         self._raise()
         return self.places.get(reader, (0, 0))
 
-    async def mark_asserted(self, reader: str, seq: int, refused: int) -> None:
+    async def save_published_position(self, reader: str, seq: int, refused: int) -> None:
         self._raise()
         self.places[reader] = seq, refused
 

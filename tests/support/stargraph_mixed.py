@@ -16,11 +16,9 @@ from stargraph.fathom import FathomAdapter
 from stargraph.stores import memory as theirs
 from stargraph.stores.fact import FactPattern
 from stargraph.stores.sqlite_fact import SQLiteFactStore as TheirFactStore
+from tests.support.graphs import BARE, FakeGraphStore, result, row
 
 import slumberd
-from slumberd.graph.memory import InMemoryGraphStore
-
-QUERY = "MATCH (s)-[f]->(o) RETURN s.name AS subject, f.predicate AS predicate, o.name AS object"
 
 
 class Engine:
@@ -61,14 +59,13 @@ async def apply_their_deltas(folder: Path) -> list[str]:
 
 async def promote_into_their_store(folder: Path) -> dict[str, Any]:
     """Promote a graph into Stargraph's store, by Stargraph's adapter, twice."""
-    graph = InMemoryGraphStore()
-    await graph.add_triple("alice", "knows", "bob")
-    await graph.add_triple("alice", "knows", "carol")
+    rows = [row("alice", "knows", "bob"), row("alice", "knows", "carol")]
+    graph = FakeGraphStore(answers={BARE: result(rows)})
     facts, engine = TheirFactStore(folder / "theirs.db"), Engine()
     await facts.bootstrap()
     for _ in range(2):
         await slumberd.PromoteTriplesToFacts(
-            graph, facts, FathomAdapter(engine), filter_cypher=QUERY, rule_id="r", agent_id="rag"
+            graph, facts, FathomAdapter(engine), filter_cypher=BARE, rule_id="r", agent_id="rag"
         )
     found = await facts.query(FactPattern(agent="rag"))
     return {

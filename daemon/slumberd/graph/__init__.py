@@ -1,1 +1,4 @@
-"""Graphs: stores of triples, and what of Cypher may be asked of them."""
+"""Lint Cypher, query graph stores, and promote triples into facts.
+
+Rules that promote a graph are parsed in `config` and scheduled in `scheduling`, not here.
+"""

@@ -1,9 +1,9 @@
-"""Bound the values that a query builds by itself, before a database evaluates the query.
+"""Limit the size of the values that a query builds without reading the graph.
 
-A database computes constants while it plans, where neither its timeout nor its buffer pool counts.
-It checks its timeout between rows, and not within one value. So a range of ten thousand million
-numbers, or a text that doubles twenty times, ends the process. The bound is a static one: it
-counts the parts that every expression may copy, whatever the graph holds.
+A database computes constants while it plans a query. Neither its timeout nor its buffer pool
+applies there. It checks the timeout between rows, not within one value. So a range of ten thousand
+million numbers, or a text that doubles twenty times, ends the process. The limit is static: it
+counts the parts that each expression may copy, whatever the graph holds.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from slumberd.graph.cypher_parser import Node, Text, children, kind, place_of, walked
+from slumberd.graph.cypher_parser import Node, QueryText, children, kind, spans, walk
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-MOST_PARTS = 100_000
-"""Numbers of a range, and characters or elements of a value, at most."""
+MAX_PARTS = 100_000
+"""The most numbers of a range, and characters or elements of a value."""
 
 UNBOUNDED_VALUE = "unbounded-value"
-"""The rule that a query breaks which builds more."""
+"""The rule that is broken by a query that may build a larger value."""
 
-_OF_THE_GRAPH = 100
-"""What a property or an element of the graph counts for: its size is not known."""
+_ASSUMED_PARTS = 100
+"""The parts of a property or element of the graph; the real size is unknown."""
 
-_COLLECTED = 50_000
-"""What a collected list counts for."""
+_COLLECTED_PARTS = 50_000
+"""The parts of a collected list; the real size is unknown."""
 
 _SCALARS = _words("""
     AbsoluteValueExpression BooleanFactor BooleanTerm BooleanTest BooleanValueExpression
@@ -37,17 +37,17 @@ _SCALARS = _words("""
     PowerFunction RegexMatchPredicate Round SignFunc Size StringMatchPredicate TypeFunc
     _CountAsterisk
 """)
-"""What gives a number, a truth value or a short text, whatever it is given."""
+"""The nodes whose value is a number, a truth value or a short text for any operand."""
 
 _SCALAR_AGGREGATES = frozenset({"_Avg", "_Count", "_Sum"})
 
 
 class _Parts(NamedTuple):
-    """How many parts a value has.
+    """The number of parts of a value.
 
     Attributes:
-        whole: Of the value.
-        each: Of its largest element, when the value is a list.
+        whole: The parts of the value.
+        each: The parts of its largest element, when the value is a list.
     """
 
     whole: int
@@ -55,137 +55,139 @@ class _Parts(NamedTuple):
 
 
 _ONE = _Parts(1, 1)
-_UNKNOWN = _Parts(_OF_THE_GRAPH, _OF_THE_GRAPH)
-_LIST = _Parts(_COLLECTED, _OF_THE_GRAPH)
+_UNKNOWN = _Parts(_ASSUMED_PARTS, _ASSUMED_PARTS)
+_LIST = _Parts(_COLLECTED_PARTS, _ASSUMED_PARTS)
 
 
-def check_bounds(text: Text, tree: Node) -> None:
-    """Let a query pass that builds no value of more than `MOST_PARTS` parts by itself.
+def check_bounds(text: QueryText, tree: Node) -> None:
+    """Check that a query builds no value of more than `MAX_PARTS` parts by itself.
 
     Args:
         text: The query.
         tree: The tree of the query.
 
     Raises:
-        UnportableCypherError: The query may build one; the rule is `UNBOUNDED_VALUE`.
+        UnportableCypherError: The query may build one; its rule is `UNBOUNDED_VALUE`.
     """
-    _Bounds(text).parts(tree)
+    _PartCounter(text).count(tree)
 
 
-class _Bounds:
-    """One query being counted, in the order of the text.
+class _PartCounter:
+    """Counts the parts of one query's values, in the order of the text.
 
-    A name counts for what was bound to the name last.
+    A name has the parts of the value that was bound to it last.
     """
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: QueryText) -> None:
         self._text = text
         self._bound: dict[str, _Parts] = {}
-        self._times = 1  # that what is counted now is done for each row
+        self._times = 1  # how often the current node is evaluated for each row
 
-    def parts(self, node: Node) -> _Parts:
-        """Return how many parts the value of a node may have."""
-        found = self._counted(node)
-        if found.whole > MOST_PARTS:
-            problem = f"this may build a value of more than {MOST_PARTS:,} parts; repeat it less"
+    def count(self, node: Node) -> _Parts:
+        """Return the most parts that the value of a node may have."""
+        found = self._count_by_kind(node)
+        if found.whole > MAX_PARTS:
+            problem = (
+                f"this may build a value of more than {MAX_PARTS:,} parts; repeat it less often"
+            )
             self._refuse(node, problem)
         return found
 
-    def _counted(self, node: Node) -> _Parts:
+    def _count_by_kind(self, node: Node) -> _Parts:
         name = kind(node)
         if name in _COUNTERS:
             return _COUNTERS[name](self, node)
-        return self._of(name, [self.parts(one) for one in children(node)])
+        return self._combine(name, [self.count(child) for child in children(node)])
 
-    def _variable(self, node: Node) -> _Parts:
+    def _count_variable(self, node: Node) -> _Parts:
         return self._bound.get(_name_in(node), _UNKNOWN)
 
-    def _text_literal(self, node: Node) -> _Parts:
+    def _count_text(self, node: Node) -> _Parts:
         length = max(1, len(str(vars(node)["value"])))
         return _Parts(length, length)
 
-    def _of(self, name: str, inner: list[_Parts]) -> _Parts:
-        """Return the parts of a node that has nothing special but its name."""
+    def _combine(self, name: str, inner: list[_Parts]) -> _Parts:
+        """Return the parts of a node from those of its children."""
         if name in _SCALARS or (name == "ArithmeticTerm" and len(inner) > 1):
             return _ONE
-        whole = max(1, sum(one.whole for one in inner))
+        whole = max(1, sum(parts.whole for parts in inner))
         if name == "ListElementList":
-            return _Parts(whole, max((one.whole for one in inner), default=1))
+            return _Parts(whole, max((parts.whole for parts in inner), default=1))
         if name in _CONTAINERS:
             return _ONE
         if name == "PropertyReference":
-            return inner[0]  # of a part of what it belongs to
-        return _Parts(whole, max((one.each for one in inner), default=1))
+            return inner[0]  # at most the parts of its owner
+        return _Parts(whole, max((parts.each for parts in inner), default=1))
 
-    def _range(self, node: Node) -> _Parts:
-        ends = [_whole_number(one) for one in children(node)]
+    def _count_range(self, node: Node) -> _Parts:
+        ends = [_whole_number(child) for child in children(node)]
         if len(ends) not in (2, 3) or None in ends:
-            self._refuse(node, "a range takes whole numbers that are written out")
+            self._refuse(node, "a range takes whole numbers as literals only")
         first, last, step = [*(end or 0 for end in ends), 1][:3]
         count = max(0, (last - first) // step + 1) if step else 0
-        if count * self._times > MOST_PARTS:
-            problem = f"a range takes at most {MOST_PARTS:,} numbers, those of loops included"
+        if count * self._times > MAX_PARTS:
+            problem = f"a range has at most {MAX_PARTS:,} numbers, counted over all loops"
             self._refuse(node, problem)
         return _Parts(max(1, count), 1)
 
-    def _aggregate(self, node: Node) -> _Parts:
-        inner = [self.parts(one) for one in children(node)]
-        names = {kind(one) for one in walked(node)}
+    def _count_aggregate(self, node: Node) -> _Parts:
+        inner = [self.count(child) for child in children(node)]
+        names = {kind(part) for part in walk(node)}
         if names & _SCALAR_AGGREGATES:
             return _ONE
         if "_CollectList" in names:
-            return _LIST._replace(each=max(one.whole for one in inner))
-        return self._of("", inner)
+            return _LIST._replace(each=max(parts.whole for parts in inner))
+        return self._combine("", inner)
 
-    def _unwound(self, node: Node) -> _Parts:
+    def _count_unwind(self, node: Node) -> _Parts:
         alias, source = children(node)
-        element = self.parts(source).each
+        element = self.count(source).each
         self._bound[_name_in(alias)] = _Parts(element, element)
         return _ONE
 
-    def _returned(self, node: Node) -> _Parts:
+    def _count_column(self, node: Node) -> _Parts:
         value, *alias = children(node)
-        found = self.parts(value)
-        for one in alias:
-            self._bound[_name_in(one)] = found
+        found = self.count(value)
+        for name in alias:
+            self._bound[_name_in(name)] = found
         return _ONE
 
-    def _loop(self, node: Node) -> _Parts:
-        """Return the parts of what is done for each element of a list.
+    def _count_loop(self, node: Node) -> _Parts:
+        """Return the parts of a loop over a list.
 
-        The elements together have the parts of the list: each counts for one in what is done.
+        All elements together have the parts of the list, so each counts as one in the body.
         """
-        names = [_name_in(one) for one in children(node) if kind(one) == "Identifier"]
-        others = [one for one in children(node) if kind(one) != "Identifier"]
+        names = [_name_in(child) for child in children(node) if kind(child) == "Identifier"]
+        operands = [child for child in children(node) if kind(child) != "Identifier"]
         before, times = dict(self._bound), self._times
         self._bound |= dict.fromkeys(names, _ONE)
         whole = 1
-        for one in others:
-            whole *= self.parts(one).whole
+        for operand in operands:
+            whole *= self.count(operand).whole
             self._times = times * whole
-            if self._times > MOST_PARTS:
-                self._refuse(node, f"this takes more than {MOST_PARTS:,} steps")
+            if self._times > MAX_PARTS:
+                self._refuse(node, f"this takes more than {MAX_PARTS:,} steps")
         self._bound, self._times = before, times
-        if kind(node) == "CypherReduce" and _uses(others[-1], names[0]) > 1:
-            self._refuse(node, f"{names[0]!r} may double in each step; use it once")
+        if kind(node) == "CypherReduce" and _count_uses(operands[-1], names[0]) > 1:
+            self._refuse(node, f"{names[0]!r} may double at each step; use it once")
         return _ONE if kind(node) in _SCALARS else _Parts(whole, whole)
 
     def _refuse(self, node: Node, problem: str) -> NoReturn:
-        places = [place for one in walked(node) if (place := place_of(one)) is not None]
+        places = [*spans(node)]
         start, end = (min(s for s, _ in places), max(e for _, e in places)) if places else (0, 0)
-        raise self._text.refused(UNBOUNDED_VALUE, problem, start, end)
+        raise self._text.error(UNBOUNDED_VALUE, problem, start, end)
 
 
-_COUNTERS: dict[str, Callable[[_Bounds, Node], _Parts]] = {
-    "BindingVariableReference": _Bounds._variable,
-    "CharacterStringLiteral": _Bounds._text_literal,
-    "CypherReduce": _Bounds._loop,
-    "ForItem": _Bounds._unwound,
-    "GeneralSetFunction": _Bounds._aggregate,
-    "ListComprehension": _Bounds._loop,
-    "ListPredicateFunction": _Bounds._loop,
-    "RangeFunc": _Bounds._range,
-    "ReturnItem": _Bounds._returned,
+_COUNTERS: dict[str, Callable[[_PartCounter, Node], _Parts]] = {
+    "BindingVariableReference": _PartCounter._count_variable,
+    "CharacterStringLiteral": _PartCounter._count_text,
+    "CypherReduce": _PartCounter._count_loop,
+    "ForItem": _PartCounter._count_unwind,
+    "GeneralSetFunction": _PartCounter._count_aggregate,
+    "ListComprehension": _PartCounter._count_loop,
+    "ListPredicateFunction": _PartCounter._count_loop,
+    "RangeFunc": _PartCounter._count_range,
+    "ReturnItem": _PartCounter._count_column,
 }
 
 _CONTAINERS = _words("""
@@ -200,24 +202,24 @@ _CONTAINERS = _words("""
     _ReturnStatementOrderByAndPageStatement _SetQuantifierReturnItemListGroupByClause
     _SimpleLinearQueryStatementPrimitiveResultStatement
 """)
-"""What holds clauses, and has no value itself."""
+"""The nodes that hold clauses and have no value."""
 
 
 def _name_in(node: Node) -> str:
-    """Return the first name in a node; empty when there is none."""
-    # Databases do not agree whether case counts in names.
-    names = (str(one.name).casefold() for one in walked(node) if kind(one) == "Identifier")
+    """Return the first name in a node, or an empty text."""
+    # Databases disagree whether names are case-sensitive.
+    names = (str(part.name).casefold() for part in walk(node) if kind(part) == "Identifier")
     return next(names, "")
 
 
-def _uses(node: Node, name: str) -> int:
+def _count_uses(node: Node, name: str) -> int:
     """Return how often a node refers to a name."""
-    references = (one for one in walked(node) if kind(one) == "BindingVariableReference")
-    return sum(_name_in(one) == name for one in references)
+    references = (part for part in walk(node) if kind(part) == "BindingVariableReference")
+    return sum(_name_in(reference) == name for reference in references)
 
 
 def _whole_number(node: Node) -> int | None:
-    """Return a whole number that is written out; None for anything else."""
+    """Return the value of a literal whole number; None for any other node."""
     sign = 1
     while (name := kind(node)) != "UnsignedNumericLiteral":
         inner = list(children(node))

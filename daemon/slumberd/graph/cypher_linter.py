@@ -1,13 +1,12 @@
-"""The linter of Cypher: what every graph database understands alike, and what only reads.
+"""Check that Cypher is portable between graph databases, and that it only reads.
 
-It goes by lists of what is known, on the tree of a real parser: what it does not know, it refuses,
-and takes for a write. The names on the lists are those of the parser's nodes.
+The linter walks the tree of a real parser. It knows the kinds of nodes by lists: it refuses a kind
+that is on no list, and treats such a kind as a write.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from slumberd.errors import UnportableCypherError
@@ -15,16 +14,16 @@ from slumberd.graph.cypher_bounds import check_bounds
 from slumberd.graph.cypher_parser import (
     PARSE_ERROR,
     Node,
-    Text,
+    QueryText,
     kind,
-    parsed,
-    place_of,
-    text_of,
-    walked,
+    parse,
+    scan,
+    spans,
+    walk,
 )
 
 WRITE_IN_PROMOTION = "write-in-promotion"
-"""The rule that a query breaks which writes, or may, where it must only read."""
+"""The rule that is broken by a query that may write."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -94,7 +93,7 @@ _FUNCTIONS = """
 """
 
 READING = _words(_FRAME + _CLAUSES + _PATTERNS + _CONDITIONS + _VALUES + _FUNCTIONS)
-"""The nodes of queries that only read."""
+"""The kinds of nodes of queries that only read."""
 
 WRITING = _words("""
     AmbientLinearDataModifyingStatementBody CreateClause DeleteItemList DeleteStatement
@@ -105,7 +104,7 @@ WRITING = _words("""
     SimpleLinearDataAccessingStatement _ElementVariableDeclarationLabelAndPropertySetSpecification
     _InsertEdgePatternInsertNodePattern _LabelSetSpecificationElementPropertySpecification
 """)
-"""The nodes of those that write, and are portable still."""
+"""The kinds of nodes of portable queries that write."""
 
 _NAMED_FUNCTIONS = _words("""
     abs ceil ceiling coalesce elementid endnode exists floor head id keys labels last left length
@@ -123,11 +122,11 @@ _MUTATING = re.compile(
 )
 _SUBQUERY = re.compile(r"\b(?:call|collect|count|value)\s*\{", re.IGNORECASE)
 _QUANTIFIER = re.compile(r"[>)\-]\s*(?:\{[\s\d,]*\}|\+(?=\s*\())")
-_SINCE_NAMES = re.compile(r"[.:|&!$]\s+$")
+_BEFORE_NAME = re.compile(r"[.:|&!$]\s+$")
 
 
 class _Finding(NamedTuple):
-    """What is wrong with a node."""
+    """The rule that a node breaks, and why."""
 
     rule: str
     problem: str
@@ -140,122 +139,122 @@ _REFUSED = {
     "InlineProcedureCall": _Finding(
         "call-subquery", "sub-queries are not portable; write one query"
     ),
-    "UseGraphClause": _Finding("graph-selection", "the graph is the one that is configured"),
-    "QueryPrefix": _Finding("query-prefix", "EXPLAIN and PROFILE ask for a plan, not for rows"),
+    "UseGraphClause": _Finding("graph-selection", "a query cannot select a graph; remove USE"),
+    "QueryPrefix": _Finding(
+        "query-prefix", "EXPLAIN and PROFILE return a plan, not rows; remove them"
+    ),
 }
-_UNKNOWN = "it is not known that every graph database takes this"
+_UNKNOWN = "this syntax is not known to be portable"
 _SCHEMA = frozenset({"CreateIndex", "DropIndex", "CreateConstraint", "DropConstraint"})
 
 
 class Linter:
-    """Says of Cypher what is portable, and what only reads.
+    """Checks whether queries are portable, and whether they only read.
 
     Args:
-        procedures: Names of procedures, as ``my.reader``, that are known to read only; no other
-            may be called.
+        procedures: The names of procedures that only read, as ``my.reader``; a query may call no
+            other procedure.
     """
 
     def __init__(self, procedures: frozenset[str] = frozenset()) -> None:
         self._procedures = frozenset(name.lower() for name in procedures)
 
     def check(self, cypher: str) -> None:
-        """Let a query pass, or refuse it at the first thing that is not portable.
+        """Check that a query is portable.
 
-        It takes some 10 ms, and a few seconds at most.
+        A check takes some 10 ms, and a few seconds at most.
 
         Raises:
-            UnportableCypherError: Its `rule` is one of ``parse-error``, ``multiple-statements``,
-                ``too-complex``, ``banned-procedure``, ``unknown-procedure``, ``unknown-function``,
-                ``varlen-unbounded``, ``yield-star``, ``path-comprehension``, ``call-subquery``,
-                ``graph-selection``, ``query-prefix``, ``schema-change`` and ``unknown-syntax``.
+            UnportableCypherError: The query is not portable. Its `rule` is one of
+                ``parse-error``, ``multiple-statements``, ``too-complex``, ``banned-procedure``,
+                ``unknown-procedure``, ``unknown-function``, ``varlen-unbounded``, ``yield-star``,
+                ``path-comprehension``, ``call-subquery``, ``graph-selection``, ``query-prefix``,
+                ``schema-change`` and ``unknown-syntax``.
             ExtraMissingError: The extra ``graph`` is not installed.
         """
-        text = text_of(cypher)
-        if found := _SUBQUERY.search(text.bare):
-            raise text.refused(*_REFUSED["InlineProcedureCall"], *found.span())
-        if found := _QUANTIFIER.search(text.bare):
+        text = scan(cypher)
+        if match := _SUBQUERY.search(text.unquoted):
+            raise text.error(*_REFUSED["InlineProcedureCall"], *match.span())
+        if match := _QUANTIFIER.search(text.unquoted):
             problem = "this form of a repeated edge is not portable; write -[:KIND*1..3]->"
-            raise text.refused(PARSE_ERROR, problem, *found.span())
-        found_in = [(self._finding(node), node) for node in walked(parsed(text))]
-        findings = [(finding, node) for finding, node in found_in if finding is not None]
-        # What is known to be refused tells more than that something is not known.
-        for finding, node in sorted(findings, key=lambda one: one[0].rule.startswith("unknown")):
+            raise text.error(PARSE_ERROR, problem, *match.span())
+        checked = [(self._check_node(node), node) for node in walk(parse(text))]
+        findings = [(finding, node) for finding, node in checked if finding is not None]
+        # A rule that refuses a kind of node explains more than a rule for unknown kinds.
+        for finding, node in sorted(findings, key=lambda pair: pair[0].rule.startswith("unknown")):
             raise _error(text, node, finding)
 
     def requires_write(self, cypher: str) -> bool:
-        """Say whether a query writes, or does what is not known to read only.
+        """Return whether a query writes, or holds anything that is not known to only read.
 
         Raises:
-            UnportableCypherError: It cannot be read at all.
+            UnportableCypherError: The query cannot be parsed.
             ExtraMissingError: The extra ``graph`` is not installed.
         """
-        text = text_of(cypher)
-        tree = parsed(text)
-        if any(_is_mutating(text, found) for found in _MUTATING.finditer(text.bare)):
+        text = scan(cypher)
+        tree = parse(text)
+        if any(_is_keyword(text, match) for match in _MUTATING.finditer(text.unquoted)):
             return True
-        return any(not self._only_reads(node) for node in walked(tree))
+        return any(not self._only_reads(node) for node in walk(tree))
 
     def check_reading(self, cypher: str) -> None:
-        """Let a portable query that only reads pass, unless it may build a huge value by itself.
+        """Check that a query is portable, only reads, and builds no huge value by itself.
 
         Raises:
-            UnportableCypherError: As `check`; or its rule is ``write-in-promotion`` or
+            UnportableCypherError: As for `check`; or `rule` is ``write-in-promotion`` or
                 ``unbounded-value``.
             ExtraMissingError: The extra ``graph`` is not installed.
         """
         self.check(cypher)
+        text = scan(cypher)
         if not self.requires_write(cypher):
-            text = text_of(cypher)
-            check_bounds(text, parsed(text))
+            check_bounds(text, parse(text))
             return
-        problem = (
-            "only what reads is taken: MATCH ... RETURN; a keyword as a name goes in backticks"
-        )
-        text = text_of(cypher)
-        words = _MUTATING.finditer(text.bare)
-        for found in (one for one in words if _is_mutating(text, one)):
-            raise text.refused(WRITE_IN_PROMOTION, problem, *found.span())
+        problem = "only queries that read are accepted; put a keyword as a name in backticks"
+        words = _MUTATING.finditer(text.unquoted)
+        for keyword in (word for word in words if _is_keyword(text, word)):
+            raise text.error(WRITE_IN_PROMOTION, problem, *keyword.span())
         raise UnportableCypherError(cypher, WRITE_IN_PROMOTION, problem)
 
     def _only_reads(self, node: Node) -> bool:
         name = kind(node)
         if name in ("NamedProcedureCall", "CallProcedureStatement", *_YIELDING):
-            return all(self._is_known(one) for one in walked(node) if kind(one) == _CALL)
+            return all(self._is_known(part) for part in walk(node) if kind(part) == _CALL)
         if name == "Anonymous":
-            return _finding_in_function(str(node.name)) is None
+            return _check_function(str(node.name)) is None
         if name in _CALLED:
-            return True  # parts of a call, which is looked at itself
+            return True  # a part of a call, which is checked as a node of its own
         return name in READING
 
     def _is_known(self, call: Node) -> bool:
         return _procedure(call).lower() in self._procedures
 
-    def _finding(self, node: Node) -> _Finding | None:
+    def _check_node(self, node: Node) -> _Finding | None:
         name = kind(node)
         match name:
             case "NamedProcedureCall":
-                return self._finding_in_call(node)
+                return self._check_call(node)
             case "Anonymous":
-                return _finding_in_function(str(node.name))
+                return _check_function(str(node.name))
             case "QuantifiedPathPrimary" if _is_unbounded(node.graph_pattern_quantifier):
-                problem = "a path without an upper bound may go on for ever; write *1..3"
+                problem = "a path without an upper bound may be endless; write *1..3"
                 return _Finding("varlen-unbounded", problem)
             case "YieldClause" if not node.yield_item_list.list_yield_item:
                 return _Finding("yield-star", "name the columns that are yielded")
         if name in _SCHEMA:
-            return _Finding("schema-change", "what changes the schema is not portable")
+            return _Finding("schema-change", "statements that change the schema are not portable")
         if name in _REFUSED:
             return _REFUSED[name]
         known = name in READING or name in WRITING or name in (_CALL, *_YIELDING, *_CALLED)
         return None if known else _Finding("unknown-syntax", _UNKNOWN)
 
-    def _finding_in_call(self, call: Node) -> _Finding | None:
+    def _check_call(self, call: Node) -> _Finding | None:
         name = _procedure(call)
         if name.split(".")[0].lower() in _VENDORS:
-            return _Finding("banned-procedure", f"{name!r} is one database's own procedure")
+            return _Finding("banned-procedure", f"{name!r} is a procedure of one database only")
         if self._is_known(call):
             return None
-        return _Finding("unknown-procedure", f"{name!r} is not known to read only")
+        return _Finding("unknown-procedure", f"{name!r} is not known to only read")
 
 
 _CALL = "NamedProcedureCall"
@@ -272,9 +271,9 @@ _CALLED = (
 )  # fmt: skip
 
 
-def _is_mutating(text: Text, found: re.Match[str]) -> bool:
-    """Say whether a keyword stands where one may: not after what a name follows."""
-    return _SINCE_NAMES.search(text.bare[: found.start()]) is None
+def _is_keyword(text: QueryText, word: re.Match[str]) -> bool:
+    """Return whether a word is a keyword: it is not where the name of a label or property is."""
+    return _BEFORE_NAME.search(text.unquoted[: word.start()]) is None
 
 
 def _is_unbounded(quantifier: Node) -> bool:
@@ -288,21 +287,17 @@ def _procedure(call: Node) -> str:
     return ".".join(str(part.name) for part in [*parts, reference.procedure_name])
 
 
-def _finding_in_function(name: str) -> _Finding | None:
+def _check_function(name: str) -> _Finding | None:
     if name.split(".")[0].lower() in _VENDORS and "." in name:
-        return _Finding("banned-procedure", f"{name!r} is one database's own function")
+        return _Finding("banned-procedure", f"{name!r} is a function of one database only")
     if name.lower() in _NAMED_FUNCTIONS:
         return None
-    return _Finding("unknown-function", f"{name!r} is not known to be portable, nor to read only")
+    return _Finding("unknown-function", f"{name!r} is not known to be portable and to only read")
 
 
-def _error(text: Text, node: Node, finding: _Finding) -> UnportableCypherError:
-    found = next(_places_in(node), None)
-    if found is None:
+def _error(text: QueryText, node: Node, finding: _Finding) -> UnportableCypherError:
+    # The parser gives some nodes no position; then the first part with one is named.
+    span = next(spans(node), None)
+    if span is None:
         return UnportableCypherError(text.cypher, *finding)
-    return text.refused(*finding, *found)
-
-
-def _places_in(node: Node) -> Iterator[tuple[int, int]]:
-    """Yield where a node stands, or a part of it: not every node of the tree has a place."""
-    return (place for one in walked(node) if (place := place_of(one)) is not None)
+    return text.error(*finding, *span)

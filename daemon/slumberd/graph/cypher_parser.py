@@ -1,12 +1,9 @@
-"""Parse Cypher, in bounded time, into a tree that others walk by the names of its nodes.
+"""Parse a Cypher query into a tree, in bounded time.
 
-The parser is that of the extra ``graph``. It tries again whatever it has tried before, so that a
-few parentheses take it minutes: what it has found at a place is kept, and its steps are counted.
-
-Look at a Cypher query as a text, before any parser does.
-
-Parsers do not agree on comments, escapes and the ends of strings, and what one takes for a word
-another may take for a query. Only what all of them split alike is let through.
+Parsers disagree on comments, escapes and where strings end. So a text scan first refuses what two
+parsers may split differently. Then the parser of the extra ``graph`` builds the tree, and callers
+identify its nodes by class name. That parser backtracks: some parentheses take it minutes. So its
+intermediate results are cached, and its steps are limited.
 """
 
 from __future__ import annotations
@@ -18,13 +15,20 @@ from typing import Any, NamedTuple
 
 from slumberd.errors import ExtraMissingError, UnportableCypherError
 
-LONGEST = 4_096
-"""Characters of a query at most."""
+MAX_CHARACTERS = 4_096
+"""The most characters of a query."""
 
-DEEPEST = 30
-"""Brackets within brackets at most."""
+MAX_NESTING = 30
+"""The most levels of nested brackets."""
+
+MAX_STEPS = 5_000
+"""The most steps of the parser for one query; a step takes up to a millisecond."""
 
 PARSE_ERROR = "parse-error"
+"""The rule that an unreadable query breaks."""
+
+Node = Any
+"""A node of the tree; its class belongs to the parser."""
 
 _QUOTES = "'\"`"
 _CLOSING = {")": "(", "]": "[", "}": "{"}
@@ -36,121 +40,117 @@ _TOKEN = re.compile(
 _ESCAPES = ("\\\\", "\\n", "\\t")
 
 
-class Text(NamedTuple):
-    """A query that every parser splits alike.
+class QueryText(NamedTuple):
+    """A query that every parser splits into the same tokens.
 
     Attributes:
         cypher: The query.
-        bare: The same with everything between quotes blanked out; of the same length.
+        unquoted: The query with blanks in place of quoted text; the length is the same.
     """
 
     cypher: str
-    bare: str
+    unquoted: str
 
-    def refused(self, rule: str, problem: str, start: int, end: int) -> UnportableCypherError:
+    def error(self, rule: str, problem: str, start: int, end: int) -> UnportableCypherError:
         """Return the error for a part of the query."""
         match = self.cypher[start:end]
         return UnportableCypherError(self.cypher, rule, problem, match=match, position=start)
 
 
-def text_of(cypher: str) -> Text:
-    """Return a query that has a plain form.
+def scan(cypher: str) -> QueryText:
+    """Check the text of a query before any parser reads it.
 
     Raises:
-        UnportableCypherError: It is empty, too long, nested too deep, or holds comments, several
-            statements or characters that parsers read differently.
+        UnportableCypherError: The query is empty, too long or nested too deeply, or it holds
+            comments, several statements, or characters that parsers read differently.
     """
-    if not cypher.strip() or len(cypher) > LONGEST:
-        what = "is empty" if not cypher.strip() else f"is longer than {LONGEST:,} characters"
-        raise UnportableCypherError(cypher, PARSE_ERROR, f"the query {what}")
-    scan = _Scan(cypher)
-    for found in _TOKEN.finditer(cypher):
-        scan.see(found)
-    scan.finish()
-    return Text(cypher, "".join(scan.bare))
+    if not cypher.strip() or len(cypher) > MAX_CHARACTERS:
+        problem = (
+            "is empty" if not cypher.strip() else f"is longer than {MAX_CHARACTERS:,} characters"
+        )
+        raise UnportableCypherError(cypher, PARSE_ERROR, f"the query {problem}")
+    scanner = _Scanner(cypher)
+    for token in _TOKEN.finditer(cypher):
+        scanner.add(token)
+    scanner.finish()
+    return QueryText(cypher, "".join(scanner.unquoted))
 
 
-class _Scan:
-    """One query being looked at."""
+class _Scanner:
+    """Checks the tokens of one query in order."""
 
     def __init__(self, cypher: str) -> None:
-        self.bare = list(cypher)
-        self._text = Text(cypher, "")
+        self.unquoted = list(cypher)
+        self._text = QueryText(cypher, "")
         self._open: list[tuple[str, int]] = []
-        self._text_end = -1
+        self._quote_end = -1
 
-    def see(self, found: re.Match[str]) -> None:
-        """Take the next thing that has a meaning of its own."""
-        match found.lastgroup:
+    def add(self, token: re.Match[str]) -> None:
+        """Check the next token."""
+        match token.lastgroup:
             case "text":
-                self._quoted(found)
+                self._add_quoted(token)
             case "bracket":
-                self._bracket(found)
+                self._add_bracket(token)
             case "end":
-                self._statement_end(found)
+                self._end_statement(token)
             case "comment":
-                self._refuse(found, "comments are not taken: parsers end them differently")
+                self._refuse(token, "comments are not accepted: parsers end them differently")
             case "open":
-                self._refuse(found, "the text that begins here does not end")
+                self._refuse(token, "this quote is not closed")
             case _:
-                self._refuse(found, "this character is taken between quotes only")
+                self._refuse(token, "this character is accepted between quotes only")
 
     def finish(self) -> None:
-        """See to it that nothing is left open."""
+        """Check that every bracket is closed."""
         if self._open:
             bracket, at = self._open[-1]
-            raise self._text.refused(PARSE_ERROR, f"{bracket!r} is not closed", at, at + 1)
+            raise self._text.error(PARSE_ERROR, f"{bracket!r} is not closed", at, at + 1)
 
-    def _refuse(self, found: re.Match[str], problem: str) -> None:
-        raise self._text.refused(PARSE_ERROR, problem, *found.span())
+    def _refuse(self, token: re.Match[str], problem: str) -> None:
+        raise self._text.error(PARSE_ERROR, problem, *token.span())
 
-    def _quoted(self, found: re.Match[str]) -> None:
-        if found.start() == self._text_end:
+    def _add_quoted(self, token: re.Match[str]) -> None:
+        if token.start() == self._quote_end:
             self._refuse(
-                found, "two texts meet here: write a quote within the other kind of quotes"
+                token,
+                "two quoted texts follow each other; write a quote inside the other kind of quotes",
             )
-        for escape in re.finditer(r"\\.", found[0][:-1], re.DOTALL):
-            after = found[0][escape.end() : escape.end() + 1]
+        for escape in re.finditer(r"\\.", token[0][:-1], re.DOTALL):
+            after = token[0][escape.end() : escape.end() + 1]
             if escape[0] not in _ESCAPES or (escape[0] == "\\\\" and after in (*_QUOTES, "")):
-                self._refuse(found, r"of escapes only \\, \n and \t are read everywhere alike")
-        if "\0" in found[0] or (found[0][0] == "`" and found[0] == "``"):
-            self._refuse(found, "a name or a text holds what no parser takes")
-        self._text_end = found.end()
-        self.bare[found.start() : found.end()] = " " * len(found[0])
+                self._refuse(token, r"only the escapes \\, \n and \t are portable")
+        if "\0" in token[0] or (token[0][0] == "`" and token[0] == "``"):
+            self._refuse(token, "a name must not be empty, and no text may hold NUL")
+        self._quote_end = token.end()
+        self.unquoted[token.start() : token.end()] = " " * len(token[0])
 
-    def _bracket(self, found: re.Match[str]) -> None:
-        bracket = found[0]
+    def _add_bracket(self, token: re.Match[str]) -> None:
+        bracket = token[0]
         if bracket not in _CLOSING:
-            self._open.append((bracket, found.start()))
-            if len(self._open) > DEEPEST:
-                self._refuse(found, f"brackets are nested deeper than {DEEPEST} levels")
+            self._open.append((bracket, token.start()))
+            if len(self._open) > MAX_NESTING:
+                self._refuse(token, f"brackets are nested deeper than {MAX_NESTING} levels")
         elif not self._open or self._open.pop()[0] != _CLOSING[bracket]:
-            self._refuse(found, f"{bracket!r} closes nothing")
+            self._refuse(token, f"{bracket!r} closes no bracket")
 
-    def _statement_end(self, found: re.Match[str]) -> None:
-        if found.string[found.end() :].strip():
-            problem = "one statement only is taken"
-            raise self._text.refused("multiple-statements", problem, *found.span())
-
-
-MOST_STEPS = 5_000
-"""Steps of the parser for one query, at most; up to a millisecond each."""
-
-Node = Any
-"""A node of the tree, of a class of the parser's."""
+    def _end_statement(self, token: re.Match[str]) -> None:
+        if token.string[token.end() :].strip():
+            problem = "only one statement is accepted"
+            raise self._text.error("multiple-statements", problem, *token.span())
 
 
-class _TooLongError(Exception):
-    """The parser has taken too many steps."""
+class _TooManyStepsError(Exception):
+    """The parser has taken more than `MAX_STEPS` steps."""
 
 
 class _Parser(NamedTuple):
-    """What the extra brings.
+    """The parser of the extra.
 
     Attributes:
-        parse: Takes a query; returns one tree for each statement.
-        errors: What it raises.
-        node: The class of every node.
+        parse: Returns one tree for each statement of a query.
+        errors: The exceptions that `parse` raises for a query that it cannot read.
+        node: The base class of all nodes.
     """
 
     parse: Callable[[str], list[Node]]
@@ -158,44 +158,44 @@ class _Parser(NamedTuple):
     node: type
 
 
-@lru_cache(maxsize=8)  # each query is looked at several times over
-def parsed(text: Text) -> Node:
-    """Return the tree of a query's one statement; nobody may change it.
+@lru_cache(maxsize=8)  # callers parse each query several times
+def parse(text: QueryText) -> Node:
+    """Return the tree of the query's one statement; callers must not change it.
 
     Raises:
-        UnportableCypherError: It is none, or takes too long to be read.
+        UnportableCypherError: The query is not valid Cypher, or takes too long to parse.
         ExtraMissingError: The extra ``graph`` is not installed.
     """
-    parser = _parser()
+    parser = _load_parser()
     try:
         trees = parser.parse(text.cypher)
-    except _TooLongError:
-        problem = "it takes too long to be read; write it simpler, with fewer parentheses"
+    except _TooManyStepsError:
+        problem = "the query takes too long to parse; simplify it, and use fewer parentheses"
         raise UnportableCypherError(text.cypher, "too-complex", problem) from None
     except parser.errors as error:
-        raise _refused(text, error) from error
+        raise _describe(text, error) from error
     if len(trees) != 1:
         raise UnportableCypherError(text.cypher, PARSE_ERROR, "one statement is needed")
     return trees[0]
 
 
-def _refused(text: Text, error: Exception) -> UnportableCypherError:
+def _describe(text: QueryText, error: Exception) -> UnportableCypherError:
     places = getattr(error, "errors", None) or [vars(error)]
     start = places[0].get("start_offset")
-    problem = "this is no Cypher that every graph database reads"
+    problem = "this is not Cypher that every graph database reads"
     if start is None:
         return UnportableCypherError(text.cypher, PARSE_ERROR, problem)
     end = max(start + 1, places[0].get("end_offset") or 0)
-    return text.refused(PARSE_ERROR, problem, start, end)
+    return text.error(PARSE_ERROR, problem, start, end)
 
 
 def kind(node: Node) -> str:
-    """Return the name of a node's class; of anything else, that of its type."""
+    """Return the name of a node's class, or of the type of any other value."""
     return type(node).__name__
 
 
 def children(node: Node) -> Iterator[Node]:
-    """Yield the nodes right below one, in the order of the grammar; of what is none, nothing."""
+    """Yield the direct children of a node, in the order of the grammar."""
     for name, value in getattr(node, "__dict__", {}).items():
         if not name.startswith("_"):
             yield from _nodes_in(value)
@@ -203,40 +203,40 @@ def children(node: Node) -> Iterator[Node]:
 
 def _nodes_in(value: object) -> Iterator[Node]:
     if isinstance(value, list | tuple):
-        for one in value:
-            yield from _nodes_in(one)
-    elif isinstance(value, _parser().node):
+        for item in value:
+            yield from _nodes_in(item)
+    elif isinstance(value, _load_parser().node):
         yield value
 
 
-def walked(node: Node) -> Iterator[Node]:
-    """Yield a node and all below it."""
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a node and all its descendants."""
     waiting = [node]
     while waiting:
-        one = waiting.pop()
-        yield one
-        waiting.extend(children(one))
+        current = waiting.pop()
+        yield current
+        waiting.extend(children(current))
 
 
-def place_of(node: Node) -> tuple[int, int] | None:
-    """Return where in the query a node stands, as offsets; None when the parser does not tell."""
-    first, last = getattr(node, "_start_token", None), getattr(node, "_end_token", None)
-    if first is None or last is None:
-        return None
-    return first.start, last.end + 1
+def spans(node: Node) -> Iterator[tuple[int, int]]:
+    """Yield the offsets in the query of a node and of its descendants, where they are known."""
+    for part in walk(node):
+        first, last = getattr(part, "_start_token", None), getattr(part, "_end_token", None)
+        if first is not None and last is not None:
+            yield first.start, last.end + 1
 
 
 @cache
-def _parser() -> _Parser:
+def _load_parser() -> _Parser:
     try:
-        # Of an extra, and slow.
+        # Part of an extra, and slow to import.
         from graphglot.ast.base import Expression
         from graphglot.dialect.neo4j import Neo4j
         from graphglot.error import GraphGlotError
     except ImportError as error:
         raise ExtraMissingError("graph", "Cypher cannot be read") from error
     dialect = Neo4j()
-    bounded = _bounded(Neo4j.parser_class)
+    bounded = _bounded_parser(Neo4j.parser_class)
 
     def parse(cypher: str) -> list[Node]:
         tokens = dialect.tokenize(cypher)
@@ -255,29 +255,29 @@ def _parser() -> _Parser:
     return _Parser(parse, errors, Expression)
 
 
-def _bounded(base: type[Node]) -> type[Node]:
-    """Return a parser that keeps what it has found, and gives up in the end."""
+def _bounded_parser(base: type[Node]) -> type[Node]:
+    """Return a parser class that caches its results and limits its steps."""
 
-    class Bounded(base):  # type: ignore[misc]  # the extra may not be there
+    class Bounded(base):  # type: ignore[misc]  # the extra may not be installed
         def reset(self) -> None:
             super().reset()
             self._steps = 0
-            self._found: dict[tuple[int, object, int], tuple[Node, int]] = {}
+            self._results: dict[tuple[int, object, int], tuple[Node, int]] = {}
 
         def _advance(self, times: int = 1) -> None:
             self._steps += 1
-            if self._steps > MOST_STEPS:
-                raise _TooLongError
+            if self._steps > MAX_STEPS:
+                raise _TooManyStepsError
             super()._advance(times)
 
         def try_parse(self, parser: object, retreat: bool = False) -> Node:
-            # What a parser makes of a place does not depend on how it came there.
+            # The result of a parser at a position does not depend on the path to it.
             start = self._index
             key = id(self._tokens), parser, start
-            if key not in self._found:
+            if key not in self._results:
                 node = super().try_parse(parser)
-                self._found[key] = node, self._index
-            node, end = self._found[key]
+                self._results[key] = node, self._index
+            node, end = self._results[key]
             self._retreat(start if retreat or not node else end)
             return node
 

@@ -1,4 +1,4 @@
-"""Promote a graph's triples into facts: what is asked, what is stored, who is told."""
+"""Promote the triples of a graph into facts, by a library call or by a rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 import structlog
 
@@ -19,7 +18,7 @@ from slumberd.consolidation.consolidator import Consolidator, Report
 from slumberd.consolidation.graph_promotion import Promoted
 from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
 from slumberd.graph.cypher_linter import Linter
-from slumberd.graph.protocols import GraphStore, Promoting
+from slumberd.graph.protocols import GraphStore, PromotionTarget
 from slumberd.model.fact import Fact
 from slumberd.model.firing import UNTIMED, Counts, Timing, Trigger
 from slumberd.model.graph import Owner, facts_of, is_storable, triples_in
@@ -29,18 +28,20 @@ from slumberd.provenance.protocols import ProvenanceSink, SyncProvenanceSink
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.protocols import FactStore
 
-TEMPLATE = "stargraph.evidence"
-"""What a sink is told that a promoted triple is."""
+EVIDENCE = "stargraph.evidence"
+"""The template under which a sink receives a promoted triple."""
 
 EVIDENCE_SLOTS = ("subject", "predicate", "object", "source")
-"""All that the template holds beside provenance."""
+"""The slots of the template, without those of provenance."""
 
 ORIGIN = "graph_promotion"
+"""The origin of a promoted triple, in its provenance."""
 
 SINK_SECONDS = 10.0
-"""How long a sink may take for one fact; then it is told of no more this time."""
+"""The time limit of a sink for one fact; a sink that exceeds it gets no more facts of the call."""
 
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
+_MAX_MESSAGE_CHARACTERS = 500
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 _log = structlog.get_logger("slumberd")
@@ -57,36 +58,37 @@ async def PromoteTriplesToFacts(  # noqa: N802, PLR0913 # the specification's na
     user: str = "",
     clock: Clock | None = None,
 ) -> list[Fact]:
-    """Promote what a query finds in a graph, once, and one way.
+    """Promote the triples that a query returns, once, from the graph to the fact store.
 
-    A triple's fact has an id of its own for ever, made of rule, user, agent and ``triple_id``, or
-    of subject, predicate and object. A triple that vanishes takes nothing out.
+    The id of a triple's fact never changes. It is derived from rule, user, agent and
+    ``triple_id``; without a ``triple_id``, from subject, predicate and object. A triple that
+    disappears from the graph removes no fact.
 
-    A store with ``promote``, as `SQLiteFactStore`, takes all facts in one transaction or none. It
-    does not promote again what has not changed, and keeps what a person took out or corrected.
-    Any other store takes one fact at a time by ``pin``, in order.
+    A store with ``promote``, such as `SQLiteFactStore`, commits all facts in one transaction or
+    none. It does not promote an unchanged triple again, and it respects what a person retracted or
+    corrected. Any other store gets one fact at a time by ``pin``, in the order of the ids.
 
     Args:
-        graph_store: It is asked once.
-        fact_store: Any store of the protocol.
-        fathom_adapter: Told of each current fact, after the commit, at least once; None for
-            nobody. The slots are ``subject predicate object source``. An error there is logged,
-            and loses no fact. An adapter that is not asynchronous is called in this thread.
-        filter_cypher: Returns ``subject``, ``predicate`` and ``object``; ``confidence``, 0 to 1,
-            is 1 where it gives none, and ``triple_id`` is made of the three.
-        rule_id: Names who promotes; not empty.
-        agent_id: Which agent's the facts are.
-        user: Whose they are; facts of nobody are found by no query for a user.
-        clock: Says when; the system's for None.
+        graph_store: The graph; it is queried once.
+        fact_store: The store of the facts.
+        fathom_adapter: The sink that gets each current fact, after the commit and at least once;
+            None for no sink. The slots are ``subject predicate object source``. An error of the
+            sink is logged and loses no fact. A synchronous adapter is called in this thread.
+        filter_cypher: The query. It returns ``subject``, ``predicate`` and ``object``, and may
+            return ``confidence`` (0 to 1; the default is 1) and ``triple_id``.
+        rule_id: The rule that promotes; not empty.
+        agent_id: The agent of the facts.
+        user: The user of the facts; when it is empty, no query for a user finds them.
+        clock: The time; None for the system's clock.
 
     Returns:
-        The current facts of the triples, as they are stored, by id.
+        The current facts of the triples, as they are stored, in the order of their ids.
 
     Raises:
         UnportableCypherError: The query is not portable, or writes.
-        GraphStoreError: The graph cannot answer.
-        PromotionError: A row is not whole, rows contradict each other, or this is no fact store;
-            nothing was promoted.
+        GraphStoreError: The graph cannot answer the query.
+        PromotionError: A row is incomplete, rows contradict each other, or `fact_store` is not a
+            fact store; no fact was promoted.
         ExtraMissingError: The extra ``graph`` is not installed.
     """
     if not rule_id or not all(map(is_storable, (rule_id, agent_id, user))):
@@ -94,24 +96,26 @@ async def PromoteTriplesToFacts(  # noqa: N802, PLR0913 # the specification's na
     _check_store(fact_store, rule_id)
     owner = Owner(rule_id, user, agent_id, source_of(graph_store))
     at = (clock or SystemClock()).now()
-    _, facts = await _asked(graph_store, filter_cypher, owner, at)
-    stored = await _stored(fact_store, facts, rule_id, at)
+    _, facts = await _query_facts(graph_store, filter_cypher, owner, at)
+    stored = await _store_facts(fact_store, facts, rule_id, at)
     if fathom_adapter is not None:
-        await _assert_each(fathom_adapter, stored, rule_id)
+        await _publish(fathom_adapter, stored, rule_id)
     return stored
 
 
 def _check_store(store: object, rule_id: str) -> None:
     if not isinstance(store, FactStore):
         kind = type(store).__name__
-        raise PromotionError(rule_id, f"a {kind} is no fact store; give one of the protocol")
+        raise PromotionError(
+            rule_id, f"a {kind} is not a fact store; pass one that implements FactStore"
+        )
 
 
-async def _stored(
+async def _store_facts(
     store: FactStore, facts: Sequence[Fact], rule_id: str, at: datetime
 ) -> list[Fact]:
-    """Store what a graph says; return the current facts of it, by id."""
-    if isinstance(store, Promoting):
+    """Store the facts of a graph; return those that are current, in the order of their ids."""
+    if isinstance(store, PromotionTarget):
         return list((await store.promote(facts, rule_id=rule_id, at=at)).facts)
     in_order = sorted(facts, key=lambda fact: fact.id)
     for fact in in_order:
@@ -119,10 +123,10 @@ async def _stored(
     return in_order
 
 
-async def _asked(
+async def _query_facts(
     graph: GraphStore, cypher: str, owner: Owner, at: datetime
 ) -> tuple[int, list[Fact]]:
-    """Return how many rows a query finds, and the facts that they become."""
+    """Return the number of rows that a query returns, and the facts of their triples."""
     await asyncio.to_thread(Linter().check_reading, cypher)
     rows = (await graph.query(cypher)).rows
     triples = await asyncio.to_thread(triples_in, rows, owner.rule_id)
@@ -130,43 +134,43 @@ async def _asked(
 
 
 def source_of(graph: object) -> str:
-    """Return what a fact calls the graph that it comes from: the kind of graph, and its path.
+    """Return the name of a graph in its facts: its kind, and its path if it has one.
 
-    A graph may name itself, by an identifier as ``source``; then its path is left out.
+    A graph whose attribute ``source`` is an identifier is named by it, without its path.
     """
-    given = getattr(graph, "source", None)
-    if isinstance(given, str) and _IDENTIFIER.fullmatch(given):
-        return given
+    own_name = getattr(graph, "source", None)
+    if isinstance(own_name, str) and _IDENTIFIER.fullmatch(own_name):
+        return own_name
     kind, path = _kind_of(graph), path_of(graph)
     return f"{kind}:{path}" if path and is_storable(path) else kind
 
 
 def _kind_of(graph: object) -> str:
-    """Return the kind of a graph as an identifier: ``ryugraph`` of a RyuGraphStore."""
+    """Return the kind of a graph as an identifier: ``ryugraph`` for a RyuGraphStore."""
     name = type(graph).__name__.removesuffix("Store").lower()
     plain = re.sub(r"[^a-z0-9_-]", "_", name)
     return plain if _IDENTIFIER.fullmatch(plain) else "graph"
 
 
 def path_of(graph: object) -> str:
-    """Return where a graph is; empty when it does not tell."""
+    """Return the path of a graph; empty when it has none."""
     found = getattr(graph, "path", None) or getattr(graph, "_path", None)
     return "" if found is None or inspect.isroutine(found) else str(found)
 
 
-async def _assert_each(
+async def _publish(
     sink: ProvenanceSink | SyncProvenanceSink, facts: Sequence[Fact], rule_id: str
 ) -> None:
-    """Tell a sink of facts that are stored; what goes wrong is logged, and nothing is lost."""
+    """Publish stored facts to a sink; a failure is logged and loses no fact."""
     for number, fact in enumerate(facts):
         try:
             async with asyncio.timeout(SINK_SECONDS):
-                taken = sink.assert_with_provenance(TEMPLATE, _slots(fact), _bundle(fact, rule_id))
-                if inspect.isawaitable(taken):
-                    await taken
+                answer = sink.assert_with_provenance(EVIDENCE, _slots(fact), _bundle(fact, rule_id))
+                if inspect.isawaitable(answer):
+                    await answer
         except ProvenanceError as error:
             _log_failure(rule_id, 1, error)
-        except Exception as error:  # noqa: BLE001 - whatever a sink does, the facts are stored
+        except Exception as error:  # noqa: BLE001 - a sink may raise anything; the facts are stored
             _log_failure(rule_id, len(facts) - number, error)
             return
 
@@ -177,7 +181,7 @@ def _log_failure(rule_id: str, facts: int, error: Exception) -> None:
         rule_id=rule_id,
         facts=facts,
         error=type(error).__name__,
-        message=str(error)[:500],
+        message=str(error)[:_MAX_MESSAGE_CHARACTERS],
     )
 
 
@@ -186,10 +190,10 @@ def _slots(fact: Fact) -> dict[str, object]:
 
 
 def _bundle(fact: Fact, rule_id: str) -> ProvenanceBundle:
-    # Of the instant at which the fact was promoted, so that it is the same each time.
+    # The instant is that of the promotion, so a repeated assertion is equal to the first.
     return {
         "origin": ORIGIN,
-        # An adapter takes an identifier only, so the path of the graph is left out here.
+        # An adapter accepts only an identifier, so the path of the graph is left out.
         "source": str(fact.payload["source"]).partition(":")[0],
         "run_id": rule_id,
         "step": 0,
@@ -200,13 +204,13 @@ def _bundle(fact: Fact, rule_id: str) -> ProvenanceBundle:
 
 @dataclass(frozen=True, slots=True)
 class Promoter:
-    """Fires rules of kind ``graph`` into one fact store.
+    """Fires rules of kind ``graph`` for one fact store.
 
     Attributes:
-        open: Returns the graph, to be read; it is opened for each firing, and closed after.
-        facts: Where the facts go.
-        consolidator: Writes the log lines of what was committed.
-        clock: For durations.
+        open: Returns the graph; each firing opens it and closes it again.
+        facts: The fact store.
+        consolidator: Writes the log lines of committed rows.
+        clock: Measures durations.
         store: The name of the fact store.
     """
 
@@ -216,7 +220,7 @@ class Promoter:
     clock: Clock
     store: str
 
-    async def fire(  # noqa: PLR0913 # each is asked for by another caller
+    async def fire(  # noqa: PLR0913 # the arguments of `Consolidator.fire`
         self,
         rule: ConsolidationRule,
         trigger: Trigger,
@@ -224,37 +228,37 @@ class Promoter:
         *,
         by: str = "",
         stop: asyncio.Event | None = None,
-        upto: int | None = None,  # a graph has no log of rows
+        upto: int | None = None,
         timing: Timing = UNTIMED,
         run: str = "",
     ) -> Report:
-        """Promote what the graph says now.
+        """Promote the present triples of the graph.
 
         Args:
             rule: The rule.
-            trigger: What made it due.
+            trigger: Why the rule fires.
             at: The firing's instant.
-            by: Who asked for it; nobody did when it was due.
-            stop: When set, the query under way is given up, and nothing is promoted.
-            upto: Means nothing here.
-            timing: Is recorded with the instants that the rule has served.
-            run: The id that all of its batches share.
+            by: The person who requested the firing; empty when the rule was due.
+            stop: When it is set, the query is cancelled, and nothing is promoted.
+            upto: Ignored: a graph has no episode log.
+            timing: Ignored.
+            run: The id that all batches of the run share.
 
         Raises:
             UnportableCypherError: The query is not portable, or writes.
-            GraphStoreError: The graph cannot answer.
-            PromotionError: What it says cannot be promoted.
-            FiringTimeoutError: It took too long.
+            GraphStoreError: The graph cannot answer the query.
+            PromotionError: A row is incomplete, or rows contradict each other.
+            FiringTimeoutError: The query exceeded the rule's timeout.
             SupersededError: Another daemon has taken over, or the store was replaced.
         """
-        began = self.clock.monotonic()
-        found = await self._found(rule, at, stop)
-        if found is None:
+        started = self.clock.monotonic()
+        answer = await self._query(rule, at, stop)
+        if answer is None:
             report = self._report(rule, 0, None, run)
             report.cut_short = True
             return report
-        rows, facts = found
-        done = await self.facts.promote(
+        rows, facts = answer
+        promoted = await self.facts.promote(
             facts,
             rule_id=rule.id,
             rule_hash=rule.content_hash,
@@ -264,32 +268,32 @@ class Promoter:
             run=run,
         )
         await self.consolidator.tell_again()
-        report = self._report(rule, rows, done, run)
-        self._tell(rule, rows, done, report, self.clock.monotonic() - began)
+        report = self._report(rule, rows, promoted, run)
+        self._log_promotion(rule, rows, promoted, report, self.clock.monotonic() - started)
         return report
 
     async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
-        """Say what a firing would do now; write nothing."""
-        rows, facts = await self._found(rule, at, None) or (0, [])
-        done = await self.facts.promote(
+        """Report what a firing would do now; write nothing."""
+        rows, facts = await self._query(rule, at, None) or (0, [])
+        promoted = await self.facts.promote(
             facts, rule_id=rule.id, rule_hash=rule.content_hash, at=at, dry_run=True
         )
-        report = self._report(rule, rows, done)
+        report = self._report(rule, rows, promoted)
         report.rehearsed, report.firing_ids = True, []
-        report.records = list(done.outcome.records) if done.outcome else []
+        report.records = list(promoted.outcome.records) if promoted.outcome else []
         return report
 
-    async def _found(
+    async def _query(
         self, rule: ConsolidationRule, at: datetime, stop: asyncio.Event | None
     ) -> tuple[int, list[Fact]] | None:
-        """Return the rows and facts of a query; None when it was stopped."""
+        """Return the number of rows and the facts of a rule's query; None when it was stopped."""
         graph = self.open()
         (channel,) = rule.then_emits
         owner = Owner(rule.id, rule.user, rule.agent, source_of(graph), channel)
         try:
             async with asyncio.timeout(rule.timeout) as limit:
-                with _ended_by(stop, limit):
-                    return await _asked(graph, rule.filter_cypher, owner, at)
+                with _expire_on(stop, limit):
+                    return await _query_facts(graph, rule.filter_cypher, owner, at)
         except TimeoutError as error:
             if stop is not None and stop.is_set():
                 return None
@@ -298,20 +302,20 @@ class Promoter:
             await graph.close()
 
     def _report(
-        self, rule: ConsolidationRule, rows: int, done: Promoted | None, run: str = ""
+        self, rule: ConsolidationRule, rows: int, promoted: Promoted | None, run: str = ""
     ) -> Report:
-        outcome = None if done is None else done.outcome
+        outcome = None if promoted is None else promoted.outcome
         counts = Counts() if outcome is None else next(iter(outcome.channels.values()))
         changed = counts.added + counts.updated + counts.deleted
         counts = counts._replace(read=rows, noop=rows - changed)
         firing_ids = [] if outcome is None else [outcome.firing_id]
         return Report(rule.id, {rule.then_emits[0]: counts}, self.store, run, firing_ids)
 
-    def _tell(
+    def _log_promotion(
         self,
         rule: ConsolidationRule,
         rows: int,
-        done: Promoted,
+        promoted: Promoted,
         report: Report,
         seconds: float,
     ) -> None:
@@ -324,35 +328,36 @@ class Promoter:
             rows=rows,
             added=counts.added,
             updated=counts.updated,
-            unchanged=done.unchanged,
-            withheld=_by_reason(done),
+            unchanged=promoted.unchanged,
+            withheld=_count_withheld(promoted),
             seconds=round(seconds, 3),
         )
 
 
-def _by_reason(done: Promoted) -> dict[str, int]:
+def _count_withheld(promoted: Promoted) -> dict[str, int]:
+    """Return the number of withheld facts by reason."""
     reasons: dict[str, int] = {}
-    for reason in done.withheld.values():
+    for reason in promoted.withheld.values():
         reasons[reason] = reasons.get(reason, 0) + 1
     return dict(sorted(reasons.items()))
 
 
 @contextmanager
-def _ended_by(stop: asyncio.Event | None, limit: asyncio.Timeout) -> Iterator[None]:
-    """Let a timeout end at once when `stop` is set."""
+def _expire_on(stop: asyncio.Event | None, limit: asyncio.Timeout) -> Iterator[None]:
+    """Let a timeout expire as soon as `stop` is set."""
     loop = asyncio.get_running_loop()
-    looks: list[Any] = []
+    timers: list[asyncio.TimerHandle] = []
 
-    def look() -> None:
+    def poll() -> None:
         if stop is not None and stop.is_set():
             if not limit.expired():
                 limit.reschedule(loop.time())
         else:
-            looks[:] = [loop.call_later(_LOOK_SECONDS, look)]
+            timers[:] = [loop.call_later(_POLL_SECONDS, poll)]
 
-    look()
+    poll()
     try:
         yield
     finally:
-        for one in looks:
-            one.cancel()
+        for timer in timers:
+            timer.cancel()

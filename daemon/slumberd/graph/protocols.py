@@ -1,4 +1,4 @@
-"""The contracts of graph stores and of stores that take promoted triples."""
+"""The protocols of graph stores and of fact stores that accept promoted triples."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from slumberd.model.health import StoreHealth
 
 @runtime_checkable
 class GraphStore(Protocol):
-    """A graph that can be asked in portable Cypher."""
+    """A graph that answers portable Cypher."""
 
     async def bootstrap(self) -> None:
-        """Create what is missing; changes nothing where all is there."""
+        """Create what is missing; a second call changes nothing."""
         ...
 
     async def health(self) -> StoreHealth:
-        """Say whether the graph can be asked; never raises for the state of its file."""
+        """Return whether the graph can be queried; an unusable file raises nothing."""
         ...
 
     async def query(self, cypher: str, params: Mapping[str, Any] | None = None) -> ResultSet:
-        """Return what a query finds, which only reads.
+        """Return the result of a query that only reads.
 
         Raises:
-            UnportableCypherError: The query is not portable, or writes; nothing was done.
-            GraphStoreError: It cannot be answered.
+            UnportableCypherError: The query is not portable, or writes; it was not run.
+            GraphStoreError: The graph cannot answer the query.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of what is open."""
+        """Release all resources."""
         ...
 
 
 @runtime_checkable
-class Promoting(Protocol):
-    """A fact store that takes what a graph says: all of it or nothing."""
+class PromotionTarget(Protocol):
+    """A fact store that promotes all facts of a graph, or none."""
 
     async def promote(
         self, facts: Sequence[Fact], *, rule_id: str, at: datetime | None = None
     ) -> Promoted:
-        """Promote what of a graph's facts is news, in one transaction.
+        """Promote the new and changed facts of a graph in one transaction.
 
-        A fact that was promoted before and has not changed is not promoted again, whatever became
-        of it; nor is what a person has retracted or corrected.
+        A fact that was promoted before and has not changed is not promoted again, even if it is no
+        longer current. A fact that a person retracted or corrected is not promoted either.
         """
         ...

@@ -1,4 +1,4 @@
-"""Records assertions with their provenance in a file, a line of JSON each."""
+"""Append assertions and their provenance to a file, one line of JSON each."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ import orjson
 from slumberd.model.provenance import ProvenanceBundle, asserted
 
 MODE = 0o640
-"""What is asserted is personal, so others than owner and group do not read it."""
+"""Assertions hold personal data, so only owner and group may read the file."""
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FileSink:
-    """Appends assertions to a file; implements ``ports.ProvenanceSink``.
+    """Appends assertions to a file; implements `ProvenanceSink`.
 
-    A line is ``{"template": …, "slots": {…}}``, with the provenance under ``_origin`` and so on.
-    It survives a power cut once the call has returned. The file is opened for each, so it may be
-    renamed and taken away at any time. After a line that was cut by a crash or a full disk, the
-    next begins on a line of its own, and says the same again.
+    A line is ``{"template": …, "slots": {…}}``; the provenance is in the slots ``_origin`` and so
+    on. Once a call has returned, its line survives a power cut. Each call opens the file, so it may
+    be renamed or removed at any time. A crash or a full disk may leave an incomplete line; the next
+    call starts a new line, and repeats the assertion.
 
     Args:
-        path: The file; created for owner and group.
+        path: The file; it is created for owner and group if it is missing.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # One thread: what waits behind a disk that hangs is let go with whoever asked for it.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder")
+        # One thread: while a disk hangs, no further threads pile up behind it.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="file-sink")
 
     async def assert_with_provenance(
         self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
@@ -42,8 +42,8 @@ class FileSink:
         """Append an assertion.
 
         Raises:
-            ProvenanceError: It has no form that could be stored.
-            OSError: It cannot be written whole.
+            ProvenanceError: The assertion cannot be stored in any form.
+            OSError: The line cannot be written completely.
         """
         line = orjson.dumps(
             {"template": template, "slots": asserted(slots, provenance)},
@@ -53,7 +53,7 @@ class FileSink:
         await loop.run_in_executor(self._thread, _append, self._path, line)
 
     async def close(self) -> None:
-        """Take no more; what is being written is let go."""
+        """Accept no more assertions; do not wait for one that is being written."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
@@ -62,20 +62,20 @@ def _append(path: Path, line: bytes) -> None:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{str(path)!r} is no file")
+            raise OSError(f"{str(path)!r} is not a regular file")
         if status.st_size and os.pread(file, 1, status.st_size - 1) != b"\n":
             line = b"\n" + line
         while line:
             line = line[os.write(file, line) :]
         os.fdatasync(file)
         if not status.st_size:
-            _keep_name(path.parent)
+            _sync_directory(path.parent)
     finally:
         os.close(file)
 
 
-def _keep_name(directory: Path) -> None:
-    """Let the name of a new file survive a power cut, too."""
+def _sync_directory(directory: Path) -> None:
+    """Make the name of a new file survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

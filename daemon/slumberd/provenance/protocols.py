@@ -1,4 +1,4 @@
-"""The contracts between the ledger, the provenance publisher and its sinks."""
+"""The protocols between the ledger, the provenance publisher and its sinks."""
 
 from __future__ import annotations
 
@@ -9,69 +9,69 @@ from slumberd.model.provenance import Lag, Page, ProvenanceBundle
 
 
 class Promotions(Protocol):
-    """The side of a ledger that a sink of provenance is told from."""
+    """The promotions of a ledger, and the position up to which each reader has published them."""
 
-    async def promotions(self, after: int, *, limit: int, standing: bool) -> Page:
-        """Return what made facts stand in at most `limit` rows above a number.
+    async def promotions(self, after: int, *, limit: int, current_only: bool) -> Page:
+        """Return the promotions in the rows that follow a row.
 
         Args:
-            after: The number.
-            limit: How many rows are read, of any kind.
-            standing: Whether facts are left out that no longer stand.
+            after: The number of that row.
+            limit: The most rows that are read, of any kind.
+            current_only: Whether only promotions whose fact is still current are returned.
         """
         ...
 
-    async def is_told(self, seq: int) -> bool:
-        """Say whether a row still says what it said, and was not erased."""
+    async def is_publishable(self, seq: int) -> bool:
+        """Return whether a row still promotes the same fact, and was not erased."""
         ...
 
-    async def asserted(self, reader: str) -> tuple[int, int]:
-        """Return up to which row a sink was told, and how many rows it refused."""
+    async def published_position(self, reader: str) -> tuple[int, int]:
+        """Return a reader's position: the last row it passed, and the number of refused rows."""
         ...
 
-    async def mark_asserted(self, reader: str, seq: int, refused: int) -> None:
-        """Remember what `asserted` returns."""
+    async def save_published_position(self, reader: str, seq: int, refused: int) -> None:
+        """Save a reader's position, which `published_position` returns."""
         ...
 
     async def ledger_rows(self) -> int:
-        """Return how many rows the ledger has."""
+        """Return the number of rows of the ledger."""
         ...
 
     async def lag(self, reader: str) -> Lag:
-        """Return how far the ledger reaches above what a sink was told."""
+        """Return how far a reader's position is behind the ledger."""
         ...
 
 
 @runtime_checkable
 class ProvenanceSink(Protocol):
-    """Where an assertion goes together with where it comes from.
+    """A destination of assertions and their provenance.
 
-    It is told of each at least once, so it may be told of the same again, after a crash or when
-    it did not answer in time: slots, bundle and all are then equal to those of the first time.
+    A sink gets each assertion at least once. After a crash or a timeout it may get one again, with
+    equal template, slots and provenance.
     """
 
     async def assert_with_provenance(
         self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
     ) -> None:
-        """Take an assertion; it is kept, as far as this sink keeps anything, when this returns.
+        """Store an assertion; it is as durable as the sink makes it when this returns.
 
         Args:
-            template: What kind of assertion it is.
-            slots: What is asserted; no name begins with ``_``.
-            provenance: Where it comes from.
+            template: The kind of assertion.
+            slots: The asserted values; no name begins with ``_``.
+            provenance: The origin of the assertion.
 
         Raises:
-            ProvenanceError: It has no form that could be stored; it never will.
-            Exception: Anything else, and it may go better later.
+            ProvenanceError: The assertion cannot be stored in any form; a retry is useless.
+            Exception: Any other failure; the publisher tries again.
         """
         ...
 
 
 class SyncProvenanceSink(Protocol):
-    """A `ProvenanceSink` that returns when it is done, as Stargraph's ``FathomAdapter``."""
+    """A synchronous `ProvenanceSink`, such as Stargraph's ``FathomAdapter``."""
 
     def assert_with_provenance(
         self, template: str, slots: dict[str, Any], provenance: ProvenanceBundle
     ) -> None:
-        """Take an assertion; it is kept when this returns."""
+        """Store an assertion; it is as durable as the sink makes it when this returns."""
         ...

@@ -1,8 +1,8 @@
-"""The courier: tells a sink of provenance what a ledger promoted, once that is committed.
+"""Publish committed promotions to a provenance sink, at least once.
 
-It goes its own way: a sink that fails or hangs holds up neither rules nor hands, and is told later.
-Its place in the ledger moves when the sink has answered, so that after a crash the sink is told of
-some rows again, and never of fewer.
+A sink that fails or hangs delays neither rules nor manual edits; the publisher tries it again
+later. The publisher's position in the ledger moves after the sink has answered. So a crash repeats
+some promotions and skips none.
 """
 
 from __future__ import annotations
@@ -19,169 +19,176 @@ from slumberd.model.provenance import Promotion, asserted, bundle_of, slots_of
 from slumberd.provenance.protocols import Promotions, ProvenanceSink
 
 PAGE_ROWS = 200
-"""Rows of a ledger that are held in memory at a time, and after which its place is kept."""
+"""The most ledger rows that are read at a time; the position is saved after each page."""
 
-LOOK_SECONDS = 0.5
-"""Between two looks for what was committed."""
+POLL_SECONDS = 0.5
+"""The pause before the publisher looks for new promotions, once it has published all."""
 
 FIRST_RETRY_SECONDS = 1.0
-"""After the first failure; twice as long after each further one."""
+"""The pause after the first failure; each further failure doubles it."""
 
-_MOST_OF_A_MESSAGE = 500
-_MOST_DOUBLINGS = 20
+_MAX_MESSAGE_CHARACTERS = 500
+_MAX_DOUBLINGS = 20
 
 _log = structlog.get_logger("slumberd")
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """How a sink is told.
+class DeliveryPolicy:
+    """How a publisher delivers promotions to its sink.
 
     Attributes:
-        reader: Under which name the place in the ledger is kept: a sink of another name begins
-            at its beginning.
-        template: What kind of assertion a promotion is.
-        timeout_seconds: How long it may take to answer.
-        retry_seconds: The longest rest after failures.
-        forgetful: Whether it begins empty: then it is told first of what stands, from the
+        reader: The name under which the position in the ledger is saved. A new name starts at the
             beginning of the ledger.
+        template: The template of every assertion.
+        timeout_seconds: The time limit of the sink for one assertion.
+        retry_seconds: The longest pause after failures.
+        starts_empty: Whether the sink is empty when the daemon starts. Then the publisher first
+            publishes all promotions whose fact is still current.
     """
 
     reader: str
     template: str = "slumberd.fact"
     timeout_seconds: float = 10.0
     retry_seconds: float = 300.0
-    forgetful: bool = False
+    starts_empty: bool = False
 
 
-class Courier:
-    """Tells one sink of one ledger's promotions, in order, each at least once.
+class ProvenancePublisher:
+    """Publishes the promotions of one ledger to one sink, in order, each at least once.
 
-    Whatever cannot be encoded, or is refused with a `ProvenanceError`, is passed over and counted;
-    any other failure is tried again until it passes. What was erased is told to nobody.
+    A promotion that cannot be encoded, or that the sink refuses with a `ProvenanceError`, is
+    skipped and counted. Any other failure is tried again until it succeeds. An erased promotion is
+    not published.
 
     Args:
-        store: The name of the fact store, which its assertions carry.
+        store: The name of the fact store, which every assertion carries.
         ledger: The store.
-        sink: What is told; it must not block the event loop.
+        sink: The sink; it must not block the event loop.
         clock: The time.
-        terms: How it is told.
+        policy: How promotions are delivered.
     """
 
     def __init__(
-        self, store: str, ledger: Promotions, sink: ProvenanceSink, clock: Clock, terms: Terms
+        self,
+        store: str,
+        ledger: Promotions,
+        sink: ProvenanceSink,
+        clock: Clock,
+        policy: DeliveryPolicy,
     ) -> None:
         self._store = store
         self._ledger = ledger
         self._sink = sink
         self._clock = clock
-        self._terms = terms
-        self._kept: tuple[int, int] | None = None
-        self._seq = self._refused = self._anew_up_to = 0
+        self._policy = policy
+        self._saved_position: tuple[int, int] | None = None
+        self._seq = self._refused = self._republish_up_to = 0
         self._failures = 0
         self._failing = False
         self._retry_at = -inf
 
-    async def keep(self, stop: asyncio.Event) -> None:
-        """Tell whatever is committed, until `stop` is set; a sink under way is let go then.
+    async def run(self, stop: asyncio.Event) -> None:
+        """Publish all committed promotions until `stop` is set; then cancel a pending assertion.
 
         Raises:
             SupersededError: Another daemon has taken over, or the store was replaced.
         """
         try:
             async with asyncio.TaskGroup() as group:
-                work = group.create_task(self._turn_until(stop))
+                work = group.create_task(self._publish_until(stop))
                 await stop.wait()
                 work.cancel()
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _turn_until(self, stop: asyncio.Event) -> None:
+    async def _publish_until(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            await set_within(stop, await self.turn())
+            await set_within(stop, await self.publish_page())
 
-    async def turn(self) -> float:
-        """Tell of one page, unless it is too early after a failure.
+    async def publish_page(self) -> float:
+        """Publish one page of promotions, unless a pause after a failure is not over.
 
         Returns:
-            After how many seconds to come again; 0 when there may be more to tell.
+            The seconds until the next call; 0 when there may be more to publish.
 
         Raises:
             SupersededError: Another daemon has taken over, or the store was replaced.
         """
-        early = self._retry_at - self._clock.monotonic()
-        if early > 0:
-            return early
+        pause = self._retry_at - self._clock.monotonic()
+        if pause > 0:
+            return pause
         before = self._seq
         try:
-            await self._tell_page()
+            await self._publish_next_page()
         except SupersededError:
             raise
-        except Exception as error:  # noqa: BLE001 - a sink is anybody's, and holds up nothing here
-            return await self._set_back(error, got_on=self._seq > before)
+        except Exception as error:  # noqa: BLE001 - a sink may raise anything, and delays nothing
+            return await self._record_failure(error, progressed=self._seq > before)
         self._recover()
-        return 0.0 if self._seq > before else LOOK_SECONDS
+        return 0.0 if self._seq > before else POLL_SECONDS
 
-    async def _tell_page(self) -> None:
-        if self._kept is None:
-            await self._begin()
-        anew = self._anew_up_to - self._seq
-        limit = min(anew, PAGE_ROWS) if anew > 0 else PAGE_ROWS
-        page = await self._ledger.promotions(self._seq, limit=limit, standing=anew > 0)
+    async def _publish_next_page(self) -> None:
+        if self._saved_position is None:
+            await self._load_position()
+        remaining = self._republish_up_to - self._seq
+        limit = min(remaining, PAGE_ROWS) if remaining > 0 else PAGE_ROWS
+        page = await self._ledger.promotions(self._seq, limit=limit, current_only=remaining > 0)
         try:
-            for told in page.promotions:
-                await self._tell(told)
-                self._seq = told.seq
+            for promotion in page.promotions:
+                await self._publish(promotion)
+                self._seq = promotion.seq
             self._seq = page.upto
         finally:
-            await self._keep_place()
+            await self._save_position()
 
-    async def _begin(self) -> None:
-        place = await self._ledger.asserted(self._terms.reader)
-        self._seq, self._refused = place
-        if self._terms.forgetful:
-            self._anew_up_to = await self._ledger.ledger_rows()
+    async def _load_position(self) -> None:
+        position = await self._ledger.published_position(self._policy.reader)
+        self._seq, self._refused = position
+        if self._policy.starts_empty:
+            self._republish_up_to = await self._ledger.ledger_rows()
             self._seq = 0
-        self._kept = place
+        self._saved_position = position
 
-    async def _keep_place(self) -> None:
-        place = self._seq, self._refused
-        if place != self._kept:
-            await self._ledger.mark_asserted(self._terms.reader, *place)
-            self._kept = place
+    async def _save_position(self) -> None:
+        position = self._seq, self._refused
+        if position != self._saved_position:
+            await self._ledger.save_published_position(self._policy.reader, *position)
+            self._saved_position = position
 
-    async def _tell(self, told: Promotion) -> None:
-        # It may have been forgotten since its page was read.
-        if not await self._ledger.is_told(told.seq):
+    async def _publish(self, promotion: Promotion) -> None:
+        # An erasure may have removed the promotion since its page was read.
+        if not await self._ledger.is_publishable(promotion.seq):
             return
-        slots, bundle = slots_of(told, self._store), bundle_of(told)
+        slots, bundle = slots_of(promotion, self._store), bundle_of(promotion)
         try:
             asserted(slots, bundle)
-            async with asyncio.timeout(self._terms.timeout_seconds):
-                await self._sink.assert_with_provenance(self._terms.template, slots, bundle)
+            async with asyncio.timeout(self._policy.timeout_seconds):
+                await self._sink.assert_with_provenance(self._policy.template, slots, bundle)
         except ProvenanceError as error:
             self._refused += 1
             _log.warning(
                 "provenance.refused",
                 store=self._store,
-                seq=told.seq,
+                seq=promotion.seq,
                 slot=error.slot,
-                message=error.reason[:_MOST_OF_A_MESSAGE],
+                message=error.reason[:_MAX_MESSAGE_CHARACTERS],
             )
         except asyncio.CancelledError as error:
             if _is_cancelled():
                 raise
-            raise _GaveUpError("it gave up") from error
+            raise _SinkCancelledError("the sink cancelled the assertion itself") from error
 
-    async def _set_back(self, error: Exception, *, got_on: bool) -> float:
-        self._failures = 1 if got_on else self._failures + 1
-        doublings = min(self._failures - 1, _MOST_DOUBLINGS)
-        pause = min(FIRST_RETRY_SECONDS * 2.0**doublings, self._terms.retry_seconds)
+    async def _record_failure(self, error: Exception, *, progressed: bool) -> float:
+        """Set and return the pause before the next attempt; log the first of several failures."""
+        self._failures = 1 if progressed else self._failures + 1
+        doublings = min(self._failures - 1, _MAX_DOUBLINGS)
+        pause = min(FIRST_RETRY_SECONDS * 2.0**doublings, self._policy.retry_seconds)
         self._retry_at = self._clock.monotonic() + pause
         if not self._failing:
             self._failing = True
             rows, seconds = await self._lag()
-            message = str(error)[:_MOST_OF_A_MESSAGE] or self._unsaid(error)
+            message = str(error)[:_MAX_MESSAGE_CHARACTERS] or self._default_message(error)
             _log.warning(
                 "provenance.failed",
                 store=self._store,
@@ -192,15 +199,15 @@ class Courier:
             )
         return pause
 
-    def _unsaid(self, error: Exception) -> str:
+    def _default_message(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
-            return f"no answer within {self._terms.timeout_seconds:g} s"
+            return f"no answer within {self._policy.timeout_seconds:g} s"
         return ""
 
     async def _lag(self) -> tuple[int | None, float | None]:
         try:
-            lag = await self._ledger.lag(self._terms.reader)
-        except StoreError:  # it is what fails
+            lag = await self._ledger.lag(self._policy.reader)
+        except StoreError:  # the store itself may be what fails
             return None, None
         return lag.rows, lag.seconds(self._clock.now())
 
@@ -210,8 +217,8 @@ class Courier:
         self._failing, self._failures = False, 0
 
 
-class _GaveUpError(Exception):
-    """A sink ended its own call as if it had been told to."""
+class _SinkCancelledError(Exception):
+    """A sink raised `CancelledError` although its caller was not cancelled."""
 
 
 def _is_cancelled() -> bool:

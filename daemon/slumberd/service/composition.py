@@ -23,15 +23,15 @@ from slumberd.errors import NoInputError, UsageError
 from slumberd.filters.sandbox import checking_filters
 from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.ladybug_store import LadybugGraphStore
-from slumberd.graph.promotion import Promoter
+from slumberd.graph.promotion import EVIDENCE, EVIDENCE_SLOTS, Promoter
 from slumberd.graph.protocols import GraphStore
 from slumberd.model.firing import Limits
 from slumberd.model.provenance import SLOTS
 from slumberd.model.spelling import Misspelling
-from slumberd.provenance.fathom_sink import EVIDENCE, EVIDENCE_SLOTS, FathomSink, open_engine
+from slumberd.provenance.fathom_sink import FathomSink, open_engine
 from slumberd.provenance.file_sink import FileSink
 from slumberd.provenance.protocols import ProvenanceSink
-from slumberd.provenance.publisher import Courier, Terms
+from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling import cron
 from slumberd.service.fact_stores import Branch, Branches
@@ -319,21 +319,24 @@ def _sink_of(settings: Settings) -> FileSink | FathomSink | None:
     if wanted.sink == "file":
         return FileSink(settings.provenance_path)
     templates = {EVIDENCE: EVIDENCE_SLOTS, wanted.template: SLOTS}
-    return FathomSink(open_engine(settings.pack_path, templates), runs=True)
+    return FathomSink(open_engine(settings.pack_path, templates), run_rules=True)
 
 
-def couriers_of(
+def publishers_of(
     settings: Settings, stores: Stores, sink: ProvenanceSink | None, clock: Clock
-) -> list[Courier]:
-    """Return who tells the sink of each fact store; nobody where there is no sink."""
+) -> list[ProvenancePublisher]:
+    """Return a publisher for each fact store; none when no sink is configured."""
     wanted = settings.provenance
     if sink is None or wanted.sink is None:
         return []
-    terms = Terms(
+    policy = DeliveryPolicy(
         wanted.sink,
         wanted.template,
         wanted.timeout_seconds,
         wanted.retry_seconds,
-        forgetful=wanted.sink == "fathom",
+        starts_empty=wanted.sink == "fathom",
     )
-    return [Courier(name, facts, sink, clock, terms) for name, facts in stores.facts.items()]
+    return [
+        ProvenancePublisher(name, facts, sink, clock, policy)
+        for name, facts in stores.facts.items()
+    ]

@@ -21,14 +21,14 @@ from slumberd.model.finding import Finding
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import write_textfile
-from slumberd.provenance.publisher import Courier
+from slumberd.provenance.publisher import ProvenancePublisher
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
 from slumberd.service.background import Effects, keep_noticing
 from slumberd.service.composition import (
     branches_of,
-    couriers_of,
     provenance_sink,
+    publishers_of,
     rehearsing,
     rules_of,
     writing,
@@ -62,7 +62,7 @@ class _Organs(NamedTuple):
     alarm: Alarm
     pausing: Pausing
     reloading: Reloading
-    couriers: Sequence[Courier]
+    publishers: Sequence[ProvenancePublisher]
 
 
 class Daemon:
@@ -122,8 +122,8 @@ class Daemon:
             branches = branches_of(settings, stores, self._logs, clock, lambda: self._rules)
             await self._recover(branches)
             await branches.checkpoint()
-            couriers = couriers_of(settings, stores, sink, clock)
-            await self._serve(stores.memory, branches, couriers, older)
+            publishers = publishers_of(settings, stores, sink, clock)
+            await self._serve(stores.memory, branches, publishers, older)
             await branches.checkpoint()
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
@@ -135,7 +135,7 @@ class Daemon:
         self,
         memory: SQLiteMemoryStore,
         branches: Branches,
-        couriers: Sequence[Courier],
+        publishers: Sequence[ProvenancePublisher],
         older: Sequence[Finding],
     ) -> None:
         """Answer and fire until told to stop."""
@@ -153,7 +153,7 @@ class Daemon:
             pausing.changed = reloading.begin
             reloading.begin()
             judging = (alarm, pausing, reloading)
-            await self._live(_Organs(memory, branches, operations, scheduler, *judging, couriers))
+            await self._live(_Organs(memory, branches, operations, scheduler, *judging, publishers))
 
     async def _live(self, organs: _Organs) -> None:
         answers, runtime = self._answers(organs), self._settings.runtime_dir
@@ -175,7 +175,7 @@ class Daemon:
 
     def _work(self, organs: _Organs) -> Sequence[Coroutine[Any, Any, None]]:
         """Return what goes on side by side until the daemon is told to stop."""
-        memory, branches, operations, scheduler, alarm, pausing, reloading, couriers = organs
+        memory, branches, operations, scheduler, alarm, pausing, reloading, publishers = organs
         return (
             alarm.heartbeat(self._stop),
             scheduler.run(self._stop),
@@ -184,7 +184,7 @@ class Daemon:
             self._heartbeat(branches, memory, scheduler, pausing).keep(self._stop),
             reloading.keep(),
             self._keep_alive(memory, branches, scheduler),
-            *(courier.keep(self._stop) for courier in couriers),
+            *(publisher.run(self._stop) for publisher in publishers),
         )
 
     async def _keep_telling(self, branches: Branches, turn: asyncio.Lock) -> None:

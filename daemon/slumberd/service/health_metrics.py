@@ -171,7 +171,7 @@ class Examination:
             return None
         facts = [branch.facts for branch in self._body.branches]
         lags = [await one.lag(reader) for one in facts]
-        refused = [(await one.asserted(reader))[1] for one in facts]
+        refused = [(await one.published_position(reader))[1] for one in facts]
         rows, seconds = sum(lag.rows for lag in lags), max(lag.seconds(now) for lag in lags)
         return ProvenanceVitals(rows, seconds, sum(refused))
 

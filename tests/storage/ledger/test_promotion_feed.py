@@ -41,15 +41,15 @@ HANDS_OWN: list[Step] = [
 
 
 async def told_by(
-    store: SQLiteFactStore, *, limit: int = 1_000, standing: bool = False
+    store: SQLiteFactStore, *, limit: int = 1_000, current_only: bool = False
 ) -> list[Promotion]:
     """Return every promotion, read in stretches."""
     found: list[Promotion] = []
-    page = await store.promotions(0, limit=limit, standing=standing)
+    page = await store.promotions(0, limit=limit, current_only=current_only)
     while True:
         found += page.promotions
         after = page.upto
-        page = await store.promotions(after, limit=limit, standing=standing)
+        page = await store.promotions(after, limit=limit, current_only=current_only)
         if page.upto == after:
             assert after == await store.ledger_rows()
             return found
@@ -97,7 +97,7 @@ def test_promotion_tells_what_stood_when_it_was_written(steps: list[Step]) -> No
 
 async def check_what_stands(story: Story) -> None:
     _, shown = story.shots[-1] if story.shots else (None, {})
-    last = {one.fact_id: one for one in await told_by(story.store, limit=3, standing=True)}
+    last = {one.fact_id: one for one in await told_by(story.store, limit=3, current_only=True)}
     assert last.keys() == shown.keys()
     for fact_id, one in last.items():
         assert one._asdict() | as_shown(shown[fact_id]) == one._asdict()
@@ -154,7 +154,7 @@ async def test_forgotten_rows_are_told_to_nobody(tmp_path: Path) -> None:
         await store.bootstrap()
         await fire(store, ALL, [said("e1", 1, subject="s", predicate="p", object=1)])
         [told] = await told_by(store)
-        assert await store.is_told(told.seq)
+        assert await store.is_publishable(told.seq)
         await store.forget(
             Reach.of("alice", None, None),
             moment=microseconds(at(200)),
@@ -162,7 +162,7 @@ async def test_forgotten_rows_are_told_to_nobody(tmp_path: Path) -> None:
             by="me",
             dry_run=False,
         )
-        assert not await store.is_told(told.seq)
+        assert not await store.is_publishable(told.seq)
         assert await told_by(store) == []
 
 
@@ -170,17 +170,17 @@ async def test_lag_is_what_lies_above_the_place_and_since_when(tmp_path: Path) -
     async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
         await store.bootstrap()
         assert await store.lag("file") == Lag(0, None)
-        assert await store.asserted("file") == (0, 0)
+        assert await store.published_position("file") == (0, 0)
         await fire(store, ALL, [said("e1", 1), said("e2", 2)])
         assert await store.lag("file") == Lag(3, at(100))
-        await store.mark_asserted("file", 2, 1)
+        await store.save_published_position("file", 2, 1)
         assert await store.lag("file") == Lag(1, at(100))
-        assert await store.asserted("file") == (2, 1)
-        await store.mark_asserted("file", 3, 1)
+        assert await store.published_position("file") == (2, 1)
+        await store.save_published_position("file", 3, 1)
         assert await store.lag("file") == Lag(0, None)
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
-        assert await store.asserted("file") == (3, 1)
-        assert await store.asserted("another") == (0, 0)
+        assert await store.published_position("file") == (3, 1)
+        assert await store.published_position("another") == (0, 0)
         assert await store.lag("another") == Lag(3, at(100))
 
 
@@ -199,8 +199,8 @@ async def test_place_is_kept_by_the_only_writer(tmp_path: Path) -> None:
         await old.take_over()
         await new.take_over()
         with pytest.raises(StaleWriterError):
-            await old.mark_asserted("file", 1, 0)
-        assert await new.asserted("file") == (0, 0)
+            await old.save_published_position("file", 1, 0)
+        assert await new.published_position("file") == (0, 0)
 
 
 async def test_a_place_above_the_ledger_shows_that_it_was_cut(tmp_path: Path) -> None:
@@ -208,9 +208,9 @@ async def test_a_place_above_the_ledger_shows_that_it_was_cut(tmp_path: Path) ->
     async with SQLiteFactStore(path) as store:
         await store.bootstrap()
         await fire(store, ALL, [said("e1", 1)])
-        await store.mark_asserted("file", 2, 0)
+        await store.save_published_position("file", 2, 0)
         assert (await store.verify())[2] is None
-        await store.mark_asserted("file", 3, 0)
+        await store.save_published_position("file", 3, 0)
         _, _, broken = await store.verify()
     assert broken is not None
     assert "3" in broken.problem
@@ -219,11 +219,11 @@ async def test_a_place_above_the_ledger_shows_that_it_was_cut(tmp_path: Path) ->
 async def test_replayed_file_goes_on_at_the_same_place(tmp_path: Path) -> None:
     await tell_everything(tmp_path / "facts.db")
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
-        await store.mark_asserted("file", 4, 2)
+        await store.save_published_position("file", 4, 2)
         replay = await store.replay(tmp_path / "again.db")
         assert replay.first is None
     async with SQLiteFactStore(tmp_path / "again.db") as store:
-        assert await store.asserted("file") == (4, 2)
+        assert await store.published_position("file") == (4, 2)
 
 
 async def test_hand_is_told_too(tmp_path: Path) -> None:
@@ -250,8 +250,8 @@ async def test_readers_are_those_that_have_a_place_and_no_other_number(tmp_path:
     async with SQLiteFactStore(tmp_path / "facts.db", clock=FakeClock()) as store:
         await store.bootstrap()
         await store.take_over()
-        await store.mark_asserted("two", 3, 1)
-        await store.mark_asserted("one", 0, 0)
+        await store.save_published_position("two", 3, 1)
+        await store.save_published_position("one", 0, 0)
 
     with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
         assert readers(connection) == ["one", "two"]

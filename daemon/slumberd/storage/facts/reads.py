@@ -198,30 +198,30 @@ class Questions(FactFile):
         """Return how far the ledger reaches, as committed, and its chain hash there."""
         return await self._database.read(head_of)
 
-    async def promotions(self, after: int, *, limit: int, standing: bool) -> Page:
-        """Return what made facts stand in at most `limit` rows above a number.
+    async def promotions(self, after: int, *, limit: int, current_only: bool) -> Page:
+        """Return the promotions in the rows that follow a row.
 
         Args:
-            after: The number.
-            limit: How many rows are read, of any kind.
-            standing: Whether facts are left out that no longer stand.
+            after: The number of that row.
+            limit: The most rows that are read, of any kind.
+            current_only: Whether only promotions whose fact is still current are returned.
         """
         return await self._database.read(
-            lambda connection: promotion_feed.page(connection, after, limit, standing=standing)
+            lambda connection: promotion_feed.page(connection, after, limit, standing=current_only)
         )
 
-    async def is_told(self, seq: int) -> bool:
-        """Say whether a row still says what it said, and was not erased."""
+    async def is_publishable(self, seq: int) -> bool:
+        """Return whether a row still promotes the same fact, and was not erased."""
         return await self._database.read(lambda connection: promotion_feed.is_told(connection, seq))
 
-    async def asserted(self, reader: str) -> tuple[int, int]:
-        """Return up to which row a sink of provenance was told, and how many rows it refused."""
+    async def published_position(self, reader: str) -> tuple[int, int]:
+        """Return a reader's position: the last row it passed, and the number of refused rows."""
         return await self._database.read(
             lambda connection: promotion_feed.place(connection, reader)
         )
 
     async def lag(self, reader: str) -> Lag:
-        """Return how far the ledger reaches above what a sink of provenance was told."""
+        """Return how far a reader's position is behind the ledger."""
         return await self._database.read(lambda connection: promotion_feed.lag(connection, reader))
 
     async def why(self, fact_id: str) -> Explanation:

@@ -92,8 +92,8 @@ class Marks(Questions):
         """Remember that log lines up to a ledger row are written; kept with the next commit."""
         self._logged = max(self._logged, seq)
 
-    async def mark_asserted(self, reader: str, seq: int, refused: int) -> None:
-        """Remember up to which row a sink of provenance was told, and how many rows it refused."""
+    async def save_published_position(self, reader: str, seq: int, refused: int) -> None:
+        """Save a reader's position: the last row it passed, and the number of refused rows."""
 
         def work(connection: sqlite3.Connection) -> None:
             with transaction(connection):
