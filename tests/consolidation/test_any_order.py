@@ -39,16 +39,16 @@ def stream() -> list[Episode]:
 @pytest.fixture(scope="module")
 def wanted(stream: Sequence[Episode]) -> dict[str, tuple[Any, ...]]:
     """What the brute-force oracle says of the stream, user by user: they share nothing."""
-    acts: dict[str, list[Told]] = {}
+    claims: dict[str, list[Told]] = {}
     for one in stream:
         episode = one.model_dump() | {"at": microseconds(one.timestamp)}
-        act = told(episode, "facts", ("all",))
-        assert act is not None
-        acts.setdefault(one.user, []).append(act)
+        claim = told(episode, "facts", ("all",))
+        assert claim is not None
+        claims.setdefault(one.user, []).append(claim)
     return {
-        fact_id: (act.object, act.confidence, tuple(replaced(act, mine, set(), DEPTH)))
-        for mine in acts.values()
-        for fact_id, act in stands(mine, set()).items()
+        fact_id: (claim.object, claim.confidence, tuple(replaced(claim, mine, set(), DEPTH)))
+        for mine in claims.values()
+        for fact_id, claim in stands(mine, set()).items()
     }
 
 

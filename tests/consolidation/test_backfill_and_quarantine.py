@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.consolidation.consolidator import Report
 from slumberd.model.episode import Episode, microseconds
-from slumberd.model.firing import Limits, Toll
+from slumberd.model.firing import DeletionImpact, Limits
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, at, rule, triple
 from tests.support.house import House, house, stream
@@ -327,12 +327,12 @@ async def test_a_first_backlog_alarms_nobody(tmp_path: Path) -> None:
     ],
 )
 def test_limits_say_what_exceeds_them(limits: Limits, lost: int, stood: int, problem: str) -> None:
-    assert problem in limits.exceeded(Toll(lost, lost), stood)
-    assert bool(problem) == bool(limits.exceeded(Toll(lost, lost), stood))
+    assert problem in limits.exceeded(DeletionImpact(lost, lost), stood)
+    assert bool(problem) == bool(limits.exceeded(DeletionImpact(lost, lost), stood))
 
 
 def test_what_comes_counts_against_what_goes() -> None:
-    assert Limits(None, 0.5).exceeded(Toll(lost=300, fewer=10), 300) == ""
+    assert Limits(None, 0.5).exceeded(DeletionImpact(lost=300, fewer=10), 300) == ""
 
 
 async def test_a_batch_that_says_other_things_than_before_is_not_held(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 from slumberd.consolidation.claim import (
     ALL,
     EPISODE,
-    NAMER,
-    Act,
+    REFERRING,
+    Claim,
     Fault,
-    act_of,
+    claim_of,
     confidence_of,
     has_subject,
 )
@@ -33,23 +33,23 @@ OWNER = "alice/rag/facts/"
 TRIPLE = {"subject": "alice", "predicate": "drinks", "object": "tea"}
 
 
-def said(channel: str = "facts", **metadata: Any) -> Act:
+def said(channel: str = "facts", **metadata: Any) -> Claim:
     """Return what an episode of this triple and metadata says; it can be read."""
-    found = act_of(version("e1", metadata=TRIPLE | metadata), channel)
-    assert isinstance(found, Act)
+    found = claim_of(version("e1", metadata=TRIPLE | metadata), channel)
+    assert isinstance(found, Claim)
     payload = {key: value for key, value in found.payload.items() if key != "timestamp"}
     return found._replace(payload=payload)
 
 
 @pytest.mark.parametrize("intent", [{}, {"intent": None}, {"intent": "add"}], ids=str)
 def test_episode_without_intent_or_with_add_asserts_its_triple(intent: dict[str, Any]) -> None:
-    act = said(**intent, replaces=["e0"], confidence=0.5)
+    claim = said(**intent, replaces=["e0"], confidence=0.5)
 
-    assert act == Act(
+    assert claim == Claim(
         fact_id="e1",
         owner=OWNER,
         key=f"{OWNER}alice/drinks",
-        stamp=act.stamp,
+        precedence=claim.precedence,
         asserts=True,
         object='"tea"',
         names=(),
@@ -64,51 +64,55 @@ def test_episode_without_intent_or_with_add_asserts_its_triple(intent: dict[str,
             **TRIPLE,
         },
     )
-    assert act.stamp == (microseconds(START), EPISODE, "e1")
+    assert claim.precedence == (microseconds(START), EPISODE, "e1")
 
 
 def test_update_asserts_and_names_each_id_once_in_order() -> None:
-    act = said(intent="update", replaces=["e0", "x", "e0"])
+    claim = said(intent="update", replaces=["e0", "x", "e0"])
 
-    assert (act.asserts, act.names, act.clears) == (True, ("e0", "x"), False)
-    assert act.stamp.rank == NAMER
+    assert (claim.asserts, claim.names, claim.clears) == (True, ("e0", "x"), False)
+    assert claim.precedence.rank == REFERRING
 
 
 @pytest.mark.parametrize("replaces", [None, []], ids=str)
 def test_update_that_names_nothing_has_the_rank_of_an_episode(replaces: Any) -> None:
-    act = said(intent="update", replaces=replaces)
+    claim = said(intent="update", replaces=replaces)
 
-    assert (act.asserts, act.names, act.stamp.rank) == (True, (), EPISODE)
+    assert (claim.asserts, claim.names, claim.precedence.rank) == (True, (), EPISODE)
 
 
 def test_delete_that_names_ids_retracts_only_those() -> None:
-    act = said(intent="delete", replaces="e0")
+    claim = said(intent="delete", replaces="e0")
 
-    assert (act.asserts, act.names, act.clears) == (False, ("e0",), False)
-    assert act.stamp == (microseconds(START), NAMER, "e1")
-    assert act.payload == {"id": "e1", "user": "alice", "agent": "rag", **TRIPLE}
+    assert (claim.asserts, claim.names, claim.clears) == (False, ("e0",), False)
+    assert claim.precedence == (microseconds(START), REFERRING, "e1")
+    assert claim.payload == {"id": "e1", "user": "alice", "agent": "rag", **TRIPLE}
 
 
 def test_delete_that_names_no_id_clears_the_object_of_its_key() -> None:
-    act = said(intent="delete")
+    claim = said(intent="delete")
 
-    assert (act.asserts, act.names, act.clears) == (False, (), True)
-    assert (act.key, act.object, act.stamp.rank) == (f"{OWNER}alice/drinks", '"tea"', EPISODE)
+    assert (claim.asserts, claim.names, claim.clears) == (False, (), True)
+    assert (claim.key, claim.object, claim.precedence.rank) == (
+        f"{OWNER}alice/drinks",
+        '"tea"',
+        EPISODE,
+    )
 
 
 @pytest.mark.parametrize("metadata", [{"object": None}, {}], ids=["null", "absent"])
 def test_delete_without_an_object_clears_its_whole_key(metadata: dict[str, Any]) -> None:
     key = {"subject": "alice", "predicate": "drinks"}
-    act = act_of(version("e1", metadata=key | {"intent": "delete"} | metadata), "facts")
+    claim = claim_of(version("e1", metadata=key | {"intent": "delete"} | metadata), "facts")
 
-    assert isinstance(act, Act)
-    assert (act.clears, act.object) == (True, ALL)
+    assert isinstance(claim, Claim)
+    assert (claim.clears, claim.object) == (True, ALL)
 
 
 def test_noop_says_nothing_whatever_it_names() -> None:
-    act = said(intent="noop", replaces=["e0"])
+    claim = said(intent="noop", replaces=["e0"])
 
-    assert (act.asserts, act.names, act.clears) == (False, (), False)
+    assert (claim.asserts, claim.names, claim.clears) == (False, (), False)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +143,7 @@ def test_noop_says_nothing_whatever_it_names() -> None:
 def test_episode_that_cannot_be_read_says_why(
     metadata: dict[str, Any], reason: str, detail: str
 ) -> None:
-    found = act_of(version("e1", metadata=TRIPLE | metadata), "facts")
+    found = claim_of(version("e1", metadata=TRIPLE | metadata), "facts")
 
     assert isinstance(found, Fault)
     assert found.reason == reason
@@ -147,7 +151,7 @@ def test_episode_that_cannot_be_read_says_why(
 
 
 def test_detail_of_malformed_replaces_is_short() -> None:
-    found = act_of(version("e1", metadata={"intent": "update", "replaces": [7] * 500}), "facts")
+    found = claim_of(version("e1", metadata={"intent": "update", "replaces": [7] * 500}), "facts")
 
     assert isinstance(found, Fault)
     assert len(found.detail) == 200
@@ -159,10 +163,10 @@ NO_TEXTS = [None, "", 5, 1.5, True, ["x"], {"a": 1}]
 @pytest.mark.parametrize("part", ["subject", "predicate"])
 @pytest.mark.parametrize("value", NO_TEXTS, ids=str)
 def test_fact_without_two_texts_has_a_key_of_its_own(part: str, value: Any) -> None:
-    act = said(**{part: value})
+    claim = said(**{part: value})
 
-    assert act.key == f"{OWNER}//e1"
-    assert not has_subject(act)
+    assert claim.key == f"{OWNER}//e1"
+    assert not has_subject(claim)
 
 
 def test_fact_with_two_texts_has_the_key_of_its_subject() -> None:
@@ -199,10 +203,10 @@ def test_other_ids_belong_to_the_channel_facts(fact_id: str, channel: str, episo
 
 
 def test_names_of_another_channel_are_ids_of_that_channel() -> None:
-    act = said("notes", intent="update", replaces=["e0", "@x"])
+    claim = said("notes", intent="update", replaces=["e0", "@x"])
 
-    assert act.names == ("@notes/e0", "@notes/@x")
-    assert (act.fact_id, act.owner, act.key) == (
+    assert claim.names == ("@notes/e0", "@notes/@x")
+    assert (claim.fact_id, claim.owner, claim.key) == (
         "@notes/e1",
         "alice/rag/notes/",
         "alice/rag/notes/alice/drinks",
@@ -235,6 +239,6 @@ def test_confidence_is_a_finite_number_from_0_to_1_or_else_1(value: Any, confide
 
 
 def test_possible_duplicates_are_the_near_facts_that_are_not_named() -> None:
-    act = said()._replace(near=(("a", 0.9), ("b", 0.8)), names=("b",))
+    claim = said()._replace(near=(("a", 0.9), ("b", 0.8)), names=("b",))
 
-    assert act.possible_duplicates == ["a"]
+    assert claim.possible_duplicates == ["a"]

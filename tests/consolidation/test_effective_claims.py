@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.consolidation.claim import EPISODE, HAND, Act, Stamp
-from slumberd.consolidation.precedence import HANDS, Meeting, counting
+from slumberd.consolidation.claim import EPISODE, MANUAL, Claim, Precedence
+from slumberd.consolidation.precedence import HANDS, Evaluation, effective_claims
 
 pytestmark = pytest.mark.unit
 
 
-def claim(owner: str, stamp: Stamp) -> Act:
-    return Act("e1", owner, f"{owner}s/p", stamp, True, '"x"', (), False, 1.0, {})
+def claim(owner: str, precedence: Precedence) -> Claim:
+    return Claim("e1", owner, f"{owner}s/p", precedence, True, '"x"', (), False, 1.0, {})
 
 
 def test_a_person_keeps_an_id_that_another_owners_episode_claims_too() -> None:
-    episodes = Meeting(1, "all", 1, claim("ann/rag/facts/", Stamp(1, EPISODE, "e1")), 0)
-    persons = Meeting(2, HANDS, 0, claim("bob/rag/facts/", Stamp(2, HAND, "2")), 0)
+    episodes = Evaluation(1, "all", 1, claim("ann/rag/facts/", Precedence(1, EPISODE, "e1")), 0)
+    persons = Evaluation(2, HANDS, 0, claim("bob/rag/facts/", Precedence(2, MANUAL, "2")), 0)
 
-    [found] = counting([episodes, persons])
+    [found] = effective_claims([episodes, persons])
 
-    assert found.act.owner == "bob/rag/facts/"
+    assert found.claim.owner == "bob/rag/facts/"

@@ -173,9 +173,9 @@ class World:
         }
         self.heard = [one for one in self.heard if session_of(one.eid) != FORGETTABLE]
         self.hands = [
-            (firing, name, act)
-            for firing, name, act in self.hands
-            if name not in gone and (act is None or act.asserts or not gone & set(act.names))
+            (firing, name, claim)
+            for firing, name, claim in self.hands
+            if name not in gone and (claim is None or claim.asserts or not gone & set(claim.names))
         ]
         self.forgotten = True
 
@@ -185,7 +185,7 @@ class World:
         self.undone[outcome.firing_id] = firing
         self.firings.append(outcome.firing_id)
 
-    def acts(self) -> list[Told]:
+    def claims(self) -> list[Told]:
         found = []
         for channel in ("facts", "notes"):
             said: dict[str, list[tuple[int, str, dict[str, Any] | None]]] = {}
@@ -197,34 +197,34 @@ class World:
                 newest = max(seq for seq, _, _ in versions)
                 now = [(rule_id, e) for seq, rule_id, e in versions if seq == newest and e]
                 if now:
-                    act = told(now[0][1], channel, tuple(sorted(r for r, _ in now)))
-                    assert act is not None
-                    found.append(act)
-        hands = {name: act for firing, name, act in self.hands if self.counts(firing)}
-        return [*found, *(act for act in hands.values() if act is not None)]
+                    claim = told(now[0][1], channel, tuple(sorted(r for r, _ in now)))
+                    assert claim is not None
+                    found.append(claim)
+        hands = {name: claim for firing, name, claim in self.hands if self.counts(firing)}
+        return [*found, *(claim for claim in hands.values() if claim is not None)]
 
 
 async def check_equals_oracle(world: World) -> None:
-    acts = world.acts()
-    expected = stands(acts, world.multi)
+    claims = world.claims()
+    expected = stands(claims, world.multi)
     facts = await world.store.query(FactPattern())
     found = {fact.id: fact for fact in facts}
     assert set(found) == set(expected)
-    for id_, act in expected.items():
-        check_fact(found[id_], act, replaced(act, acts, world.multi, DEPTH))
+    for id_, claim in expected.items():
+        check_fact(found[id_], claim, replaced(claim, claims, world.multi, DEPTH))
     rows, _, broken = await world.store.verify()
     assert broken is None, (rows, broken)
 
 
-def check_fact(fact: Fact, act: Told, older: list[str]) -> None:
-    assert (fact.user, fact.agent) == (act.user, act.agent)
-    assert fact.confidence == act.confidence
-    assert fact.payload.get("object") == act.object
-    instant_at = said_at(act)
+def check_fact(fact: Fact, claim: Told, older: list[str]) -> None:
+    assert (fact.user, fact.agent) == (claim.user, claim.agent)
+    assert fact.confidence == claim.confidence
+    assert fact.payload.get("object") == claim.object
+    instant_at = said_at(claim)
     assert fact.said_at == (fact.pinned_at if instant_at is None else instant(instant_at))
-    if act.stamp[1] < 2:
+    if claim.precedence[1] < 2:
         own = [entry["rule_id"] for entry in fact.lineage if "rule_id" in entry]
-        assert own == list(act.rules)
+        assert own == list(claim.rules)
         assert [entry["replaces"] for entry in fact.lineage[len(own) :]] == older
 
 
@@ -332,8 +332,8 @@ async def firing_of_a_hand(world: World, rule_id: str = "@hand") -> str:
     return f"{rule_id}@{await world.store.ledger_rows() + 1}"
 
 
-def remember(world: World, firing: str, name: str, act: Told | None) -> None:
-    world.hands.append((firing, name, act))
+def remember(world: World, firing: str, name: str, claim: Told | None) -> None:
+    world.hands.append((firing, name, claim))
     world.firings.append(firing)
 
 
@@ -343,15 +343,15 @@ def asserted(world: World, id_: str, what: str) -> Told:
 
 async def correct(world: World, id_: str, what: str) -> None:
     """State a fact as a person; what is there by the same words is not recorded again."""
-    act = asserted(world, id_, what)
+    claim = asserted(world, id_, what)
     rows = await world.store.ledger_rows()
     await world.store.correct(fact_of(id_, what), by="me", reason="so it is")
     if await world.store.ledger_rows() > rows:
-        remember(world, f"@hand@{rows + 1}", id_, act)
+        remember(world, f"@hand@{rows + 1}", id_, claim)
 
 
 def current(world: World, id_: str) -> Told | None:
-    return stands(world.acts(), world.multi).get(id_)
+    return stands(world.claims(), world.multi).get(id_)
 
 
 async def retract(world: World, id_: str) -> None:
@@ -360,14 +360,14 @@ async def retract(world: World, id_: str) -> None:
     firing = await firing_of_a_hand(world)
     await world.store.retract(id_, by="me", reason="it is not so")
     if target is not None:
-        act = retraction(world, id_, target)
-        remember(world, firing, act.fact_id, act)
+        claim = retraction(world, id_, target)
+        remember(world, firing, claim.fact_id, claim)
 
 
 def retraction(world: World, id_: str, target: Told) -> Told:
-    stamp = hand_stamp(world)
+    precedence = hand_stamp(world)
     return Told(
-        f"hand {stamp}", target.user, target.agent, target.channel, stamp, False,
+        f"manual {precedence}", target.user, target.agent, target.channel, precedence, False,
         target.subject, target.predicate, target.object, (id_,),
         "" if target.declared else "object", about=target,
     )  # fmt: skip
@@ -379,17 +379,17 @@ def declared(world: World, id_: str, what: str, at: int) -> Told:
     told_ = asserted(world, id_, what)
     if before is not None and not before.declared:
         return told_
-    stamp = (microseconds(START) + at, 2, "")
-    return replace(told_, stamp=stamp, declared=True)
+    precedence = (microseconds(START) + at, 2, "")
+    return replace(told_, precedence=precedence, declared=True)
 
 
 async def declare(world: World, id_: str, what: str, at: int) -> None:
     """Pin a fact through the library, as a Stargraph host does; what is there is not recorded."""
-    act = declared(world, id_, what, at)
+    claim = declared(world, id_, what, at)
     rows = await world.store.ledger_rows()
     await world.store.pin(fact_of(id_, what, at))
     if await world.store.ledger_rows() > rows:
-        remember(world, f"@hand@{rows + 1}", id_, act)
+        remember(world, f"@hand@{rows + 1}", id_, claim)
     else:
         assert current(world, id_) is not None
 
@@ -404,17 +404,17 @@ async def remove(world: World, id_: str) -> None:
 
 
 def remove_from_oracle(world: World, firing: str, id_: str, target: Told) -> None:
-    rivals = [act for act in world.acts() if act.fact_id == id_ and not act.declared]
+    rivals = [claim for claim in world.claims() if claim.fact_id == id_ and not claim.declared]
     if target.declared and not rivals:
         remember(world, firing, id_, None)
     else:
-        act = retraction(world, id_, target)
-        remember(world, firing, act.fact_id, act)
+        claim = retraction(world, id_, target)
+        remember(world, firing, claim.fact_id, claim)
 
 
 async def write_row(world: World, id_: str, what: str, at: int) -> None:
     """Let another program write a row into the table of facts."""
-    before, act = current(world, id_), declared(world, id_, what, at)
+    before, claim = current(world, id_), declared(world, id_, what, at)
     firing = await firing_of_a_hand(world, "@external")
     fact = fact_of(id_, what, at)
     row = (
@@ -424,7 +424,7 @@ async def write_row(world: World, id_: str, what: str, at: int) -> None:
     with closing(sqlite3.connect(world.store.path)) as connection, connection:
         connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
     if await world.store.notice_external():
-        remember(world, firing, id_, act)
+        remember(world, firing, id_, claim)
     else:
         assert before is not None
 

@@ -75,9 +75,9 @@ def expected(stories: Sequence[Story], upto: int, predicate: str) -> dict[str, o
     found: dict[str, object] = {}
     for number, story in enumerate(stories):
         current = {says.id: version(number, says, 0, predicate) for says in story[:upto]}
-        acts = [told(vars_of(one), "facts", ("all",)) for one in current.values()]
-        standing = stands([act for act in acts if act], MULTI)
-        found |= {id_: act.object for id_, act in standing.items()}
+        claims = [told(vars_of(one), "facts", ("all",)) for one in current.values()]
+        standing = stands([claim for claim in claims if claim], MULTI)
+        found |= {id_: claim.object for id_, claim in standing.items()}
     return found
 
 

@@ -33,7 +33,7 @@ IDS = ("e0", "e1")
 MULTI = {"facts": frozenset({"likes"})}
 PAIRS = {("facts", "likes")}
 RULES: dict[str, Callable[[int], bool]] = {"all": lambda tag: True, "tagged": lambda tag: tag > 0}
-HAND = "@hand"
+MANUAL = "@hand"
 
 Step = tuple[Any, ...]
 
@@ -54,7 +54,7 @@ class Word:
     version: int
     id: str
     user: str
-    act: Told | None
+    claim: Told | None
 
     @property
     def same(self) -> tuple[str, int]:
@@ -98,18 +98,18 @@ class World:
         return {word.by: word for word in self.remaining(id, self.undoings)}
 
     def holders(self, id: str) -> set[str]:
-        return {word.user for word in counting(self.last(id).values())}
+        return {word.user for word in effective_claims(self.last(id).values())}
 
-    def acts(self) -> list[Told]:
+    def claims(self) -> list[Told]:
         ids = dict.fromkeys(word.id for word in self.words)
-        found = [word for id in ids for word in counting(self.last(id).values())]
+        found = [word for id in ids for word in effective_claims(self.last(id).values())]
         by_id: dict[str, set[str]] = {}
         for word in found:
             by_id.setdefault(word.id, set()).add(word.user)
         assert all(len(users) == 1 for users in by_id.values())
         rules = {id: promoters(self.last(id).values()) for id in ids}
         return [
-            Told(**{**word.act.__dict__, "rules": rules[word.id]}) for word in found if word.act
+            Told(**{**word.claim.__dict__, "rules": rules[word.id]}) for word in found if word.claim
         ]
 
     # what is done to both
@@ -151,17 +151,17 @@ class World:
         holders, last = self.holders(one.id), self.last(one.id).get(name)
         if one.user in self.forgotten or (holders and one.user not in holders):
             return
-        act = told(self.log[one.seq - 1], "facts", (name,)) if one.matched else None
-        if not one.matched and (last is None or last.act is None):
+        claim = told(self.log[one.seq - 1], "facts", (name,)) if one.matched else None
+        if not one.matched and (last is None or last.claim is None):
             return
-        word = Word(firing, name, one.seq, one.id, one.user, act)
-        if last is None or (last.version, last.act) != (word.version, word.act):
+        word = Word(firing, name, one.seq, one.id, one.user, claim)
+        if last is None or (last.version, last.claim) != (word.version, word.claim):
             self.words.append(word)
 
     async def pin(self, user: str, id: str) -> None:
         holders = self.holders(id)
         self.hands += 1
-        stamp = (10**18, 2, f"{self.hands:09d}")
+        precedence = (10**18, 2, f"{self.hands:09d}")
         what = f"pin {self.hands}"
         fact = Fact(
             id=id, user=user, agent="rag", lineage=[{"by": "me"}], confidence=1.0, pinned_at=START,
@@ -171,27 +171,27 @@ class World:
             with pytest.raises(FactConflictError):
                 await self.store.correct(fact, by="me", reason="so")
             return
-        act = Told(id, user, "rag", "facts", stamp, True, "s", "is", what, (), "")
-        await self._by_hand(self.store.correct(fact, by="me", reason="so"), id, act)
+        claim = Told(id, user, "rag", "facts", precedence, True, "s", "is", what, (), "")
+        await self._manually(self.store.correct(fact, by="me", reason="so"), id, claim)
 
     async def unpin(self, id: str) -> None:
-        target = stands(self.acts(), PAIRS).get(id)
+        target = stands(self.claims(), PAIRS).get(id)
         self.hands += 1
-        stamp = (10**18, 2, f"{self.hands:09d}")
+        precedence = (10**18, 2, f"{self.hands:09d}")
         if target is None:
             await self.store.retract(id, by="me", reason="so")
             return
-        act = Told(
-            f"hand {self.hands}", target.user, "rag", "facts", stamp, False, target.subject,
+        claim = Told(
+            f"hand {self.hands}", target.user, "rag", "facts", precedence, False, target.subject,
             target.predicate, target.object, (id,), "object", about=target,
         )  # fmt: skip
-        await self._by_hand(self.store.retract(id, by="me", reason="so"), act.fact_id, act)
+        await self._manually(self.store.retract(id, by="me", reason="so"), claim.fact_id, claim)
 
-    async def _by_hand(self, doing: Any, id: str, act: Told) -> None:
+    async def _manually(self, doing: Any, id: str, claim: Told) -> None:
         number = await self.store.ledger_rows() + 1
         await doing
-        self.words.append(Word(number, HAND, 0, id, act.user, act))
-        self.firings.append((number, f"{HAND}@{number}"))
+        self.words.append(Word(number, MANUAL, 0, id, claim.user, claim))
+        self.firings.append((number, f"{MANUAL}@{number}"))
 
     async def undo(self, which: int) -> None:
         if not self.firings:
@@ -209,9 +209,11 @@ class World:
         """Say whether an undoing would bring back what another than the holder said."""
         before = self.last(id).values()
         after = {word.by: word for word in self.remaining(id, [*self.undoings, undoing])}.values()
-        holders = {word.user for word in counting([word for word in after if word in before])}
+        holders = {
+            word.user for word in effective_claims([word for word in after if word in before])
+        }
         return bool(holders) and any(
-            word.user not in holders for word in after if word.act and word not in before
+            word.user not in holders for word in after if word.claim and word not in before
         )
 
     async def forget(self, user: str) -> None:
@@ -223,18 +225,18 @@ class World:
         self.forgotten.add(user)
 
 
-def counting(words: Any) -> list[Word]:
+def effective_claims(words: Any) -> list[Word]:
     """Return the words that count under an id: of the newest version, and the last hand's."""
     words = list(words)
-    newest = max((word.version for word in words if word.by != HAND), default=0)
-    said = [word for word in words if word.by != HAND and word.version == newest and word.act]
-    return [*said[:1], *(word for word in words if word.by == HAND)]
+    newest = max((word.version for word in words if word.by != MANUAL), default=0)
+    said = [word for word in words if word.by != MANUAL and word.version == newest and word.claim]
+    return [*said[:1], *(word for word in words if word.by == MANUAL)]
 
 
 def promoters(words: Any) -> tuple[str, ...]:
-    words = [word for word in words if word.by != HAND]
+    words = [word for word in words if word.by != MANUAL]
     newest = max((word.version for word in words), default=0)
-    return tuple(sorted(word.by for word in words if word.version == newest and word.act))
+    return tuple(sorted(word.by for word in words if word.version == newest and word.claim))
 
 
 @st.composite
@@ -277,7 +279,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 
 
 async def check(world: World) -> None:
-    expected = {id: (one.user, one.object) for id, one in stands(world.acts(), PAIRS).items()}
+    expected = {id: (one.user, one.object) for id, one in stands(world.claims(), PAIRS).items()}
     facts = await world.store.query(FactPattern())
     assert {fact.id: (fact.user, fact.payload.get("object")) for fact in facts} == expected
     _, _, broken = await world.store.verify()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slumberd.consolidation import similarity
-from slumberd.consolidation.claim import Act, Stamp, act_of
+from slumberd.consolidation.claim import Claim, Precedence, claim_of
 from slumberd.consolidation.similarity import (
     TEXT_CHARACTERS,
     WORD_CHARACTERS,
@@ -52,7 +52,7 @@ OTHERS = [
 
 
 def says(content: str, **payload: Any) -> Statement:
-    return Statement("e1", "k", Stamp(0, 0, "e1"), {"content": content, **payload})
+    return Statement("e1", "k", Precedence(0, 0, "e1"), {"content": content, **payload})
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
@@ -115,23 +115,23 @@ def test_whatever_has_words_says_the_same_as_itself(words: list[str]) -> None:
     assert says_the_same(says(text), says(text)) == any(word not in ("a", ".") for word in words)
 
 
-def act(channel: str = "facts", **overrides: Any) -> Act:
-    said = act_of(version("e1", **overrides), channel)
-    assert isinstance(said, Act)
+def claim(channel: str = "facts", **overrides: Any) -> Claim:
+    said = claim_of(version("e1", **overrides), channel)
+    assert isinstance(said, Claim)
     return said
 
 
 def test_a_family_is_of_one_user_agent_channel_and_subject() -> None:
     known = {"subject": "ada/b", "predicate": "likes"}
-    mine = family_of(act(metadata=known))
-    assert mine == family_of(act(metadata=known | {"predicate": "drinks"}))
-    assert statement_of(act(metadata=known)).key.startswith(mine)
+    mine = family_of(claim(metadata=known))
+    assert mine == family_of(claim(metadata=known | {"predicate": "drinks"}))
+    assert statement_of(claim(metadata=known)).key.startswith(mine)
     others = {
-        family_of(act(metadata=known, user="bob")),
-        family_of(act(metadata=known, agent="other")),
-        family_of(act("notes", metadata=known)),
-        family_of(act(metadata={"subject": "ada", "predicate": "likes"})),
-        family_of(act(metadata={"subject": "ada/b"})),
+        family_of(claim(metadata=known, user="bob")),
+        family_of(claim(metadata=known, agent="other")),
+        family_of(claim("notes", metadata=known)),
+        family_of(claim(metadata={"subject": "ada", "predicate": "likes"})),
+        family_of(claim(metadata={"subject": "ada/b"})),
     }
     assert len(others) == 5
     assert mine not in others
@@ -165,7 +165,7 @@ def test_near_texts_are_taken_apart_once_each(monkeypatch: pytest.MonkeyPatch) -
 
 def test_statements_of_another_number_of_words_do_not_say_the_same() -> None:
     one, other = (
-        similarity.Statement(id, "key", Stamp(0, 0, id), {"content": content})
+        similarity.Statement(id, "key", Precedence(0, 0, id), {"content": content})
         for id, content in (("e1", "tea is nice"), ("e2", "tea is very nice"))
     )
 

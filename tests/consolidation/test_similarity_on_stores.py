@@ -179,10 +179,10 @@ def test_what_comes_late_replaces_nothing(tell: Any) -> None:
 def test_what_a_person_pinned_is_a_persons_to_take_back(tell: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
         payload = {"content": MORNING}
-        by_hand = [{"kind": "note", "source_id": "n1"}]
+        manually = [{"kind": "note", "source_id": "n1"}]
         await store.pin(
             Fact(
-                id="p1", user="alice", agent="rag", payload=payload, lineage=by_hand,
+                id="p1", user="alice", agent="rag", payload=payload, lineage=manually,
                 confidence=1.0, pinned_at=at(1),
             )
         )  # fmt: skip

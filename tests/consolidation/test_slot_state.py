@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from slumberd.consolidation.claim import ALL, EPISODE, HAND, Stamp
+from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, Precedence
 from slumberd.consolidation.precedence import Assertion, Head, link
 
 pytestmark = pytest.mark.unit
@@ -15,11 +15,11 @@ DEPTH = 2
 
 
 def said(at: int, what: str = "a") -> Assertion:
-    return Assertion(Stamp(at, EPISODE, f"e{at}"), f"e{at}", what)
+    return Assertion(Precedence(at, EPISODE, f"e{at}"), f"e{at}", what)
 
 
-def by(at: int) -> Stamp:
-    return Stamp(at, EPISODE, f"r{at}")
+def by(at: int) -> Precedence:
+    return Precedence(at, EPISODE, f"r{at}")
 
 
 def test_the_newest_assertion_stands() -> None:
@@ -64,7 +64,7 @@ def test_a_late_assertion_leaves_the_trail_to_be_worked_out() -> None:
 
 
 def test_a_link_to_what_a_hand_said_names_no_episode() -> None:
-    hand = Assertion(Stamp(1, HAND, "7"), "mine", "a")
+    hand = Assertion(Precedence(1, MANUAL, "7"), "mine", "a")
 
     assert link(hand) == {"replaces": "mine", "source_episode_ids": []}
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from slumberd.consolidation.incoming import Incoming
-from slumberd.consolidation.precedence import History, Meeting
+from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.precedence import Evaluation, History
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.sql_statements import statements
@@ -64,7 +64,7 @@ class Hasty(SQLiteFactStore):
     """A store whose watermark moves first, in a transaction of its own."""
 
     async def commit(
-        self, firing: Firing, met: Mapping[str, Sequence[Incoming]], **more: Any
+        self, firing: Firing, met: Mapping[str, Sequence[Candidate]], **more: Any
     ) -> Outcome:
         end = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
         await self._database.write(lambda connection: connection.execute(MOVE, end).rowcount)
@@ -90,9 +90,9 @@ def test_the_machine_sees_a_watermark_that_moves_before_the_facts() -> None:
 def test_the_machine_sees_an_undoing_that_takes_back_what_was_met_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def too_much(history: History) -> list[Meeting]:
+    def too_much(history: History) -> list[Evaluation]:
         earliest = min((one.firing for one in history.undone), default=10**9)
-        return [met for met in history.meetings if met.firing < earliest]
+        return [met for met in history.evaluations if met.firing < earliest]
 
     monkeypatch.setattr(History, "remaining", too_much)
 

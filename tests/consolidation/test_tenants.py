@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from slumberd.consolidation import claim
-from slumberd.consolidation.state import Ground
+from slumberd.consolidation.state import KnownState
 from slumberd.model import fact_ids
 from slumberd.model.episode import Episode
 from slumberd.model.scope import escape
@@ -233,11 +233,11 @@ def normalise_owners(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def replace_whoever_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    def targets(self: Ground, said: claim.Act) -> list[claim.Act]:
-        found = [one.act for name in said.names for one in self.counted(name)]
+    def targets(self: KnownState, said: claim.Claim) -> list[claim.Claim]:
+        found = [one.claim for name in said.names for one in self.counted(name)]
         return [one for one in found if one.asserts]
 
-    monkeypatch.setattr(Ground, "targets", targets)
+    monkeypatch.setattr(KnownState, "targets", targets)
 
 
 @pytest.fixture

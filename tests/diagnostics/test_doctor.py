@@ -21,9 +21,9 @@ from slumberd.cli.client import asked
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
-from slumberd.diagnostics.doctor import looked_over, urgent
+from slumberd.diagnostics.doctor import run_checks, urgent
 from slumberd.diagnostics.host_checks import Account, Machine, clock, room, unit, unit_user, zones
-from slumberd.diagnostics.store_checks import Patient
+from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.finding import KINDS, Finding
 from slumberd.service.composition import rules_of
 from slumberd.service.control_socket import Answer, Peer, listen
@@ -326,9 +326,11 @@ def test_daemon_that_does_not_answer_is_not_waited_for(site: Site) -> None:
 def test_rules_that_the_daemon_has_not_taken_are_found(site: Site) -> None:
     settings = load_settings(site.config, overrides={}, environ={})
     daemon = {"rules_hash": "another", "uptime_seconds": 1.0}
-    patient = Patient(settings, rules_of(settings), site.config, daemon, SystemClock().now(), QUIET)
+    context = DoctorContext(
+        settings, rules_of(settings), site.config, daemon, SystemClock().now(), QUIET
+    )
 
-    assert [finding.id for finding in urgent(patient)] == ["rules.stale"]
+    assert [finding.id for finding in urgent(context)] == ["rules.stale"]
 
 
 def test_configuration_that_the_daemon_has_not_taken_is_found(site: Site) -> None:
@@ -336,9 +338,9 @@ def test_configuration_that_the_daemon_has_not_taken_is_found(site: Site) -> Non
     rules, now = rules_of(settings), SystemClock().now()
     daemon = {"rules_hash": rules.content_hash, "uptime_seconds": 1.0}
     outdated = {"reload": ["timezone"], "restart": ["facts.batch", "stop_seconds"]}
-    patient = Patient(settings, rules, site.config, daemon, now, QUIET, outdated=outdated)
+    context = DoctorContext(settings, rules, site.config, daemon, now, QUIET, outdated=outdated)
 
-    found = [one for one in looked_over(patient).findings if one.id == "config.stale"]
+    found = [one for one in run_checks(context).findings if one.id == "config.stale"]
 
     assert [(one.problem, one.remedy) for one in found] == [
         ("the daemon has read another value of timezone", "`slumberd reload`"),
@@ -347,7 +349,7 @@ def test_configuration_that_the_daemon_has_not_taken_is_found(site: Site) -> Non
             "`systemctl restart slumberd`",
         ),
     ]
-    assert urgent(patient) == []
+    assert urgent(context) == []
 
 
 async def test_doctor_asks_the_daemon_what_it_has_not_taken(site: Site) -> None:
@@ -372,8 +374,8 @@ def test_daemon_that_runs_has_a_while_for_what_is_due(site: Site) -> None:
 
     def late(minutes: int) -> list[str]:
         when = now + timedelta(minutes=minutes)
-        patient = Patient(settings, rules, None, daemon, when, QUIET)
-        return [one.subject for one in looked_over(patient).findings if one.id == "rule.late"]
+        context = DoctorContext(settings, rules, None, daemon, when, QUIET)
+        return [one.subject for one in run_checks(context).findings if one.id == "rule.late"]
 
     assert late(5) == []
     assert late(15) == ["rule profile"]

@@ -45,7 +45,7 @@ def target() -> Iterator[FilterTarget]:
 
 
 @pytest.fixture(scope="module")
-def patient() -> Iterator[FilterTarget]:
+def context() -> Iterator[FilterTarget]:
     """Return a target that leaves the time to the lexer, whose bounds are what keeps it short."""
     one = FilterTarget(overrun=60)
     yield one
@@ -86,13 +86,13 @@ def test_a_broken_filter_of_known_words_is_refused_when_it_is_compiled(fragment:
 
 @pytest.mark.parametrize("fragment", [*HOSTILE, *BROKEN])
 def test_what_slips_past_the_lexer_touches_nothing_that_is_not_a_filters(
-    fragment: str, patient: FilterTarget, monkeypatch: pytest.MonkeyPatch
+    fragment: str, context: FilterTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filter_sandbox, "tokens_of", lambda *_: [])
 
     # SQLite may refuse it, or its driver: that takes no NUL, no surrogate, no second statement.
     with suppress(FilterError, sqlite3.Warning, ValueError):
-        patient.judge(fragment)
+        context.judge(fragment)
 
 
 @pytest.mark.parametrize("fragment", HOSTILE)

@@ -85,7 +85,7 @@ class RowTarget:
             raise Finding(f"an unknown reason: {found.fault!r}")
         for channel in meet([found], RULE).values():
             for one in channel:
-                if one.reason not in REASONS or (one.act is None) != bool(one.reason):
+                if one.reason not in REASONS or (one.claim is None) != bool(one.reason):
                     raise Finding(f"neither an act nor a reason: {one}")
         if found.fault:
             self._check_harmless(found)

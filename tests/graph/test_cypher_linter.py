@@ -207,16 +207,16 @@ def test_a_text_that_is_made_to_take_long_takes_few_steps(
     steps = []
     bounded = cypher_parser._bounded_parser
 
-    def counting(base: type) -> type:
-        class Counted(bounded(base)):  # type: ignore[misc]  # of an extra without types
+    def effective_claims(base: type) -> type:
+        class EffectiveClaim(bounded(base)):  # type: ignore[misc]  # of an extra without types
             def _advance(self, times: int = 1) -> None:
                 steps.append(times)
                 super()._advance(times)
 
-        return Counted
+        return EffectiveClaim
 
     cypher_parser._load_parser.cache_clear()
-    monkeypatch.setattr(cypher_parser, "_bounded_parser", counting)
+    monkeypatch.setattr(cypher_parser, "_bounded_parser", effective_claims)
     with suppress(UnportableCypherError):
         Linter().check(cypher)
     cypher_parser._load_parser.cache_clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.model.scope import Forgotten, digest_of
+from slumberd.model.scope import ErasedScopes, digest_of
 
 pytestmark = pytest.mark.unit
 
@@ -12,8 +12,8 @@ KEY = b"salt"
 MOMENT = 1_000
 
 
-def forgotten(*scopes: tuple[str, str | None, str | None], at: int = MOMENT) -> Forgotten:
-    return Forgotten(KEY, {digest_of(KEY, *scope): at for scope in scopes}.get)
+def forgotten(*scopes: tuple[str, str | None, str | None], at: int = MOMENT) -> ErasedScopes:
+    return ErasedScopes(KEY, {digest_of(KEY, *scope): at for scope in scopes}.get)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_lies_beside_a_forgotten_scope_is_not_covered() -> None:
 def test_the_latest_of_several_moments_counts() -> None:
     narrow, wide = digest_of(KEY, "alice", "s1", None), digest_of(KEY, "alice", None, None)
 
-    found = Forgotten(KEY, {narrow: 5, wide: 9}.get)
+    found = ErasedScopes(KEY, {narrow: 5, wide: 9}.get)
 
     assert (found.covers("alice", "s1", "rag", 9), found.covers("alice", "s1", "rag", 10)) == (
         True,

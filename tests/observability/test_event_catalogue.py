@@ -24,7 +24,7 @@ LEVELS = {"debug", "info", "warning", "error"}
 TS = "2026-01-01T12:00:00.000000Z"
 
 
-class Said(NamedTuple):
+class ManualAssertion(NamedTuple):
     """One place in the code that logs, and what it names there."""
 
     name: str
@@ -34,7 +34,7 @@ class Said(NamedTuple):
     """Whether all of its fields are named there, and none comes from a mapping."""
 
 
-def _said() -> Iterator[Said]:
+def _said() -> Iterator[ManualAssertion]:
     for file in SOURCES:
         if file.stem == "events":
             continue
@@ -46,17 +46,17 @@ def _said() -> Iterator[Said]:
                 ):
                     fields = {word.arg for word in node.keywords if word.arg}
                     whole = all(word.arg for word in node.keywords)
-                    yield Said(name, level if level in LEVELS else None, fields, whole)
+                    yield ManualAssertion(name, level if level in LEVELS else None, fields, whole)
                 case ast.Dict(keys=keys, values=values):
                     yield from _drawn(dict(zip(map(_word, keys), map(_word, values), strict=True)))
                 case _:
                     pass
 
 
-def _drawn(words: dict[str | None, str | None]) -> Iterator[Said]:
+def _drawn(words: dict[str | None, str | None]) -> Iterator[ManualAssertion]:
     if "level" in words and (name := words.get("event")):
         fields = {word for word in words if word} - {"ts", "level", "event"}
-        yield Said(name, words["level"], fields)
+        yield ManualAssertion(name, words["level"], fields)
 
 
 def _word(node: ast.expr | None) -> str | None:
@@ -70,7 +70,7 @@ def _word(node: ast.expr | None) -> str | None:
 
 
 @pytest.mark.parametrize("said", list(_said()), ids=lambda said: said.name)
-def test_event_that_the_code_logs_is_in_the_catalogue(said: Said) -> None:
+def test_event_that_the_code_logs_is_in_the_catalogue(said: ManualAssertion) -> None:
     kind = CATALOGUE[said.name]
 
     assert said.level is None or said.level in kind.levels
@@ -81,7 +81,7 @@ WHOLE = [said for said in _said() if said.whole and said.level]
 
 
 @pytest.mark.parametrize("said", WHOLE, ids=lambda said: said.name)
-def test_event_is_logged_with_every_field_that_the_catalogue_lists(said: Said) -> None:
+def test_event_is_logged_with_every_field_that_the_catalogue_lists(said: ManualAssertion) -> None:
     always = CATALOGUE[said.name].fields.keys() - {"exception"}
 
     assert always <= said.fields

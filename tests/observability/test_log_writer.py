@@ -17,7 +17,13 @@ import structlog
 from slumberd.cli.context import unhurried_logs
 from slumberd.config.settings import LoggingSettings, Settings
 from slumberd.observability.line_format import console_line, json_line
-from slumberd.observability.log_writer import MOST_BYTES, MOST_KEPT_BYTES, Letter, Outbox, Sink
+from slumberd.observability.log_writer import (
+    MOST_BYTES,
+    MOST_KEPT_BYTES,
+    Outbox,
+    Sink,
+    WriteRequest,
+)
 from slumberd.observability.logs import DeltaLines, leads_to_journal, prioritised, send, unhurried
 from tests.observability.test_logs import TS, _now, _outcome, _record
 from tests.support.calling import logging_as_before
@@ -141,9 +147,9 @@ def test_letter_is_done_once_it_is_written(reader: Reader) -> None:
     reader.reads.set()
     outbox = _outbox(reader.write, patience=PATIENCE_SECONDS)
 
-    letter = outbox.deliver(b"line\n")
+    request = outbox.deliver(b"line\n")
 
-    assert letter.done
+    assert request.done
     assert reader.taken == b"line\n"
     outbox.close(seconds=PATIENCE_SECONDS)
 
@@ -174,17 +180,17 @@ class Late:
     dropped = 0
 
     def __init__(self) -> None:
-        self.letters: list[tuple[Letter, bytes]] = []
+        self.letters: list[tuple[WriteRequest, bytes]] = []
 
     def tell(self, line: bytes) -> None:
         raise NotImplementedError
 
     keep = tell
 
-    def deliver(self, lines: bytes) -> Letter:
-        letter = Letter(lambda: None, done=bool(self.letters))
-        self.letters.append((letter, lines))
-        return letter
+    def deliver(self, lines: bytes) -> WriteRequest:
+        request = WriteRequest(lambda: None, done=bool(self.letters))
+        self.letters.append((request, lines))
+        return request
 
 
 def test_delta_lines_that_were_written_late_are_not_written_again() -> None:

@@ -12,7 +12,7 @@ from tests.support.queries import lines, metric
 
 pytestmark = pytest.mark.unit
 
-Said = dict[str, Any]
+ManualAssertion = dict[str, Any]
 
 
 def entry(at: float, host: str = "a", event: str = "beat", **said: Any) -> Entry:
@@ -101,7 +101,7 @@ def test_what_is_not_known_is_refused(query: str) -> None:
 
 
 @pytest.mark.parametrize("said", [{"n": "many"}, {"n": [1]}], ids=["text", "list"])
-def test_number_that_is_none_fails_the_query(said: Said) -> None:
+def test_number_that_is_none_fails_the_query(said: ManualAssertion) -> None:
     with pytest.raises(LogQLError, match="SampleExtractionErr"):
         value('max(max_over_time({job="s"} | json n | unwrap n [1h]))', entry(1, **said))
 

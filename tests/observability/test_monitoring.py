@@ -15,7 +15,7 @@ from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.logs import configure
 from slumberd.scheduling.due import Troubles
-from slumberd.service.health_metrics import Body
+from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from tests.support.builders import rule, triple
 from tests.support.calling import logging_as_before
@@ -90,14 +90,14 @@ def test_episodes_that_nobody_can_read_trip_their_alert(
     assert ("SlumberdQuarantineGrowing" in firing(logged(site))) == trips
 
 
-class Patient:
+class DoctorContext:
     """An estate with a heartbeat, and the lines that it has logged."""
 
     def __init__(self, estate: Estate, stream: io.BytesIO, folder: Path) -> None:
         self.estate = estate
         self.troubles = Troubles()
         self._stream = stream
-        body = Body(
+        body = HealthSources(
             estate.stores.memory,
             estate.branches,
             rules=lambda: (estate.rules, "UTC"),
@@ -117,7 +117,7 @@ class Patient:
 
 
 @asynccontextmanager
-async def living(folder: Path, one: ConsolidationRule) -> AsyncIterator[Patient]:
+async def living(folder: Path, one: ConsolidationRule) -> AsyncIterator[DoctorContext]:
     stream = io.BytesIO()
     with logging_as_before():
         async with estate(folder, [one], {}) as state:
@@ -125,45 +125,45 @@ async def living(folder: Path, one: ConsolidationRule) -> AsyncIterator[Patient]
             configure("json", "info", stream, terminal=False, now=clock.now)
             await state.stores.memory.put_many([triple("e0", "alice", "likes", "tea")])
             await state.fire(one)
-            yield Patient(state, stream, folder)
+            yield DoctorContext(state, stream, folder)
 
 
 async def test_daemon_that_is_well_trips_nothing(tmp_path: Path) -> None:
-    async with living(tmp_path, rule("tea")) as patient:
-        assert await patient.live(30) == set()
+    async with living(tmp_path, rule("tea")) as context:
+        assert await context.live(30) == set()
 
 
 async def test_rule_that_lags_trips_its_alert_until_it_has_caught_up(tmp_path: Path) -> None:
-    async with living(tmp_path, rule("tea", cadence={"every": 2})) as patient:
-        await patient.estate.stores.memory.put_many([triple("e1", "alice", "likes", "cake")])
-        filling = await patient.live(40)
-        await patient.estate.stores.memory.put_many([triple("e2", "alice", "likes", "pie")])
+    async with living(tmp_path, rule("tea", cadence={"every": 2})) as context:
+        await context.estate.stores.memory.put_many([triple("e1", "alice", "likes", "cake")])
+        filling = await context.live(40)
+        await context.estate.stores.memory.put_many([triple("e2", "alice", "likes", "pie")])
 
         assert filling == set()
-        assert await patient.live(30) == {"SlumberdLagging"}
+        assert await context.live(30) == {"SlumberdLagging"}
 
 
 async def test_batch_that_is_held_trips_its_alert(tmp_path: Path) -> None:
     braked = rule("tea", limits={"max_deletes": 0})
-    async with living(tmp_path, braked) as patient:
+    async with living(tmp_path, braked) as context:
         taken = triple("e1", "alice", "likes", "tea", metadata=TAKEN)
-        await patient.estate.stores.memory.put_many([taken])
-        before = await patient.live(1)
-        await patient.estate.fire(braked)
+        await context.estate.stores.memory.put_many([taken])
+        before = await context.live(1)
+        await context.estate.fire(braked)
 
         assert before == set()
-        assert await patient.live(30) == {"SlumberdFiringHeld"}
+        assert await context.live(30) == {"SlumberdFiringHeld"}
 
 
 async def test_rule_that_fails_too_often_trips_its_alert(tmp_path: Path) -> None:
-    async with living(tmp_path, rule("tea")) as patient:
+    async with living(tmp_path, rule("tea")) as context:
         for _ in range(DEGRADED_AFTER - 1):
-            patient.troubles.failed("tea", patient.estate.clock.now(), "StoreError")
-        before = await patient.live(1)
-        patient.troubles.failed("tea", patient.estate.clock.now(), "StoreError")
+            context.troubles.failed("tea", context.estate.clock.now(), "StoreError")
+        before = await context.live(1)
+        context.troubles.failed("tea", context.estate.clock.now(), "StoreError")
 
         assert before == set()
-        assert await patient.live(1) == {"SlumberdRuleDegraded"}
+        assert await context.live(1) == {"SlumberdRuleDegraded"}
 
 
 def test_running_daemon_that_does_not_take_its_rules_trips_its_alert(site: Site) -> None:

@@ -218,12 +218,12 @@ def test_missed_sums_up_a_year_of_minutes_in_few_steps(monkeypatch: pytest.Monke
     until = NEW_YEAR + 365 * DAY
     steps = []
 
-    class Counted(CronSim):
+    class EffectiveClaim(CronSim):
         def __next__(self) -> datetime:
             steps.append(self)
             return super().__next__()
 
-    monkeypatch.setattr(cron, "CronSim", Counted)
+    monkeypatch.setattr(cron, "CronSim", EffectiveClaim)
 
     missed = cron.missed("* * * * *", "Europe/Berlin", after=NEW_YEAR, until=until)
 

@@ -268,16 +268,16 @@ async def test_restored_log_is_fired_on_so_that_the_watermark_can_walk_back(den:
 async def test_restored_log_that_has_grown_again_is_read_from_where_it_agrees(
     den: Den, newer: int, since: str
 ) -> None:
-    counting = rule("r1", cadence={"every": 5})
+    effective_claims = rule("r1", cadence={"every": 5})
     den.episodes.append_many(5)
-    await den.settled(counting)
+    await den.settled(effective_claims)
     if since == "the last start":
         den, before = Den(), den
         den.episodes, den.ledger = before.episodes, before.ledger
         den.scheduler = Scheduler(
             clock=den.clock, episodes=den.episodes, ledger=den.ledger, fire=den.fire
         )
-        den.scheduler.replace([counting], "UTC")
+        den.scheduler.replace([effective_claims], "UTC")
 
     den.episodes.restore(3)
     den.episodes.append(*(f"f{n}" for n in range(newer)))

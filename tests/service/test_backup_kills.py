@@ -81,7 +81,7 @@ def stored(path: Path) -> list[Told]:
         rows = connection.execute(
             "SELECT id, timestamp, metadata FROM episodes WHERE id LIKE 'w%'"
         ).fetchall()
-    acts = (
+    claims = (
         told(
             {
                 "id": eid,
@@ -95,11 +95,11 @@ def stored(path: Path) -> list[Told]:
         )
         for eid, timestamp, metadata in rows
     )
-    return [act for act in acts if act is not None]
+    return [claim for claim in claims if claim is not None]
 
 
 def expected(path: Path) -> dict[str, Any]:
-    return {fact_id: act.object for fact_id, act in stands(stored(path), set()).items()}
+    return {fact_id: claim.object for fact_id, claim in stands(stored(path), set()).items()}
 
 
 def check_known(state: Path) -> None:

@@ -86,10 +86,10 @@ def lawful(scenario: Scenario) -> dict[str, Any]:
     newest = {one.id: one for one in [*scenario.fired, *scenario.put, *scenario.meanwhile]}
     said = [one.model_dump() | {"at": microseconds(one.timestamp)} for one in newest.values()]
     likes = [one for one in said if one["metadata"]["predicate"] == "likes"]
-    acts = [told(one, "facts", ("all",)) for one in said]
-    acts += [told(one, "notes", ("likes",)) for one in likes]
-    standing = stands([act for act in acts if act], set())
-    return {fact_id: act.object for fact_id, act in standing.items()}
+    claims = [told(one, "facts", ("all",)) for one in said]
+    claims += [told(one, "notes", ("likes",)) for one in likes]
+    standing = stands([claim for claim in claims if claim], set())
+    return {fact_id: claim.object for fact_id, claim in standing.items()}
 
 
 def test_failpoint_of_the_environment_ends_the_process(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from slumberd.scheduling.due import Troubles
 from slumberd.service import health_metrics, heartbeat
 from slumberd.service.composition import branches_of, opened
 from slumberd.service.fact_stores import Branches
-from slumberd.service.health_metrics import MOST_PENDING, Body
+from slumberd.service.health_metrics import MOST_PENDING, HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, rule, triple
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.integration
 MINUTE = 60.0
 
 
-class Patient:
+class DoctorContext:
     """Stores, rules over them, and a heartbeat; it is tired after two."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Patient:
         return self.dropped
 
     def heart_on(self, episodes: EpisodeLog) -> Heartbeat:
-        body = Body(
+        body = HealthSources(
             episodes,
             self.branches,
             rules=lambda: (self._rules.rules, "UTC"),
@@ -84,25 +84,25 @@ class Patient:
 
 
 @asynccontextmanager
-async def _patient(folder: Path, *rules: ConsolidationRule) -> AsyncIterator[Patient]:
+async def _patient(folder: Path, *rules: ConsolidationRule) -> AsyncIterator[DoctorContext]:
     settings = Settings(state_dir=folder, rules_dir=folder)
     found, clock = RuleSet(rules, {}, {}), FakeClock(at(0))
     async with opened(settings, clock, settings.facts_paths) as stores:
         branches = branches_of(settings, stores, FakeLogs(), clock, lambda: found)
         for one in rules:
             await branches.begin(one.id, BEGINNING, served=at(0))
-        yield Patient(stores.memory, branches, found, settings)
+        yield DoctorContext(stores.memory, branches, found, settings)
 
 
 async def test_beat_tells_what_is_pending_and_for_how_long(tmp_path: Path) -> None:
     done, waiting = rule("done"), rule("waiting", cadence={"cron": "0 3 * * *"})
-    async with _patient(tmp_path, done, waiting) as patient:
-        await patient.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
-        await patient.branches.fire(done, "every", at(0))
+    async with _patient(tmp_path, done, waiting) as context:
+        await context.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
+        await context.branches.fire(done, "every", at(0))
         age = (at(0) - triple("e0", "alice", "likes", 0).timestamp).total_seconds()
-        patient.clock.advance(MINUTE)
+        context.clock.advance(MINUTE)
 
-        told = await patient.beat()
+        told = await context.beat()
 
     assert told["rules"] == 2
     assert told["pending"] == 3
@@ -113,8 +113,8 @@ async def test_beat_tells_what_is_pending_and_for_how_long(tmp_path: Path) -> No
 
 
 async def test_beat_of_a_daemon_that_has_nothing_to_do_is_quiet(tmp_path: Path) -> None:
-    async with _patient(tmp_path) as patient:
-        told = await patient.beat()
+    async with _patient(tmp_path) as context:
+        told = await context.beat()
 
     assert told["pending"] == told["held"] == told["quarantined"] == told["dropped"] == 0
     assert told["behind"] == []
@@ -122,13 +122,13 @@ async def test_beat_of_a_daemon_that_has_nothing_to_do_is_quiet(tmp_path: Path) 
 
 
 async def test_beat_tells_how_the_process_is(tmp_path: Path) -> None:
-    async with _patient(tmp_path) as patient:
-        patient.clock.advance(90)
-        patient.dropped = 7
-        patient.heart.measured(0.25)
-        patient.heart.measured(0.125)
+    async with _patient(tmp_path) as context:
+        context.clock.advance(90)
+        context.dropped = 7
+        context.heart.measured(0.25)
+        context.heart.measured(0.125)
 
-        first, second = await patient.beat(), await patient.beat()
+        first, second = await context.beat(), await context.beat()
 
     assert first["uptime_seconds"] == 90
     assert first["dropped"] == 7
@@ -139,13 +139,13 @@ async def test_beat_tells_how_the_process_is(tmp_path: Path) -> None:
 
 async def test_beat_over_many_rules_names_those_that_lag_most(tmp_path: Path) -> None:
     rules = [rule(f"{'r' * 50}{n}") for n in range(40)]
-    async with _patient(tmp_path, *rules) as patient:
-        await patient.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
+    async with _patient(tmp_path, *rules) as context:
+        await context.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
         for one in rules[:35]:
-            await patient.branches.fire(one, "every", at(0))
-        await patient.memory.put_many([triple("e9", "alice", "likes", 9)])
+            await context.branches.fire(one, "every", at(0))
+        await context.memory.put_many([triple("e9", "alice", "likes", 9)])
 
-        told = await patient.beat()
+        told = await context.beat()
 
     assert told["pending"] == 35 + 5 * 4
     assert [one["pending"] for one in told["behind"]] == [4] * 5 + [1] * 5
@@ -154,27 +154,27 @@ async def test_beat_over_many_rules_names_those_that_lag_most(tmp_path: Path) ->
 
 async def test_beat_does_not_mind_a_filter_that_fails(tmp_path: Path) -> None:
     broken = rule("broken", when_filter="no_such_column = 1")
-    async with _patient(tmp_path, broken) as patient:
-        await patient.memory.put_many([triple("e1", "alice", "likes", "tea")])
+    async with _patient(tmp_path, broken) as context:
+        await context.memory.put_many([triple("e1", "alice", "likes", "tea")])
 
-        told = await patient.beat()
+        told = await context.beat()
 
     assert [one["rule_id"] for one in told["behind"]] == ["broken"]
 
 
 async def test_beat_tells_for_how_long_a_rule_has_been_due(tmp_path: Path) -> None:
     rules = [rule("full", cadence={"every": 3}), rule("filling", cadence={"every": 4})]
-    async with _patient(tmp_path, *rules) as patient:
-        await patient.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(2)])
-        patient.clock.advance(60 * MINUTE)
-        await patient.memory.put_many([triple("e2", "alice", "likes", 2, timestamp=at(3600))])
+    async with _patient(tmp_path, *rules) as context:
+        await context.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(2)])
+        context.clock.advance(60 * MINUTE)
+        await context.memory.put_many([triple("e2", "alice", "likes", 2, timestamp=at(3600))])
         late = []
         for _ in range(3):
-            late.append((await patient.beat())["late_seconds"])
-            patient.clock.advance(MINUTE)
-        await patient.branches.fire(rules[0], "every", at(0))
+            late.append((await context.beat())["late_seconds"])
+            context.clock.advance(MINUTE)
+        await context.branches.fire(rules[0], "every", at(0))
 
-        told = await patient.beat()
+        told = await context.beat()
 
     assert late == [0.0, MINUTE, 2 * MINUTE]
     assert (told["late_seconds"], told["pending"]) == (0.0, 3)
@@ -182,15 +182,15 @@ async def test_beat_tells_for_how_long_a_rule_has_been_due(tmp_path: Path) -> No
 
 async def test_rule_that_has_something_to_read_at_every_look_is_not_late(tmp_path: Path) -> None:
     busy = rule("busy")
-    async with _patient(tmp_path, busy) as patient:
+    async with _patient(tmp_path, busy) as context:
         late = []
         for n in range(4):
-            now = patient.clock.now()
-            await patient.memory.put_many([triple(f"e{n}", "alice", "likes", n, timestamp=now)])
-            patient.clock.advance(1)
-            late.append((await patient.beat())["late_seconds"])
-            await patient.branches.fire(busy, "every", patient.clock.now())
-            patient.clock.advance(MINUTE)
+            now = context.clock.now()
+            await context.memory.put_many([triple(f"e{n}", "alice", "likes", n, timestamp=now)])
+            context.clock.advance(1)
+            late.append((await context.beat())["late_seconds"])
+            await context.branches.fire(busy, "every", context.clock.now())
+            context.clock.advance(MINUTE)
 
     assert late == [0.0, 1.0, 1.0, 1.0]
 
@@ -203,21 +203,21 @@ async def test_rule_that_fires_seldom_is_counted_to_its_end(
         async def pending(self, after: int, *, at_most: int) -> int:
             return min(MOST_PENDING + 1, at_most)
 
-    async with _patient(tmp_path, rule("seldom", cadence={"every": count})) as patient:
-        patient.heart = patient.heart_on(Long("e1"))
-        await patient.beat()
-        patient.clock.advance(MINUTE)
+    async with _patient(tmp_path, rule("seldom", cadence={"every": count})) as context:
+        context.heart = context.heart_on(Long("e1"))
+        await context.beat()
+        context.clock.advance(MINUTE)
 
-        assert (await patient.beat())["late_seconds"] == late
+        assert (await context.beat())["late_seconds"] == late
 
 
 async def test_beat_tells_for_how_long_an_instant_is_not_served(tmp_path: Path) -> None:
     nightly = rule("nightly", cadence={"cron": "0 3 * * *"})
-    async with _patient(tmp_path, nightly) as patient:
-        before = await patient.beat()
-        patient.clock.advance(16 * 60 * MINUTE)  # from noon to four in the morning
+    async with _patient(tmp_path, nightly) as context:
+        before = await context.beat()
+        context.clock.advance(16 * 60 * MINUTE)  # from noon to four in the morning
 
-        told = await patient.beat()
+        told = await context.beat()
 
     assert (before["late_seconds"], told["late_seconds"]) == (0.0, 60 * MINUTE)
 
@@ -225,42 +225,42 @@ async def test_beat_tells_for_how_long_an_instant_is_not_served(tmp_path: Path) 
 @pytest.mark.parametrize("at_rest", ["disabled", "paused", "held", "awake"])
 async def test_rule_that_is_to_rest_is_not_late(tmp_path: Path, at_rest: str) -> None:
     resting = rule("resting", enabled=at_rest != "disabled", limits={"max_deletes": 0})
-    async with _patient(tmp_path, resting) as patient:
-        await patient.memory.put_many([triple("e1", "alice", "likes", "tea")])
-        await patient.branches.fire(resting, "every", at(0))
+    async with _patient(tmp_path, resting) as context:
+        await context.memory.put_many([triple("e1", "alice", "likes", "tea")])
+        await context.branches.fire(resting, "every", at(0))
         taken = {"intent": "delete", "replaces": "e1"}
-        await patient.memory.put_many([triple("e2", "alice", "likes", "tea", metadata=taken)])
+        await context.memory.put_many([triple("e2", "alice", "likes", "tea", metadata=taken)])
         if at_rest == "held":
-            await patient.branches.fire(resting, "every", at(0))
+            await context.branches.fire(resting, "every", at(0))
         if at_rest == "paused":
-            patient.asleep.add("resting")
-        await patient.beat()
-        patient.clock.advance(MINUTE)
+            context.asleep.add("resting")
+        await context.beat()
+        context.clock.advance(MINUTE)
 
-        told = await patient.beat()
+        told = await context.beat()
 
     assert told["late_seconds"] == (MINUTE if at_rest == "awake" else 0)
     assert told["held"] == (at_rest == "held")
 
 
 async def test_beat_counts_rules_that_fail(tmp_path: Path) -> None:
-    async with _patient(tmp_path, rule("once"), rule("ever"), rule("never")) as patient:
+    async with _patient(tmp_path, rule("once"), rule("ever"), rule("never")) as context:
         for name in ("once", "ever", "ever", "ever"):
-            patient.troubles.failed(name, at(0), "StoreError")
+            context.troubles.failed(name, at(0), "StoreError")
 
-        told = await patient.beat()
+        told = await context.beat()
 
     assert (told["failing"], told["degraded"]) == (2, 1)
 
 
 async def test_beat_hands_the_same_figures_to_prometheus(tmp_path: Path) -> None:
     written: list[bytes] = []
-    async with _patient(tmp_path, rule("tea")) as patient:
-        patient.textfile = written.append
-        patient.heart = patient.heart_on(patient.memory)
-        await patient.memory.put_many([triple("e1", "alice", "likes", "tea")])
+    async with _patient(tmp_path, rule("tea")) as context:
+        context.textfile = written.append
+        context.heart = context.heart_on(context.memory)
+        await context.memory.put_many([triple("e1", "alice", "likes", "tea")])
 
-        await patient.beat()
+        await context.beat()
 
     assert b'slumberd_rule_pending_episodes{rule="tea"} 1\n' in written[0]
 
@@ -283,15 +283,15 @@ async def test_counters_of_the_textfile_go_on_over_a_restart(
     tea, bad = rule("tea"), {"intent": "shout"}
 
     async def live(*episodes: Episode) -> None:
-        async with _patient(tmp_path, tea) as patient:
-            patient.textfile = written.append
-            patient.heart = patient.heart_on(patient.memory)
-            await patient.beat()
+        async with _patient(tmp_path, tea) as context:
+            context.textfile = written.append
+            context.heart = context.heart_on(context.memory)
+            await context.beat()
             for one in episodes:
-                await patient.memory.put_many([one])
-                await patient.branches.fire(tea, "every", at(0))
-            patient.troubles.failed("tea", at(0), "StoreError")
-            await patient.beat()
+                await context.memory.put_many([one])
+                await context.branches.fire(tea, "every", at(0))
+            context.troubles.failed("tea", at(0), "StoreError")
+            await context.beat()
 
     await live(*(triple(f"e{n}", "alice", "likes", n, timestamp=at(n)) for n in range(5)))
     await live(triple("odd", "alice", "likes", 1, metadata=bad), triple("e9", "bob", "is", 1))
@@ -320,24 +320,24 @@ async def test_textfile_that_cannot_be_written_is_told_once_until_it_can(tmp_pat
         if trouble.pop(0):
             raise OSError("the disk is full")
 
-    async with _patient(tmp_path, rule("tea")) as patient:
-        patient.textfile = write
-        patient.heart = patient.heart_on(patient.memory)
+    async with _patient(tmp_path, rule("tea")) as context:
+        context.textfile = write
+        context.heart = context.heart_on(context.memory)
         with capture_logs() as logs:
             for _ in range(4):
-                await patient.heart.beat()
+                await context.heart.beat()
 
     beat, failed = "daemon.heartbeat", "metrics.failed"
     assert [one["event"] for one in logs] == [beat, failed, beat, beat, beat, failed]
 
 
 async def test_beat_of_stores_in_trouble_is_a_warning(tmp_path: Path) -> None:
-    async with _patient(tmp_path, rule("tea")) as patient:
+    async with _patient(tmp_path, rule("tea")) as context:
         episodes = FakeEpisodeLog()
         episodes.fault = StoreError("the disk is gone")
-        patient.heart = patient.heart_on(episodes)
+        context.heart = context.heart_on(episodes)
 
-        told = await patient.beat()
+        told = await context.beat()
 
     assert told["event"] == "heartbeat.failed"
     assert told["message"] == "the disk is gone"
@@ -345,9 +345,9 @@ async def test_beat_of_stores_in_trouble_is_a_warning(tmp_path: Path) -> None:
 
 async def test_heart_beats_until_it_is_told_to_stop(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0)
-    async with _patient(tmp_path) as patient:
+    async with _patient(tmp_path) as context:
         with capture_logs() as logs:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await patient.heart.keep(patient.tired)
+                await context.heart.keep(context.tired)
 
     assert [one["event"] for one in logs] == ["daemon.heartbeat"] * 2

@@ -21,7 +21,7 @@ from tests.soak.checks import (
     journals,
 )
 from tests.soak.life import Soak
-from tests.soak.writers import Said, episode_of, sayings
+from tests.soak.writers import ManualAssertion, episode_of, sayings
 from tests.support.daemons import Home
 
 pytestmark = pytest.mark.acceptance
@@ -62,7 +62,7 @@ class SoakOfTwoCommits(Soak):
         self.kill()
 
 
-def written(home: Home, *said: Said) -> None:
+def written(home: Home, *said: ManualAssertion) -> None:
     """Import episodes, and note them as a writer would."""
     file = home.folder / "put.jsonl"
     file.write_bytes(b"\n".join(episode_of(one).model_dump_json().encode() for one in said))
@@ -71,7 +71,7 @@ def written(home: Home, *said: Said) -> None:
     (home.folder / "ann.journal").write_bytes(lines)
 
 
-def some(count: int) -> list[Said]:
+def some(count: int) -> list[ManualAssertion]:
     """Return so many episodes, each of its own id."""
     found = {}
     for one in sayings("ann", random.Random(7)):

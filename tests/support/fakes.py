@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import mul
 
-from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.incoming import Candidate
 from slumberd.errors import StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import START, Counts, Firing, Held, Position, Window
@@ -204,7 +204,7 @@ class FakeLedger:
     async def commit(
         self,
         firing: Firing,
-        met: Mapping[str, Sequence[Incoming]],
+        met: Mapping[str, Sequence[Candidate]],
         *,
         decided: Callable[[], None] | None = None,
         late: Callable[[], bool] | None = None,
@@ -232,7 +232,7 @@ class FakeLedger:
     async def promoted_by(self, rule_id: str, fact_ids: Sequence[str]) -> set[str]:
         return set()
 
-    async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+    async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
         self._asked("rehearse")
         return self._outcome(firing, met)
 
@@ -254,7 +254,7 @@ class FakeLedger:
         self._asked("head")
         return Checkpoint(len(self.records), b"head")
 
-    def _outcome(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+    def _outcome(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
         record = self._record(firing)
         channels = {
             channel: Counts(read=len(incoming), noop=len(incoming))

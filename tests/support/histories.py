@@ -152,7 +152,7 @@ class Story:
                 undone.add(one.undoes)
         return [met for met in self.met if met.at <= believed_at and met.firing not in undone]
 
-    def acts(self, believed_at: datetime, valid_at: datetime) -> list[Told]:
+    def claims(self, believed_at: datetime, valid_at: datetime) -> list[Told]:
         """Return what counts of what had been met by one instant, and was said by another."""
         found = []
         for channel in MULTI:
@@ -161,7 +161,7 @@ class Story:
                 if channel in RULES[met.rule_id][0].then_emits:
                     said.setdefault(met.eid, {})[met.rule_id] = met
             found += list(acts_of(said, channel))
-        return [act for act in found if act.stamp[0] <= microseconds(valid_at)]
+        return [claim for claim in found if claim.precedence[0] <= microseconds(valid_at)]
 
 
 def is_of(met: Met, rule_id: str, eid: str) -> bool:
@@ -173,9 +173,9 @@ def acts_of(said: dict[str, dict[str, Met]], channel: str) -> Iterator[Told]:
         newest = max(met.seq for met in by_rule.values())
         now = [met for met in by_rule.values() if met.seq == newest and met.episode]
         if now and now[0].episode:
-            act = told(now[0].episode, channel, tuple(sorted(met.rule_id for met in now)))
-            assert act is not None
-            yield act
+            claim = told(now[0].episode, channel, tuple(sorted(met.rule_id for met in now)))
+            assert claim is not None
+            yield claim
 
 
 async def facts_of(store: SQLiteFactStore, user: str | None = None, **then: Any) -> Shown:

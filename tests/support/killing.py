@@ -79,7 +79,7 @@ class Scenario:
 
 FIRE = ("fire", "--all")
 FORGET = ("forget", "--user", "bob", "--yes")
-HAND = ("--user", "alice", "--agent", "rag", "--reason", "because")
+MANUAL = ("--user", "alice", "--agent", "rag", "--reason", "because")
 SAID = ("--id", "p1", "--subject", "alice", "--predicate", "owns", "--object", "a fan")
 
 SCENARIOS = {
@@ -90,7 +90,7 @@ SCENARIOS = {
     "the first import": Scenario(("import", "episodes.jsonl"), alone=True),
     "a later import": Scenario(("import", "episodes.jsonl"), LATER, alone=True),
     "an undoing": Scenario(("undo", "all@1"), FIRST, LATER, repeats=False),
-    "a pin": Scenario(("pin", *HAND, *SAID), FIRST, LATER, repeats=False),
+    "a pin": Scenario(("pin", *MANUAL, *SAID), FIRST, LATER, repeats=False),
     "an unpin": Scenario(("unpin", "e2", "--reason", "because"), FIRST, LATER, repeats=False),
     "a backfill": Scenario(
         ("backfill", "all"), [*FIRST, *LATER], then=("undo", "all@1"), alone=True, recounts=True

@@ -27,7 +27,7 @@ class Told:
     user: str
     agent: str
     channel: str
-    stamp: tuple[int, int, str]
+    precedence: tuple[int, int, str]
     asserts: bool
     subject: Any
     predicate: Any
@@ -85,64 +85,69 @@ def told(episode: dict[str, Any], channel: str, rules: tuple[str, ...]) -> Told 
     )  # fmt: skip
 
 
-def stands(acts: list[Told], multi: set[tuple[str, str]]) -> dict[str, Told]:
+def stands(claims: list[Told], multi: set[tuple[str, str]]) -> dict[str, Told]:
     """Return the acts that stand, by fact id."""
     named, by_key = [], []
-    for act in acts:
-        holders = [b for b in acts if (b.fact_id, b.owner) == (act.fact_id, act.owner)]
-        names = {*act.names, *({act.fact_id} if len(holders) > 1 else ())}
+    for claim in claims:
+        holders = [b for b in claims if (b.fact_id, b.owner) == (claim.fact_id, claim.owner)]
+        names = {*claim.names, *({claim.fact_id} if len(holders) > 1 else ())}
         named += [
-            (act.stamp, own(other), other.belief)
-            for other in acts
-            if other.fact_id in names and other.asserts and other.owner == act.owner
+            (claim.precedence, own(other), other.belief)
+            for other in claims
+            if other.fact_id in names and other.asserts and other.owner == claim.owner
         ]
-        if act.clears:
-            what = ANY if act.clears == "all" else act.belief
+        if claim.clears:
+            what = ANY if claim.clears == "all" else claim.belief
             # A person retracts what one fact says; only an episode deletes all that a key says.
-            by_key.append((act.stamp, act.key, what, not act.names))
+            by_key.append((claim.precedence, claim.key, what, not claim.names))
     found = {}
-    for act in acts:
-        rivals = [b for b in acts if b.asserts and slot(b, multi) == slot(act, multi)]
-        if act.asserts and act.stamp == max(b.stamp for b in rivals):
+    for claim in claims:
+        rivals = [b for b in claims if b.asserts and slot(b, multi) == slot(claim, multi)]
+        if claim.asserts and claim.precedence == max(b.precedence for b in rivals):
             covered = any(
-                by > act.stamp and place == own(act) and what == act.belief
+                by > claim.precedence and place == own(claim) and what == claim.belief
                 for by, place, what in named
             ) or any(
-                by > act.stamp and key == act.key and what in (ANY, act.belief)
+                by > claim.precedence and key == claim.key and what in (ANY, claim.belief)
                 for by, key, what, deletes in by_key
-                if deletes or not act.declared
+                if deletes or not claim.declared
             )
             if not covered:
-                found[act.fact_id] = act
+                found[claim.fact_id] = claim
     return found
 
 
-def own(act: Told) -> tuple[Any, ...]:
+def own(claim: Told) -> tuple[Any, ...]:
     """Return where a claim competes, whatever its object is."""
-    return (act.key, act.fact_id if act.declared else None)
+    return (claim.key, claim.fact_id if claim.declared else None)
 
 
-def slot(act: Told, multi: set[tuple[str, str]]) -> tuple[Any, ...]:
-    several = (act.channel, act.predicate) in multi and len(act.key) == 5 and not act.declared
-    return (*own(act), act.belief if several else None)
+def slot(claim: Told, multi: set[tuple[str, str]]) -> tuple[Any, ...]:
+    several = (
+        (claim.channel, claim.predicate) in multi and len(claim.key) == 5 and not claim.declared
+    )
+    return (*own(claim), claim.belief if several else None)
 
 
-def replaced(act: Told, acts: list[Told], multi: set[tuple[str, str]], depth: int) -> list[str]:
+def replaced(claim: Told, claims: list[Told], multi: set[tuple[str, str]], depth: int) -> list[str]:
     """Return the fact ids that an act took the place of: those it names, then those of its key.
 
     Each part newest first; of its key at most ``depth``, and none that it names.
     """
-    older = sorted((b for b in acts if b.asserts and b.stamp < act.stamp), key=lambda b: b.stamp)
+    older = sorted(
+        (b for b in claims if b.asserts and b.precedence < claim.precedence),
+        key=lambda b: b.precedence,
+    )
     older.reverse()
-    mine = [b.fact_id for b in older if slot(b, multi) == slot(act, multi)][:depth]
+    mine = [b.fact_id for b in older if slot(b, multi) == slot(claim, multi)][:depth]
     named = [
         b.fact_id for b in older
-        if b.fact_id in act.names and b.owner == act.owner and b.fact_id != act.fact_id
+        if b.fact_id in claim.names and b.owner == claim.owner and b.fact_id != claim.fact_id
     ]  # fmt: skip
     return [*dict.fromkeys(named), *(one for one in mine if one not in named)]
 
 
-def said_at(act: Told) -> int | None:
+def said_at(claim: Told) -> int | None:
     """Return when a fact was said, in microseconds; None where it was when it was pinned."""
-    at, rank, _ = act.stamp
+    at, rank, _ = claim.precedence
     return at if rank < 2 else None

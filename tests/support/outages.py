@@ -178,12 +178,12 @@ def counted(told: Sequence[Told]) -> Told:
 def problems(folder: Path, life: Recorded, told: Told) -> list[str]:
     """Return what is wrong with what a cut left, and with what comes of it."""
     try:
-        return asyncio.run(looked_over(folder, life, told))
+        return asyncio.run(run_checks(folder, life, told))
     except (sqlite3.Error, SlumberdError) as error:
         return [repr(error)]
 
 
-async def looked_over(folder: Path, life: Recorded, told: Told) -> list[str]:
+async def run_checks(folder: Path, life: Recorded, told: Told) -> list[str]:
     wrong = [f"{path.name}: {said}" for path in folder.glob("*.db") for said in damage(path)]
     async with opened(folder, life.synchronous) as place:
         wrong += [problem async for problem in out_of_step(place, folder, told, life.synchronous)]

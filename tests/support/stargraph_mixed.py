@@ -16,9 +16,9 @@ from stargraph.fathom import FathomAdapter
 from stargraph.stores import memory as theirs
 from stargraph.stores.fact import FactPattern
 from stargraph.stores.sqlite_fact import SQLiteFactStore as TheirFactStore
-from tests.support.graphs import BARE, FakeGraphStore, result, row
 
 import slumberd
+from tests.support.graphs import BARE, FakeGraphStore, result, row
 
 
 class Engine:

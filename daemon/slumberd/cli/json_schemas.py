@@ -72,7 +72,12 @@ class _Generator(GenerateJsonSchema):
             value["description"] = keys[name]
             if isinstance(value.get("default"), dict):
                 del value["default"]
-        whole = {**made, "description": summary, "title": "", "required": made.get("required")}
+        whole = {
+            **made,
+            "description": summary,
+            "title": "",
+            "required": made.get("required"),
+        }
         return {key: value for key, value in whole.items() if value or value is False}
 
     def dict_schema(self, schema: core_schema.DictSchema) -> Schema:

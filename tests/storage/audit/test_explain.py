@@ -176,7 +176,11 @@ async def test_episode_that_the_filter_does_not_select_is_filtered(home: House) 
     facts, notes = await home.decided("tea", SHORT)
 
     assert (facts.became, facts.line, facts.stands) == ("filtered", None, False)
-    assert (notes.became, notes.channel, notes.fact_id) == ("filtered", "notes", "@notes/tea")
+    assert (notes.became, notes.channel, notes.fact_id) == (
+        "filtered",
+        "notes",
+        "@notes/tea",
+    )
     remedy = would_change(facts, SHORT)
     assert remedy == "the filter of short does not select it: predicate = 'lives_in'"
 
@@ -255,7 +259,12 @@ async def test_fact_that_was_replaced_names_what_replaced_it(home: House) -> Non
 
     old, new = await home.decision("e1"), await home.decision("e2")
 
-    assert (old.became, old.stands, new.became, new.stands) == ("add", False, "update", True)
+    assert (old.became, old.stands, new.became, new.stands) == (
+        "add",
+        False,
+        "update",
+        True,
+    )
     remedy = would_change(old, ALL)
     assert remedy == "e2 replaced it; say it again with a later timestamp"
 
@@ -578,13 +587,13 @@ async def test_source_is_the_version_that_counts(home: House) -> None:
 async def restated(home: House) -> None:
     # Who names the older of two that say the same reaches the newer one, by another key.
     again = PORTO.model_copy(update={"id": "e4", "timestamp": at(10)})
-    namer = triple("e5", "x", "is", "y", timestamp=at(20))
-    namer = namer.model_copy(
-        update={"metadata": {**namer.metadata, "intent": "update", "replaces": ["e1"]}}
+    referrer = triple("e5", "x", "is", "y", timestamp=at(20))
+    referrer = referrer.model_copy(
+        update={"metadata": {**referrer.metadata, "intent": "update", "replaces": ["e1"]}}
     )
     await home.told(again)
     await home.told(PORTO)
-    await home.told(namer)
+    await home.told(referrer)
 
 
 async def edited_away(home: House) -> None:

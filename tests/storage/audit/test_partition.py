@@ -246,8 +246,8 @@ def test_a_key_of_several_numbers_is_settled_as_one(
     much: Path, tmp_path: Path, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition, "ROWS", held)
-    acts = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
-    again = next(row for row in reversed(acts) if row["key_id"] != row["seq"])
+    claims = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
+    again = next(row for row in reversed(claims) if row["key_id"] != row["seq"])
     live = unchanging(much, tmp_path, (again["seq"], {"key_id": again["seq"]}))
 
     replayed = rebuild(live, tmp_path / "again.db", DEPTH, None)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidation.state import Standing
+from slumberd.consolidation.state import CurrentFact
 from slumberd.model.record import Break, Checkpoint
 from slumberd.storage.audit import fact_check, worker
 from slumberd.storage.audit.fact_check import MixedKeysError, Pages, Share
@@ -92,9 +92,9 @@ def test_facts_are_judged_by_their_keys_when_the_numbers_of_keys_are_mixed(
     much: Path, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fact_check, "ROWS", held)
-    acts = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
-    again = next(row for row in reversed(acts) if row["key_id"] != row["seq"])
-    two_keys_of_one_number = acts[-1]["seq"], acts[0]["key_id"]
+    claims = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
+    again = next(row for row in reversed(claims) if row["key_id"] != row["seq"])
+    two_keys_of_one_number = claims[-1]["seq"], claims[0]["key_id"]
     two_numbers_of_one_key = again["seq"], again["seq"]
     for seq, key_id in (two_keys_of_one_number, two_numbers_of_one_key):
         with copied(much) as copy:
@@ -110,11 +110,11 @@ def test_facts_are_judged_by_their_keys_when_the_numbers_of_keys_are_mixed(
 def test_an_act_without_the_number_of_its_key_is_found_there(
     everything: Path, rows: list[dict[str, Any]]
 ) -> None:
-    act = next(row for row in rows if row["what"] == 1)
+    claim = next(row for row in rows if row["what"] == 1)
     with copied(everything) as copy:
-        forge(copy, act["seq"], None, key_id=None)
+        forge(copy, claim["seq"], None, key_id=None)
 
-        assert verify(copy, DEPTH)[2] == Break(act["seq"], "is an act that speaks of no key")
+        assert verify(copy, DEPTH)[2] == Break(claim["seq"], "is an act that speaks of no key")
 
 
 def test_the_first_of_many_facts_that_are_others_is_named(everything: Path) -> None:
@@ -284,13 +284,13 @@ def test_numbers_of_keys_that_are_mixed_across_two_processes_are_noticed(
 ) -> None:
     judged: list[bool] = []
 
-    def whole(*_: object, **__: object) -> list[Standing]:
+    def whole(*_: object, **__: object) -> list[CurrentFact]:
         judged.append(True)
         return []
 
     monkeypatch.setattr(fact_check, "facts_then", whole)
-    acts = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
-    again = next(row for row in reversed(acts) if row["key_id"] < 300 < 900 < row["seq"])
+    claims = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
+    again = next(row for row in reversed(claims) if row["key_id"] < 300 < 900 < row["seq"])
     copy = tmp_path / "mixed.db"
     with copied(much) as source, closing(sqlite3.connect(copy)) as target:
         forge(source, again["seq"], None, key_id=again["seq"])
@@ -341,7 +341,7 @@ def test_what_stood_of_a_user_is_that_users_part_of_what_stood(
         for valid_at, believed_at in asked_at(path):
             at = {"valid_at": valid_at, "believed_at": believed_at}
             whole = facts_then(copy, user=None, depth=DEPTH, **at)
-            owners = {one.counted.act.owner.split("/")[0] for one in whole}
+            owners = {one.counted.claim.owner.split("/")[0] for one in whole}
             parts = [
                 one for user in owners for one in facts_then(copy, user=user, depth=DEPTH, **at)
             ]

@@ -57,21 +57,21 @@ async def check_oracle(story: Story) -> None:
     for believed_at in [*believed[-6:], story.clock.now()]:
         for moment in MOMENTS:
             valid_at = START + timedelta(seconds=moment)
-            acts = story.acts(believed_at, valid_at)
-            expected = stands(acts, PAIRS)
+            claims = story.claims(believed_at, valid_at)
+            expected = stands(claims, PAIRS)
             found = await facts_of(story.store, believed_at=believed_at, valid_at=valid_at)
             assert found.keys() == expected.keys(), (believed_at, moment)
-            for id, act in expected.items():
-                check_fact(found[id], act, replaced(act, acts, PAIRS, DEPTH))
+            for id, claim in expected.items():
+                check_fact(found[id], claim, replaced(claim, claims, PAIRS, DEPTH))
 
 
-def check_fact(fact: dict[str, Any], act: Told, older: list[str]) -> None:
-    assert (fact["user"], fact["agent"]) == (act.user, act.agent)
-    assert fact["payload"].get("object") == act.object
-    at = said_at(act)
+def check_fact(fact: dict[str, Any], claim: Told, older: list[str]) -> None:
+    assert (fact["user"], fact["agent"]) == (claim.user, claim.agent)
+    assert fact["payload"].get("object") == claim.object
+    at = said_at(claim)
     assert fact["payload"].get("timestamp") == (None if at is None else instant(at).isoformat())
     own = [entry["rule_id"] for entry in fact["lineage"] if "rule_id" in entry]
-    assert own == list(act.rules)
+    assert own == list(claim.rules)
     assert [entry["replaces"] for entry in fact["lineage"][len(own) :]] == older
 
 

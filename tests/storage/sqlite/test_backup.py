@@ -126,7 +126,7 @@ def test_copies_of_two_files_are_of_one_moment(
             connection.execute("CREATE TABLE t (n INTEGER, filler)")
             connection.execute("INSERT INTO t VALUES (0, zeroblob(100000))")
 
-    with counting(paths, mode) as counted:
+    with effective_claims(paths, mode) as counted:
         for number in range(10):
             counted.clear()
             copy_together([(path, tmp_path / f"{path.stem}-{number}.db") for path in paths])
@@ -174,7 +174,7 @@ def test_copies_begin_again_when_somebody_commits_between_their_beginnings(
 
 
 @contextmanager
-def counting(paths: list[Path], mode: str) -> Iterator[threading.Event]:
+def effective_claims(paths: list[Path], mode: str) -> Iterator[threading.Event]:
     """Write one number after the other to the first file, and then the same to the second."""
     stop, wrote = threading.Event(), threading.Event()
 
