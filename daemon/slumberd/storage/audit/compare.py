@@ -18,7 +18,7 @@ from slumberd.storage.sqlite.database import Database
 Sign = Literal["+", "-", "~", "="]
 """A fact that appears, one that disappears, one in the place of another, or other rules for it."""
 
-_SQL = statements("comparing")
+_SQL = statements("compare")
 _PAGE = 1_000
 _EVERYTHING = 2**62
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
@@ -23,7 +21,6 @@ from slumberd.model.record import Break, Checkpoint
 from slumberd.sql_statements import statements
 from slumberd.storage.audit.fact_check import first_changed_fact
 from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
-from slumberd.storage.audit.worker import Helper, Work, helping
 from slumberd.storage.ledger.rows import (
     GENESIS,
     HASH_BYTES,
@@ -35,16 +32,12 @@ from slumberd.storage.ledger.rows import (
     commitment_of,
     fixed_part,
 )
-from slumberd.storage.sqlite.connection import KeyedConnection, escaped, snapshot, texts_as
+from slumberd.storage.sqlite.connection import escaped, snapshot, texts_as
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
 _EXTERNAL = statements("external")
-_FILE = statements("migrations")["file"]
 _FIRING, _ACT = WHATS.index("firing"), WHATS.index("act")
-
-_HERE = 0.4
-"""The share of the keys that whoever recomputes the chain compares, too: both end together."""
 
 _Row = tuple[Any, ...]
 """A row of the ledger, as the table has it; texts as the bytes that they are."""
@@ -95,29 +88,16 @@ def verify(
             count, head, broken = _first_broken_link(connection)
             broken = broken or _contradicted(connection, count, against)
         else:
-            with _helping(connection, depth) as helper:
-                count, head, broken = first_break(connection)
-                broken = (
-                    broken
-                    or _contradicted(connection, count, against)
-                    or first_changed_schema(connection)
-                    or _first_changed_name(connection)
-                    or first_changed_table(connection)
-                    or first_changed_fact(connection, depth, helper)
-                )
+            count, head, broken = first_break(connection)
+            broken = (
+                broken
+                or _contradicted(connection, count, against)
+                or first_changed_schema(connection)
+                or _first_changed_name(connection)
+                or first_changed_table(connection)
+                or first_changed_fact(connection, depth)
+            )
     return count, head.hex(), broken
-
-
-def _helping(connection: sqlite3.Connection, depth: int) -> AbstractContextManager[Helper | None]:
-    """Return a process that compares the facts of most keys; None where it would not pay."""
-    last = connection.execute(_SQL["last_row"]).fetchone()
-    rows = last[0] if last else 0
-    path = Path(connection.execute(_FILE).fetchone()[0])
-    return helping(
-        Work("compare", path, depth, int(rows * _HERE)),
-        rows=rows,
-        unchanging=isinstance(connection, KeyedConnection) and connection.unchanging,
-    )
 
 
 def _first_broken_link(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:

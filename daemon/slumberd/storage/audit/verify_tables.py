@@ -23,7 +23,7 @@ from slumberd.storage.ledger.bulk_write import notes_others
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite.connection import escaped, texts_as
 
-_SQL = statements("verifying_tables")
+_SQL = statements("verify_tables")
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1
 
 
