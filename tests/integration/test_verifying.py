@@ -108,7 +108,7 @@ def test_an_act_without_the_number_of_its_key_is_found_there(
     with copied(everything) as copy:
         forge(copy, act["seq"], None, key_id=None)
 
-        assert verify(copy, DEPTH)[2] == Break(act["seq"], "is an act that speaks of no key")
+        assert verify(copy, DEPTH)[2] == Break(act["seq"], "is a claim without a key")
 
 
 def test_the_first_of_many_facts_that_are_others_is_named(everything: Path) -> None:
@@ -173,7 +173,7 @@ def test_the_chain_alone_is_held_against_what_was_told(
         other = chain_only(copy, Checkpoint(last["seq"], bytes(32), "today"))
         cut = chain_only(copy, Checkpoint(last["seq"] + 1, bytes(32), "today"))
 
-    assert other == Break(last["seq"], "the log of today says another head")
+    assert other == Break(last["seq"], "the log of today has another head")
     assert cut is not None
     assert cut.seq == last["seq"]
 
