@@ -19,7 +19,7 @@ from slumberd.consolidation.explanation import (
     Source,
     became,
 )
-from slumberd.consolidation.precedence import HANDS, counting, said_by
+from slumberd.consolidation.precedence import HANDS, effective_claims, said_by
 from slumberd.consolidation.resolution import Delta
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, instant
@@ -33,9 +33,9 @@ from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import (
     KINDS,
     WHATS,
-    act_from,
+    claim_from,
+    evaluations_from,
     firing_id_of,
-    meetings_from,
     sources_of,
 )
 from slumberd.storage.ledger.state_loader import slot_name
@@ -78,7 +78,7 @@ def _of_owner(fact: Fact, lines: Sequence[Line]) -> list[Line]:
     own = owner_of(fact.user, fact.agent, channel_of(fact.id))
     claimed = [line for line in lines if line.what == "act" and line.said is not None]
     owners = {
-        line.key_id: act_from(line.fact_id, line.said or 0, line.document).owner
+        line.key_id: claim_from(line.fact_id, line.said or 0, line.document).owner
         for line in claimed
         if line.document
     }
@@ -202,7 +202,7 @@ class _Inquiry:
         """Return the newest claim against a stale claim, or one retracted before it arrived."""
         if line is None or line.said is None or line.reason not in ("stale", "retracted"):
             return None
-        claim = act_from(line.fact_id, line.said, line.document)
+        claim = claim_from(line.fact_id, line.said, line.document)
         slot = slot_name(channels_at(self._connection).slot(claim.key, claim.object))
         retracting = line.reason == "retracted"
         rivals = self._read_rivals(claim.key, slot, claim.object, retracting=retracting)
@@ -276,7 +276,7 @@ def _find_removals(
     found = connection.execute(_SQL["fact_ids_of_keys"], parameters)
     claimants = {row[0] for row in found} | {fact_id}
     parameters = {"ids": orjson.dumps(list(claimants)).decode()}
-    claimants |= {namer for _, namer in connection.execute(_SQL["namers"], parameters)}
+    claimants |= {referrer for _, referrer in connection.execute(_SQL["namers"], parameters)}
     parameters = {"ids": orjson.dumps(list(claimants)).decode(), "fact_id": fact_id}
     lines_found = map(_line_from, connection.execute(_SQL["lines_that_replace"], parameters))
     # A new version, or another rule, may replace a fact by itself.
@@ -286,9 +286,11 @@ def _find_removals(
 def _find_effective(connection: sqlite3.Connection, fact_id: str) -> set[int]:
     """Return the rows of the newest evaluations that count, and of the last manual edit."""
     parameters = {"ids": orjson.dumps([fact_id]).decode()}
-    evaluations = meetings_from(connection.execute(_SQL["meetings"], parameters)).get(fact_id, [])
+    evaluations = evaluations_from(connection.execute(_SQL["meetings"], parameters)).get(
+        fact_id, []
+    )
     last = {evaluation.rule_id: evaluation for evaluation in evaluations}
-    counted = counting(evaluations)
+    counted = effective_claims(evaluations)
     promoters = {rule_id for claim in counted for rule_id, _ in claim.promoters}
     return {evaluation.seq for rule_id, evaluation in last.items() if rule_id in promoters}
 
@@ -296,7 +298,7 @@ def _find_effective(connection: sqlite3.Connection, fact_id: str) -> set[int]:
 def _find_remaining(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> set[int]:
     """Return the rows of the evaluations that no undo took back."""
     parameters = {"ids": orjson.dumps(fact_ids).decode()}
-    found = meetings_from(connection.execute(_SQL["meetings"], parameters))
+    found = evaluations_from(connection.execute(_SQL["meetings"], parameters))
     return {evaluation.seq for evaluations in found.values() for evaluation in evaluations}
 
 

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.consolidation.manual import Said
-from slumberd.consolidation.precedence import EXTERNAL, Meeting
-from slumberd.consolidation.state import Ground, Standing
+from slumberd.consolidation.manual import ManualAssertion
+from slumberd.consolidation.precedence import EXTERNAL, Evaluation
+from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.record import Break
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.external_changes import UNREADABLE, said_by, shown
-from slumberd.storage.ledger.history import channels_at, facts_then, standing_on
-from slumberd.storage.ledger.rows import meeting_from, meetings_from
+from slumberd.storage.ledger.history import channels_at, current_facts_on, facts_then
+from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
 from slumberd.storage.ledger.state_loader import summary_rows
 from slumberd.storage.sqlite.connection import escaped, texts_as
 
@@ -65,7 +65,7 @@ class KeyPages:
         self._key_hashes = array("q")
         self.summaries = Summaries(connection)
 
-    def __iter__(self) -> Iterator[list[Standing]]:
+    def __iter__(self) -> Iterator[list[CurrentFact]]:
         """Yield the current facts of each page.
 
         Raises:
@@ -73,20 +73,20 @@ class KeyPages:
         """
         self._key_hashes, self.summaries = array("q"), Summaries(self._connection)
         for rows in _pages(self._connection.execute(_SQL["claims_by_key"])):
-            yield list(standing_on(self._load_state(rows)))
+            yield list(current_facts_on(self._load_state(rows)))
         # Two keys of equal hash are harmless: the facts are then read by key.
         if any(key == other for key, other in pairwise(sorted(self._key_hashes))):
             raise MixedKeysError
 
-    def _load_state(self, rows: Sequence[_Row]) -> Ground:
+    def _load_state(self, rows: Sequence[_Row]) -> KnownState:
         evaluations = self._load_evaluations(rows)
-        state = Ground(self._multi, self._depth, meetings=evaluations)
-        claims = {met.seq: met.act for known in evaluations.values() for met in known}
+        state = KnownState(self._multi, self._depth, evaluations=evaluations)
+        claims = {met.seq: met.claim for known in evaluations.values() for met in known}
         keys: dict[int, str] = {}
         for row in rows:
             claim, number = claims.get(row[1]), row[-1]
             if claim is None:
-                undone = meeting_from(row[:-1]).act
+                undone = evaluation_from(row[:-1]).claim
                 if undone is not None:
                     keys.setdefault(number, undone.key)
                 continue
@@ -101,34 +101,34 @@ class KeyPages:
         self.summaries.compare(state, keys)
         return state
 
-    def _load_evaluations(self, rows: Sequence[_Row]) -> dict[str, list[Meeting]]:
+    def _load_evaluations(self, rows: Sequence[_Row]) -> dict[str, list[Evaluation]]:
         """Return all evaluations of the fact ids of some rows; the rows hold whole keys."""
-        found: dict[str, list[Meeting]] = {}
+        found: dict[str, list[Evaluation]] = {}
         elsewhere: set[str] = set()
         for row in rows:
             if row[0] in self._ids_of_other_rows:
                 elsewhere.add(row[0])
             else:
-                found.setdefault(row[0], []).append(meeting_from(row[:-1]))
+                found.setdefault(row[0], []).append(evaluation_from(row[:-1]))
         return found | self._read_evaluations(elsewhere) if elsewhere else found
 
-    def _load_references(self, state: Ground) -> None:
+    def _load_references(self, state: KnownState) -> None:
         """Add to a state the claims that name its fact ids, and the ids that its claims name."""
         if not self._referrers:
             return
-        known = state.meetings
-        state.namers |= {
+        known = state.evaluations
+        state.referrers |= {
             name: set(self._referrers[name]) for name in known if name in self._referrers
         }
-        referrers = {referrer for some in state.namers.values() for referrer in some}
+        referrers = {referrer for some in state.referrers.values() for referrer in some}
         known |= self._read_evaluations(referrers - known.keys())
-        claims = [met.act for found in known.values() for met in found if met.act is not None]
+        claims = [met.claim for found in known.values() for met in found if met.claim is not None]
         named = {name for claim in claims for name in claim.names}
         known |= self._read_evaluations(named - known.keys())
 
-    def _read_evaluations(self, fact_ids: Iterable[str]) -> dict[str, list[Meeting]]:
+    def _read_evaluations(self, fact_ids: Iterable[str]) -> dict[str, list[Evaluation]]:
         parameters = {"ids": orjson.dumps(list(fact_ids)).decode()}
-        return meetings_from(self._connection.execute(_LEDGER["meetings"], parameters))
+        return evaluations_from(self._connection.execute(_LEDGER["meetings"], parameters))
 
 
 class Summaries:
@@ -144,7 +144,7 @@ class Summaries:
         self.found = 0
         self.changed: list[int] = []
 
-    def compare(self, state: Ground, keys: Mapping[int, str]) -> None:
+    def compare(self, state: KnownState, keys: Mapping[int, str]) -> None:
         """Compare the summaries of keys, given by number; the state must hold the keys in full."""
         stored: dict[str, set[_Row]] = {key: set() for key in keys.values()}
         parameters = {"keys": orjson.dumps([*stored]).decode()}
@@ -230,7 +230,7 @@ def _read_texts(
 def _find_changes(connection: sqlite3.Connection, depth: int) -> tuple[list[_Problem], str]:
     """Return the facts that differ, by id, then the missing facts; and what a summary has wrong."""
     summary = ""
-    pages: Iterable[Sequence[Standing]] = (by_number := KeyPages(connection, depth))
+    pages: Iterable[Sequence[CurrentFact]] = (by_number := KeyPages(connection, depth))
     try:
         comparison = _compare(connection, pages)
         summary = _find_changed_summary(connection, by_number.summaries)
@@ -246,7 +246,7 @@ def _find_changes(connection: sqlite3.Connection, depth: int) -> tuple[list[_Pro
 
 
 def _compare(
-    connection: sqlite3.Connection, pages: Iterable[Sequence[Standing]]
+    connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]
 ) -> PartialComparison:
     differing: list[_Row] = []
     missing: list[str] = []
@@ -281,7 +281,7 @@ def _read_facts(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> dict
             return {row[0]: row for row in connection.execute(_SQL["facts_of"], parameters)}
 
 
-def _surplus(connection: sqlite3.Connection, pages: Iterable[Sequence[Standing]]) -> list[_Row]:
+def _surplus(connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]) -> list[_Row]:
     """Return the stored facts whose ids belong to no current fact."""
     current = {fact.fact_id for facts in pages for fact in facts}
     with texts_as(connection, escaped):
@@ -293,5 +293,7 @@ def _exclude_unreadable(connection: sqlite3.Connection, rows: Iterable[_Row]) ->
     parameters = {"rule": EXTERNAL, "reason": UNREADABLE}
     unreadable = _read_texts(connection, _EXTERNAL["unreadable"], parameters)
     return [
-        row for row in rows if shown(row[0]) not in unreadable or isinstance(said_by(row), Said)
+        row
+        for row in rows
+        if shown(row[0]) not in unreadable or isinstance(said_by(row), ManualAssertion)
     ]

@@ -15,7 +15,7 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.firing import Counts
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.provenance import Lag
-from slumberd.model.scope import Forgotten, escape, scope_of
+from slumberd.model.scope import ErasedScopes, escape, scope_of
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
@@ -177,13 +177,13 @@ def _find_future(
     return sorted(ahead, key=lambda version: (-version.at, version.id))
 
 
-def erased_in(connection: sqlite3.Connection) -> Forgotten | None:
+def erased_in(connection: sqlite3.Connection) -> ErasedScopes | None:
     """Return the erased scopes of a database; None when it never had an erasure."""
     return forgotten(connection)
 
 
 def resurfaced_in(
-    connection: sqlite3.Connection, pasts: Sequence[Forgotten], seconds: float | None
+    connection: sqlite3.Connection, pasts: Sequence[ErasedScopes], seconds: float | None
 ) -> Counter[str] | None:
     """Count the episodes or facts of erased scopes in a database, by user.
 

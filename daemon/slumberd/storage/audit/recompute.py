@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.consolidation.claim import HAND
-from slumberd.consolidation.incoming import UNREADABLE, Incoming
+from slumberd.consolidation.claim import MANUAL
+from slumberd.consolidation.incoming import UNREADABLE, Candidate
 from slumberd.consolidation.precedence import MultiValued, said_by
-from slumberd.consolidation.resolution import Entry, Settlement
+from slumberd.consolidation.resolution import Entry, Resolution
 from slumberd.model.episode import Gated
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
@@ -22,8 +22,8 @@ from slumberd.sql_statements import statements
 from slumberd.storage.audit.partition import LedgerRow, Part
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.bulk_write import Row
-from slumberd.storage.ledger.history import standing_on
-from slumberd.storage.ledger.rows import KINDS, WHATS, act_from, histories_from
+from slumberd.storage.ledger.history import current_facts_on
+from slumberd.storage.ledger.rows import KINDS, WHATS, claim_from, histories_from
 from slumberd.storage.ledger.state_loader import LoadedGround
 from slumberd.storage.ledger.undo import withdraw
 
@@ -136,14 +136,14 @@ class _RecomputedPart:
         self._connection = connection
         self._unclear_from = unclear_from
         self._loaded = LoadedGround(connection, MultiValued(), depth)
-        self._state = self._loaded.ground
+        self._state = self._loaded.known_state
         self._differing = self._unclear = 0
         self._first: Break | None = None
         self._by_channels: list[tuple[int, int, str]] = []
 
     def result(self) -> ResolvedPart:
         """Return the rows of the current facts, and of the keys."""
-        facts = [fact_row(fact) for fact in standing_on(self._state)]
+        facts = [fact_row(fact) for fact in current_facts_on(self._state)]
         return ResolvedPart(facts, [*self._loaded.changed()])
 
     def findings(self, rows: int) -> Findings:
@@ -152,12 +152,12 @@ class _RecomputedPart:
 
     def resolve(self, number: int, rows: Sequence[LedgerRow]) -> None:
         """Resolve the rows of a firing again."""
-        settlement = Settlement(self._state, firing=number, at=rows[0].fired_at)
+        resolution = Resolution(self._state, firing=number, at=rows[0].fired_at)
         if any(row.what == _UNDONE for row in rows):
-            self._undo(settlement, number, rows)
+            self._undo(resolution, number, rows)
         else:
-            self._apply(settlement, rows)
-        self._compare(number, rows, settlement.entries)
+            self._apply(resolution, rows)
+        self._compare(number, rows, resolution.entries)
 
     def change_channels(self, change: ChannelChange, rows: Sequence[LedgerRow]) -> None:
         """Resolve again the keys that a change of channels concerns, in order of key."""
@@ -166,19 +166,19 @@ class _RecomputedPart:
         if not self._state.full:
             self._compare(change.n, rows, ())
             return
-        settlement = Settlement(self._state, firing=change.n, at=change.at)
+        resolution = Resolution(self._state, firing=change.n, at=change.at)
         first = {row.key_id: row.seq for row in reversed(rows)}
         for key in sorted(self._state.full):
             if (key in before) != (key in change.multi):
                 # The rows of one key are adjacent; rows of other parts may precede them.
                 seq = first.get(self._loaded.key_ids.get(key))
                 if seq is not None:
-                    settlement.skip_to(seq)
-                settlement.resettle([key], before)
-        self._by_channels += [(change.n, entry.seq, entry.key) for entry in settlement.entries]
-        self._compare(change.n, rows, settlement.entries)
+                    resolution.skip_to(seq)
+                resolution.resettle([key], before)
+        self._by_channels += [(change.n, entry.seq, entry.key) for entry in resolution.entries]
+        self._compare(change.n, rows, resolution.entries)
 
-    def _undo(self, settlement: Settlement, firing: int, rows: Sequence[LedgerRow]) -> None:
+    def _undo(self, resolution: Resolution, firing: int, rows: Sequence[LedgerRow]) -> None:
         undone = [row.fact_id for row in rows if row.what == _UNDONE]
         parameters = {"ids": orjson.dumps(undone).decode()}
         found = self._connection.execute(_LEDGER["meetings"], parameters)
@@ -186,70 +186,70 @@ class _RecomputedPart:
         histories = histories_from(row for row in found if row[1] < firing)
         for row in rows:
             if row.what == _QUARANTINE:
-                self._apply(settlement, [row])
+                self._apply(resolution, [row])
             if row.what != _UNDONE or row.fact_id not in histories:
                 continue
             number = orjson.loads(row.payload or b"")["undoes"]
-            settlement.skip_to(row.seq)
+            resolution.skip_to(row.seq)
             history = histories[row.fact_id]
-            withdraw(settlement, row.fact_id, history, (number, firing), at=row.fired_at)
+            withdraw(resolution, row.fact_id, history, (number, firing), at=row.fired_at)
 
-    def _apply(self, settlement: Settlement, rows: Sequence[LedgerRow]) -> None:
+    def _apply(self, resolution: Resolution, rows: Sequence[LedgerRow]) -> None:
         full = self._state.full
         for row in rows:
             restored = row.what == _RESTORED
             candidate = None if restored else self._candidate_of(row, said_by(row.rule))
             if candidate is None:
                 continue
-            claim = candidate.act
+            claim = candidate.claim
             if claim is not None:
                 full.setdefault(claim.key, set())
-            settlement.skip_to(row.seq)
-            settlement.meet(candidate)
+            resolution.skip_to(row.seq)
+            resolution.meet(candidate)
             if claim is not None:
                 full[claim.key].add(claim.fact_id)
                 self._loaded.key_ids.setdefault(claim.key, row.key_id or row.seq)
                 for name in claim.names:
-                    self._state.namers.setdefault(name, set()).add(claim.fact_id)
+                    self._state.referrers.setdefault(name, set()).add(claim.fact_id)
 
-    def _candidate_of(self, row: LedgerRow, rule_id: str) -> Incoming | None:
+    def _candidate_of(self, row: LedgerRow, rule_id: str) -> Candidate | None:
         """Return what the rule evaluated; None when the ledger does not say it any more."""
         document = orjson.loads(row.payload) if row.payload else _EMPTY
         fact_id, at = row.fact_id or "", row.at or 0
         match WHATS[row.what]:
             case "act":
-                claim = act_from(fact_id, at, document)
-                eid = fact_id if claim.stamp.rank == HAND else claim.stamp.id
-                return Incoming(fact_id, claim.owner, rule_id, row.version, at, eid, claim)
+                claim = claim_from(fact_id, at, document)
+                eid = fact_id if claim.precedence.rank == MANUAL else claim.precedence.id
+                return Candidate(fact_id, claim.owner, rule_id, row.version, at, eid, claim)
             case "known":
                 return self._unchanged_candidate(row, fact_id, rule_id)
             case "forgotten":
-                return Incoming(
+                return Candidate(
                     "", "", rule_id, row.version, 0, "", None, FORGOTTEN, contested=True
                 )
             case "gated":
-                return Incoming(
+                return Candidate(
                     fact_id, document["owner"], rule_id, row.version, at, document["eid"], None,
                     gated=Gated(document["salience"], document["min"]),
                 )  # fmt: skip
             case _:
                 # A quarantine row that removes a fact has no reason of its own.
                 unread = WHATS[row.what] == "quarantine"
-                return Incoming(
+                return Candidate(
                     fact_id, document["owner"], rule_id, row.version, at, document["eid"], None,
                     row.reason or UNREADABLE if unread else "", contested=not fact_id,
                 )  # fmt: skip
 
-    def _unchanged_candidate(self, row: LedgerRow, fact_id: str, rule_id: str) -> Incoming | None:
-        before = reversed(self._state.meetings.get(fact_id, ()))
+    def _unchanged_candidate(self, row: LedgerRow, fact_id: str, rule_id: str) -> Candidate | None:
+        before = reversed(self._state.evaluations.get(fact_id, ()))
         last = next((evaluation for evaluation in before if evaluation.rule_id == rule_id), None)
         if last is None:
             return None
         # The ledger writes no fact id when the id belongs to another owner.
-        owner = next((counted.act.owner for counted in self._state.counted(fact_id)), "")
-        return Incoming(
-            fact_id, owner, rule_id, row.version, row.at or 0, episode_id_of(fact_id), last.act,
-            "" if last.act else UNREADABLE,
+        owner = next((counted.claim.owner for counted in self._state.counted(fact_id)), "")
+        return Candidate(
+            fact_id, owner, rule_id, row.version, row.at or 0, episode_id_of(fact_id), last.claim,
+            "" if last.claim else UNREADABLE,
         )  # fmt: skip
 
     def _compare(self, number: int, rows: Sequence[LedgerRow], entries: Sequence[Entry]) -> None:

@@ -37,7 +37,7 @@ from slumberd.storage.sqlite.connection import escaped, snapshot, texts_as
 _SQL = statements("ledger")
 _FACTS = statements("facts")
 _EXTERNAL = statements("external")
-_FIRING, _ACT = WHATS.index("firing"), WHATS.index("act")
+_FIRING, _CLAIM = WHATS.index("firing"), WHATS.index("act")
 
 _Row = tuple[Any, ...]
 """A row of the ledger, as stored; texts are bytes."""
@@ -148,7 +148,7 @@ def _find_problem(
     numbers = seq, delta, firing, version, what, kind
     if chain != _chain(numbers, reason, previous, commitment, key):
         return _OTHER_CHAIN
-    if what == _ACT and key_id is None and salt is not None:
+    if what == _CLAIM and key_id is None and salt is not None:
         return "is a claim without a key"
     return firings.check_row(seq, firing, what, payload)
 

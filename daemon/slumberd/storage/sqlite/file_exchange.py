@@ -29,7 +29,7 @@ class _Journal(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Literal[1] = 1
-    stamp: Annotated[str, Field(pattern=r"^\d{8}T\d{6}Z$")]
+    precedence: Annotated[str, Field(pattern=r"^\d{8}T\d{6}Z$")]
     changes: dict[str, bool]
 
 
@@ -38,7 +38,7 @@ def staged(target: Path) -> Path:
     return target.with_name(target.name + _STAGED)
 
 
-def kept(target: Path, stamp: str) -> Path:
+def kept(target: Path, precedence: str) -> Path:
     """Return where the file is kept that had a place before."""
     return target.with_name(f"{target.name}.replaced-{stamp}")
 
@@ -54,15 +54,15 @@ def discard(targets: Iterable[Path]) -> None:
         staged(target).unlink(missing_ok=True)
 
 
-def begin(directory: Path, stamp: str, changes: Mapping[str, bool]) -> None:
+def begin(directory: Path, precedence: str, changes: Mapping[str, bool]) -> None:
     """Promise an exchange: after this it is finished, whatever happens.
 
     Args:
         directory: The state directory, locked.
-        stamp: When that is, as ``20260301T120000Z``.
+        precedence: When that is, as ``20260301T120000Z``.
         changes: By name, whether a staged file takes the place, or nothing does.
     """
-    document = _Journal(stamp=stamp, changes=dict(changes))
+    document = _Journal(precedence=precedence, changes=dict(changes))
     fresh = directory / f"{JOURNAL}.new"
     fresh.unlink(missing_ok=True)
     with os.fdopen(create_file(fresh, os.O_WRONLY), "wb") as file:
@@ -104,12 +104,12 @@ def finish(directory: Path, targets: Mapping[str, Path]) -> list[Path]:
 
 def _finish(directory: Path, changes: Mapping[Path, bool], journal: _Journal) -> list[Path]:
     for target, replaced in changes.items():
-        _exchange(target, kept(target, journal.stamp), replaced=replaced)
+        _exchange(target, kept(target, journal.precedence), replaced=replaced)
     for folder in {target.parent for target in changes}:
         sync_directory(folder)
     (directory / JOURNAL).unlink()
     sync_directory(directory)
-    places = (kept(target, journal.stamp) for target in changes)
+    places = (kept(target, journal.precedence) for target in changes)
     return [place for place in places if place.exists()]
 
 
