@@ -142,7 +142,7 @@ def test_verify_against_the_log_of_another_ledger_names_the_row(
     assert not verified["ok"]
     assert verified["broken"] == {
         "seq": first["rows"],
-        "problem": f"the log of {first['ts']} says another head",
+        "problem": f"the log of {first['ts']} has another head",
     }
 
 

@@ -14,7 +14,7 @@ import pytest
 from slumberd.config.settings import MemorySettings
 from slumberd.model.scope import Scope
 from slumberd.service.control_socket import Peer
-from tests.support.builders import START, rule
+from tests.support.builders import START, at, rule, triple
 from tests.support.estate import Estate, estate
 
 pytestmark = pytest.mark.integration
@@ -31,12 +31,14 @@ async def opened(folder: Path, mismatch: Any) -> AsyncIterator[Estate]:
         yield there
 
 
-def write(folder: Path, id: str, key: object, said: Scope | None) -> None:
+def write(
+    folder: Path, id: str, key: object, said: Scope | None, when: str = START.isoformat()
+) -> None:
     """Write a row past slumberd, with one scope in its key and another in its content."""
     content: dict[str, Any] = {"content": f"text of {id}", "source_node": "chat"}
     content |= said._asdict() if said else {}
     metadata = {"subject": id, "predicate": "is", "object": "said"}
-    row = (id, key, orjson.dumps(content), START.isoformat(), orjson.dumps(metadata))
+    row = (id, key, orjson.dumps(content), when, orjson.dumps(metadata))
     with closing(sqlite3.connect(folder / "memory.db")) as host, host:
         host.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", row)
 
@@ -136,3 +138,21 @@ async def test_a_row_whose_key_cannot_be_read_goes_with_whom_its_content_names(
         await forget(there, "victim")
 
         assert episodes(tmp_path) == ["odder"]
+
+
+@pytest.mark.parametrize("content", [OTHER, None])
+@pytest.mark.parametrize("fired", [False, True])
+async def test_row_that_contradicts_its_scope_key_does_not_move_the_moment_of_an_erasure(
+    tmp_path: Path, content: Scope | None, *, fired: bool
+) -> None:
+    async with opened(tmp_path, "quarantine") as there:
+        write(tmp_path, "mine", VICTIM.key, VICTIM)
+        write(tmp_path, "hostile", VICTIM.key, content, "9999-12-31T23:59:59+00:00")
+        if fired:
+            await there.fire(rule("all"))
+        await forget(there, "victim")
+
+        late = triple("later", "victim", "is", "back", timestamp=at(99_999), user="victim")
+        await there.stores.memory.put(late, user="victim", session="s1", agent="rag")
+
+    assert "later" in episodes(tmp_path)

@@ -691,7 +691,7 @@ async def test_fact_of_another_program_is_shown_though_the_ledger_is_silent(home
 
 
 async def test_unknown_fact_is_an_error(home: House) -> None:
-    with pytest.raises(NoInputError, match="'e9' does not exist: the ledger knows no such fact"):
+    with pytest.raises(NoInputError, match="'e9' does not exist: the ledger has no such fact"):
         await home.facts.why("e9")
 
 

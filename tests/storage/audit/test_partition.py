@@ -1,12 +1,9 @@
-"""A ledger is settled again in parts: what comes of them is what comes of all at once."""
+"""Replay resolves a ledger in parts, and makes what it makes of the whole ledger at once."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
-import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,11 +11,10 @@ from typing import Any
 import pytest
 
 from slumberd.model.record import Break
-from slumberd.storage.audit import partition, worker
-from slumberd.storage.audit.partition import EVERY_KEY, Part, Parts, in_one
-from slumberd.storage.audit.recompute import Findings, Resettling, Settled
-from slumberd.storage.audit.replay import Replay, rebuild
-from slumberd.storage.audit.worker import Helper
+from slumberd.storage.audit import partition
+from slumberd.storage.audit.partition import Partition, read_as_one_part
+from slumberd.storage.audit.recompute import Findings, Recomputation
+from slumberd.storage.audit.replay import rebuild
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import WHATS
 from tests.support.builders import at
@@ -60,13 +56,6 @@ def _of(subject: str, seq: int) -> Any:
     return said(f"e{seq}", seq, subject=subject, predicate="is", object=seq)
 
 
-def parts_of(connection: sqlite3.Connection) -> Iterator[Part]:
-    parts = Parts(connection)
-    yield from parts.of_keys(*EVERY_KEY)
-    yield from parts.of_several_keys()
-    yield from parts.of_no_key()
-
-
 @pytest.fixture
 def story(request: pytest.FixtureRequest) -> Path:
     path: Path = request.getfixturevalue(request.param)
@@ -75,12 +64,14 @@ def story(request: pytest.FixtureRequest) -> Path:
 
 @pytest.mark.parametrize("held", [1, 3, 200])
 @pytest.mark.parametrize("story", STORIES, indirect=True)
-def test_every_row_is_in_one_part(story: Path, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_puts_every_row_into_one_part(
+    story: Path, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(partition, "ROWS", held)
 
     with copied(story) as copy:
-        parts = [*parts_of(copy)]
-        whole = in_one(copy)
+        parts = [*Partition(copy)]
+        [whole] = read_as_one_part(copy)
 
     assert sorted(row for part in parts for row in part) == whole
     assert all(part == sorted(part) for part in parts)
@@ -88,32 +79,32 @@ def test_every_row_is_in_one_part(story: Path, held: int, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("held", [1, 3, 200])
 @pytest.mark.parametrize("story", STORIES, indirect=True)
-def test_what_stands_does_not_depend_on_the_parts(
+def test_recomputation_makes_the_same_facts_of_any_parts(
     story: Path, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition, "ROWS", held)
 
     with copied(story) as copy:
-        resettling = Resettling(copy, DEPTH)
-        settled = [resettling.settle(part) for part in parts_of(copy)]
-        whole, findings = resettling.settle(in_one(copy))
+        recomputation = Recomputation(copy, DEPTH)
+        resolved = [recomputation.resolve(part) for part in Partition(copy)]
+        [(whole, findings)] = map(recomputation.resolve, read_as_one_part(copy))
 
-    facts = sorted(row for one, _ in settled for row in one.facts)
-    heads = sorted(row for one, _ in settled for row in one.heads)
+    facts = sorted(row for part, _ in resolved for row in part.facts)
+    heads = sorted(row for part, _ in resolved for row in part.heads)
     assert (facts, heads) == (sorted(whole.facts), sorted(whole.heads))
-    assert findings._replace(resettled=()) == Findings(findings.rows)
-    assert {found._replace(rows=0, resettled=()) for _, found in settled} == {Findings()}
-    resettled = sorted(one for _, found in settled for one in found.resettled)
-    assert resettled == sorted(findings.resettled)
+    assert findings._replace(by_channels=()) == Findings(findings.rows)
+    assert {found._replace(rows=0, by_channels=()) for _, found in resolved} == {Findings()}
+    by_channels = sorted(delta for _, found in resolved for delta in found.by_channels)
+    assert by_channels == sorted(findings.by_channels)
 
 
-def test_keys_that_have_to_do_with_each_other_are_in_one_part(
+def test_partition_puts_keys_that_depend_on_each_other_into_one_part(
     woven: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition, "ROWS", 1)
 
     with copied(woven) as copy:
-        parts = [{row.fact_id for row in part} for part in parts_of(copy)]
+        parts = [{row.fact_id for row in part} for part in Partition(copy)]
 
     together = [{"e3", "e10", "e11", "x8", "e99"}]
     assert [part for part in parts if "e3" in part] == together
@@ -122,12 +113,12 @@ def test_keys_that_have_to_do_with_each_other_are_in_one_part(
 
 @pytest.mark.parametrize("story", STORIES, indirect=True)
 @pytest.mark.parametrize("column", ["kind", "what", "replaces", "reason", "delta"])
-def test_any_row_that_the_law_does_not_make_is_named(
+def test_recomputation_finds_any_row_with_another_delta(
     story: Path, column: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition, "ROWS", 1)
     values = {"kind": 5, "what": WHATS.index("restored"), "replaces": '["?"]', "reason": "?"}
-    # Of what gets another meaning by it, more may come out differently, and earlier.
+    # A forged row may change the deltas of earlier rows, too.
     rows = [row for row in rows_of(story, "slumberd_ledger") if row["what"] != 0]
     for row in rows[:: max(1, len(rows) // 12)]:
         value = values.get(column, row["delta"] - 1)
@@ -135,48 +126,33 @@ def test_any_row_that_the_law_does_not_make_is_named(
             continue
         with copied(story) as copy:
             forge(copy, row["seq"], None, **{column: value})
-            found = [Resettling(copy, DEPTH).settle(part)[1] for part in parts_of(copy)]
-            whole = Resettling(copy, DEPTH).settle(in_one(copy))[1]
+            found = [Recomputation(copy, DEPTH).resolve(part)[1] for part in Partition(copy)]
+            [part] = read_as_one_part(copy)
+            whole = Recomputation(copy, DEPTH).resolve(part)[1]
 
-        # Why something could not be read is known from its row alone.
+        # Only its own row says why a version was unreadable.
         assert whole.first is not None or (column, row["kind"]) == ("reason", 5)
         first = None if whole.first is None else whole.first.seq
-        assert min((one.first.seq for one in found if one.first), default=None) == first
+        assert min((some.first.seq for some in found if some.first), default=None) == first
         assert first is None or first <= row["seq"]
 
 
-def test_what_came_with_other_channels_in_another_order_is_a_difference(woven: Path) -> None:
+def test_recomputation_finds_deltas_of_a_channel_change_in_another_order(woven: Path) -> None:
     with copied(woven) as copy:
-        resettling = Resettling(copy, DEPTH)
-        _, findings = resettling.settle(in_one(copy))
-    number = findings.resettled[0][0]
-    other = findings._replace(resettled=((number, 7, "b"), (number, 8, "a"), (number + 9, 20, "a")))
+        recomputation = Recomputation(copy, DEPTH)
+        [(_, findings)] = map(recomputation.resolve, read_as_one_part(copy))
+    number = findings.by_channels[0][0]
+    deltas = (number, 7, "b"), (number, 8, "a"), (number + 9, 20, "a")
+    other = findings._replace(by_channels=deltas)
 
-    assert resettling.in_order(findings) == findings
-    assert resettling.in_order(other).first == Break(8, "comes out in another order")
-    assert resettling.in_order(other).differing == 1
-
-
-@pytest.fixture
-def helped(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settled, Findings]]:
-    """Let every ledger be long enough for help; what comes of it is in the list."""
-    came: list[tuple[Settled, Findings]] = []
-    settled = Helper.settled
-
-    def seen(helper: Helper) -> Iterator[tuple[Settled, Findings]]:
-        for one in settled(helper):
-            came.append(one)
-            yield one
-
-    monkeypatch.setattr(worker, "MANY", 0)
-    monkeypatch.setattr(Helper, "settled", seen)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    return came
+    assert recomputation.check_order(findings) == findings
+    assert recomputation.check_order(other).first == Break(8, "comes out in another order")
+    assert recomputation.check_order(other).differing == 1
 
 
-def unchanging(path: Path, folder: Path, *changes: tuple[int, dict[str, object]]) -> Path:
-    """Return a copy that nobody has open, with some rows forged."""
-    copy = folder / "unchanging.db"
+def forged_copy(path: Path, folder: Path, *changes: tuple[int, dict[str, object]]) -> Path:
+    """Return a copy that no connection is open to, with some rows forged."""
+    copy = folder / "forged.db"
     with copied(path) as source:
         for seq, columns in changes:
             forge(source, seq, None, **columns)
@@ -186,69 +162,14 @@ def unchanging(path: Path, folder: Path, *changes: tuple[int, dict[str, object]]
     return copy
 
 
-@pytest.mark.parametrize("story", STORIES, indirect=True)
-def test_another_process_settles_most_keys(
-    story: Path, tmp_path: Path, helped: list[tuple[Settled, Findings]]
-) -> None:
-    live = unchanging(story, tmp_path)
-
-    replayed = rebuild(live, tmp_path / "again.db", DEPTH, None)
-
-    assert replayed == expected(live)
-    assert helped
-    assert rows_of(tmp_path / "again.db", "facts") == rows_of(live, "facts")
-    assert {file.name for file in tmp_path.iterdir()} == {"unchanging.db", "again.db"}
-
-
-def expected(live: Path) -> Replay:
-    """Return what comes of a replay in which nothing differs."""
-    rows, firings, facts = (
-        len(rows_of(live, table)) for table in ("slumberd_ledger", "slumberd_firings", "facts")
-    )
-    return Replay(rows, firings, facts, 0, 0, 0, None)
-
-
-def test_what_another_process_fails_at_is_settled_here(
-    much: Path,
-    tmp_path: Path,
-    helped: list[tuple[Settled, Findings]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    live = unchanging(much, tmp_path)
-
-    assert rebuild(live, tmp_path / "again.db", DEPTH, None) == expected(live)
-    assert helped == []
-    assert rows_of(tmp_path / "again.db", "facts") == rows_of(live, "facts")
-
-
-def test_what_another_process_did_before_it_failed_does_not_count(
-    much: Path,
-    tmp_path: Path,
-    helped: list[tuple[Settled, Findings]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    settled = Helper.settled
-
-    def cut_short(helper: Helper) -> Iterator[tuple[Settled, Findings]]:
-        yield next(iter(settled(helper)))
-        raise worker.HelperError
-
-    monkeypatch.setattr(Helper, "settled", cut_short)
-    live = unchanging(much, tmp_path)
-
-    assert rebuild(live, tmp_path / "again.db", DEPTH, None) == expected(live)
-    assert len(helped) == 1
-
-
 @pytest.mark.parametrize("held", [1, 200])
-def test_a_key_of_several_numbers_is_settled_as_one(
+def test_replay_resolves_a_ledger_whole_when_a_key_has_two_numbers(
     much: Path, tmp_path: Path, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition, "ROWS", held)
     claims = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
     again = next(row for row in reversed(claims) if row["key_id"] != row["seq"])
-    live = unchanging(much, tmp_path, (again["seq"], {"key_id": again["seq"]}))
+    live = forged_copy(much, tmp_path, (again["seq"], {"key_id": again["seq"]}))
 
     replayed = rebuild(live, tmp_path / "again.db", DEPTH, None)
 
@@ -258,8 +179,10 @@ def test_a_key_of_several_numbers_is_settled_as_one(
     assert rows_of(tmp_path / "again.db", "facts") == rows_of(much, "facts")
 
 
-def test_a_row_that_is_in_no_part_is_settled_with_all_others(much: Path, tmp_path: Path) -> None:
-    # SQLite takes what it is asked for as JSON, whose texts end at NUL.
+def test_replay_resolves_a_ledger_whole_when_a_row_is_in_no_part(
+    much: Path, tmp_path: Path
+) -> None:
+    # SQLite ends a text in JSON at NUL, so the queries for parts miss this row.
     row = next(row for row in rows_of(much, "slumberd_ledger") if row["key_id"] == row["seq"])
     unread: dict[str, object] = {
         "fact_id": "e\0",
@@ -267,9 +190,10 @@ def test_a_row_that_is_in_no_part_is_settled_with_all_others(much: Path, tmp_pat
         "what": 3,
         "payload": b'{"owner":"","eid":"e"}',
     }
-    live = unchanging(much, tmp_path, (row["seq"], unread))
+    live = forged_copy(much, tmp_path, (row["seq"], unread))
     with closing(sqlite3.connect(live)) as copy:
-        assert len(in_one(copy)) == 1 + sum(map(len, parts_of(copy)))
+        [whole] = read_as_one_part(copy)
+        assert len(whole) == 1 + sum(map(len, Partition(copy)))
 
     replayed = rebuild(live, tmp_path / "again.db", DEPTH, None)
 

@@ -517,7 +517,7 @@ def test_a_ledger_written_anew_without_a_key_shows_against_what_was_told_only(
     assert found(path, tamper) is None
     assert found(path, lambda copy: None, Checkpoint(0, bytes(32), ""), *told) is None
     assert found(path, tamper, *told) == Break(
-        quarantined["seq"], "the log of today says another head"
+        quarantined["seq"], "the log of today has another head"
     )
 
 

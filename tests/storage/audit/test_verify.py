@@ -1,23 +1,19 @@
-"""Verify some keys at a time, with help, or the chain only: what is found, and what is not."""
+"""Verify a ledger by pages of keys, or the chain only: what verify finds, and what it misses."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slumberd.consolidation.state import CurrentFact
 from slumberd.model.record import Break, Checkpoint
-from slumberd.storage.audit import fact_check, worker
-from slumberd.storage.audit.fact_check import MixedKeysError, Pages, Share
+from slumberd.storage.audit import fact_check
+from slumberd.storage.audit.fact_check import KeyPages, MixedKeysError
 from slumberd.storage.audit.verify import verify
-from slumberd.storage.audit.worker import Helper
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.history import facts_then
 from slumberd.storage.sqlite.connection import Pragmas, connect
@@ -45,7 +41,7 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def tell_twice(path: Path) -> None:
-    """Write a ledger of acts that two rules met, some of them as edits."""
+    """Write a ledger of claims that two rules evaluated, some of them as edits."""
     tea, edited = (
         [said(f"e{n}", seq, subject=f"s{n % 3}", predicate="is", object=n) for n, seq in numbers]
         for numbers in (enumerate(range(1, 9)), ((n, 10 + n) for n in (2, 4)))
@@ -68,27 +64,27 @@ def chain_only(connection: sqlite3.Connection, *against: Checkpoint) -> Break | 
 
 @pytest.mark.parametrize("held", [1, 2, 7, 100, 2_000])
 @pytest.mark.parametrize("story", ["everything", "much", "twice"])
-def test_what_stands_does_not_depend_on_how_many_rows_are_held(
+def test_key_pages_of_any_size_have_the_same_current_facts(
     story: str, held: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fact_check, "ROWS", held)
 
     with copied(request.getfixturevalue(story)) as copy:
-        paged = [one for page in Pages(copy, DEPTH) for one in page]
+        paged = [fact for page in KeyPages(copy, DEPTH) for fact in page]
         whole = facts_then(copy, user=None, depth=DEPTH)
 
-    assert sorted(paged, key=lambda one: one.fact_id) == whole
+    assert sorted(paged, key=lambda fact: fact.fact_id) == whole
 
 
-def test_pages_can_be_read_again(everything: Path) -> None:
+def test_key_pages_can_be_read_again(everything: Path) -> None:
     with copied(everything) as copy:
-        pages = Pages(copy, DEPTH)
+        pages = KeyPages(copy, DEPTH)
 
         assert list(pages) == list(pages)
 
 
 @pytest.mark.parametrize("held", [1, 2_000])
-def test_facts_are_judged_by_their_keys_when_the_numbers_of_keys_are_mixed(
+def test_verify_reads_facts_by_key_when_the_numbers_of_keys_are_mixed(
     much: Path, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fact_check, "ROWS", held)
@@ -101,7 +97,7 @@ def test_facts_are_judged_by_their_keys_when_the_numbers_of_keys_are_mixed(
             forge(copy, seq, None, key_id=key_id)
 
             with pytest.raises(MixedKeysError):
-                fact_check._one_to_one([fact_check.compared(copy, Pages(copy, DEPTH))])
+                list(KeyPages(copy, DEPTH))
             assert verify(copy, DEPTH)[2] is None
             copy.execute("UPDATE facts SET confidence = 0.25")
             assert verify(copy, DEPTH)[2] is not None
@@ -114,7 +110,7 @@ def test_an_act_without_the_number_of_its_key_is_found_there(
     with copied(everything) as copy:
         forge(copy, claim["seq"], None, key_id=None)
 
-        assert verify(copy, DEPTH)[2] == Break(claim["seq"], "is an act that speaks of no key")
+        assert verify(copy, DEPTH)[2] == Break(claim["seq"], "is a claim without a key")
 
 
 def test_the_first_of_many_facts_that_are_others_is_named(everything: Path) -> None:
@@ -179,7 +175,7 @@ def test_the_chain_alone_is_held_against_what_was_told(
         other = chain_only(copy, Checkpoint(last["seq"], bytes(32), "today"))
         cut = chain_only(copy, Checkpoint(last["seq"] + 1, bytes(32), "today"))
 
-    assert other == Break(last["seq"], "the log of today says another head")
+    assert other == Break(last["seq"], "the log of today has another head")
     assert cut is not None
     assert cut.seq == last["seq"]
 
@@ -200,22 +196,6 @@ def test_the_chain_alone_does_not_look_at(everything: Path, sql: str) -> None:
         assert chain_only(copy) is None
 
 
-@pytest.fixture
-def helpful(monkeypatch: pytest.MonkeyPatch) -> list[Share | None]:
-    """Let every ledger be long enough for help; what it came to is in the list."""
-    came: list[Share | None] = []
-    share = Helper.share
-
-    def seen(helper: Helper) -> Share | None:
-        came.append(share(helper))
-        return came[-1]
-
-    monkeypatch.setattr(worker, "MANY", 0)
-    monkeypatch.setattr(Helper, "share", seen)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    return came
-
-
 def verified(path: Path, how: str = UNCHANGING) -> Break | None:
     with closing(connect(path, Pragmas(), access="read", how=how)) as connection:
         return verify(connection, DEPTH)[2]
@@ -231,42 +211,31 @@ def changed(path: Path, folder: Path, sql: str) -> Path:
     return copy
 
 
-def test_another_process_compares_the_facts_of_most_keys(
-    much: Path, helpful: list[Share | None]
-) -> None:
-    assert verified(much) is None
-
-    [share] = helpful
-    assert share is not None
-    assert not share.others
-    assert share.found > 0
-
-
 @pytest.mark.parametrize(
     ("sql", "problem"),
     [
-        pytest.param("UPDATE facts SET confidence = 0.25", "is not what", id="all others"),
+        pytest.param("UPDATE facts SET confidence = 0.25", "is not what", id="all differ"),
         pytest.param("DELETE FROM facts", "is missing", id="all missing"),
         pytest.param(
             "UPDATE facts SET pinned_at = 'x' WHERE rowid = (SELECT min(rowid) FROM facts)",
             "is not what",
-            id="one here",
+            id="the first",
         ),
         pytest.param(
             "UPDATE facts SET pinned_at = 'x' WHERE rowid = (SELECT max(rowid) FROM facts)",
             "is not what",
-            id="one there",
+            id="the last",
         ),
         pytest.param(
             "INSERT INTO facts SELECT 'x', user, agent, payload, lineage, confidence, metadata,"
             " pinned_at FROM facts LIMIT 1",
             "is not what",
-            id="one too many",
+            id="one surplus",
         ),
     ],
 )
-def test_what_is_found_does_not_depend_on_another_process(
-    much: Path, sql: str, problem: str, tmp_path: Path, helpful: list[Share | None]
+def test_verify_finds_the_same_in_a_file_that_others_may_write(
+    much: Path, sql: str, problem: str, tmp_path: Path
 ) -> None:
     copy = changed(much, tmp_path, sql)
 
@@ -274,54 +243,7 @@ def test_what_is_found_does_not_depend_on_another_process(
 
     assert broken is not None
     assert problem in broken.problem
-    assert len(helpful) == 1
     assert broken == verified(copy, LOCKED)
-    assert len(helpful) == 1  # of a file that may change there is no help
-
-
-def test_numbers_of_keys_that_are_mixed_across_two_processes_are_noticed(
-    much: Path, tmp_path: Path, helpful: list[Share | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judged: list[bool] = []
-
-    def whole(*_: object, **__: object) -> list[CurrentFact]:
-        judged.append(True)
-        return []
-
-    monkeypatch.setattr(fact_check, "facts_then", whole)
-    claims = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
-    again = next(row for row in reversed(claims) if row["key_id"] < 300 < 900 < row["seq"])
-    copy = tmp_path / "mixed.db"
-    with copied(much) as source, closing(sqlite3.connect(copy)) as target:
-        forge(source, again["seq"], None, key_id=again["seq"])
-        source.backup(target)
-
-    verified(copy)
-
-    assert judged == [True]
-
-
-def test_what_another_process_fails_at_is_done_here(
-    much: Path, tmp_path: Path, helpful: list[Share | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    one_there = "UPDATE facts SET pinned_at = 'x' WHERE rowid = (SELECT max(rowid) FROM facts)"
-
-    assert verified(much) is None
-    assert verified(changed(much, tmp_path, one_there)) is not None
-    assert helpful == [None, None]
-
-
-def test_nobody_waits_for_another_process_when_the_chain_is_broken(
-    much: Path, tmp_path: Path, helpful: list[Share | None]
-) -> None:
-    copy = changed(much, tmp_path, "UPDATE slumberd_ledger SET version = 7 WHERE seq = 9")
-
-    broken = verified(copy)
-
-    assert broken is not None
-    assert broken.seq == 9
-    assert helpful == []
 
 
 def asked_at(path: Path) -> list[tuple[int | None, int | None]]:

@@ -43,7 +43,7 @@ FILES = {
 }
 """Each file of statements, and a database that they run on."""
 
-WHOLESALE = {"comparing", "ledger_schema", "matching", "parting", "replay", "verifying_tables"}
+WHOLESALE = {"compare", "fact_check", "ledger_schema", "partition", "replay", "verify_tables"}
 """Files of statements that make tables, or compare and rebuild all that there is."""
 
 OF_EPISODES = (

@@ -1,4 +1,4 @@
-"""Hold the facts of a database against what they were before; in SQL, on disk, a page at a time."""
+"""Compare the facts of a database with its earlier facts; in SQL, on disk, a page at a time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from slumberd.storage.sqlite.connection import Pragmas, transaction
 from slumberd.storage.sqlite.database import Database
 
 Sign = Literal["+", "-", "~", "="]
-"""A fact that appears, one that disappears, one in the place of another, or other rules for it."""
+"""A fact that appears, disappears, replaces another, or is promoted by other rules."""
 
-_SQL = statements("comparing")
+_SQL = statements("compare")
 _PAGE = 1_000
 _EVERYTHING = 2**62
 
@@ -29,13 +29,13 @@ _COMPARE = (
 
 
 class Side(NamedTuple):
-    """A fact as it stands on one side.
+    """A fact before or after.
 
     Attributes:
         fact_id: Its id.
-        payload: What it says; empty where that cannot be read, or is the same on both sides.
-        confidence: 0 to 1; None where it is the same on both sides.
-        rules: Of a fact whose rules differ, the rules that promote it.
+        payload: Its payload; empty when it is unreadable, or equal on both sides.
+        confidence: 0 to 1; None when it is equal on both sides.
+        rules: The rules that promote it, for a fact whose rules differ.
     """
 
     fact_id: str
@@ -48,9 +48,9 @@ class Difference(NamedTuple):
     """One difference between two states of the facts.
 
     Attributes:
-        sign: What it is.
-        user: Whose fact it is.
-        agent: Which agent learnt it.
+        sign: The kind of difference.
+        user: The fact's user.
+        agent: The fact's agent.
         old: The fact before; None for one that appears.
         new: The fact after; None for one that disappears.
     """
@@ -66,11 +66,11 @@ class Totals(NamedTuple):
     """How many facts differ.
 
     Attributes:
-        appear: Facts that stand after, and did not before.
-        change: Facts with other content, and facts in the place of one of the same key.
-        disappear: Facts that stood before, and do not after.
-        stay: Facts that are the same.
-        support: Of these, how many are promoted by other rules than before.
+        appear: Facts that are current only after.
+        change: Facts with other content, and facts that replace a fact of the same key.
+        disappear: Facts that are current only before.
+        stay: Facts that are equal.
+        support: How many of the equal facts are promoted by other rules than before.
     """
 
     appear: int
@@ -81,23 +81,23 @@ class Totals(NamedTuple):
 
     @property
     def differ(self) -> bool:
-        """Whether any fact is another one."""
+        """Whether any fact appears, changes or disappears."""
         return any((self.appear, self.change, self.disappear))
 
 
 class Comparison:
-    """Keeps what stands in a database of facts, to be held against what stands in it later.
+    """Keeps a copy of the facts of a database, and compares the later facts with it.
 
-    Lineage does not count, but for the rules that promote a fact.
+    Of the lineage it compares only the rules that promote a fact.
 
     Args:
-        live: The database; it stays as it is.
-        path: A new file for what is kept and what is found.
+        live: The database; the comparison does not write to it.
+        path: A new file for the copy and the differences.
     """
 
     def __init__(self, live: Path, path: Path) -> None:
         self._live = live
-        # A thread of its own, in whose order it is closed: never under a statement that runs.
+        # Its own thread closes it after the last statement, never during one.
         self._database = Database(path, Pragmas(cache_mebibytes=32))
 
     async def __aenter__(self) -> Self:
@@ -107,12 +107,12 @@ class Comparison:
         await self._database.close()
 
     async def keep(self) -> None:
-        """Keep what stands now; once, before anything else."""
+        """Copy the facts; call this once, before anything else."""
         await self._database.write(self._keep)
 
     def _keep(self, connection: sqlite3.Connection) -> None:
         connection.text_factory = lenient_text
-        # It may be as large as the facts, and lasts no longer than this comparison.
+        # The copy may be as large as the facts; it is temporary, so it need not survive a crash.
         for statement in ("sort_on_disk", "in_memory_journal", "no_sync"):
             connection.execute(_SQL[statement])
         connection.execute(_SQL["attach"], (f"{self._live.absolute().as_uri()}?mode=ro",))
@@ -122,15 +122,15 @@ class Comparison:
             connection.execute(_SQL["keep"])
 
     async def compare(self, user: str | None = None) -> Totals:
-        """Hold what stands now against what was kept; once.
+        """Compare the facts with the copy; call this once.
 
         Args:
-            user: Only this user's facts; None takes all.
+            user: Compare only this user's facts; None compares all.
         """
         return await self._database.write(partial(_compare, user=user))
 
     async def resting(self) -> dict[str, int]:
-        """Count the facts that stand now and that one rule alone promotes, by rule."""
+        """Count by rule the facts that only this rule promotes."""
         return await self._database.write(
             lambda connection: dict(connection.execute(_SQL["count_resting"]).fetchall())
         )
@@ -138,11 +138,11 @@ class Comparison:
     async def differences(
         self, *, support: bool = False, limit: int | None = None
     ) -> AsyncIterator[Difference]:
-        """Yield differences, by user, agent and triple; then facts whose content is another.
+        """Yield differences by user, agent and triple; then facts whose content differs.
 
         Args:
-            support: Facts that other rules promote, too; they come last.
-            limit: At most so many; None yields all.
+            support: Also yield the facts that other rules promote; they come last.
+            limit: At most this many; None yields all.
         """
         after, left = 0, _EVERYTHING if limit is None else limit
         while left and (rows := await self._page(after, min(left, _PAGE), support=support)):
@@ -151,21 +151,21 @@ class Comparison:
             after, left = rows[-1][0], left - len(rows)
 
     async def _page(self, after: int, limit: int, *, support: bool) -> list[tuple[Any, ...]]:
-        asked = {"after": after, "support": support, "limit": limit}
+        parameters = {"after": after, "support": support, "limit": limit}
         return await self._database.write(
-            lambda connection: connection.execute(_SQL["differences"], asked).fetchall()
+            lambda connection: connection.execute(_SQL["differences"], parameters).fetchall()
         )
 
 
 def _compare(connection: sqlite3.Connection, user: str | None) -> Totals:
-    asked = {"user": user}
+    parameters = {"user": user}
     with transaction(connection):
         for statement in _COMPARE:
-            connection.execute(_SQL[statement], asked)
+            connection.execute(_SQL[statement], parameters)
         found = dict(connection.execute(_SQL["count_signs"]).fetchall())
-        standing = connection.execute(_SQL["count_facts"], asked).fetchone()[0]
+        current = connection.execute(_SQL["count_facts"], parameters).fetchone()[0]
     appear, change = found.get("+", 0), found.get("~", 0)
-    stay = standing - appear - change
+    stay = current - appear - change
     return Totals(appear, change, found.get("-", 0), stay, found.get("=", 0))
 
 
@@ -184,7 +184,7 @@ def _side(
 
 def _payload(encoded: bytes | None) -> dict[str, Any]:
     try:
-        said = orjson.loads(encoded or b"{}")
-    except ValueError:  # another program's, which nobody can read
+        payload = orjson.loads(encoded or b"{}")
+    except ValueError:  # another program wrote it, and it is not JSON
         return {}
-    return said if isinstance(said, dict) else {}
+    return payload if isinstance(payload, dict) else {}

@@ -1,4 +1,4 @@
-"""Export the ledger: every row whole, as a line of JSON, with the firing that it belongs to."""
+"""Export the ledger: each row in full as a line of JSON, with its firing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SQL = statements("ledger")
 
 
 def exported(connection: sqlite3.Connection, after: int, limit: int) -> tuple[int, list[bytes]]:
-    """Return rows above a number as lines, and the number of the last one, or `after`."""
+    """Return the lines of rows above a number, and the last row's number, or `after` when none."""
     found = connection.execute(_SQL["whole_rows"], {"after": after, "limit": limit}).fetchall()
     return found[-1][0] if found else after, [_line(row) for row in found]
 
@@ -57,11 +57,11 @@ def _word(words: Sequence[str], number: int) -> str | int:
 
 
 def _json(text: bytes | None) -> object:
-    """Return JSON as it is written, to the byte, so that hashes can be computed again."""
+    """Return stored JSON byte by byte, so that the reader can compute the hashes again."""
     if text is None:
         return None
     try:
         orjson.loads(text)
-    except orjson.JSONDecodeError:  # somebody has changed it
+    except orjson.JSONDecodeError:  # the row was changed from outside
         return {"broken": text.hex()}
     return orjson.Fragment(text)

@@ -1,7 +1,7 @@
-"""Hold the facts against what the law makes of the ledger, some keys at a time.
+"""Compare the stored facts with the facts that the ledger makes current, some keys at a time.
 
-What stands of a key follows from the acts that speak of it, from all else that is known of their
-fact ids, and from the acts that name these. So some keys are judged on as much, and let go of.
+The current facts of a key depend on the claims of the key, on the other rows of their fact ids, and
+on the claims that name these ids. The comparison loads so much for a page of keys, and frees it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -27,65 +26,61 @@ from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
 from slumberd.storage.ledger.state_loader import summary_rows
 from slumberd.storage.sqlite.connection import escaped, texts_as
 
-_SQL = statements("matching")
+_SQL = statements("fact_check")
 _LEDGER = statements("ledger")
 _FACTS = statements("facts")
 _EXTERNAL = statements("external")
 
 ROWS = 200
-"""Of the ledger that are held at a time, or all of one key; so few stay in a processor's cache."""
+"""Ledger rows on one page; more only of a single key. So few stay in a processor's cache."""
 
 _Row = tuple[Any, ...]
-_Changed = tuple[Any, str]
-"""The id of a fact that is not what it should be, and what is wrong with it."""
+_Problem = tuple[Any, str]
+"""The id of a fact that differs from the ledger, and how it differs."""
 
-EVERY_KEY = (-(2**63), 2**63 - 1)
-
-OTHER, MISSING = "is not what the ledger says", "stands by the ledger and is missing"
+OTHER, MISSING = "is not what the ledger says", "is current by the ledger and is missing"
 
 
 class MixedKeysError(Exception):
-    """Acts of two keys have one number, or those of one have two; a control flow of the stores."""
+    """One key has two numbers, or two keys have one; verify catches this error and reads by key."""
 
 
-class Pages:
-    """What stands by the ledger, some keys at a time, in the order of their numbers.
+class KeyPages:
+    """The facts that the ledger makes current, a page of keys at a time, by the keys' numbers.
 
     Attributes:
-        digests: Of the keys so far, in place of the keys: they are many.
-        summaries: The summaries of the keys so far, compared with what is stored.
+        summaries: Compares the stored summaries of the keys that were read.
     """
 
-    def __init__(
-        self, connection: sqlite3.Connection, depth: int, span: tuple[int, int] = EVERY_KEY
-    ) -> None:
-        """Begin with the keys whose numbers are above the first of a span, up to the second."""
+    def __init__(self, connection: sqlite3.Connection, depth: int) -> None:
         self._connection = connection
         self._depth = depth
-        self._span = span
         self._multi = channels_at(connection)
-        self._scattered = {
-            fact_id for (fact_id,) in connection.execute(_SQL["spoken_of_elsewhere"])
+        self._ids_of_other_rows = {
+            fact_id for (fact_id,) in connection.execute(_SQL["ids_of_other_rows"])
         }
         self._referrers: dict[str, list[str]] = {}
         for name, referrer in connection.execute(_LEDGER["all_names"]):
             self._referrers.setdefault(name, []).append(referrer)
-        self.digests = array("q")
+        self._key_hashes = array("q")
         self.summaries = Summaries(connection)
 
     def __iter__(self) -> Iterator[list[CurrentFact]]:
-        """Yield what stands, a list for some keys.
+        """Yield the current facts of each page.
 
         Raises:
-            MixedKeysError: Rows with one number of a key speak of two.
+            MixedKeysError: One number belongs to two keys, or one key has two numbers.
         """
-        self.digests, self.summaries = array("q"), Summaries(self._connection)
-        for rows in _pages(self._connection.execute(_SQL["acts_by_key"], self._span)):
-            yield list(current_facts_on(self._known_state(rows)))
+        self._key_hashes, self.summaries = array("q"), Summaries(self._connection)
+        for rows in _pages(self._connection.execute(_SQL["claims_by_key"])):
+            yield list(current_facts_on(self._load_state(rows)))
+        # Two keys of equal hash are harmless: the facts are then read by key.
+        if any(key == other for key, other in pairwise(sorted(self._key_hashes))):
+            raise MixedKeysError
 
-    def _known_state(self, rows: Sequence[_Row]) -> KnownState:
-        evaluations = self._evaluations(rows)
-        known_state = KnownState(self._multi, self._depth, evaluations=evaluations)
+    def _load_state(self, rows: Sequence[_Row]) -> KnownState:
+        evaluations = self._load_evaluations(rows)
+        state = KnownState(self._multi, self._depth, evaluations=evaluations)
         claims = {met.seq: met.claim for known in evaluations.values() for met in known}
         keys: dict[int, str] = {}
         for row in rows:
@@ -97,55 +92,51 @@ class Pages:
                 continue
             if keys.setdefault(number, claim.key) != claim.key:
                 raise MixedKeysError
-            known_state.full.setdefault(claim.key, set()).add(claim.fact_id)
-        self.digests.extend(map(_digest, keys.values()))
-        self._name(known_state)
-        for key in known_state.full:
-            known_state.fold(key)
-        self.summaries.compare(known_state, keys)
-        return known_state
+            state.full.setdefault(claim.key, set()).add(claim.fact_id)
+        # Python's hash of a text differs in each process; these hashes never leave this one.
+        self._key_hashes.extend(map(hash, keys.values()))
+        self._load_references(state)
+        for key in state.full:
+            state.fold(key)
+        self.summaries.compare(state, keys)
+        return state
 
-    def _evaluations(self, rows: Sequence[_Row]) -> dict[str, list[Evaluation]]:
-        """Return all that is known of the fact ids of some rows, all those of some keys."""
+    def _load_evaluations(self, rows: Sequence[_Row]) -> dict[str, list[Evaluation]]:
+        """Return all evaluations of the fact ids of some rows; the rows hold whole keys."""
         found: dict[str, list[Evaluation]] = {}
-        scattered: set[str] = set()
+        elsewhere: set[str] = set()
         for row in rows:
-            if row[0] in self._scattered:
-                scattered.add(row[0])
+            if row[0] in self._ids_of_other_rows:
+                elsewhere.add(row[0])
             else:
                 found.setdefault(row[0], []).append(evaluation_from(row[:-1]))
-        return found | self._ask(scattered) if scattered else found
+        return found | self._read_evaluations(elsewhere) if elsewhere else found
 
-    def _name(self, known_state: KnownState) -> None:
-        """Let a ground know the acts that name what it knows."""
+    def _load_references(self, state: KnownState) -> None:
+        """Add to a state the claims that name its fact ids, and the ids that its claims name."""
         if not self._referrers:
             return
-        known = known_state.evaluations
-        known_state.referrers |= {
+        known = state.evaluations
+        state.referrers |= {
             name: set(self._referrers[name]) for name in known if name in self._referrers
         }
-        referrers = {referrer for some in known_state.referrers.values() for referrer in some}
-        known |= self._ask(referrers - known.keys())
-        claims = [
-            met.claim
-            for evaluations in known.values()
-            for met in evaluations
-            if met.claim is not None
-        ]
+        referrers = {referrer for some in state.referrers.values() for referrer in some}
+        known |= self._read_evaluations(referrers - known.keys())
+        claims = [met.claim for found in known.values() for met in found if met.claim is not None]
         named = {name for claim in claims for name in claim.names}
-        known |= self._ask(named - known.keys())
+        known |= self._read_evaluations(named - known.keys())
 
-    def _ask(self, fact_ids: Iterable[str]) -> dict[str, list[Evaluation]]:
-        asked = {"ids": orjson.dumps(list(fact_ids)).decode()}
-        return evaluations_from(self._connection.execute(_LEDGER["meetings"], asked))
+    def _read_evaluations(self, fact_ids: Iterable[str]) -> dict[str, list[Evaluation]]:
+        parameters = {"ids": orjson.dumps(list(fact_ids)).decode()}
+        return evaluations_from(self._connection.execute(_LEDGER["meetings"], parameters))
 
 
 class Summaries:
-    """The summaries of keys in ``slumberd_keys``, held against what the ledger says of the keys.
+    """Compares the summaries of keys in ``slumberd_keys`` with those that the ledger makes.
 
     Attributes:
-        found: Rows that say something, of the keys that were compared.
-        changed: The numbers of keys whose rows are others.
+        found: How many stored rows the compared keys have; rows without content do not count.
+        changed: The numbers of the keys whose rows differ.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -153,42 +144,37 @@ class Summaries:
         self.found = 0
         self.changed: list[int] = []
 
-    def compare(self, known_state: KnownState, keys: Mapping[int, str]) -> None:
-        """Compare the summaries of some keys, which a ground knows in full, by their numbers."""
+    def compare(self, state: KnownState, keys: Mapping[int, str]) -> None:
+        """Compare the summaries of keys, given by number; the state must hold the keys in full."""
         stored: dict[str, set[_Row]] = {key: set() for key in keys.values()}
-        asked = {"keys": orjson.dumps([*stored]).decode()}
+        parameters = {"keys": orjson.dumps([*stored]).decode()}
         with texts_as(self._connection, escaped):
-            for row in self._connection.execute(_LEDGER["heads"], asked):
-                if _says_something(row):
-                    stored[row[0]].add(_comparable(row))
+            for row in self._connection.execute(_LEDGER["heads"], parameters):
+                if _has_content(row):
+                    stored[row[0]].add(_normalize(row))
         for number, key in keys.items():
-            told = filter(_says_something, summary_rows(known_state, key, number))
-            if stored[key] != set(map(_comparable, told)):
+            expected = filter(_has_content, summary_rows(state, key, number))
+            if stored[key] != set(map(_normalize, expected)):
                 self.changed.append(number)
         self.found += sum(map(len, stored.values()))
 
 
-def _says_something(row: _Row) -> bool:
+def _has_content(row: _Row) -> bool:
     return row[3] is not None or row[8] is not None
 
 
-def _comparable(row: _Row) -> _Row:
-    """Return a row with its retractions in order: they are kept in the order that they came."""
+def _normalize(row: _Row) -> _Row:
+    """Return a row with its retractions sorted; the ledger keeps them in order of arrival."""
     *columns, reach, trail = row
     try:
-        told = orjson.dumps(orjson.loads(reach), option=orjson.OPT_SORT_KEYS) if reach else None
+        text = orjson.dumps(orjson.loads(reach), option=orjson.OPT_SORT_KEYS) if reach else None
     except orjson.JSONDecodeError:
-        told = reach
-    return (*columns, told, trail)
-
-
-def _digest(key: str) -> int:
-    # Not its hash, which is another in every process.
-    return int.from_bytes(sha256(key.encode()).digest()[:8], "big", signed=True)
+        text = reach
+    return (*columns, text, trail)
 
 
 def _pages(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
-    """Yield rows, some at a time; those of one key are never parted."""
+    """Yield pages of rows; all rows of a key are on one page."""
     page: list[_Row] = []
     for row in rows:
         if len(page) >= ROWS and row[-1] != page[-1][-1]:
@@ -199,79 +185,32 @@ def _pages(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
         yield page
 
 
-class WorkerResult(Protocol):
-    """Where the facts of some keys are compared, by somebody else at the same time."""
-
-    above: int
-    """Their numbers are above this one."""
-
-    def share(self) -> Share | None:
-        """Wait for what comes of it; None when nothing does."""
-        ...
-
-
-class Share(NamedTuple):
-    """What came of comparing the facts of some keys.
+class PartialComparison(NamedTuple):
+    """A comparison of the facts that should be stored; it does not include surplus facts.
 
     Attributes:
-        others: Facts that are not what they should be.
-        missing: Ids of facts that stand, and are not there.
-        found: How many facts are there under ids that stand.
-        digests: Of the keys.
-        summaries: How many rows the summaries of the keys have.
-        changed: Numbers of the keys whose summaries are not what they should be.
+        differing: Stored facts that differ.
+        missing: Ids of current facts that are not stored.
+        found: How many stored facts have the id of a current fact.
     """
 
-    others: list[_Row]
+    differing: list[_Row]
     missing: list[str]
     found: int
-    digests: array[int]
-    summaries: int = 0
-    changed: Sequence[int] = ()
 
 
-def compared(connection: sqlite3.Connection, pages: Pages) -> Share:
-    """Compare the facts of some keys with what stands.
+def first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | None:
+    """Return the first fact or summary that differs from the ledger; None when all agree.
 
-    Raises:
-        MixedKeysError: Rows with one number of a key speak of two.
-    """
-    share = _compared(connection, pages)
-    summaries = pages.summaries
-    return share._replace(
-        digests=pages.digests, summaries=summaries.found, changed=summaries.changed
-    )
-
-
-def _compared(connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]) -> Share:
-    others: list[_Row] = []
-    missing: list[str] = []
-    found = 0
-    for standing in pages:
-        stored = _stored(connection, [one.fact_id for one in standing])
-        found += len(stored)
-        for one in standing:
-            row = stored.get(one.fact_id)
-            if row is None:
-                missing.append(one.fact_id)
-            elif row != fact_row(one):
-                others.append(row)
-    return Share(others, missing, found, array("q"))
-
-
-def first_changed_fact(
-    connection: sqlite3.Connection, depth: int, elsewhere: WorkerResult | None = None
-) -> Break | None:
-    """Say which fact is not what the ledger says; what another program did comes last.
+    Changes by other programs that the ledger does not record yet come last.
 
     Args:
         connection: Inside a snapshot.
         depth: Links of lineage.
-        elsewhere: Where the facts of some keys are compared meanwhile.
     """
-    touched = _texts(connection, _EXTERNAL["all_touched"])
+    touched = _read_texts(connection, _EXTERNAL["all_touched"])
     pending = ""
-    changed, summary = _changed(connection, depth, elsewhere)
+    changed, summary = _find_changes(connection, depth)
     for fact_id, problem in changed:
         if (fact_id or "") not in touched:
             return Break(0, f"fact {fact_id!r} {problem}")
@@ -281,100 +220,80 @@ def first_changed_fact(
     return Break(0, f"{pending} and is not recorded yet") if pending else None
 
 
-def _texts(
-    connection: sqlite3.Connection, sql: str, asked: Sequence[str] | Mapping[str, str] = ()
+def _read_texts(
+    connection: sqlite3.Connection, sql: str, parameters: Sequence[str] | Mapping[str, str] = ()
 ) -> set[str]:
     with texts_as(connection, escaped):
-        return {text for (text,) in connection.execute(sql, asked)}
+        return {text for (text,) in connection.execute(sql, parameters)}
 
 
-def _changed(
-    connection: sqlite3.Connection, depth: int, elsewhere: WorkerResult | None
-) -> tuple[list[_Changed], str]:
-    """Return the facts that are not what they should be: others by id, then what is missing.
-
-    Return also what is wrong with the summaries of the keys; nothing when all are right.
-    """
-    whole: list[list[CurrentFact]] | None = None
+def _find_changes(connection: sqlite3.Connection, depth: int) -> tuple[list[_Problem], str]:
+    """Return the facts that differ, by id, then the missing facts; and what a summary has wrong."""
     summary = ""
+    pages: Iterable[Sequence[CurrentFact]] = (by_number := KeyPages(connection, depth))
     try:
-        share = _one_to_one(_shares(connection, depth, elsewhere))
-        summary = _changed_summary(connection, share)
+        comparison = _compare(connection, pages)
+        summary = _find_changed_summary(connection, by_number.summaries)
     except MixedKeysError:
-        whole = [facts_then(connection, user=None, depth=depth)]
-        share = _compared(connection, whole)
-    others = share.others
-    if share.found < connection.execute(_FACTS["count_facts"]).fetchone()[0]:
-        others += _strangers(connection, whole or Pages(connection, depth))
-    wrong = sorted(_ours(connection, others), key=lambda row: shown(row[0]))
-    found = [(row[0], OTHER) for row in wrong] + [(one, MISSING) for one in sorted(share.missing)]
-    return found, summary
+        pages = [facts_then(connection, user=None, depth=depth)]
+        comparison = _compare(connection, pages)
+    differing = comparison.differing
+    if comparison.found < connection.execute(_FACTS["count_facts"]).fetchone()[0]:
+        differing += _surplus(connection, pages)
+    wrong = sorted(_exclude_unreadable(connection, differing), key=lambda row: shown(row[0]))
+    problems = [(row[0], OTHER) for row in wrong]
+    return problems + [(fact_id, MISSING) for fact_id in sorted(comparison.missing)], summary
 
 
-def _changed_summary(connection: sqlite3.Connection, share: Share) -> str:
-    if share.changed:
-        return f"slumberd_keys is not what the ledger says of the key of row {min(share.changed)}"
-    if share.summaries != connection.execute(_SQL["count_summaries"]).fetchone()[0]:
-        return "slumberd_keys speaks of a key that the ledger does not know"
+def _compare(
+    connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]
+) -> PartialComparison:
+    differing: list[_Row] = []
+    missing: list[str] = []
+    found = 0
+    for facts in pages:
+        stored = _read_facts(connection, [fact.fact_id for fact in facts])
+        found += len(stored)
+        for fact in facts:
+            row = stored.get(fact.fact_id)
+            if row is None:
+                missing.append(fact.fact_id)
+            elif row != fact_row(fact):
+                differing.append(row)
+    return PartialComparison(differing, missing, found)
+
+
+def _find_changed_summary(connection: sqlite3.Connection, summaries: Summaries) -> str:
+    if summaries.changed:
+        number = min(summaries.changed)
+        return f"slumberd_keys is not what the ledger says of the key of row {number}"
+    if summaries.found != connection.execute(_SQL["count_summaries"]).fetchone()[0]:
+        return "slumberd_keys has a key that the ledger does not know"
     return ""
 
 
-def _shares(
-    connection: sqlite3.Connection, depth: int, elsewhere: WorkerResult | None
-) -> Iterator[Share]:
-    if elsewhere is None:
-        yield compared(connection, Pages(connection, depth))
-        return
-    first, last = EVERY_KEY
-    yield compared(connection, Pages(connection, depth, (first, elsewhere.above)))
-    rest = elsewhere.share()
-    yield rest or compared(connection, Pages(connection, depth, (elsewhere.above, last)))
-
-
-def _one_to_one(shares: Iterable[Share]) -> Share:
-    """Return shares as one, if no key has two numbers.
-
-    Raises:
-        MixedKeysError: One has.
-    """
-    shares = list(shares)
-    digests = sorted(digest for share in shares for digest in share.digests)
-    if any(one == other for one, other in pairwise(digests)):
-        raise MixedKeysError
-    return Share(
-        [row for share in shares for row in share.others],
-        [fact_id for share in shares for fact_id in share.missing],
-        sum(share.found for share in shares),
-        array("q"),
-        sum(share.summaries for share in shares),
-        [number for share in shares for number in share.changed],
-    )
-
-
-def _stored(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> dict[str, _Row]:
-    asked = {"ids": orjson.dumps(fact_ids).decode()}
+def _read_facts(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> dict[str, _Row]:
+    parameters = {"ids": orjson.dumps(fact_ids).decode()}
     try:
-        return {row[0]: row for row in connection.execute(_SQL["facts_of"], asked)}
-    except sqlite3.OperationalError:  # of a text that is no Unicode
+        return {row[0]: row for row in connection.execute(_SQL["facts_of"], parameters)}
+    except sqlite3.OperationalError:  # a text is not valid UTF-8
         with texts_as(connection, escaped):
-            return {row[0]: row for row in connection.execute(_SQL["facts_of"], asked)}
+            return {row[0]: row for row in connection.execute(_SQL["facts_of"], parameters)}
 
 
-def _strangers(
-    connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]
-) -> list[_Row]:
-    """Return the facts under ids that nothing stands under."""
-    standing = {one.fact_id for some in pages for one in some}
+def _surplus(connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]) -> list[_Row]:
+    """Return the stored facts whose ids belong to no current fact."""
+    current = {fact.fact_id for facts in pages for fact in facts}
     with texts_as(connection, escaped):
-        return [row for row in connection.execute(_SQL["all_facts"]) if row[0] not in standing]
+        return [row for row in connection.execute(_SQL["all_facts"]) if row[0] not in current]
 
 
-def _ours(connection: sqlite3.Connection, rows: Iterable[_Row]) -> list[_Row]:
-    """Leave out what is in the ledger as unreadable, and as another program wrote it."""
-    asked = {"rule": EXTERNAL, "reason": UNREADABLE}
-    left_alone = _texts(connection, _EXTERNAL["unreadable"], asked)
+def _exclude_unreadable(connection: sqlite3.Connection, rows: Iterable[_Row]) -> list[_Row]:
+    """Exclude rows that are as another program wrote them, and unreadable by the ledger."""
+    parameters = {"rule": EXTERNAL, "reason": UNREADABLE}
+    unreadable = _read_texts(connection, _EXTERNAL["unreadable"], parameters)
     return [
         row
         for row in rows
-        if shown(row[0]) not in left_alone or isinstance(said_by(row), ManualAssertion)
+        if shown(row[0]) not in unreadable or isinstance(said_by(row), ManualAssertion)
     ]

@@ -1,4 +1,4 @@
-"""Look at a database as it is, without a byte left beside it: for whoever only reports on it."""
+"""Read the state of a database for reports; leaves no trace in it or beside it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from slumberd.storage.sqlite.health import has_table
 from slumberd.storage.sqlite.recovery import _within
 
 Open = sqlite3.Connection
-"""A database that is looked at."""
+"""A database that is open for a report."""
 
 
 _LISTED = 100
@@ -43,11 +43,11 @@ _UNFINISHED = statements("unfinished")
 
 @dataclass(frozen=True, slots=True)
 class HeldBatch:
-    """A batch that waits for a person.
+    """A batch that awaits approval.
 
     Attributes:
-        firing_id: Its id.
-        problem: Why it was held.
+        firing_id: The id of its firing.
+        problem: The deletion limit that it exceeds.
     """
 
     firing_id: str
@@ -55,12 +55,12 @@ class HeldBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """How far a sink of provenance is.
+class SinkProgress:
+    """How far the publisher is with a provenance sink.
 
     Attributes:
-        lag: What it was not told of yet.
-        refused: Rows that it will never be told of.
+        lag: The promotions that it has not published yet.
+        refused: Rows that the sink refused, and that it will not publish again.
     """
 
     lag: Lag
@@ -69,22 +69,22 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class FactsSeen:
-    """What a database of facts says of itself; instants are microseconds since 1970 UTC.
+    """The state of a database of facts; instants are microseconds since 1970 UTC.
 
     Attributes:
-        facts: How many stand.
-        rows: Of the ledger.
+        facts: How many facts are current.
+        rows: How many rows the ledger has.
         unlogged: Rows of the ledger without a log line.
-        triggered: Whether what other programs write is noted.
-        marks: The number of the last version that each rule has read.
-        served: Up to when each rule's instants are served.
-        fired: When each rule's last batch began.
-        succeeded: When each rule's last firing that went well began.
-        outcomes: What each rule's last batch came to, as `Counts` names it, over all channels.
-        quarantined: Episodes that could not be read, by rule and reason.
-        held: The batch of each rule that waits for a person.
-        told: How far each sink of provenance is, by its name.
-        unfinished: Erasures that the database of episodes may not have done.
+        triggered: Whether the triggers that notice other programs' writes are in place.
+        marks: By rule the number of the last version that it has read.
+        served: By rule the last instant of its cron expression that was served.
+        fired: By rule the instant of its last batch.
+        succeeded: By rule the instant of its last successful firing.
+        outcomes: By rule the counts of its last batch, over all channels.
+        quarantined: How many episodes are quarantined, by rule and reason.
+        held: By rule the batch that awaits approval.
+        told: By name the progress of each provenance sink.
+        unfinished: Erasures that the database of episodes may not have finished.
     """
 
     facts: int
@@ -98,45 +98,45 @@ class FactsSeen:
     outcomes: Mapping[str, Counts] = field(default_factory=dict)
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
     held: Mapping[str, HeldBatch] = field(default_factory=dict)
-    told: Mapping[str, Told] = field(default_factory=dict)
+    told: Mapping[str, SinkProgress] = field(default_factory=dict)
     unfinished: int = 0
 
 
 def unreached_in(connection: sqlite3.Connection, seconds: float | None) -> list[str] | None:
-    """Return episodes whose retraction reached nothing, and nothing since; oldest first.
+    """Return episodes whose retraction has covered nothing so far, oldest first.
 
     Args:
-        connection: Of a database of facts.
-        seconds: How long it may take; None sets no bound.
+        connection: To a database of facts.
+        seconds: Stop after this time; None sets no limit.
 
     Returns:
-        At most 100; None when it took too long.
+        At most 100 ids; None when the time was over.
     """
-    return _within(connection, seconds, _unreached)
+    return _within(connection, seconds, _find_unreached)
 
 
 def disagreeing_in(
     connection: sqlite3.Connection, seconds: float | None
 ) -> list[tuple[str, str]] | None:
-    """Return pairs of current facts that say different objects of a single-valued key.
+    """Return pairs of current facts that have different objects for a single-valued key.
 
-    The first of a pair is a declared fact, the second the one that a rule or a person holds.
+    The first fact of a pair is declared, the second comes from a rule or a person.
 
     Args:
-        connection: Of a database of facts.
-        seconds: How long it may take; None sets no bound.
+        connection: To a database of facts.
+        seconds: Stop after this time; None sets no limit.
 
     Returns:
-        At most 100, by key; None when it took too long.
+        At most 100 pairs, by key; None when the time was over.
     """
-    return _within(connection, seconds, _disagreeing)
+    return _within(connection, seconds, _find_disagreeing)
 
 
-def _disagreeing(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+def _find_disagreeing(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     if not has_table(connection, "slumberd_keys"):
         return []
     found = connection.execute(_SQL["disagreeing"], {"limit": _LISTED})
-    return [(str(one), str(other)) for one, other in found.fetchall()]
+    return [(str(declared), str(promoted)) for declared, promoted in found.fetchall()]
 
 
 def future_in(
@@ -146,58 +146,61 @@ def future_in(
     naive: NaiveTimestamps,
     seconds: float | None,
 ) -> list[EpisodeVersion] | None:
-    """Return episodes that are dated later than an instant, the latest first.
+    """Return episodes with an instant later than a given one, the latest first.
 
     Args:
-        connection: Of a database of episodes, with its indexes.
-        latest: The instant, in UTC.
-        naive: How a timestamp without an offset is read.
-        seconds: How long it may take; None sets no bound.
+        connection: To a database of episodes, with its indexes.
+        latest: The given instant, in UTC.
+        naive: How to read a timestamp without an offset.
+        seconds: Stop after this time; None sets no limit.
 
     Returns:
-        None when it took too long.
+        The episodes; None when the time was over.
     """
-    return _within(connection, seconds, partial(_future, latest=latest, naive=naive))
+    return _within(connection, seconds, partial(_find_future, latest=latest, naive=naive))
 
 
-def _future(
+def _find_future(
     connection: sqlite3.Connection, latest: datetime, naive: NaiveTimestamps
 ) -> list[EpisodeVersion]:
     connection.text_factory = lenient_text
-    # The text of a timestamp lies within two days of its instant in UTC, whatever its offset.
-    asked = {"latest": latest.isoformat(), "floor": (latest - timedelta(days=2)).date().isoformat()}
-    rowids = [rid for (rid,) in connection.execute(_SQL["future"], asked)]
+    # Whatever its offset, the text of a timestamp is within two days of its instant in UTC.
+    parameters = {
+        "latest": latest.isoformat(),
+        "floor": (latest - timedelta(days=2)).date().isoformat(),
+    }
+    rowids = [rid for (rid,) in connection.execute(_SQL["future"], parameters)]
     chosen = {"rowids": orjson.dumps(rowids).decode()}
     rows = connection.execute(_SQL["episodes_of_rows"], chosen).fetchall()
     found = [decode(0, row, mismatch="trust_scope", naive=naive) for row in rows]
-    ahead = [one for one in found if one.at > microseconds(latest)]
-    return sorted(ahead, key=lambda one: (-one.at, one.id))
+    ahead = [version for version in found if version.at > microseconds(latest)]
+    return sorted(ahead, key=lambda version: (-version.at, version.id))
 
 
 def erased_in(connection: sqlite3.Connection) -> ErasedScopes | None:
-    """Return what a database remembers as erased; None when nothing ever was."""
+    """Return the erased scopes of a database; None when it never had an erasure."""
     return forgotten(connection)
 
 
 def resurfaced_in(
     connection: sqlite3.Connection, pasts: Sequence[ErasedScopes], seconds: float | None
 ) -> Counter[str] | None:
-    """Return how many episodes or facts of erased scopes a database holds, by user.
+    """Count the episodes or facts of erased scopes in a database, by user.
 
     Args:
-        connection: Of a database of either kind.
-        pasts: What the databases of the state directory remember as erased.
-        seconds: How long it may take; None sets no bound.
+        connection: To a database of episodes or of facts.
+        pasts: The erased scopes of all databases of the state directory.
+        seconds: Stop after this time; None sets no limit.
 
     Returns:
-        None when it took too long.
+        The counts; None when the time was over.
     """
     of_episodes = has_table(connection, "episodes")
     find = erased_content.episodes_of_erased if of_episodes else erased_content.facts_of_erased
     return _within(connection, seconds, partial(find, pasts=pasts))
 
 
-def _unreached(connection: sqlite3.Connection) -> list[str]:
+def _find_unreached(connection: sqlite3.Connection) -> list[str]:
     if not has_table(connection, "slumberd_ledger"):
         return []
     found = connection.execute(_SQL["unreached"], {"limit": _LISTED})
@@ -205,18 +208,18 @@ def _unreached(connection: sqlite3.Connection) -> list[str]:
 
 
 def logs_episodes(connection: sqlite3.Connection) -> bool:
-    """Say whether log, indexes and triggers of a database of episodes are in place."""
+    """Return whether a database of episodes has slumberd's log, indexes and triggers."""
     return episode_log.installed(connection)
 
 
 def episodes_in(connection: sqlite3.Connection) -> int:
-    """Return how many episodes there are."""
+    """Return the number of episodes."""
     count: int = connection.execute(_COUNTS["count_episodes"]).fetchone()[0]
     return count
 
 
 def last_row_in(connection: sqlite3.Connection) -> int | None:
-    """Return the number of the episode log's last row; None when there is none."""
+    """Return the number of the last row of the episode log; None when there is none."""
     if not logs_episodes(connection):
         return None
     found = connection.execute(_EPISODE_LOG["newest"]).fetchone()
@@ -224,28 +227,30 @@ def last_row_in(connection: sqlite3.Connection) -> int | None:
 
 
 def users_with_facts(connection: sqlite3.Connection, limit: int) -> list[str]:
-    """Return the first users that have facts, in order."""
+    """Return the first users with facts, in order."""
     if not has_table(connection, "facts"):
         return []
     found: list[str] = []
     while len(found) < limit:
         after = found[-1] if found else ""
         user = connection.execute(_SQL["next_user_of_facts"], (after,)).fetchone()[0]
-        if not isinstance(user, str):  # none, or a row of another program that is no text
+        if not isinstance(
+            user, str
+        ):  # no further user, or another program wrote a value that is not text
             break
         found.append(user)
     return found
 
 
 def has_facts_of(connection: sqlite3.Connection, user: str) -> bool:
-    """Say whether a user has facts."""
+    """Return whether a user has facts."""
     if not has_table(connection, "facts"):
         return False
     return bool(connection.execute(_SQL["any_fact_of_user"], (user,)).fetchone()[0])
 
 
 def users_with_episodes(connection: sqlite3.Connection, limit: int) -> list[str]:
-    """Return the first users that have episodes, in order of their scope keys."""
+    """Return the first users with episodes, in order of their scope keys."""
     if not logs_episodes(connection):
         return []
     found: list[str] = []
@@ -256,23 +261,23 @@ def users_with_episodes(connection: sqlite3.Connection, limit: int) -> list[str]
             break
         if scope := scope_of(after):
             found.append(scope.user)
-            after = f"/user/{escape(scope.user)}0"  # 0 follows the slash, so the next user's
+            after = f"/user/{escape(scope.user)}0"  # 0 follows the slash: skips this user
     return found
 
 
 def pending_in(connection: sqlite3.Connection, after: int, at_most: int) -> int:
-    """Count the versions of episodes above a place, up to `at_most`."""
+    """Count the versions of episodes after a row of the log, up to `at_most`."""
     return episode_log.pending(connection, after, at_most)
 
 
 def oldest_in(connection: sqlite3.Connection, after: int) -> str | None:
-    """Return the timestamp of the first episode in the log above a place, as it is written."""
+    """Return the stored timestamp of the first episode after a row of the log."""
     row = connection.execute(_SQL["oldest"], {"after": after}).fetchone()
     return row[0] if row else None
 
 
 def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
-    """Return what a database of facts says; None when no slumberd has been here."""
+    """Return the state of a database of facts; None when slumberd has never written to it."""
     if not has_table(connection, "slumberd_ledger"):
         return None
     marks = connection.execute(_LEDGER["watermarks"]).fetchall()
@@ -286,49 +291,51 @@ def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
         marks={rule: seq for rule, seq, _, _ in marks},
         served={rule: served for rule, _, _, served in marks},
         fired={rule: at for rule, _, at, _ in fired},
-        succeeded=_successes(connection),
-        outcomes={rule: _outcome(counts) for rule, _, _, counts in fired},
+        succeeded=_read_successes(connection),
+        outcomes={rule: _sum_channels(counts) for rule, _, _, counts in fired},
         quarantined={
             (rule, reason): count for rule, reason, count in connection.execute(_SQL["quarantined"])
         },
-        held=_held(connection),
-        told={name: _told(connection, name) for name in promotion_feed.readers(connection)},
-        unfinished=_unfinished(connection),
+        held=_read_held(connection),
+        told={
+            name: _read_progress(connection, name) for name in promotion_feed.readers(connection)
+        },
+        unfinished=_count_unfinished(connection),
     )
 
 
 def erasures_in(connection: sqlite3.Connection, after: int) -> int:
-    """Count the erasures that a ledger has above a row."""
+    """Count the erasures after a row of the ledger."""
     if not has_table(connection, "slumberd_ledger"):
         return 0
     count: int = connection.execute(_SQL["erasures"], {"after": after}).fetchone()[0]
     return count
 
 
-def _unfinished(connection: sqlite3.Connection) -> int:
-    if not has_table(connection, "slumberd_unfinished"):  # an older slumberd was here last
+def _count_unfinished(connection: sqlite3.Connection) -> int:
+    if not has_table(connection, "slumberd_unfinished"):  # an older slumberd wrote it last
         return 0
     count: int = connection.execute(_UNFINISHED["count"]).fetchone()[0]
     return count
 
 
-def _told(connection: sqlite3.Connection, reader: str) -> Told:
+def _read_progress(connection: sqlite3.Connection, reader: str) -> SinkProgress:
     _, refused = promotion_feed.place(connection, reader)
-    return Told(promotion_feed.lag(connection, reader), refused)
+    return SinkProgress(promotion_feed.lag(connection, reader), refused)
 
 
-def _successes(connection: sqlite3.Connection) -> dict[str, int]:
-    if not has_table(connection, SUCCESSES):  # an older slumberd was here last
+def _read_successes(connection: sqlite3.Connection) -> dict[str, int]:
+    if not has_table(connection, SUCCESSES):  # an older slumberd wrote it last
         return {}
     return dict(connection.execute(_LEDGER["successes"]).fetchall())
 
 
-def _outcome(counts: bytes) -> Counts:
-    channels = [Counts(**one) for one in orjson.loads(counts).values()]
+def _sum_channels(counts: bytes) -> Counts:
+    channels = [Counts(**channel) for channel in orjson.loads(counts).values()]
     return reduce(Counts.plus, channels, Counts())
 
 
-def _held(connection: sqlite3.Connection) -> dict[str, HeldBatch]:
+def _read_held(connection: sqlite3.Connection) -> dict[str, HeldBatch]:
     return {
         rule: HeldBatch(firing_id_of(rule, n), problem)
         for rule, n, _, _, problem, approved in connection.execute(_LEDGER["held"])

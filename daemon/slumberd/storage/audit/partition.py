@@ -1,8 +1,8 @@
-"""Part a ledger into what can be settled apart, from the ledger's rows alone.
+"""Divide a ledger into parts that replay can resolve independently.
 
-What comes of a row follows from the rows of its key and of its fact id, and, where ids are named,
-from those of the ids that it names or that name it. Keys that share a fact id, or of which one
-names a fact of the other, are settled together; all others have nothing to do with each other.
+The outcome of a row depends on the rows of its key and of its fact id. Where a claim names ids, it
+also depends on the rows of these ids. Keys that share a fact id, or of which one names a fact of
+the other, belong to one part. Parts bound the memory that replay needs.
 """
 
 from __future__ import annotations
@@ -18,20 +18,17 @@ from slumberd.sql_statements import statements
 
 T = TypeVar("T")
 
-_SQL = statements("parting")
+_SQL = statements("partition")
 
 ROWS = 200
-"""Of the ledger that are held at a time, or all that must be settled together."""
+"""Ledger rows in one part; more only where rows depend on one another."""
 
 
-EVERY_KEY = (-(2**63), 2**63 - 1)
+class DependentPartsError(Exception):
+    """Two parts depend on each other; replay catches this error and resolves the ledger whole."""
 
 
-class NotApartError(Exception):
-    """The rows of one key have several numbers of it; a control flow of the stores."""
-
-
-class Told(NamedTuple):
+class LedgerRow(NamedTuple):
     """One row of the ledger that was not erased, with the rule and the instant of its firing."""
 
     seq: int
@@ -50,103 +47,106 @@ class Told(NamedTuple):
     fired_at: int
 
 
-Part = list[Told]
-"""Rows that can be settled without any others, oldest first."""
+Part = list[LedgerRow]
+"""Rows that replay can resolve without any others, oldest first."""
 
 
-class Parts:
-    """The parts of a ledger; all that is not a firing's own row, and was not erased, is in one.
+class Partition:
+    """The parts of a ledger.
 
-    That holds where a key has one number, or rows of one key would be in two parts.
+    Each row is in exactly one part, except rows of firings and erased rows, which are in none.
+    This holds only if each key has one number.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._scattered: dict[str, set[int]] = {}
-        """Fact ids with rows of several keys, or of none; and those keys."""
-        self._together = _Sets()
-        for fact_id, key_id in connection.execute(_SQL["keys_of_scattered"]):
-            keys = self._scattered.setdefault(fact_id, set())
+        self._keys_of_shared: dict[str, set[int]] = {}
+        """Fact ids whose rows have several keys, or partly none; and these keys."""
+        self._connected = _DisjointSets()
+        for fact_id, key_id in connection.execute(_SQL["keys_of_shared"]):
+            keys = self._keys_of_shared.setdefault(fact_id, set())
             if key_id is not None:
                 keys.add(key_id)
-        for keys in self._scattered.values():
-            self._together.join(keys)
-        self._join_named()
+        for keys in self._keys_of_shared.values():
+            self._connected.join(keys)
+        self._connect_named()
 
-    def _join_named(self) -> None:
+    def __iter__(self) -> Iterator[Part]:
+        """Yield each part once."""
+        return chain(
+            self._read_single_keys(), self._read_connected_keys(), self._read_without_key()
+        )
+
+    def _connect_named(self) -> None:
+        """Connect the key of each claim to the keys of the ids that the claim names."""
         names = (
             (key_id, orjson.loads(payload).get("names", ()))
-            for key_id, payload in self._connection.execute(_SQL["acts_with_names"])
+            for key_id, payload in self._connection.execute(_SQL["claims_with_names"])
         )
-        for some in _chunks(names):
-            asked = {name for _, named in some for name in named}
+        for chunk in _chunks(names):
+            wanted = {name for _, named in chunk for name in named}
             keys: dict[str, set[int]] = {}
-            for fact_id, key_id in self._ask("keys_of_facts", asked):
+            for fact_id, key_id in self._select("keys_of_facts", wanted):
                 keys.setdefault(fact_id, set()).add(key_id)
-            for key_id, named in some:
-                self._together.join({key_id}.union(*(keys.get(name, ()) for name in named)))
+            for key_id, named in chunk:
+                self._connected.join({key_id}.union(*(keys.get(name, ()) for name in named)))
 
-    def of_keys(self, above: int, upto: int) -> Iterator[Part]:
-        """Yield what keys with numbers above one, up to another, are settled on, if alone."""
-        among = self._together.members
-        rows = self._rows("rows_by_key", (above, upto))
-        yield from map(self._whole, _pages(row for row in rows if row.key_id not in among))
+    def _read_single_keys(self) -> Iterator[Part]:
+        """Yield parts of the keys that are connected to no other key."""
+        connected = self._connected.members
+        rows = map(LedgerRow._make, self._connection.execute(_SQL["rows_by_key"]))
+        yield from map(self._complete, _pages(row for row in rows if row.key_id not in connected))
 
-    def of_several_keys(self) -> Iterator[Part]:
-        """Yield what keys are settled on that must be settled together."""
+    def _read_connected_keys(self) -> Iterator[Part]:
+        """Yield parts of the keys that are connected to other keys."""
         keys: list[int] = []
-        for some in self._together:
-            keys += some
+        for members in self._connected:
+            keys += members
             if len(keys) >= ROWS:
-                yield self._whole(self._asked("rows_of_keys", keys))
+                yield self._complete(self._read_rows("rows_of_keys", keys))
                 keys = []
         if keys:
-            yield self._whole(self._asked("rows_of_keys", keys))
+            yield self._complete(self._read_rows("rows_of_keys", keys))
 
-    def of_no_key(self) -> Iterator[Part]:
-        """Yield rows that speak of no key, of which no other row of their fact id does either."""
+    def _read_without_key(self) -> Iterator[Part]:
+        """Yield parts of rows without a key, of fact ids that have no row with a key."""
         found = self._connection.execute(_SQL["facts_without_key"])
-        once = (fact_id for (fact_id,) in found if fact_id not in self._scattered)
-        often = (fact_id for fact_id, keys in self._scattered.items() if not keys)
-        for some in _chunks(chain(once, often)):
-            yield self._asked("rows_of_facts", some)
-        yield from _chunks(self._rows("rows_of_nothing", ()))
+        once = (fact_id for (fact_id,) in found if fact_id not in self._keys_of_shared)
+        often = (fact_id for fact_id, keys in self._keys_of_shared.items() if not keys)
+        for fact_ids in _chunks(chain(once, often)):
+            yield self._read_rows("rows_of_facts", fact_ids)
+        rows = map(LedgerRow._make, self._connection.execute(_SQL["rows_without_fact"]))
+        yield from _chunks(rows)
 
-    def _whole(self, rows: Part) -> Part:
-        """Return the rows of some keys with those of their fact ids that name none of these."""
-        scattered = {row.fact_id for row in rows if row.fact_id in self._scattered}
-        if scattered:
-            rows = [
-                *{
-                    row.seq: row for row in (*rows, *self._asked("rows_of_facts", scattered))
-                }.values()
-            ]
+    def _complete(self, rows: Part) -> Part:
+        """Add the rows of the same fact ids that have no key or another key; sort all."""
+        shared = {row.fact_id for row in rows if row.fact_id in self._keys_of_shared}
+        if shared:
+            found = {row.seq: row for row in (*rows, *self._read_rows("rows_of_facts", shared))}
+            rows = [*found.values()]
         rows.sort()
         return rows
 
-    def _asked(self, query: str, values: Collection[Any]) -> Part:
-        return sorted(map(Told._make, self._ask(query, values)))
+    def _read_rows(self, query: str, values: Collection[Any]) -> Part:
+        return sorted(map(LedgerRow._make, self._select(query, values)))
 
-    def _ask(self, query: str, values: Collection[Any]) -> sqlite3.Cursor:
+    def _select(self, query: str, values: Collection[Any]) -> sqlite3.Cursor:
         return self._connection.execute(_SQL[query], (orjson.dumps([*values]).decode(),))
 
-    def _rows(self, query: str, asked: tuple[int, ...]) -> Iterator[Told]:
-        return map(Told._make, self._connection.execute(_SQL[query], asked))
+
+def read_as_one_part(connection: sqlite3.Connection) -> list[Part]:
+    """Return the whole ledger as one part, for a ledger in which a key has several numbers."""
+    return [[*map(LedgerRow._make, connection.execute(_SQL["all_rows"]))]]
 
 
-def in_one(connection: sqlite3.Connection) -> Part:
-    """Return a whole ledger as one part, whatever numbers its keys have."""
-    return [*map(Told._make, connection.execute(_SQL["all_rows"]))]
-
-
-def _chunks(some: Iterable[T]) -> Iterator[list[T]]:
-    left = iter(some)
+def _chunks(values: Iterable[T]) -> Iterator[list[T]]:
+    left = iter(values)
     while chunk := [*islice(left, ROWS)]:
         yield chunk
 
 
-def _pages(rows: Iterable[Told]) -> Iterator[Part]:
-    """Yield rows, some at a time; those of one key are never parted."""
+def _pages(rows: Iterable[LedgerRow]) -> Iterator[Part]:
+    """Yield pages of rows; all rows of a key are on one page."""
     page: Part = []
     for row in rows:
         if len(page) >= ROWS and row.key_id != page[-1].key_id:
@@ -157,17 +157,17 @@ def _pages(rows: Iterable[Told]) -> Iterator[Part]:
         yield page
 
 
-class _Sets:
-    """Numbers in sets; sets that have one in common are one set."""
+class _DisjointSets:
+    """Sets of numbers; two sets with a common number become one set."""
 
     def __init__(self) -> None:
         self.members: dict[int, list[int]] = {}
 
     def join(self, numbers: Collection[int]) -> None:
-        """Let some numbers be in one set; one alone changes nothing."""
+        """Put numbers into one set; a single number changes nothing."""
         if len(numbers) < 2:
             return
-        found = {id(one): one for n in numbers if (one := self.members.get(n)) is not None}
+        found = {id(group): group for n in numbers if (group := self.members.get(n)) is not None}
         joined, *others = sorted(found.values(), key=len, reverse=True) or [[]]
         for other in (*others, [n for n in numbers if n not in self.members]):
             joined += other
@@ -176,4 +176,4 @@ class _Sets:
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield each set once."""
-        return iter({id(one): one for one in self.members.values()}.values())
+        return iter({id(group): group for group in self.members.values()}.values())

@@ -1,4 +1,4 @@
-"""Settle a ledger again, a part at a time: what the law makes of its acts, against its deltas."""
+"""Resolve the claims of a ledger again, a part at a time, and compare the deltas with the rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
 from slumberd.model.scope import FORGOTTEN
 from slumberd.sql_statements import statements
-from slumberd.storage.audit.partition import Part, Told
+from slumberd.storage.audit.partition import LedgerRow, Part
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.bulk_write import Row
 from slumberd.storage.ledger.history import current_facts_on
@@ -31,95 +31,94 @@ _SQL = statements("replay")
 _LEDGER = statements("ledger")
 _RESTORED, _UNDONE = WHATS.index("restored"), WHATS.index("undone")
 _QUARANTINE = WHATS.index("quarantine")
-_NOTHING: dict[str, Any] = {}
+_EMPTY: dict[str, Any] = {}
 _NEVER = 2**63
 
 
-class Change(NamedTuple):
-    """A firing that changed which predicates are multi-valued: its number and instant."""
+class ChannelChange(NamedTuple):
+    """A firing that changed which predicates are multi-valued: its number, instant and outcome."""
 
     n: int
     at: int
     multi: MultiValued
 
 
-class Settled(NamedTuple):
-    """What came of a part: the rows of its facts, and of its keys."""
+class ResolvedPart(NamedTuple):
+    """The rows of ``facts`` and of ``slumberd_keys`` that a part makes."""
 
     facts: list[Row]
     heads: list[Row]
 
 
 class Findings(NamedTuple):
-    """What came of comparing deltas.
+    """How the rows of a ledger compare with the deltas that a recomputation makes.
 
     Attributes:
-        rows: Rows of the ledger that were looked at.
-        differing: Those that came out differently, though nothing before them was forgotten.
-        unclear: Those that came out differently, which what was forgotten may explain.
-        first: The first of the former.
-        resettled: Firing, number and key of what came and went when channels changed.
+        rows: How many rows were compared.
+        differing: How many rows differ and come before any erased row.
+        unclear: How many rows differ and come after an erased row, which may explain it.
+        first: The first of the differing rows.
+        by_channels: Firing, row number and key of each delta that a change of channels makes.
     """
 
     rows: int = 0
     differing: int = 0
     unclear: int = 0
     first: Break | None = None
-    resettled: tuple[tuple[int, int, str], ...] = ()
+    by_channels: tuple[tuple[int, int, str], ...] = ()
 
     def __or__(self, other: Findings) -> Findings:
-        """Return the findings of two parts as those of one."""
-        firsts = [one for one in (self.first, other.first) if one is not None]
+        """Return the combined findings of two parts."""
+        firsts = [first for first in (self.first, other.first) if first is not None]
         return Findings(
             self.rows + other.rows,
             self.differing + other.differing,
             self.unclear + other.unclear,
             min(firsts, key=attrgetter("seq"), default=None),
-            self.resettled + other.resettled,
+            self.by_channels + other.by_channels,
         )
 
 
-class Resettling:
-    """A ledger being settled again; each part on a ground of its own."""
+class Recomputation:
+    """Resolves a ledger again; each part starts from an empty state."""
 
     def __init__(self, connection: sqlite3.Connection, depth: int) -> None:
         self._connection = connection
         self._depth = depth
-        self._changes: list[Change] = []
-        self._forgets: set[int] = set()
+        self._changes: list[ChannelChange] = []
+        self._erasures: set[int] = set()
         for n, at, payload in connection.execute(_SQL["changing_firings"]):
-            told = orjson.loads(payload)
-            if "forgets" in told:
-                self._forgets.add(n)
-            elif "multi_valued" in told:
-                self._changes.append(Change(n, at, MultiValued(told["multi_valued"])))
+            document = orjson.loads(payload)
+            if "forgets" in document:
+                self._erasures.add(n)
+            elif "multi_valued" in document:
+                self._changes.append(ChannelChange(n, at, MultiValued(document["multi_valued"])))
         erased = connection.execute(_SQL["first_erased"]).fetchone()
         self._unclear_from: int = erased[0] if erased else _NEVER
 
-    def settle(self, part: Part) -> tuple[Settled, Findings]:
-        """Settle a part again; return what stands by it, and how it differs."""
-        one = _Resettled(self._connection, self._depth, self._unclear_from)
+    def resolve(self, part: Part) -> tuple[ResolvedPart, Findings]:
+        """Resolve a part again; return its current facts, and how its rows differ."""
+        recomputed = _RecomputedPart(self._connection, self._depth, self._unclear_from)
         changes = iter((*self._changes, None))
         change = next(changes)
         for number, found in groupby(part, attrgetter("firing")):
             while change is not None and change.n < number:
-                one.change_channels(change, ())
+                recomputed.change_channels(change, ())
                 change = next(changes)
             if change is not None and change.n == number:
-                one.change_channels(change, [*found])
+                recomputed.change_channels(change, [*found])
                 change = next(changes)
-            # What a forgetting erased was not said this time, so there is nothing to take out.
-            elif number not in self._forgets:
-                one.settle(number, [*found])
+            # The recomputation never saw the erased claims, so an erasure has nothing to remove.
+            elif number not in self._erasures:
+                recomputed.resolve(number, [*found])
         while change is not None:
-            one.change_channels(change, ())
+            recomputed.change_channels(change, ())
             change = next(changes)
-        findings = Findings(len(part), one.differing, one.unclear, one.first, tuple(one.resettled))
-        return one.settled(), findings
+        return recomputed.result(), recomputed.findings(len(part))
 
-    def in_order(self, findings: Findings) -> Findings:
-        """Add to the findings of all parts what channels changed in another order than by key."""
-        for (firing, _, key), (other, seq, after) in pairwise(sorted(findings.resettled)):
+    def check_order(self, findings: Findings) -> Findings:
+        """Add to the findings of all parts the deltas of channel changes that are not by key."""
+        for (firing, _, key), (other, seq, after) in pairwise(sorted(findings.by_channels)):
             if firing == other and after < key:
                 findings |= self._out_of_order(other, seq)
         return findings
@@ -130,60 +129,64 @@ class Resettling:
         return Findings(differing=1, first=Break(seq, "comes out in another order"))
 
 
-class _Resettled:
-    """A part of a ledger being settled again."""
+class _RecomputedPart:
+    """The state of one part during its recomputation."""
 
     def __init__(self, connection: sqlite3.Connection, depth: int, unclear_from: int) -> None:
         self._connection = connection
         self._unclear_from = unclear_from
         self._loaded = LoadedGround(connection, MultiValued(), depth)
-        self._known_state = self._loaded.known_state
-        self.differing = self.unclear = 0
-        self.first: Break | None = None
-        self.resettled: list[tuple[int, int, str]] = []
+        self._state = self._loaded.known_state
+        self._differing = self._unclear = 0
+        self._first: Break | None = None
+        self._by_channels: list[tuple[int, int, str]] = []
 
-    def settled(self) -> Settled:
-        """Return the rows of what stands, and of the keys."""
-        facts = [fact_row(one) for one in current_facts_on(self._known_state)]
-        return Settled(facts, [*self._loaded.changed()])
+    def result(self) -> ResolvedPart:
+        """Return the rows of the current facts, and of the keys."""
+        facts = [fact_row(fact) for fact in current_facts_on(self._state)]
+        return ResolvedPart(facts, [*self._loaded.changed()])
 
-    def settle(self, number: int, rows: Sequence[Told]) -> None:
-        """Settle the rows of a firing again."""
-        resolution = Resolution(self._known_state, firing=number, at=rows[0].fired_at)
+    def findings(self, rows: int) -> Findings:
+        """Return how the rows compare with the deltas; `rows` is their number."""
+        return Findings(rows, self._differing, self._unclear, self._first, tuple(self._by_channels))
+
+    def resolve(self, number: int, rows: Sequence[LedgerRow]) -> None:
+        """Resolve the rows of a firing again."""
+        resolution = Resolution(self._state, firing=number, at=rows[0].fired_at)
         if any(row.what == _UNDONE for row in rows):
             self._undo(resolution, number, rows)
         else:
-            self._meet(resolution, rows)
+            self._apply(resolution, rows)
         self._compare(number, rows, resolution.entries)
 
-    def change_channels(self, change: Change, rows: Sequence[Told]) -> None:
-        """Settle again what a change of channels concerns; its rows go by key."""
-        before = self._known_state.multi
-        self._known_state.multi = change.multi
-        if not self._known_state.full:
+    def change_channels(self, change: ChannelChange, rows: Sequence[LedgerRow]) -> None:
+        """Resolve again the keys that a change of channels concerns, in order of key."""
+        before = self._state.multi
+        self._state.multi = change.multi
+        if not self._state.full:
             self._compare(change.n, rows, ())
             return
-        resolution = Resolution(self._known_state, firing=change.n, at=change.at)
+        resolution = Resolution(self._state, firing=change.n, at=change.at)
         first = {row.key_id: row.seq for row in reversed(rows)}
-        for key in sorted(self._known_state.full):
+        for key in sorted(self._state.full):
             if (key in before) != (key in change.multi):
-                # Between the rows of this key are none, but before them those of other parts.
+                # The rows of one key are adjacent; rows of other parts may precede them.
                 seq = first.get(self._loaded.key_ids.get(key))
                 if seq is not None:
                     resolution.skip_to(seq)
                 resolution.resettle([key], before)
-        self.resettled += [(change.n, entry.seq, entry.key) for entry in resolution.entries]
+        self._by_channels += [(change.n, entry.seq, entry.key) for entry in resolution.entries]
         self._compare(change.n, rows, resolution.entries)
 
-    def _undo(self, resolution: Resolution, firing: int, rows: Sequence[Told]) -> None:
+    def _undo(self, resolution: Resolution, firing: int, rows: Sequence[LedgerRow]) -> None:
         undone = [row.fact_id for row in rows if row.what == _UNDONE]
-        asked = {"ids": orjson.dumps(undone).decode()}
-        found = self._connection.execute(_LEDGER["meetings"], asked)
-        # Of what the ledger says of these ids by now, only what it said then.
-        histories = histories_from(evaluation for evaluation in found if evaluation[1] < firing)
+        parameters = {"ids": orjson.dumps(undone).decode()}
+        found = self._connection.execute(_LEDGER["meetings"], parameters)
+        # The undo saw only the evaluations that came before it.
+        histories = histories_from(row for row in found if row[1] < firing)
         for row in rows:
             if row.what == _QUARANTINE:
-                self._meet(resolution, [row])
+                self._apply(resolution, [row])
             if row.what != _UNDONE or row.fact_id not in histories:
                 continue
             number = orjson.loads(row.payload or b"")["undoes"]
@@ -191,26 +194,27 @@ class _Resettled:
             history = histories[row.fact_id]
             withdraw(resolution, row.fact_id, history, (number, firing), at=row.fired_at)
 
-    def _meet(self, resolution: Resolution, rows: Sequence[Told]) -> None:
-        full = self._known_state.full
+    def _apply(self, resolution: Resolution, rows: Sequence[LedgerRow]) -> None:
+        full = self._state.full
         for row in rows:
-            met = None if row.what == _RESTORED else self._met(row, said_by(row.rule))
-            if met is None:
+            restored = row.what == _RESTORED
+            candidate = None if restored else self._candidate_of(row, said_by(row.rule))
+            if candidate is None:
                 continue
-            claim = met.claim
+            claim = candidate.claim
             if claim is not None:
                 full.setdefault(claim.key, set())
             resolution.skip_to(row.seq)
-            resolution.meet(met)
+            resolution.meet(candidate)
             if claim is not None:
                 full[claim.key].add(claim.fact_id)
                 self._loaded.key_ids.setdefault(claim.key, row.key_id or row.seq)
                 for name in claim.names:
-                    self._known_state.referrers.setdefault(name, set()).add(claim.fact_id)
+                    self._state.referrers.setdefault(name, set()).add(claim.fact_id)
 
-    def _met(self, row: Told, rule_id: str) -> Candidate | None:
-        """Return what was met then; None when that cannot be told any more."""
-        document = orjson.loads(row.payload) if row.payload else _NOTHING
+    def _candidate_of(self, row: LedgerRow, rule_id: str) -> Candidate | None:
+        """Return what the rule evaluated; None when the ledger does not say it any more."""
+        document = orjson.loads(row.payload) if row.payload else _EMPTY
         fact_id, at = row.fact_id or "", row.at or 0
         match WHATS[row.what]:
             case "act":
@@ -218,7 +222,7 @@ class _Resettled:
                 eid = fact_id if claim.precedence.rank == MANUAL else claim.precedence.id
                 return Candidate(fact_id, claim.owner, rule_id, row.version, at, eid, claim)
             case "known":
-                return self._met_again(row, fact_id, rule_id)
+                return self._unchanged_candidate(row, fact_id, rule_id)
             case "forgotten":
                 return Candidate(
                     "", "", rule_id, row.version, 0, "", None, FORGOTTEN, contested=True
@@ -229,68 +233,68 @@ class _Resettled:
                     gated=Gated(document["salience"], document["min"]),
                 )  # fmt: skip
             case _:
-                # A quarantine that takes something out is recorded without its reason.
+                # A quarantine row that removes a fact has no reason of its own.
                 unread = WHATS[row.what] == "quarantine"
                 return Candidate(
                     fact_id, document["owner"], rule_id, row.version, at, document["eid"], None,
                     row.reason or UNREADABLE if unread else "", contested=not fact_id,
                 )  # fmt: skip
 
-    def _met_again(self, row: Told, fact_id: str, rule_id: str) -> Candidate | None:
-        before = reversed(self._known_state.evaluations.get(fact_id, ()))
-        last = next((one for one in before if one.rule_id == rule_id), None)
+    def _unchanged_candidate(self, row: LedgerRow, fact_id: str, rule_id: str) -> Candidate | None:
+        before = reversed(self._state.evaluations.get(fact_id, ()))
+        last = next((evaluation for evaluation in before if evaluation.rule_id == rule_id), None)
         if last is None:
             return None
-        # It was nobody else's, or it would have been recorded without a fact id.
-        owner = next((one.claim.owner for one in self._known_state.counted(fact_id)), "")
+        # The ledger writes no fact id when the id belongs to another owner.
+        owner = next((counted.claim.owner for counted in self._state.counted(fact_id)), "")
         return Candidate(
             fact_id, owner, rule_id, row.version, row.at or 0, episode_id_of(fact_id), last.claim,
             "" if last.claim else UNREADABLE,
         )  # fmt: skip
 
-    def _compare(self, number: int, rows: Sequence[Told], entries: Sequence[Entry]) -> None:
+    def _compare(self, number: int, rows: Sequence[LedgerRow], entries: Sequence[Entry]) -> None:
         for row, entry in zip_longest(rows, entries):
-            if row is not None and entry is not None and self._same(row, entry):
+            if row is not None and entry is not None and self._agrees(row, entry):
                 continue
             if number >= self._unclear_from:
-                self.unclear += 1
+                self._unclear += 1
                 continue
-            self.differing += 1
-            if self.first is None:
-                self.first = Break(row.seq if row else entry.seq, _difference(row, entry))
+            self._differing += 1
+            if self._first is None:
+                self._first = Break(row.seq if row else entry.seq, _describe_difference(row, entry))
 
-    def _same(self, row: Told, entry: Entry) -> bool:
+    def _agrees(self, row: LedgerRow, entry: Entry) -> bool:
         return (
             row.seq == entry.seq
             and KINDS[row.kind] == entry.delta
             and WHATS[row.what] == entry.what
             and (row.fact_id or "") == entry.fact_id
-            and row.replaces == _replaced(entry)
+            and row.replaces == _replaced_ids(entry)
             and row.reason == entry.reason
             and row.first == entry.first
-            and self._same_key(row.key_id, entry.key)
+            and self._has_number(entry.key, row.key_id)
         )
 
-    def _same_key(self, key_id: int | None, key: str) -> bool:
+    def _has_number(self, key: str, key_id: int | None) -> bool:
         if not key:
             return key_id is None
         return self._loaded.key_ids.get(key) == key_id
 
 
-def _replaced(entry: Entry) -> str | None:
+def _replaced_ids(entry: Entry) -> str | None:
     return orjson.dumps(entry.replaces).decode() if entry.replaces else None
 
 
-def _difference(row: Told | None, entry: Entry | None) -> str:
+def _describe_difference(row: LedgerRow | None, entry: Entry | None) -> str:
     recorded = "nothing"
     if row is not None:
-        recorded = _words(KINDS[row.kind], row.fact_id or "", row.replaces, row.reason)
+        recorded = _describe(KINDS[row.kind], row.fact_id or "", row.replaces, row.reason)
     again = "nothing"
     if entry is not None:
-        again = _words(entry.delta, entry.fact_id, _replaced(entry), entry.reason)
+        again = _describe(entry.delta, entry.fact_id, _replaced_ids(entry), entry.reason)
     return f"recorded as {recorded}, comes out as {again}"
 
 
-def _words(kind: str, fact_id: str, replaces: str | None, reason: str) -> str:
+def _describe(kind: str, fact_id: str, replaces: str | None, reason: str) -> str:
     words = [kind, repr(fact_id), f"replacing {replaces}" if replaces else "", reason]
     return " ".join(word for word in words if word)

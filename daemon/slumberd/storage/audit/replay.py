@@ -1,25 +1,23 @@
-"""Replay a ledger into a new file: facts and keys by the law, everything else as it was written."""
+"""Replay a ledger into a new file: compute facts and keys again, copy all other tables."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.errors import OutputExistsError
 from slumberd.file_modes import create_file
 from slumberd.model.record import Break
 from slumberd.sql_statements import statements
-from slumberd.storage.audit.partition import EVERY_KEY, NotApartError, Parts, in_one
-from slumberd.storage.audit.recompute import Findings, Resettling, Settled
+from slumberd.storage.audit.partition import DependentPartsError, Part, Partition, read_as_one_part
+from slumberd.storage.audit.recompute import Findings, Recomputation, ResolvedPart
 from slumberd.storage.audit.verify import first_break
-from slumberd.storage.audit.worker import Helper, HelperError, Work, helping
 from slumberd.storage.ledger import schema
 from slumberd.storage.ledger.bulk_write import by_us, insert
 from slumberd.storage.ledger.external_changes import UNREADABLE, shown
@@ -31,41 +29,37 @@ from slumberd.storage.sqlite.connection import (
     transaction,
     translated,
 )
-from slumberd.storage.sqlite.database import UNCHANGING, traceless
+from slumberd.storage.sqlite.database import traceless
 
 _SQL = statements("replay")
 _FORGOTTEN = statements("forgetting")
 _SCHEMA = statements("ledger_schema")
-_FILE = statements("migrations")["file"]
 _PRAGMAS = Pragmas(cache_mebibytes=64)
 
-_HERE = 0.1
-"""The share of the keys that whoever writes settles, too: both end together."""
-
-_Way = Literal["helped", "alone", "whole"]
-"""How a ledger is settled: apart, by two processes or by one, or as one part."""
+_Divide = Callable[[sqlite3.Connection], Iterable[Part]]
+"""Divides a ledger into the parts that replay resolves one by one."""
 
 COPIES = tuple(sql for name, sql in _SQL.items() if name.startswith("copy_"))
-"""What goes with the ledger, as it was written."""
+"""Statements that copy the ledger, and the tables that replay does not compute."""
 
 FORGETTING = (
     _FORGOTTEN["create_keys"],
     _FORGOTTEN["create_moments"],
     *(sql for name, sql in _SQL.items() if name.startswith("keep_")),
 )
-"""What is there when something was forgotten."""
+"""Statements that copy the tables of erased scopes, for a database that has them."""
 
 
 class Replay(NamedTuple):
-    """What came of a replay.
+    """The result of a replay.
 
     Attributes:
         rows: Rows of the ledger.
         firings: Firings.
-        facts: Facts that stand by the law.
-        erased: Rows whose content was forgotten.
-        differing: Rows whose delta comes out differently, facts that are other ones, keys too.
-        unclear: Rows whose delta comes out differently, which what was forgotten may explain.
+        facts: Facts that are current after the replay.
+        erased: Rows whose content was erased.
+        differing: Rows with another delta, facts and keys with other content; counted together.
+        unclear: Rows with another delta that come after an erased row, which may explain it.
         first: The first difference.
     """
 
@@ -79,31 +73,31 @@ class Replay(NamedTuple):
 
     @property
     def broken(self) -> bool:
-        """Whether the chain is broken, so that nothing was replayed."""
+        """Whether the chain is broken; a ledger with a broken chain is not replayed."""
         return self.first is not None and not self.rows
 
 
 def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
     """Build a new database of facts from the ledger of another one, and compare the two.
 
-    A ledger whose chain is broken is not replayed; then no file is left.
+    Replay removes the new file again when the chain of the ledger is broken.
 
     Args:
         live: The database to replay; it may be in use.
-        path: The new one.
+        path: The new database.
         depth: Links of lineage.
-        key: Of the ledger.
+        key: The key of the ledger's chain.
 
     Raises:
-        OutputExistsError: The new file is there already.
-        LedgerKeyError: The key is not the ledger's.
+        OutputExistsError: The new file exists already.
+        LedgerKeyError: The key is not the key of the ledger.
     """
     try:
         os.close(create_file(path))
     except FileExistsError as error:
         raise OutputExistsError(path) from error
     try:
-        replay = traceless(live, partial(_rebuilt, live, path, depth, key))
+        replay = traceless(live, partial(_rebuild, live, path, depth, key))
     except BaseException:
         path.unlink()
         raise
@@ -112,57 +106,37 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
     return replay
 
 
-def _rebuilt(live: Path, path: Path, depth: int, key: bytes | None, how: str) -> Replay:
-    way: _Way = "helped"
-    while True:
-        os.truncate(path, 0)
-        try:
-            with (
-                translated(live, _PRAGMAS),
-                closing(connect(path, _PRAGMAS, access="write", key=key)) as connection,
-            ):
-                return _rebuild(connection, (live, how), depth, way)
-        except HelperError:
-            way = "alone"
-        except NotApartError:
-            if way == "whole":
-                raise
-            way = "whole"
+def _rebuild(live: Path, path: Path, depth: int, key: bytes | None, how: str) -> Replay:
+    build = partial(_write_file, f"{live.absolute().as_uri()}?{how}", path, depth, key)
+    with translated(live, _PRAGMAS):
+        # Not in `except`: the frames of an error hold cursors, and these keep the file locked.
+        with suppress(DependentPartsError):
+            return build(Partition)
+        return build(read_as_one_part)
 
 
-def _rebuild(
-    connection: sqlite3.Connection, live: tuple[Path, str], depth: int, way: _Way
-) -> Replay:
+def _write_file(uri: str, path: Path, depth: int, key: bytes | None, divide: _Divide) -> Replay:
+    os.truncate(path, 0)
+    with closing(connect(path, _PRAGMAS, access="write", key=key)) as connection:
+        return _fill(connection, uri, depth, divide)
+
+
+def _fill(connection: sqlite3.Connection, uri: str, depth: int, divide: _Divide) -> Replay:
     schema.create(connection)
-    # The file is new: what a crash leaves of it is for nobody.
+    # The file is new, so it need not survive a crash.
     connection.execute(_SQL["in_memory_journal"])
     connection.execute(_SQL["no_sync"])
-    path, how = live
-    connection.execute(_SQL["attach"], (f"{path.absolute().as_uri()}?{how}",))
-    with _helping(connection, live, depth, way) as helper, transaction(connection):
+    connection.execute(_SQL["attach"], (uri,))
+    with transaction(connection):
         _copy(connection)
         rows, _, broken = first_break(connection)
         if broken is None:
-            replay = _replay(connection, depth, rows, way, helper)
+            replay = _replay(connection, depth, rows, divide)
         else:
             replay = Replay(0, 0, 0, 0, 1, 0, broken)
     connection.execute(_SQL["detach"])
     connection.execute(_SQL["wal_journal"])
     return replay
-
-
-def _helping(
-    connection: sqlite3.Connection, live: tuple[Path, str], depth: int, way: _Way
-) -> AbstractContextManager[Helper | None]:
-    path, how = live
-    rows = _count(connection, "live_rows")
-    return helping(
-        Work("settle", path, depth, int(rows * _HERE)),
-        rows=rows,
-        unchanging=how == UNCHANGING and way == "helped",
-        # What comes of it is of the size of what is written there.
-        folder=Path(connection.execute(_FILE).fetchone()[0]).parent,
-    )
 
 
 def _copy(connection: sqlite3.Connection) -> None:
@@ -176,15 +150,14 @@ def _copy(connection: sqlite3.Connection) -> None:
         connection.execute(_SQL["successes"])
 
 
-def _replay(
-    connection: sqlite3.Connection, depth: int, rows: int, way: _Way, helper: Helper | None
-) -> Replay:
+def _replay(connection: sqlite3.Connection, depth: int, rows: int, divide: _Divide) -> Replay:
     erased, firings = _count(connection, "erased"), _count(connection, "firings")
-    resettling = Resettling(connection, depth)
-    findings = _written(connection, _settled(connection, resettling, way, helper), rows=rows)
+    recomputation = Recomputation(connection, depth)
+    resolved = map(recomputation.resolve, divide(connection))
+    findings = _write_resolved(connection, resolved, rows=rows)
     if findings.rows != rows - erased - firings:
-        raise NotApartError
-    findings = resettling.in_order(findings)
+        raise DependentPartsError
+    findings = recomputation.check_order(findings)
     differing, first = findings.differing, findings.first
     for changed, words in (
         (_changed_facts(connection), "fact {!r}"),
@@ -202,48 +175,37 @@ def _count(connection: sqlite3.Connection, what: str) -> int:
     return count or 0
 
 
-def _settled(
-    connection: sqlite3.Connection, resettling: Resettling, way: _Way, helper: Helper | None
-) -> Iterator[tuple[Settled, Findings]]:
-    if way == "whole":
-        yield resettling.settle(in_one(connection))
-        return
-    parts = Parts(connection)
-    first, last = EVERY_KEY
-    mine = parts.of_keys(first, last if helper is None else helper.above)
-    yield from map(resettling.settle, chain(mine, parts.of_several_keys(), parts.of_no_key()))
-    if helper is not None:
-        yield from helper.settled()
-
-
-def _written(
-    connection: sqlite3.Connection, settled: Iterable[tuple[Settled, Findings]], *, rows: int
+def _write_resolved(
+    connection: sqlite3.Connection,
+    resolved: Iterable[tuple[ResolvedPart, Findings]],
+    *,
+    rows: int,
 ) -> Findings:
-    """Write what stands by about so many rows; return how they differ."""
-    every = Findings()
+    """Write the facts and keys of all parts, of about so many rows; return all findings."""
+    total = Findings()
     with (
         by_us(connection, rows=rows),
         _indexed_after(connection, "facts_owner", "facts_subject_predicate", "facts_object"),
     ):
-        for (facts, heads), findings in settled:
+        for (facts, heads), findings in resolved:
             try:
                 insert(connection, _SQL["add_fact"], facts)
                 insert(connection, _SQL["add_head"], heads)
-            except sqlite3.IntegrityError as error:  # one came out of two parts
-                raise NotApartError from error
-            every |= findings
-    return every
+            except sqlite3.IntegrityError as error:  # two parts made the same fact or key
+                raise DependentPartsError from error
+            total |= findings
+    return total
 
 
 def _changed_facts(connection: sqlite3.Connection) -> list[object]:
-    """Return the ids of facts that are not what the ledger says, and that nobody else accounts for.
+    """Return the ids of stored facts that differ from the replayed facts.
 
-    What another program changed and is not recorded yet is left out, and so is what is in the
-    ledger as unreadable, and was left as it is.
+    Two kinds are left out: facts that another program changed and the ledger does not record yet,
+    and facts that the ledger records as unreadable.
     """
-    asked = {"rule": EXTERNAL, "reason": UNREADABLE}
+    parameters = {"rule": EXTERNAL, "reason": UNREADABLE}
     with texts_as(connection, escaped):
-        others = {shown(row[0]) for row in connection.execute(_SQL["others_facts"], asked)}
+        others = {shown(row[0]) for row in connection.execute(_SQL["others_facts"], parameters)}
         found = connection.execute(_SQL["changed_facts"]).fetchall()
         surplus = sum(is_surplus for _, is_surplus in found)
         if _count(connection, "live_facts") - surplus < _count(connection, "facts"):
@@ -252,9 +214,9 @@ def _changed_facts(connection: sqlite3.Connection) -> list[object]:
 
 
 def _changed_keys(connection: sqlite3.Connection) -> list[object]:
-    """Return the numbers of the keys whose tops are not what the ledger says."""
+    """Return the numbers of the keys whose stored winners differ from the replayed ones."""
     found = connection.execute(_SQL["changed_keys"]).fetchall()
-    # All tops here are there, so there are more only if they are more.
+    # Every replayed winner is stored, so surplus ones exist only if more are stored.
     if found or _count(connection, "tops") < _count(connection, "live_tops"):
         found += connection.execute(_SQL["surplus_keys"]).fetchall()
     return sorted({key_id for (key_id,) in found})
@@ -262,7 +224,7 @@ def _changed_keys(connection: sqlite3.Connection) -> list[object]:
 
 @contextmanager
 def _indexed_after(connection: sqlite3.Connection, *indexes: str) -> Iterator[None]:
-    """Let the block write without some indexes, and make them then, whole and in order."""
+    """Drop some indexes while the block writes, and create them afterwards."""
     for index in indexes:
         connection.execute(_SQL[f"drop_{index}"])
     yield

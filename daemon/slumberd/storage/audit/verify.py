@@ -1,9 +1,9 @@
-"""Verify a ledger: its chain, what stands beside it, what was told of it, and the facts.
+"""Verify a ledger: the chain, the tables beside it, the heads in a log, and the facts.
 
-The chain finds whatever was changed, removed, inserted or reordered. It cannot see that rows at
-its end are missing. That shows where something else still speaks of them: the firing they belong
-to, the number of the last line logged, the quarantine, a key, a fact. Where somebody took care of
-all these, it shows only against checkpoints that were told elsewhere.
+The chain shows any row that was changed, removed, inserted or reordered. It cannot show that rows
+at its end are missing. Other places may still refer to such rows: a firing, the last line logged,
+the quarantine, a key, a fact. When all these agree, only a checkpoint that is kept outside of the
+database shows the loss.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
@@ -23,7 +21,6 @@ from slumberd.model.record import Break, Checkpoint
 from slumberd.sql_statements import statements
 from slumberd.storage.audit.fact_check import first_changed_fact
 from slumberd.storage.audit.verify_tables import first_changed_schema, first_changed_table
-from slumberd.storage.audit.worker import Helper, Work, helping
 from slumberd.storage.ledger.rows import (
     GENESIS,
     HASH_BYTES,
@@ -35,23 +32,19 @@ from slumberd.storage.ledger.rows import (
     commitment_of,
     fixed_part,
 )
-from slumberd.storage.sqlite.connection import KeyedConnection, escaped, snapshot, texts_as
+from slumberd.storage.sqlite.connection import escaped, snapshot, texts_as
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
 _EXTERNAL = statements("external")
-_FILE = statements("migrations")["file"]
 _FIRING, _CLAIM = WHATS.index("firing"), WHATS.index("act")
 
-_HERE = 0.4
-"""The share of the keys that whoever recomputes the chain compares, too: both end together."""
-
 _Row = tuple[Any, ...]
-"""A row of the ledger, as the table has it; texts as the bytes that they are."""
+"""A row of the ledger, as stored; texts are bytes."""
 
 
-class Booked(NamedTuple):
-    """One row of ``slumberd_firings``; texts as the bytes that they are."""
+class FiringRow(NamedTuple):
+    """One row of ``slumberd_firings``, as stored; texts are bytes."""
 
     n: int
     rule: bytes
@@ -65,10 +58,10 @@ class Booked(NamedTuple):
 
 
 _OUT_OF_ORDER = "follows row {}: a row is missing or out of order"
-_OTHER_CONTENT = "its content is not what was committed to"
+_OTHER_CONTENT = "its content does not match its commitment"
 _OTHER_CHAIN = "its chain hash does not follow from the row before"
 
-NOT_BOOKED = Booked(0, b"", b"", b"", 0, 0, 0, 0, b"")
+_NO_FIRING = FiringRow(0, b"", b"", b"", 0, 0, 0, 0, b"")
 
 
 def verify(
@@ -78,49 +71,36 @@ def verify(
     *,
     chain_only: bool = False,
 ) -> tuple[int, str, Break | None]:
-    """Recompute the chain and replay it; return rows read, the head and the first break.
+    """Verify a ledger; return the number of rows read, the head and the first break.
 
     Args:
-        connection: Reads.
+        connection: A connection that may read only.
         depth: Links of lineage.
-        against: What was told of the ledger before.
-        chain_only: Whether to leave out all that is not the chain: what the rows hold, against
-            their commitments, and what stands beside them, facts too.
+        against: Checkpoints that a log has of this ledger.
+        chain_only: Verify only the chain and the checkpoints; skip the commitments of the rows'
+            contents, the tables beside the ledger and the facts.
 
     Raises:
-        LedgerKeyError: The connection has not the key that the ledger was begun with.
+        LedgerKeyError: The key of the connection is not the key of the ledger.
     """
     with snapshot(connection):
         if chain_only:
-            count, head, broken = _first_broken_link(connection)
-            broken = broken or _contradicted(connection, count, against)
+            count, head, broken = _check_chain(connection)
+            broken = broken or _check_against(connection, count, against)
         else:
-            with _helping(connection, depth) as helper:
-                count, head, broken = first_break(connection)
-                broken = (
-                    broken
-                    or _contradicted(connection, count, against)
-                    or first_changed_schema(connection)
-                    or _first_changed_name(connection)
-                    or first_changed_table(connection)
-                    or first_changed_fact(connection, depth, helper)
-                )
+            count, head, broken = first_break(connection)
+            broken = (
+                broken
+                or _check_against(connection, count, against)
+                or first_changed_schema(connection)
+                or _first_changed_name(connection)
+                or first_changed_table(connection)
+                or first_changed_fact(connection, depth)
+            )
     return count, head.hex(), broken
 
 
-def _helping(connection: sqlite3.Connection, depth: int) -> AbstractContextManager[Helper | None]:
-    """Return a process that compares the facts of most keys; None where it would not pay."""
-    last = connection.execute(_SQL["last_row"]).fetchone()
-    rows = last[0] if last else 0
-    path = Path(connection.execute(_FILE).fetchone()[0])
-    return helping(
-        Work("compare", path, depth, int(rows * _HERE)),
-        rows=rows,
-        unchanging=isinstance(connection, KeyedConnection) and connection.unchanging,
-    )
-
-
-def _first_broken_link(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
+def _check_chain(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
     key = checked_key(connection)
     previous, before = GENESIS, 0
     with texts_as(connection, bytes):
@@ -135,21 +115,23 @@ def _first_broken_link(connection: sqlite3.Connection) -> tuple[int, bytes, Brea
 
 
 def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
-    """Recompute the chain; return rows read, the head, and what is wrong with chain or firings."""
+    """Recompute the chain and check the firings; return rows read, the head and the first break."""
     key = checked_key(connection)
     with texts_as(connection, bytes):
-        beside, erasures = _Beside(connection), _Erasures()
+        firings, erasures = _Firings(connection), _ErasureCheck()
         previous, seq = GENESIS, 0
         for row in connection.execute(_SQL["sealed"]):
-            problem = _problem(row, previous, seq, key, beside)
+            problem = _find_problem(row, previous, seq, key, firings)
             if problem:
                 return seq, previous, Break(row[0], problem)
             seq, previous = row[0], row[-1]
             erasures.read(row)
-        return seq, previous, erasures.uncovered() or beside.cut_short(connection, seq)
+        return seq, previous, erasures.find_uncovered() or firings.find_missing_end(connection, seq)
 
 
-def _problem(row: _Row, previous: bytes, before: int, key: bytes | None, beside: _Beside) -> str:
+def _find_problem(
+    row: _Row, previous: bytes, before: int, key: bytes | None, firings: _Firings
+) -> str:
     (
         seq, delta, firing, what, kind, reason, version,
         key_id, at, fact_id, replaces, salt, payload, commitment, chain,
@@ -157,7 +139,7 @@ def _problem(row: _Row, previous: bytes, before: int, key: bytes | None, beside:
     if seq != before + 1:
         return _OUT_OF_ORDER.format(before)
     if salt is None:
-        if not _is_as_forgotten(row):
+        if not _is_validly_erased(row):
             return _OTHER_CONTENT
     elif len(salt) != SALT_BYTES or commitment != commitment_of(
         salt, key_id, at, fact_id, replaces, payload
@@ -167,8 +149,8 @@ def _problem(row: _Row, previous: bytes, before: int, key: bytes | None, beside:
     if chain != _chain(numbers, reason, previous, commitment, key):
         return _OTHER_CHAIN
     if what == _CLAIM and key_id is None and salt is not None:
-        return "is an act that speaks of no key"
-    return beside.problem(seq, firing, what, payload)
+        return "is a claim without a key"
+    return firings.check_row(seq, firing, what, payload)
 
 
 def _chain(
@@ -180,21 +162,21 @@ def _chain(
 ) -> bytes:
     try:
         fixed = fixed_part(*numbers)
-    except struct.error:  # a number that we never write
+    except struct.error:  # a number out of range, which slumberd never writes
         return b""
     return chain_of(key, previous, commitment, fixed, reason)
 
 
-def _is_as_forgotten(row: _Row) -> bool:
-    """Say whether a row without a salt lost all that can be erased, and is one that may."""
+def _is_validly_erased(row: _Row) -> bool:
+    """Return whether a row without a salt lost all personal content, and may lose it."""
     _, _, _, what, _, _, _, key_id, at, fact_id, replaces, _, payload, commitment, _ = row
-    # A firing's own row holds nothing that could be forgotten.
+    # The row of a firing holds nothing personal, so it is never erased.
     erased = all(value is None for value in (key_id, at, fact_id, replaces, payload))
     return erased and what != _FIRING and len(commitment) == HASH_BYTES
 
 
-class _Erasures:
-    """The rows that were erased, held against what the last erasure says of them."""
+class _ErasureCheck:
+    """Compares the erased rows with the rows that the last erasure covers."""
 
     def __init__(self) -> None:
         self._erased = ErasedRows()
@@ -202,42 +184,42 @@ class _Erasures:
         self._last = (0, self._erased.told())
 
     def read(self, row: _Row) -> None:
-        """Take the next row of the ledger."""
+        """Read the next row of the ledger."""
         seq, _, _, what, *_, salt, payload, _, _ = row
         if salt is None:
             self._erased.add(seq)
             self._after = seq if self._after is None else self._after
-        elif what == _FIRING and "erased" in (told := _told(payload)):
-            self._last = seq, told["erased"]
+        elif what == _FIRING and "erased" in (document := _document(payload)):
+            self._last = seq, document["erased"]
             self._after = None
 
-    def uncovered(self) -> Break | None:
-        """Say which row is erased without an erasure that covers it; None when all are covered."""
+    def find_uncovered(self) -> Break | None:
+        """Return the first erased row that no erasure covers; None when all are covered."""
         if self._after is not None:
             return Break(self._after, "is erased, and no erasure follows it")
-        seq, told = self._last
+        seq, covered = self._last
         found = self._erased.told()
-        if found == told:
+        if found == covered:
             return None
-        words = f"{found['rows']} rows are erased, and the last erasure covers {told['rows']}"
-        return Break(seq, f"{words}; they are not the same rows")
+        counts = f"{found['rows']} rows are erased, and the last erasure covers {covered['rows']}"
+        return Break(seq, f"{counts}; they are not the same rows")
 
 
-class _Beside:
-    """What stands beside the ledger for quick reading, held against the rows that it is from."""
+class _Firings:
+    """Compares the tables of firings and of channels with the ledger, row by row."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._firings = map(Booked._make, connection.execute(_SQL["booked"]))
+        self._firings = map(FiringRow._make, connection.execute(_SQL["booked"]))
         self._channels: dict[int, bytes] = dict(connection.execute(_SQL["all_channels"]))
-        self._current = NOT_BOOKED
+        self._current = _NO_FIRING
         self._next = next(self._firings, None)
 
-    def problem(self, seq: int, firing: int, what: int, payload: bytes | None) -> str:
-        """Say what does not fit to the next row of the ledger; nothing when all does."""
+    def check_row(self, seq: int, firing: int, what: int, payload: bytes | None) -> str:
+        """Return what contradicts the next row of the ledger; an empty text when nothing does."""
         if what == _FIRING:
             return self._begin(seq, payload)
         if self._next is not None and self._next.n <= seq:
-            return f"slumberd_firings has a firing {self._next.n} that is not in the ledger"
+            return f"slumberd_firings has a firing {self._next.n} that the ledger lacks"
         if firing != self._current.n or seq > self._current.last_seq:
             return f"is not a row of its firing {firing}"
         return ""
@@ -248,19 +230,19 @@ class _Beside:
         if self._next is None or self._next.n != seq:
             return "slumberd_firings does not have this firing"
         self._current, self._next = self._next, next(self._firings, None)
-        return self._differs(self._current, _told(payload))
+        return self._compare(self._current, _document(payload))
 
-    def _differs(self, booked: Booked, told: dict[str, Any]) -> str:
-        for column, value in _columns(told).items():
-            if getattr(booked, column) != value:
-                return f"slumberd_firings says another {column} of this firing"
-        multi = orjson.dumps(told["multi_valued"]) if "multi_valued" in told else None
-        if self._channels.pop(booked.n, None) != multi:
-            return "slumberd_channels says something else about this firing"
+    def _compare(self, row: FiringRow, document: dict[str, Any]) -> str:
+        for column, value in _columns(document).items():
+            if getattr(row, column) != value:
+                return f"slumberd_firings has another {column} for this firing"
+        multi = orjson.dumps(document["multi_valued"]) if "multi_valued" in document else None
+        if self._channels.pop(row.n, None) != multi:
+            return "slumberd_channels has other predicates for this firing"
         return ""
 
-    def cut_short(self, connection: sqlite3.Connection, count: int) -> Break | None:
-        """Say what still speaks of rows after the last one; None when nothing does."""
+    def find_missing_end(self, connection: sqlite3.Connection, count: int) -> Break | None:
+        """Return what refers to rows after the last one; None when nothing does."""
         mentions = {
             self._current.last_seq: f"firing {self._current.n} reaches",
             **{firing.n: "slumberd_firings goes on" for firing in [self._next] if firing},
@@ -271,33 +253,35 @@ class _Beside:
             if seq and seq > count:
                 return Break(count, f"the ledger ends here, but {how} to row {seq}")
         if self._channels:
-            return Break(min(self._channels), "slumberd_channels has it, and the ledger does not")
+            return Break(
+                min(self._channels), "slumberd_channels has this firing, the ledger does not"
+            )
         return None
 
 
-def _told(payload: bytes | None) -> dict[str, Any]:
-    """Return what a firing's own row tells of it; nothing when that cannot be read."""
+def _document(payload: bytes | None) -> dict[str, Any]:
+    """Return the document in the row of a firing; an empty one when it cannot be read."""
     try:
-        told = orjson.loads(payload or b"")
+        document = orjson.loads(payload or b"")
     except orjson.JSONDecodeError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _columns(told: dict[str, Any]) -> dict[str, object]:
-    """Return the columns of a firing as its own row tells them.
+def _columns(document: dict[str, Any]) -> dict[str, object]:
+    """Return the columns of ``slumberd_firings`` that a firing's document determines.
 
-    The id of the last episode read is not among them: it can be erased.
+    The id of the last episode read is not among them, because an erasure may remove it.
     """
     return {
-        "rule": _text(told.get("rule")),
-        "rule_hash": _text(told.get("rule_hash")),
-        "cause": _text(told.get("trigger")),
-        "at": _instant(told.get("at")),
-        "last_seq": told.get("last_seq"),
-        "generation": told.get("generation"),
-        "upto_seq": told.get("upto"),
-        "counts": orjson.dumps(told.get("counts")),
+        "rule": _text(document.get("rule")),
+        "rule_hash": _text(document.get("rule_hash")),
+        "cause": _text(document.get("trigger")),
+        "at": _instant(document.get("at")),
+        "last_seq": document.get("last_seq"),
+        "generation": document.get("generation"),
+        "upto_seq": document.get("upto"),
+        "counts": orjson.dumps(document.get("counts")),
     }
 
 
@@ -309,26 +293,27 @@ def _instant(value: object) -> int | None:
     return microseconds(datetime.fromisoformat(value)) if isinstance(value, str) else None
 
 
-def _contradicted(
+def _check_against(
     connection: sqlite3.Connection, count: int, against: Iterable[Checkpoint]
 ) -> Break | None:
-    for rows, head, told, _ in against:
+    for rows, head, logged, _ in against:
         if rows > count:
-            return Break(count, f"the ledger ends here, the log of {told} saw row {rows}")
+            return Break(count, f"the ledger ends here, the log of {logged} saw row {rows}")
         found = connection.execute(_SQL["chain"], (rows,)).fetchone() if rows else (GENESIS,)
         if found[0] != head:
-            return Break(rows, f"the log of {told} says another head")
+            return Break(rows, f"the log of {logged} has another head")
     return None
 
 
 def _first_changed_name(connection: sqlite3.Connection) -> Break | None:
     with texts_as(connection, escaped):
         stored = set(connection.execute(_SQL["all_names"]))
-        told = {
+        expected = {
             (name, fact_id)
             for fact_id, payload in connection.execute(_SQL["acts_with_names"])
             for name in orjson.loads(payload).get("names", ())
         }
-    for name, referrer in sorted(stored ^ told):
-        return Break(0, f"slumberd_names is not what the ledger says of {referrer!r} and {name!r}")
+    for name, referrer in sorted(stored ^ expected):
+        problem = f"slumberd_names is not what the ledger says of {referrer!r} and {name!r}"
+        return Break(0, problem)
     return None

@@ -1,8 +1,9 @@
-"""Hold the tables beside a ledger against its rows: watermarks, generations, held, quarantine.
+"""Compare the tables beside a ledger with its rows: watermarks, generations, held, quarantine.
 
-Out of reach: the watermark of a rule that has not fired, a watermark that was moved back (the
-rule evaluates the same again), a generation that no firing has used yet, the episode ids beside log
-numbers (they can be erased), and what is missing from the quarantine of other programs' rows.
+These changes stay unseen: the watermark of a rule that has not fired; a watermark that was moved
+back, so that the rule evaluates the same versions again; a generation that no firing has used; the
+episode ids beside log numbers, which an erasure may remove; and missing quarantine entries of rows
+that other programs wrote.
 """
 
 from __future__ import annotations
@@ -23,28 +24,30 @@ from slumberd.storage.ledger.bulk_write import notes_others
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.sqlite.connection import escaped, texts_as
 
-_SQL = statements("verifying_tables")
+_SQL = statements("verify_tables")
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1
 
 
 def first_changed_schema(connection: sqlite3.Connection) -> Break | None:
-    """Say whether ``facts`` is no table, or lacks our triggers; None when neither is so."""
+    """Return a break when ``facts`` is not a table, or lacks slumberd's triggers; else None."""
     found = connection.execute(_SQL["kind_of_facts"]).fetchone()
     if found is None or found[0] != "table":
-        return Break(0, "'facts' is no table")
+        return Break(0, "'facts' is not a table")
     if not notes_others(connection):
-        return Break(0, "the triggers on 'facts' are not ours: other programs' writes go unnoticed")
+        return Break(
+            0, "'facts' lacks slumberd's triggers: it does not notice what other programs write"
+        )
     return None
 
 
 def first_changed_table(connection: sqlite3.Connection) -> Break | None:
-    """Say what in the tables beside the ledger is not what its rows say; None when all is."""
+    """Return the first difference between the ledger and the tables beside it; None when equal."""
     checks: tuple[Callable[[sqlite3.Connection], Iterator[Break]], ...] = (
-        _watermarks,
-        _generations,
-        _held,
-        _quarantine,
-        _missing_quarantine,
+        _check_watermarks,
+        _check_generations,
+        _check_held,
+        _check_quarantine,
+        _check_missing_quarantine,
     )
     with texts_as(connection, escaped):
         for check in checks:
@@ -54,15 +57,15 @@ def first_changed_table(connection: sqlite3.Connection) -> Break | None:
     return None
 
 
-def _watermarks(connection: sqlite3.Connection) -> Iterator[Break]:
+def _check_watermarks(connection: sqlite3.Connection) -> Iterator[Break]:
     for rule, seq, upto in connection.execute(_SQL["watermarks"]):
         if upto is not None and seq > upto:
-            problem = f"slumberd_watermark says that rule {rule!r} has read log row {seq}"
+            problem = f"slumberd_watermark has log row {seq} for rule {rule!r}"
             yield Break(0, f"{problem}, its last firing ended at {upto}")
 
 
-def _generations(connection: sqlite3.Connection) -> Iterator[Break]:
-    """Work out the generation of every version again; there is none where no log was restored."""
+def _check_generations(connection: sqlite3.Connection) -> Iterator[Break]:
+    """Compute the generation of each version again; only a restored log has generations."""
     generations = connection.execute(_SQL["generations"]).fetchall()
     highest = max((generation for generation, _ in generations), default=0)
     if [generation for generation, _ in generations] != [*range(highest, 0, -1)]:
@@ -74,73 +77,74 @@ def _generations(connection: sqlite3.Connection) -> Iterator[Break]:
         number = version & _LOG_NUMBER
         after = (one for one, above in generations if one <= generation and above < number)
         if version >> GENERATION_BITS != next(after, 0):
-            yield Break(seq, "slumberd_generations says another generation of its version")
+            yield Break(seq, "slumberd_generations has another generation for its version")
 
 
-def _held(connection: sqlite3.Connection) -> Iterator[Break]:
+def _check_held(connection: sqlite3.Connection) -> Iterator[Break]:
     approved = set()
     for (payload,) in connection.execute(_SQL["approvals"]):
         approved.add(orjson.loads(payload).get("approves"))
     for rule, number, upto, problem, is_approved, its_rule, payload in connection.execute(
         _SQL["held"]
     ):
-        told = orjson.loads(payload) if payload else {}
-        said = its_rule, told.get("held"), told.get("held_upto")
-        if said != (rule, problem, upto):
-            yield Break(number, f"slumberd_held says something else of a batch of rule {rule!r}")
+        document = orjson.loads(payload) if payload else {}
+        expected = its_rule, document.get("held"), document.get("held_upto")
+        if expected != (rule, problem, upto):
+            yield Break(number, f"slumberd_held differs from the ledger for a batch of {rule!r}")
         if is_approved and firing_id_of(rule, number) not in approved:
-            yield Break(number, "slumberd_held says that it is approved, the ledger does not")
+            yield Break(number, "slumberd_held has it as approved, the ledger does not")
 
 
-def _quarantine(connection: sqlite3.Connection) -> Iterator[Break]:
-    """Hold each quarantined episode against the row that quarantined it."""
+def _check_quarantine(connection: sqlite3.Connection) -> Iterator[Break]:
+    """Compare each quarantined episode with the row that quarantined it."""
     for stored in connection.execute(_SQL["quarantine"]):
         rule, channel, eid, version, owner, reason, detail, seq, *row = stored
         what, its_rule, its_version, its_reason, payload = row
-        told = orjson.loads(payload) if payload else {}
-        said = told.get("eid"), told.get("owner"), told.get("detail"), its_version
+        document = orjson.loads(payload) if payload else {}
+        expected = document.get("eid"), document.get("owner"), document.get("detail"), its_version
         by_rule = rule == its_rule or its_rule == "@undo"
-        same = said == (eid, owner, detail, version) and its_reason in ("", reason)
+        same = expected == (eid, owner, detail, version) and its_reason in ("", reason)
         if what != 3 or not by_rule or not same or channel != owner.split("/")[2]:
-            yield Break(seq, f"slumberd_quarantine says something else of episode {eid!r}")
+            yield Break(seq, f"slumberd_quarantine differs from the ledger for episode {eid!r}")
 
 
-def _missing_quarantine(connection: sqlite3.Connection) -> Iterator[Break]:
-    """Find rows that quarantined an episode, where nothing took it off the list again."""
+def _check_missing_quarantine(connection: sqlite3.Connection) -> Iterator[Break]:
+    """Find rows whose episode the quarantine lacks, though nothing removed it from there."""
     listed = set(connection.execute(_SQL["listed"]))
-    dropped, undone = _taken_off(connection)
-    for place, (seq, firing_id) in _quarantined_last(connection).items():
-        taken_off = seq in dropped or firing_id in undone
-        if place not in listed and not taken_off and not _mended(connection, place, seq):
-            yield Break(seq, f"quarantined episode {place[2]!r}, and slumberd_quarantine lacks it")
+    dropped, undone = _find_removals(connection)
+    for place, (seq, firing_id) in _last_quarantines(connection).items():
+        removed = seq in dropped or firing_id in undone
+        if place not in listed and not removed and not _is_resolved(connection, place, seq):
+            yield Break(seq, f"quarantined episode {place[2]!r}, slumberd_quarantine lacks it")
 
 
-def _quarantined_last(
+def _last_quarantines(
     connection: sqlite3.Connection,
 ) -> dict[tuple[str, str, str], tuple[int, str]]:
-    """Return the last row, with its firing, that quarantined an episode for a rule and channel."""
+    """Return by rule, channel and episode the last row that quarantined it, with its firing."""
     found = {}
     for seq, firing, rule, payload in connection.execute(_SQL["quarantining"]):
-        told = orjson.loads(payload)
+        document = orjson.loads(payload)
         if rule != EXTERNAL:
-            place = rule, told["owner"].split("/")[2], told["eid"]
+            place = rule, document["owner"].split("/")[2], document["eid"]
             found[place] = seq, firing_id_of(rule, firing)
     return found
 
 
-def _taken_off(connection: sqlite3.Connection) -> tuple[set[int], set[str]]:
-    """Return the rows that people dropped from the list, and the firings that were undone."""
+def _find_removals(connection: sqlite3.Connection) -> tuple[set[int], set[str]]:
+    """Return the rows that people removed from the quarantine, and the firings they undid."""
     dropped: set[int] = set()
     undone: set[str] = set()
     for (payload,) in connection.execute(_SQL["takings_off"]):
-        told: dict[str, Any] = orjson.loads(payload)
-        dropped.update(told.get("rows", ()))
-        undone.add(told.get("undoes", ""))
+        document: dict[str, Any] = orjson.loads(payload)
+        dropped.update(document.get("rows", ()))
+        undone.add(document.get("undoes", ""))
     return dropped, undone
 
 
-def _mended(connection: sqlite3.Connection, place: tuple[str, str, str], seq: int) -> bool:
+def _is_resolved(connection: sqlite3.Connection, place: tuple[str, str, str], seq: int) -> bool:
+    """Return whether the rule evaluated the episode since, and did not quarantine it."""
     rule, channel, eid = place
     fact_id = fact_id_of(unescape(channel), eid)
-    asked = {"rule": rule, "fact_id": fact_id, "seq": seq}
-    return connection.execute(_SQL["mended"], asked).fetchone() is not None
+    parameters = {"rule": rule, "fact_id": fact_id, "seq": seq}
+    return connection.execute(_SQL["mended"], parameters).fetchone() is not None

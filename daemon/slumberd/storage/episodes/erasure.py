@@ -25,7 +25,8 @@ class Found(NamedTuple):
     Attributes:
         rowids: Of their rows.
         eids: Their ids.
-        newest: The latest of their instants, microseconds; None when there are none.
+        newest: The latest instant of those whose content names the scope, microseconds; None
+            when there are none.
         naming: How many rows of other scopes name this one, in their content or scope key.
     """
 
@@ -42,7 +43,7 @@ def find_scope(
     naive: NaiveTimestamps = "local",
 ) -> Found:
     """Return a scope's episodes: those that a rule reads, or would quarantine, as of that scope."""
-    rows, naming = [], 0
+    rows, instants, naming = [], [], 0
     escaped, plain = escape(reach.user), reach.user.encode()
     for rowid, *row in _rows(connection, "episodes", {}):
         if not _may_name(escaped, plain, row):
@@ -50,9 +51,13 @@ def find_scope(
         owner, named = scope_in(row, mismatch=mismatch)
         if reach.holds(owner):
             rows.append((rowid, *row))
+            # A row whose content does not name the scope may be another user's. Its instant would
+            # decide until when the scope's own episodes are refused.
+            if mismatch == "trust_scope" or reach.holds(named):
+                instants.append(instant_or_zero(row[3], naive))
         elif reach.holds(named) or reach.holds(_in_key(row[1])):
             naming += 1
-    newest = max((instant_or_zero(row[4], naive) for row in rows), default=None)
+    newest = max(instants, default=None)
     return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest, naming)
 
 

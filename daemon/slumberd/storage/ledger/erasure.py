@@ -98,7 +98,8 @@ class Scoped:
             owner may use the same id.
         rows: Numbers of ledger rows of it that speak under no fact id.
         eids: Ids of its episodes.
-        newest: The latest instant that it speaks of, microseconds.
+        newest: The latest instant of a claim, microseconds. What was quarantined does not count:
+            another program may have written it under the scope's key.
     """
 
     claims: set[tuple[str, str]] = field(default_factory=set)
@@ -142,9 +143,9 @@ def find_scope(
             found.rows.append(seq)
         else:
             found.claims.add((fact_id, owner))
+            found.newest = max(found.newest, at or 0)
         if document.get("rank") != MANUAL:
             found.eids.add(document.get("eid") or episode_id_of(fact_id or ""))
-        found.newest = max(found.newest, at or 0)
     found.claims |= _hands_that_name(connection, found.claims)
     found.eids.discard("")
     return found

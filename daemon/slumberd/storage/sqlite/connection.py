@@ -71,11 +71,9 @@ class KeyedConnection(sqlite3.Connection):
 
     Attributes:
         key: What the chain of hashes is keyed with; None for a plain one.
-        unchanging: Whether it reads the file as one that cannot change.
     """
 
     key: bytes | None = None
-    unchanging = False
 
 
 class Connection(aiosqlite.Connection):
@@ -199,7 +197,6 @@ def connect(
             factory=KeyedConnection,
         )
         connection.key = key
-        connection.unchanging = "immutable=1" in how
         try:
             _configure(connection, pragmas, access)
         except BaseException:

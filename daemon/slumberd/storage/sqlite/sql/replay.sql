@@ -130,10 +130,6 @@ SELECT count(*)
 FROM main.slumberd_ledger
 WHERE salt IS NULL
 
--- name: count_live_rows
-SELECT max(seq)
-FROM live.slumberd_ledger
-
 -- name: count_firings
 SELECT count(*)
 FROM main.slumberd_firings

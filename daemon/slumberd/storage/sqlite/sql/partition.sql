@@ -1,4 +1,4 @@
--- name: keys_of_scattered
+-- name: keys_of_shared
 SELECT ledger.fact_id, ledger.key_id
 FROM (
   SELECT again.fact_id
@@ -13,10 +13,10 @@ FROM (
   GROUP BY again.fact_id
   HAVING count(other.key_id) < count(*)
     OR min(other.key_id) < max(other.key_id)
-) AS scattered
-CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = scattered.fact_id
+) AS shared
+CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = shared.fact_id
 
--- name: acts_with_names
+-- name: claims_with_names
 SELECT key_id, payload
 FROM main.slumberd_ledger NOT INDEXED
 WHERE what = 1
@@ -35,8 +35,7 @@ SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger
   firings.rule, firings.at
 FROM main.slumberd_ledger AS ledger
 CROSS JOIN main.slumberd_firings AS firings ON firings.n = ledger.firing
-WHERE ledger.key_id > ?
-  AND ledger.key_id <= ?
+WHERE ledger.key_id IS NOT NULL
 ORDER BY ledger.key_id, ledger.seq
 
 -- name: rows_of_keys
@@ -61,7 +60,7 @@ FROM main.slumberd_ledger NOT INDEXED
 WHERE key_id IS NULL
   AND fact_id IS NOT NULL
 
--- name: rows_of_nothing
+-- name: rows_without_fact
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
   ledger.version, ledger.key_id, ledger.at, ledger.fact_id, ledger.replaces, ledger.payload,
   firings.rule, firings.at

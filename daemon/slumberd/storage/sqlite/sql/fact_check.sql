@@ -1,15 +1,14 @@
--- name: acts_by_key
+-- name: claims_by_key
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing, ledger.key_id
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
-WHERE ledger.key_id > ?
-  AND ledger.key_id <= ?
+WHERE ledger.key_id IS NOT NULL
   AND ledger.what = 1
   AND ledger.fact_id IS NOT NULL
 ORDER BY ledger.key_id, ledger.seq
 
--- name: spoken_of_elsewhere
+-- name: ids_of_other_rows
 SELECT again.fact_id
 FROM (
   SELECT fact_id
