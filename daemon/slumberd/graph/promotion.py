@@ -224,7 +224,6 @@ class Promoter:
         *,
         by: str = "",
         stop: asyncio.Event | None = None,
-        upto: int | None = None,  # a graph has no log of rows
         timing: Timing = UNTIMED,
         run: str = "",
     ) -> Report:
@@ -236,7 +235,6 @@ class Promoter:
             at: The firing's instant.
             by: Who asked for it; nobody did when it was due.
             stop: When set, the query under way is given up, and nothing is promoted.
-            upto: Means nothing here.
             timing: Is recorded with the instants that the rule has served.
             run: The id that all of its batches share.
 
