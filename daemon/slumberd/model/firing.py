@@ -151,7 +151,7 @@ class Firing:
         by: Who asked for it, as ``uid 1000``; empty when nobody did.
         limits: What it may take out at most.
         timing: How it stands to the instants that it serves.
-        alike: From which cosine on what is added is compared with what stands; None never does.
+        alike: New facts are linked with current facts from this cosine on; None compares nothing.
         run: The id of the command or the due cadence that it is a batch of; empty when unknown.
     """
 

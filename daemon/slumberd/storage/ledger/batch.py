@@ -119,8 +119,9 @@ class Batch:
             self.loaded.load_waiting(self._firing.rule_id, waiting)
         versioned = {channel: self._decided_before(ones) for channel, ones in versioned.items()}
         if nearness is not None:
+            ground = self.loaded.ground
             versioned = {
-                channel: self._compared(nearness, ones) for channel, ones in versioned.items()
+                channel: nearness.compared(ones, ground) for channel, ones in versioned.items()
             }
         settlement = self.settlement()
         counts = {channel: self._settle(settlement, ones) for channel, ones in versioned.items()}
@@ -131,12 +132,6 @@ class Batch:
         ground = self.loaded.ground
         known = ground.meetings
         return [ground.as_decided(one) if one.fact_id in known else one for one in ones]
-
-    def _compared(self, nearness: Nearness, ones: Sequence[Incoming]) -> Sequence[Incoming]:
-        compared = nearness.compared(ones, self.loaded.ground)
-        # What it names now must be known before it can be settled.
-        self.loaded.load([one for one in compared if one.act is not None and one.act.near])
-        return compared
 
     def _go_on(self) -> None:
         # Statements see to it themselves; in between nobody else would.
@@ -422,8 +417,8 @@ def _value(kind: str, text: str) -> str | bytes:
 
 def metadata_of(act: Act) -> dict[str, Any]:
     """Return the metadata of the fact that an act asserts."""
-    if act.near and (linked := act.possible_duplicates):
-        return {"possible_duplicate": linked}
+    if act.near:
+        return {"possible_duplicate": [fact_id for fact_id, _ in act.near]}
     return act.metadata or {}
 
 
