@@ -14,7 +14,7 @@ import pytest
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.logs import configure
-from slumberd.scheduling.due import Troubles
+from slumberd.scheduling.due import FailureTracker
 from slumberd.service.health_metrics import Body
 from slumberd.service.heartbeat import Heartbeat
 from tests.builders import rule, triple
@@ -93,7 +93,7 @@ class Patient:
 
     def __init__(self, estate: Estate, stream: io.BytesIO, folder: Path) -> None:
         self.estate = estate
-        self.troubles = Troubles()
+        self.troubles = FailureTracker()
         self._stream = stream
         body = Body(
             estate.stores.memory,
