@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from slumberd.consolidation.claim import Act, Stamp, has_subject
+from slumberd.consolidation.claim import Claim, Precedence, has_subject
 from slumberd.model.fact_ids import canonical
 from slumberd.model.scope import escape
 
@@ -22,13 +22,13 @@ class Statement(NamedTuple):
     Attributes:
         fact_id: The fact's id.
         key: Its key.
-        stamp: Its precedence.
+        precedence: Its precedence.
         payload: Its body.
     """
 
     fact_id: str
     key: str
-    stamp: Stamp
+    precedence: Precedence
     payload: dict[str, Any]
 
     @property
@@ -42,18 +42,18 @@ class Statement(NamedTuple):
         return " ".join(words)[:TEXT_CHARACTERS]
 
 
-def statement_of(act: Act) -> Statement:
+def statement_of(claim: Claim) -> Statement:
     """Return the statement of a claim's fact."""
-    return Statement(act.fact_id, act.key, act.stamp, act.payload)
+    return Statement(claim.fact_id, claim.key, claim.precedence, claim.payload)
 
 
-def family_of(act: Act) -> str:
+def family_of(claim: Claim) -> str:
     """Return the prefix of the keys that a claim's fact is compared with.
 
     They belong to the same user, agent and channel, and to the same subject. Facts whose key has
     no subject and predicate are compared with each other.
     """
-    if has_subject(act):
+    if has_subject(claim):
         return f"{act.owner}{escape(act.payload['subject'])}/"
     return f"{act.owner}//"
 

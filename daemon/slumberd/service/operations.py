@@ -331,7 +331,7 @@ class Operations:
         Raises:
             NothingKeptError: It keeps nothing, and the scope was never erased.
         """
-        if any([await one.facts.has_forgotten(reach) for one in self._branches]):
+        if any([await one.facts.has_erased_scopes(reach) for one in self._branches]):
             return
         now = self._clock.now()
         for branch in self._branches:
@@ -403,7 +403,7 @@ class Operations:
     async def pin(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Say a fact by hand, as `handwork.said_of` reads it, for a ``reason``."""
         said = said_of(request, entry_of(request, peer, self._clock.now()))
-        answer, _ = await self._by_hand(
+        answer, _ = await self._manually(
             [said.fact_id], lambda hand: hand.assert_(said, again=True), request, peer
         )
         return {**answer, "fact_id": said.fact_id}
@@ -412,7 +412,7 @@ class Operations:
         """Take ``facts``, a list of ids, out by hand, for a ``reason``."""
         fact_ids = fact_ids_of(request)
         lineage = (entry_of(request, peer, self._clock.now()),)
-        answer, records = await self._by_hand(
+        answer, records = await self._manually(
             fact_ids,
             lambda hand: hand.take_out(fact_ids, lineage=lineage, known_only=True),
             request,
@@ -421,7 +421,7 @@ class Operations:
         went = {fact_id for record in records for fact_id in record.replaces}
         return {**answer, "not_standing": [one for one in fact_ids if one not in went]}
 
-    async def _by_hand(
+    async def _manually(
         self,
         fact_ids: Sequence[str],
         work: Callable[[HandAtWork], None],
@@ -431,7 +431,7 @@ class Operations:
         dry_run = bool(request.get("dry_run"))
         facts = self._branches.of_facts(fact_ids).facts
         async with self.turn:
-            outcome = await facts.by_hand(work, by=str(peer), dry_run=dry_run)
+            outcome = await facts.manually(work, by=str(peer), dry_run=dry_run)
             answer = await self._told(outcome, dry_run=dry_run)
         return answer, outcome.records if outcome else ()
 

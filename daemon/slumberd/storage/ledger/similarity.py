@@ -12,12 +12,12 @@ from itertools import groupby
 
 import orjson
 
-from slumberd.consolidation.claim import Stamp
-from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.claim import Precedence
+from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.precedence import MultiValued, is_declared_slot
 from slumberd.consolidation.resolution import is_heard, order_of
 from slumberd.consolidation.similarity import Statement, family_of, statement_of
-from slumberd.consolidation.state import Ground
+from slumberd.consolidation.state import KnownState
 from slumberd.errors import StoppedError
 from slumberd.model.fact_ids import canonical
 from slumberd.retrieval.protocols import TextComparer
@@ -55,30 +55,30 @@ class Nearness:
         self._comparer = comparer
         self._least = least
 
-    def compared(self, met: Sequence[Incoming], ground: Ground) -> list[Incoming]:
+    def compared(self, met: Sequence[Candidate], known_state: KnownState) -> list[Candidate]:
         """Return the candidates of one channel; new assertions get their links.
 
         Args:
             met: Each version at most once.
-            ground: Holds the evaluations of every candidate's fact id.
+            known_state: Holds the evaluations of every candidate's fact id.
 
         Raises:
             StoppedError: `late` returned true.
         """
-        new = [one for one in met if _is_new(one, ground)]
+        new = [one for one in met if _is_new(one, known_state)]
         by_family = sorted(new, key=lambda one: (_family(one), order_of(one)))
         linked = {
             one.eid: one
             for family, ones in groupby(by_family, _family)
-            for one in self._in_family(family, [*ones], ground.multi)
+            for one in self._in_family(family, [*ones], known_state.multi)
         }
         return [linked.get(one.eid, one) for one in met]
 
     def _in_family(
-        self, family: str, ones: Sequence[Incoming], multi: MultiValued
-    ) -> Iterator[Incoming]:
+        self, family: str, ones: Sequence[Candidate], multi: MultiValued
+    ) -> Iterator[Candidate]:
         standing = [*self._standing(family)]
-        said = [statement_of(one.act) for one in ones if one.act is not None]
+        said = [statement_of(one.claim) for one in ones if one.claim is not None]
         if not standing and len(said) == 1:
             yield ones[0]
             return
@@ -106,7 +106,7 @@ class Nearness:
         for key, slot, fact_id, at, rank, stamp_id, payload in reversed(found):
             # A declared fact shares its key with other facts, but does not compete with them.
             own = f"{key}/{slot}" if is_declared_slot(slot) else key
-            yield Statement(fact_id, own, Stamp(at, rank, stamp_id), orjson.loads(payload))
+            yield Statement(fact_id, own, Precedence(at, rank, stamp_id), orjson.loads(payload))
 
 
 class _Left:
@@ -128,7 +128,7 @@ class _Left:
         if holder is None or holder.fact_id == mine.fact_id:
             self._holders[slot] = mine
             return
-        older, self._holders[slot] = sorted((holder, mine), key=_stamp)
+        older, self._holders[slot] = sorted((holder, mine), key=_precedence)
         if self._there.get(older.fact_id) is older:
             del self._there[older.fact_id]
 
@@ -148,34 +148,34 @@ class _Left:
         return is_apart
 
 
-def _is_new(one: Incoming, ground: Ground) -> bool:
+def _is_new(one: Candidate, known_state: KnownState) -> bool:
     """Return whether it asserts, names no id, and its version was never evaluated."""
-    act = one.act
-    if act is None or not act.asserts or act.names or not is_heard(one, ground):
+    claim = one.claim
+    if claim is None or not claim.asserts or claim.names or not is_heard(one, known_state):
         return False
-    return all(met.version != one.version for met in ground.meetings.get(one.fact_id, ()))
+    return all(met.version != one.version for met in known_state.evaluations.get(one.fact_id, ()))
 
 
-def _link(one: Incoming, near: list[tuple[Statement, float]]) -> Incoming:
+def _link(one: Candidate, near: list[tuple[Statement, float]]) -> Candidate:
     """Return a candidate whose claim is linked with the nearest facts."""
-    if one.act is None or not near:
+    if one.claim is None or not near:
         return one
     nearest = sorted(near, key=lambda found: (-found[1], found[0].fact_id))[:MOST_LINKED]
     links = tuple((other.fact_id, cosine) for other, cosine in nearest)
-    return one._replace(act=one.act._replace(near=links))
+    return one._replace(claim=one.claim._replace(near=links))
 
 
 def _slot_of(one: Statement, multi: MultiValued) -> tuple[str, str]:
     return one.key, multi.slot(one.key, _canonical(one, "object"))
 
 
-def _family(one: Incoming) -> str:
-    return "" if one.act is None else family_of(one.act)
+def _family(one: Candidate) -> str:
+    return "" if one.claim is None else family_of(one.claim)
 
 
 def _canonical(statement: Statement, part: str) -> str:
     return canonical(statement.payload.get(part))
 
 
-def _stamp(statement: Statement) -> Stamp:
-    return statement.stamp
+def _precedence(statement: Statement) -> Precedence:
+    return statement.precedence
