@@ -13,7 +13,6 @@ act on the fields and a person can act on the message::
     ├── NothingKeptError                  an erasure of a scope that holds nothing (exit 66)
     ├── NotQuarantinedError               an episode that is not in quarantine     (exit 66)
     ├── NotConfirmedError                 a person did not confirm an erasure      (exit 1)
-    ├── PlanMovedError                    data or rules are not those of a plan    (exit 75)
     ├── OutputExistsError                 a file that would be overwritten         (exit 73)
     ├── NotRunningError                   a daemon is needed and none answers      (exit 69)
     ├── ConfigurationError                configuration or rules with mistakes     (exit 78)
@@ -75,7 +74,6 @@ __all__ = [
     "OutputExistsError",
     "PatternError",
     "PermissionDeniedError",
-    "PlanMovedError",
     "PromotionError",
     "ProvenanceError",
     "ReloadFailedError",
@@ -184,22 +182,6 @@ class UnreadableEpisodeError(InputError):
         self.detail = detail
         super().__init__(
             f"episode {episode_id!r}: every rule would quarantine it ({reason}): {detail}"
-        )
-
-
-class PlanMovedError(SlumberdError):
-    """What a plan was made from is not what there is now.
-
-    Attributes:
-        plan: Its hash.
-    """
-
-    exit_code = 75
-
-    def __init__(self, plan: str) -> None:
-        self.plan = plan
-        super().__init__(
-            f"data or rules have moved since plan {plan!r}; nothing was done: plan again"
         )
 
 

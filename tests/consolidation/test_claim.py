@@ -236,9 +236,3 @@ def test_objects_are_equal_when_their_sorted_json_is() -> None:
 def test_confidence_is_a_finite_number_from_0_to_1_or_else_1(value: Any, confidence: float) -> None:
     assert confidence_of({"confidence": value}) == confidence
     assert isinstance(confidence_of({"confidence": value}), float)
-
-
-def test_possible_duplicates_are_the_near_facts_that_are_not_named() -> None:
-    claim = said()._replace(near=(("a", 0.9), ("b", 0.8)), names=("b",))
-
-    assert claim.possible_duplicates == ["a"]

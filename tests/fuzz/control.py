@@ -83,7 +83,7 @@ class ControlTarget:
         yield from _LINES
 
     def words(self) -> Iterator[str]:
-        keys = {key for request in _REQUESTS for key in request} | {"by", "reason", "plan"}
+        keys = {key for request in _REQUESTS for key in request} | {"by", "reason"}
         yield from (f'\\"{key}\\":' for key in sorted(keys))
         yield from (f'\\"{request["operation"]}\\"' for request in _REQUESTS)
         yield from ("null", "true", "[]", "{}", "1e308", "-1", '\\"all\\"', '\\"e1\\"', "\\\\u0000")

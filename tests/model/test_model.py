@@ -1,4 +1,4 @@
-"""Values that are made without a check, against those that pydantic constructs."""
+"""Models that are constructed without a check, compared with those that pydantic constructs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 import slumberd
-from slumberd.model.construct import made
+from slumberd.model.construct import construct
 from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
@@ -40,10 +40,10 @@ PROVENANCE = {
 
 
 @pytest.mark.parametrize("told", [episode(), FACT], ids=["an episode", "a fact"])
-def test_a_value_that_is_made_is_what_pydantic_constructs(told: BaseModel) -> None:
+def test_a_constructed_model_equals_the_one_that_pydantic_constructs(told: BaseModel) -> None:
     fields = dict(told)
 
-    value = made(type(told), fields)
+    value = construct(type(told), fields)
 
     constructed = type(told).model_construct(**fields)
     assert value == constructed == told
@@ -62,21 +62,21 @@ def test_a_value_that_is_made_is_what_pydantic_constructs(told: BaseModel) -> No
         pytest.param(lambda one: Episode.model_validate(one.model_dump()), id="validated anew"),
     ],
 )
-def test_a_value_that_is_made_can_be_copied(copied: object) -> None:
-    value = made(Episode, dict(episode()))
+def test_a_constructed_model_can_be_copied(copied: object) -> None:
+    value = construct(Episode, dict(episode()))
 
     assert copied(value) == episode()  # type: ignore[operator] # it is called with what it takes
 
 
-def test_a_value_that_is_made_is_frozen() -> None:
-    value = made(Episode, dict(episode()))
+def test_a_constructed_model_is_frozen() -> None:
+    value = construct(Episode, dict(episode()))
 
     with pytest.raises(ValidationError, match="frozen"):
         value.content = "another"  # type: ignore[misc] # that is the point
 
 
 def test_a_copy_with_other_fields_leaves_the_others_as_they_were() -> None:
-    first, second = made(Episode, dict(episode("e1"))), made(Episode, dict(episode("e2")))
+    first, second = construct(Episode, dict(episode("e1"))), construct(Episode, dict(episode("e2")))
 
     first.model_copy(update={"content": "another", "more": 1})
 

@@ -14,7 +14,7 @@ import pytest
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.logs import configure
-from slumberd.scheduling.due import Troubles
+from slumberd.scheduling.due import FailureTracker
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from tests.support.builders import rule, triple
@@ -95,7 +95,7 @@ class DoctorContext:
 
     def __init__(self, estate: Estate, stream: io.BytesIO, folder: Path) -> None:
         self.estate = estate
-        self.troubles = Troubles()
+        self.troubles = FailureTracker()
         self._stream = stream
         body = HealthSources(
             estate.stores.memory,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.scheduling.due import Reading, Vigil, jump_between
+from slumberd.scheduling.due import ClockWatch, Reading, jump_between
 from tests.support.builders import at
 
 pytestmark = pytest.mark.unit
@@ -28,8 +28,8 @@ def test_jump_is_where_the_clocks_part(wall: float, monotonic: float, jump: floa
 
 @pytest.mark.parametrize("jump", [3_600, -3_600], ids=["forward", "back"])
 def test_vigil_begins_anew_after_a_jump(jump: float) -> None:
-    vigil = Vigil(Reading(at(0), 100))
-    assert vigil.look(Reading(at(50), 150)) == at(0)
+    watch = ClockWatch(Reading(at(0), 100))
+    assert watch.observe(Reading(at(50), 150)) == at(0)
 
-    assert vigil.look(Reading(at(51 + jump), 151)) == at(51 + jump)
-    assert vigil.look(Reading(at(52 + jump), 152)) == at(51 + jump)
+    assert watch.observe(Reading(at(51 + jump), 151)) == at(51 + jump)
+    assert watch.observe(Reading(at(52 + jump), 152)) == at(51 + jump)

@@ -1,4 +1,22 @@
-"""Cadences in words: what they name, not how they are written."""
+"""Cadences in words: the instants that they name, not how they are written.
+
+The library cron-descriptor 2.2.1 was tried on these expressions. It describes the fields one by
+one. For these it says something else than the daemon does:
+
+=====================  ===========================================================================
+``*/21 * * * *``       "Every 21 minutes"; it fires at minutes 0, 21 and 42 of each hour
+``0 */5 * * *``        "Every 5 hours"; 00:00 comes four hours after 20:00
+``0 0 */10 * 5``       "every 10 days, or on Friday"; both must hold (a field begins with ``*``)
+``0 0 13 * */7``       "on day 13 of the month, every 7 days of the week"; both must hold
+``0 0 13 * 0-6``       "on day 13 of the month, Sunday through Saturday"; it fires every day
+``0 0 1-31 * 5``       "between day 1 and 31 of the month, or on Friday"; it fires every day
+``0 0 * * */2``        "every 2 days of the week"; Sunday follows Saturday
+``0 0 1 1-12/5 *``     "every 5 months, January through December"; January follows November
+``0 0 1,L * *``        "on day 1 and L of the month"; so does ``15,LW``
+``0 0 * * 1#1,3#3``    "on the  Monday and Wednesday of the month"; the numbers are missing
+``@hourly``, ...       refused: an expression needs five fields
+=====================  ===========================================================================
+"""
 
 from __future__ import annotations
 
@@ -43,6 +61,12 @@ pytestmark = pytest.mark.unit
         ("0 0 * * mon,wed,fri", "at 00:00, on Monday, Wednesday and Friday"),
         ("0 0 * * 2#2", "at 00:00, on the 2nd Tuesday of the month"),
         ("0 0 * * 5L,1", "at 00:00, on Monday and the last Friday of the month"),
+        (
+            "0 0 * * 1#1,3#3",
+            "at 00:00, on the 1st Monday of the month and the 3rd Wednesday of the month",
+        ),
+        ("0 0 * * */2", "at 00:00, on Tuesday, Thursday, Saturday and Sunday"),
+        ("0 0 1 1-12/5 *", "at 00:00, on day 1 of the month, in January, June and November"),
         ("0 0 13 * 5", "at 00:00, on day 13 of the month, and also on Friday"),
         ("0 0 1-31 * 5", "at 00:00, every day"),
         ("0 0 13 * 0-6", "at 00:00, every day"),

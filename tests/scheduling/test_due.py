@@ -14,8 +14,8 @@ from slumberd.model.rule import OnMissed
 from slumberd.scheduling.due import (
     BACKOFF_SECONDS,
     Due,
-    Held,
     Missed,
+    RetryTracker,
     due_cron,
     due_every,
     in_due_order,
@@ -222,45 +222,45 @@ def test_given_up_cron_rule_waits_for_its_next_instant(instant: int, held: bool)
 
 
 def test_moment_that_was_fired_for_is_not_fired_for_again() -> None:
-    held = Held()
+    retries = RetryTracker()
 
-    held.succeeded(pending(10, after=3))
+    retries.succeeded(pending(10, after=3))
 
-    assert not held.allows(pending(10, after=3), Every(1), monotonic=0.0)
-    assert held.allows(pending(11, after=3), Every(1), monotonic=0.0)
-    assert held.allows(pending(10, after=4), Every(1), monotonic=0.0)
-    assert held.allows(pending(10, after=3, rule_id="r2"), Every(1), monotonic=0.0)
+    assert not retries.allows(pending(10, after=3), Every(1), monotonic=0.0)
+    assert retries.allows(pending(11, after=3), Every(1), monotonic=0.0)
+    assert retries.allows(pending(10, after=4), Every(1), monotonic=0.0)
+    assert retries.allows(pending(10, after=3, rule_id="r2"), Every(1), monotonic=0.0)
 
 
 def test_failed_rule_is_ripe_when_its_pause_is_over() -> None:
-    held = Held()
+    retries = RetryTracker()
 
-    held.failed(pending(1), monotonic=0.0)
+    retries.failed(pending(1), monotonic=0.0)
 
-    assert held.ripe(0.5) == set()
-    assert held.ripe(1.5) == {"r1"}
-    assert not held.allows(pending(1), Every(1), monotonic=0.5)
-    assert held.allows(pending(1), Every(1), monotonic=1.5)
+    assert retries.ready_to_retry(0.5) == set()
+    assert retries.ready_to_retry(1.5) == {"r1"}
+    assert not retries.allows(pending(1), Every(1), monotonic=0.5)
+    assert retries.allows(pending(1), Every(1), monotonic=1.5)
 
 
 def test_given_up_rule_is_never_ripe() -> None:
-    held = Held()
+    retries = RetryTracker()
 
     for _ in range(len(BACKOFF_SECONDS) + 1):
-        held.failed(pending(1), monotonic=0.0)
+        retries.failed(pending(1), monotonic=0.0)
 
-    assert held.ripe(9e9) == set()
+    assert retries.ready_to_retry(9e9) == set()
 
 
 @pytest.mark.parametrize("how", ["succeeded", "forgotten"])
 def test_rule_that_recovered_pauses_shortly_at_its_next_failure(how: str) -> None:
-    held = Held()
-    held.failed(pending(1), monotonic=0.0)
-    held.failed(pending(1), monotonic=0.0)
+    retries = RetryTracker()
+    retries.failed(pending(1), monotonic=0.0)
+    retries.failed(pending(1), monotonic=0.0)
 
-    held.succeeded(pending(1)) if how == "succeeded" else held.forget("r1")
+    retries.succeeded(pending(1)) if how == "succeeded" else retries.forget("r1")
 
-    assert held.failed(pending(2), monotonic=0.0).failures == 1
+    assert retries.failed(pending(2), monotonic=0.0).failures == 1
 
 
 def test_one_minute_late_is_still_on_time() -> None:
@@ -271,20 +271,20 @@ def test_one_minute_late_is_still_on_time() -> None:
 
 
 def test_rule_that_was_forgotten_may_fire_at_the_same_moment_again() -> None:
-    held, due = Held(), passed(10)
-    held.succeeded(due)
-    assert not held.allows(due, DAILY, monotonic=0)
+    retries, due = RetryTracker(), passed(10)
+    retries.succeeded(due)
+    assert not retries.allows(due, DAILY, monotonic=0)
 
-    held.forget(due.rule_id)
+    retries.forget(due.rule_id)
 
-    assert held.allows(due, DAILY, monotonic=0)
+    assert retries.allows(due, DAILY, monotonic=0)
 
 
 def test_failure_of_a_forgotten_rule_counts_as_its_first() -> None:
-    held, due = Held(), passed(10)
-    held.failed(due, monotonic=0)
+    retries, due = RetryTracker(), passed(10)
+    retries.failed(due, monotonic=0)
 
-    held.forget(due.rule_id)
+    retries.forget(due.rule_id)
 
-    assert held.allows(due, DAILY, monotonic=0)
-    assert held.failed(due, monotonic=0).failures == 1
+    assert retries.allows(due, DAILY, monotonic=0)
+    assert retries.failed(due, monotonic=0).failures == 1

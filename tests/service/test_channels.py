@@ -299,13 +299,12 @@ async def test_the_quarantine_of_every_store_is_retried_and_dropped(tmp_path: Pa
         assert dropped == {"dropped": 3}
 
 
-async def test_a_plan_covers_every_store(tmp_path: Path) -> None:
+async def test_a_dry_run_covers_every_store(tmp_path: Path) -> None:
     async with estate(tmp_path, [EVERYWHERE]) as home:
         await home.stores.memory.put_many([put("e1")])
-        planned = await home.operations.fire({"rules": ["everywhere"], "dry_run": True}, ME)
+        dry = await home.operations.fire({"rules": ["everywhere"], "dry_run": True}, ME)
         home.clock.advance(timedelta(minutes=1).total_seconds())
-
-        done = await home.operations.fire({"rules": ["everywhere"], "plan": planned["plan"]}, ME)
+        done = await home.operations.fire({"rules": ["everywhere"]}, ME)
 
         assert [len(report["firing_ids"]) for report in done["reports"]] == [1, 1, 1]
-        assert [len(report["deltas"]) for report in planned["reports"]] == [1, 1, 1]
+        assert [len(report["deltas"]) for report in dry["reports"]] == [1, 1, 1]

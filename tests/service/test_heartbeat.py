@@ -21,7 +21,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
-from slumberd.scheduling.due import Troubles
+from slumberd.scheduling.due import FailureTracker
 from slumberd.service import health_metrics, heartbeat
 from slumberd.service.composition import branches_of, opened
 from slumberd.service.fact_stores import Branches
@@ -50,7 +50,7 @@ class DoctorContext:
         self.tired = asyncio.Event()
         files = [settings.memory_path, *settings.facts_paths.values()]
         self.asleep: set[str] = set()
-        self.troubles = Troubles()
+        self.troubles = FailureTracker()
         self.textfile: Callable[[bytes], None] | None = None
         self._files = files
         self._rules = rules

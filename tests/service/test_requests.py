@@ -38,7 +38,7 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
     [
         ("fire", {"rules": [["all"]]}, r"fire: rules\[0\]: text is needed, not a list"),
         ("fire", {"rules": "all"}, r"rules: a list is needed, not 'all'; write \[all\]"),
-        ("fire", {"rules": ["all"], "plan": 7}, "plan: text is needed, not 7"),
+        ("fire", {"rules": ["all"], "plan": "0123"}, "unknown key 'plan'"),
         ("backfill", {"rule": ["all"]}, "rule: text is needed, not a list"),
         ("backfill", {}, "key 'rule' is missing"),
         ("backfill", {"rule": "all", "between": ["x", "y"]}, r"between\[0\]: a whole number"),

@@ -23,7 +23,7 @@ from slumberd.model.delta import UpdateDelta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.salience import NEVER, Gate, SalienceContext, salience
-from slumberd.scheduling.cron import missed
+from slumberd.scheduling.cron import missed_instants
 from slumberd.scheduling.due import due_cron, why_skipped
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.house import House, house, stream
@@ -337,7 +337,9 @@ def test_s2_f08_what_salience_cannot_be_counted_by_is_refused(wrong: dict[str, A
 
 def test_s2_f09_a_monthly_instant_that_was_missed_days_ago_is_caught_up() -> None:
     monthly, begun, now = "0 3 1 * *", at(0), at(0) + timedelta(days=33)
-    due = due_cron("r1", missed(monthly, "UTC", after=begun, until=now), served=begun, now=now)
+    due = due_cron(
+        "r1", missed_instants(monthly, "UTC", after=begun, until=now), served=begun, now=now
+    )
 
     assert due is not None
     assert due.trigger == "catchup"

@@ -103,13 +103,13 @@ class LimitsForm(Form):
 
 
 class SimilarityForm(Form):
-    """Compare what the rule adds with what stands; needs the extra ``vectors``.
+    """Link new facts of the rule with near current facts; needs the extra ``vectors``.
 
-    Of the same user, agent, channel and subject. What says the same word for word takes the older
-    fact's place; what is only near stands beside it, with its id under ``possible_duplicate``.
+    Facts of the same user, agent, channel and subject are compared. A new fact lists the ids of
+    near facts under ``possible_duplicate``. No fact is replaced or removed.
 
     Attributes:
-        min: The cosine of two texts, 0 to 1, from which on they are near.
+        min: Two texts are near from this cosine on, 0 to 1.
     """
 
     min: float = Field(default=0.85, ge=0, le=1, allow_inf_nan=False)
@@ -188,7 +188,7 @@ class RuleForm(Form):
         catchup_window: How long ago the newest of them may be to fire for it, as ``24h``.
         timeout: How long a firing may take in one store, as ``10m``; then it is stopped, its batch
             is taken back, and it counts as failed.
-        similarity: Compares what it adds with what stands, as ``{min: 0.85}``; off when left out.
+        similarity: Links its new facts with near current facts, as ``{min: 0.85}``. Off by default.
         salience: What an episode must be worth before the rule takes it in; what falls short is
             looked at again when somebody reads it.
         kind: ``episodes``, or ``graph`` for a rule that promotes a graph's triples.

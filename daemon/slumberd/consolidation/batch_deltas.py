@@ -19,7 +19,7 @@ from slumberd.consolidation.claim import (
     intent_fault,
     names_in,
 )
-from slumberd.model.construct import made
+from slumberd.model.construct import construct
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact_ids import canonical, fact_id_of
@@ -140,7 +140,7 @@ class _Table:
         fields = self._provenance(episode)
         fields["kind"] = "add"
         fields["fact_payload"] = self._promoted(episode, key)
-        return made(AddDelta, fields)
+        return construct(AddDelta, fields)
 
     def _update(self, episode: EpisodeVersion, replaces: list[str], key: Key | None) -> UpdateDelta:
         self._release(episode, replaces)
@@ -148,7 +148,7 @@ class _Table:
         fields["kind"] = "update"
         fields["replaces"] = replaces
         fields["fact_payload"] = self._promoted(episode, key)
-        return made(UpdateDelta, fields)
+        return construct(UpdateDelta, fields)
 
     def _delete(
         self, episode: EpisodeVersion, names: list[str], *, named: bool
@@ -162,10 +162,10 @@ class _Table:
             return self._noop(episode)
         self._release(episode, names)
         fields = self._provenance(episode) | {"kind": "delete", "replaces": names}
-        return made(DeleteDelta, fields)
+        return construct(DeleteDelta, fields)
 
     def _noop(self, episode: EpisodeVersion) -> NoopDelta:
-        return made(NoopDelta, self._provenance(episode) | {"kind": "noop"})
+        return construct(NoopDelta, self._provenance(episode) | {"kind": "noop"})
 
     def _holding(self, key: Key, metadata: Mapping[str, Any]) -> list[str]:
         """Return the fact that holds a key; none when another object is to be deleted."""

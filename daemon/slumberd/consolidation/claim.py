@@ -59,8 +59,8 @@ class Claim(NamedTuple):
             no other claim of its key.
         stored: Of another program's row, the columns whose bytes differ from those that this store
             would write, by name: the type of the value (``text`` or ``blob``), and its text.
-        near: Fact ids that it was found to be near to when it was met, with the cosine. Those that
-            it says again word for word are in `names` too; with the others it is only linked.
+        near: The ids of near facts that it is linked with, and the cosine of each. They were found
+            when its version was first evaluated.
     """
 
     fact_id: str
@@ -79,11 +79,6 @@ class Claim(NamedTuple):
     near: tuple[tuple[str, float], ...] = ()
     declared: bool = False
     stored: Mapping[str, Sequence[str]] | None = None
-
-    @property
-    def possible_duplicates(self) -> list[str]:
-        """The ids of the facts that are near to it and stay beside it."""
-        return [fact_id for fact_id, _ in self.near if fact_id not in self.names]
 
 
 class Fault(NamedTuple):

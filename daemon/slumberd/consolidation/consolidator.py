@@ -61,8 +61,7 @@ class Report:
         firing_ids: One for each batch, in order; empty when nothing was pending.
         rehearsed: Whether nothing was written.
         records: Of a rehearsal, the rows that it would add to the ledger.
-        window: Of a rehearsal, the log rows that it went over.
-        unread: Of a rehearsal, how many log rows after its window it did not go over.
+        unread: Of a rehearsal, how many log rows it did not read.
         held: The batch that waits for a person; nothing after it was read.
         cut_short: Whether it was told to stop while something was pending still.
     """
@@ -74,7 +73,6 @@ class Report:
     firing_ids: list[str] = field(default_factory=list)
     rehearsed: bool = False
     records: list[Record] = field(default_factory=list)
-    window: tuple[Position, Position] = (START, START)
     unread: int = 0
     held: Held | None = None
     cut_short: bool = False
@@ -202,7 +200,6 @@ class Consolidator:
         *,
         by: str = "",
         stop: asyncio.Event | None = None,
-        upto: int | None = None,
         timing: Timing = UNTIMED,
         run: str = "",
     ) -> Report:
@@ -214,7 +211,6 @@ class Consolidator:
             at: The firing's instant.
             by: Who asked for it; nobody did when it was due.
             stop: When set, the batch under way is given up whole; what is committed stays.
-            upto: The last log row that is read; None reads all.
             timing: How it stands to the instants that it serves.
             run: The id that all of its batches share.
 
@@ -229,7 +225,7 @@ class Consolidator:
         call = Call(rule, trigger, at, by, limits, timing, ends_at, stop, run)
         done = self._report(rule, run=run)
         try:
-            await self._fire(call, upto, done)
+            await self._fire(call, done)
         except (StoppedError, TimeoutError) as error:
             if call.stopped:
                 done.cut_short = True
@@ -254,7 +250,7 @@ class Consolidator:
         left = call.ends_at - self._clock.monotonic()
         return asyncio.timeout(None if left == math.inf else left)
 
-    async def _fire(self, call: Call, upto: int | None, done: Report) -> None:
+    async def _fire(self, call: Call, done: Report) -> None:
         async with self._in_time(call):
             after = await self.resume(call.rule, call.at)
             held = (await self._ledger.held()).get(call.rule.id)
@@ -264,7 +260,7 @@ class Consolidator:
             return
         if held is not None:
             after = await self._go_on(call, after, Position(*held.upto), done)
-        await self._catch_up(call, (after, last if upto is None else min(last, upto)), done)
+        await self._catch_up(call, (after, last), done)
         if done.firing_ids and not done.cut_short:
             await self._ledger.rest()
 
@@ -303,7 +299,6 @@ class Consolidator:
         call = Call(rule, "manual", at)
         firing, met = await self._read(call, mark, limit=REHEARSED, whole=True)
         done = self._report(rule, rehearsed=True)
-        done.window = (firing.after, firing.upto)
         done.unread = max(0, (await self._episodes.newest()).seq - firing.upto.seq)
         done.add(await self._ledger.rehearse(firing, met))
         return done

@@ -30,17 +30,15 @@ without meeting it, whatever its filter says."""
 
 
 class Near(NamedTuple):
-    """A fact that another was found to be near to.
+    """A link to a fact with a similar text.
 
     Attributes:
         fact_id: Its id.
-        cosine: How near their texts are.
-        same: Whether both say the very same, so that the later one took its place.
+        cosine: The cosine of the two texts.
     """
 
     fact_id: str
     cosine: float
-    same: bool
 
 
 class Line(NamedTuple):
@@ -94,12 +92,8 @@ class Line(NamedTuple):
 
     @property
     def near(self) -> list[Near]:
-        """What an assertion was found to be near to when it was met, the nearest first."""
-        names = self.document.get("names", ())
-        return [
-            Near(fact_id, cosine, fact_id in names)
-            for fact_id, cosine in self.document.get("near", ())
-        ]
+        """The links of an assertion, nearest first."""
+        return [Near(fact_id, cosine) for fact_id, cosine in self.document.get("near", ())]
 
     @property
     def because(self) -> str:
@@ -163,7 +157,7 @@ class Explanation:
 
     @property
     def near(self) -> list[Near]:
-        """What it was found to be near to when it was last promoted, the nearest first."""
+        """The links of its latest promotion, nearest first."""
         promoted = [one.line for one in self.sayings if one.line.asserts]
         return promoted[-1].near if promoted else []
 

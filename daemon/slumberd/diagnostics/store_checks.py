@@ -262,7 +262,7 @@ def _missed(due: Cron, served: int, context: DoctorContext) -> str:
     zone = due.timezone or context.settings.timezone
     until = context.now - (PATIENCE if context.daemon else LATE)
     try:
-        missed = cron.missed(due.expression, zone, after=instant(served), until=until)
+        missed = cron.missed_instants(due.expression, zone, after=instant(served), until=until)
     except ValueError:
         return ""
     return f"was due at {missed.first:%Y-%m-%d %H:%M:%S}Z" if missed else ""

@@ -228,7 +228,6 @@ class Promoter:
         *,
         by: str = "",
         stop: asyncio.Event | None = None,
-        upto: int | None = None,
         timing: Timing = UNTIMED,
         run: str = "",
     ) -> Report:
@@ -240,7 +239,6 @@ class Promoter:
             at: The firing's instant.
             by: The person who requested the firing; empty when the rule was due.
             stop: When it is set, the query is cancelled, and nothing is promoted.
-            upto: Ignored: a graph has no episode log.
             timing: Ignored.
             run: The id that all batches of the run share.
 

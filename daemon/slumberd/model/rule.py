@@ -23,10 +23,10 @@ _LATER_KEYS = (
 
 
 class Similarity(BaseModel):
-    """How near a new fact must be to another to be compared with it word for word.
+    """How near a new fact must be to a current fact to be linked with it.
 
     Attributes:
-        min: The cosine of their texts from which on they are.
+        min: Two facts are linked from this cosine of their texts on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,7 +59,7 @@ class ConsolidationRule(BaseModel):
             none: then their episodes wait for the next.
         catchup_window: How many seconds ago the newest of them may be; else it is as with ``skip``.
         timeout: How many seconds a firing may take in one store; then it is stopped, and fails.
-        similarity: Whether what it adds is compared with what stands, and how near is near.
+        similarity: Links its new facts with near current facts; None compares nothing.
         salience: What an episode must be worth before the rule takes it in; None takes in all.
         kind: Whether it promotes ``episodes``, or triples of a ``graph``.
         filter_cypher: Of a graph's rule, the query that finds the triples.

@@ -1,7 +1,7 @@
-"""Embeddings of short texts, by the model that comes with the extra ``vectors``.
+"""Embed short texts with the model of the extra ``vectors``, and compare them.
 
-The model is a table of words: a text's vector is the mean of its words'. It knows what texts speak
-of, and hardly what they say of it: opposites are as near as restatements.
+The model is a table of words: the vector of a text is the mean of the vectors of its words. Texts
+about the same subject are near, whatever they say of it: opposites are as near as restatements.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _DIMENSIONS = 256
-"""Of the model's vectors."""
+"""The length of the model's vectors."""
 
 _BLOCK = 256
-"""Texts that are compared with those before them at a time."""
+"""So many texts are compared with the texts before them in one step."""
 
 _KEPT = 20_000
-"""Texts whose vectors are kept, a kilobyte each: what stands is compared again and again."""
+"""So many vectors are cached, one kilobyte each: current facts are compared again and again."""
 
 LONGEST = 65_536
-"""Characters of a text that count, as in a filter; the rest would only take time."""
+"""Only so many first characters of a text count, as in a filter."""
 
 _MOST_BYTES = 131_072
-"""Bytes of a text that count: what is no word to the model takes a step for each."""
+"""Only so many first bytes of a text count: the model takes a step for each unknown byte."""
 
 _TOGETHER = 131_072
-"""Characters that the model takes at a time; it makes each text as long as the longest of them."""
+"""The most characters of one call of the model; it pads each text to the longest one."""
 
 _MOST_TOGETHER = 64
-"""Texts that the model takes at a time."""
+"""The most texts of one call of the model."""
 
 _LONGEST_KEY = 256
-"""Characters of a text from which on its digest stands for it where vectors are kept."""
+"""In the cache, a digest replaces a text that is longer than this."""
 
 
 class _Model(Protocol):
@@ -50,12 +50,10 @@ class _Model(Protocol):
 
 
 class WordEmbedder:
-    """Embeds texts with a model that lies in the package itself, and compares them.
+    """Embeds texts with a model that is part of an installed package, and compares them.
 
-    Implements ``ports.Embedder`` and ``ports.TextComparer``.
-
-    The model, some 20 MB, is read when it is first needed, and kept for the process, as are the
-    vectors of the texts that were asked for last.
+    Implements ``protocols.Embedder`` and ``protocols.TextComparer``. The first instance reads the
+    model, some 20 MB. The process keeps the model, and a cache of the latest vectors.
 
     Raises:
         ExtraMissingError: The extra ``vectors`` is not installed.
@@ -77,10 +75,10 @@ class WordEmbedder:
         most: int,
         late: Callable[[], bool] | None = None,
     ) -> Iterator[list[tuple[int, float]]]:
-        """Yield, for each text from `first` on, which of the `most` before it are near to it.
+        """Yield, for each text from `first` on, the near ones of the `most` texts before it.
 
         Raises:
-            StoppedError: It was `late`; the vectors that were found until then are kept.
+            StoppedError: `late` returned true; the vectors found until then stay in the cache.
         """
         directions = self._words.directions(texts, late)
         for begin in range(first, len(texts), _BLOCK):
@@ -95,7 +93,7 @@ class WordEmbedder:
 
 
 class _Words:
-    """The model, and the vectors that it gave last."""
+    """The model, and a cache of its latest vectors."""
 
     def __init__(self, model: _Model) -> None:
         self._model = model
@@ -105,57 +103,57 @@ class _Words:
     def directions(
         self, texts: Sequence[str], late: Callable[[], bool] | None = None
     ) -> NDArray[np.float32]:
-        """Return a row of length 1 for each text; of zeros for one without words.
+        """Return one row of length 1 for each text; a row of zeros for a text without words.
 
         Args:
             texts: Only their first `LONGEST` characters count.
-            late: Says that it must end; asked every tenth of a second or so.
+            late: Returns whether the work must stop; called about every tenth of a second.
 
         Raises:
-            StoppedError: It was `late`; the vectors that were found until then are kept.
+            StoppedError: `late` returned true; the vectors found until then stay in the cache.
         """
-        import numpy as np  # of the extra, and slow
+        import numpy as np  # of the extra, and slow to import
 
         keys = [*map(_key, texts)]
         with self._lock:
-            kept = self._kept
-            missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in kept}
+            cache = self._kept
+            missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in cache}
             for some in _groups(missing):
                 if late is not None and late():
                     raise StoppedError("it was too late to go on")
-                kept.update(zip(some, self._embedded([missing[key] for key in some]), strict=True))
-            found = [kept[key] for key in keys]
+                cache.update(zip(some, self._embed([missing[key] for key in some]), strict=True))
+            found = [cache[key] for key in keys]
             for key in keys:
-                kept.move_to_end(key)
-            while len(kept) > _KEPT:
-                kept.popitem(last=False)
+                cache.move_to_end(key)
+            while len(cache) > _KEPT:
+                cache.popitem(last=False)
         return np.array(found, np.float32).reshape(len(found), _DIMENSIONS)
 
-    def _embedded(self, texts: Sequence[str]) -> Iterable[NDArray[np.float32]]:
-        import numpy as np  # of the extra, and slow
+    def _embed(self, texts: Sequence[str]) -> Iterable[NDArray[np.float32]]:
+        import numpy as np  # of the extra, and slow to import
 
-        # Half a character, which JSON may hold, is none that the model takes.
+        # JSON may hold half of a surrogate pair; the model refuses it.
         encoded = [text[:LONGEST].encode(errors="replace")[:_MOST_BYTES] for text in texts]
         whole = [text.decode(errors="ignore") for text in encoded]
-        # Without words the mean is that of nothing: not a number.
+        # The mean of no words is not a number.
         vectors = np.nan_to_num(self._model.embed(whole), posinf=0.0, neginf=0.0)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        # Copies: a row that is kept must not keep all the others.
+        # Copies: a cached row must not keep the whole array alive.
         return map(np.copy, (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32))
 
 
 def _key(text: str) -> str:
-    """Return what stands for a text where vectors are kept, so that texts are not kept, too."""
+    """Return the cache's key of a text: a long text itself is not kept."""
     if len(text) <= _LONGEST_KEY:
         return text
-    told = text[:LONGEST].encode(errors="surrogatepass")
-    return f"{len(told)}:{blake2b(told, digest_size=32).hexdigest()}"
+    encoded = text[:LONGEST].encode(errors="surrogatepass")
+    return f"{len(encoded)}:{blake2b(encoded, digest_size=32).hexdigest()}"
 
 
 def _groups(texts: Mapping[str, str]) -> Iterator[list[str]]:
-    """Yield the keys of texts in groups that the model takes at a time, short texts first."""
+    """Yield the keys of texts in groups, each for one call of the model, short texts first."""
     group: list[str] = []
-    for key in sorted(texts, key=lambda one: len(texts[one])):
+    for key in sorted(texts, key=lambda key: len(texts[key])):
         longest = min(len(texts[key]), LONGEST)
         if group and (len(group) == _MOST_TOGETHER or (len(group) + 1) * longest > _TOGETHER):
             yield group
@@ -168,9 +166,9 @@ def _groups(texts: Mapping[str, str]) -> Iterator[list[str]]:
 @cache
 def _words() -> _Words:
     try:
-        import wordllama  # of an extra, and slow
+        import wordllama  # of the extra, and slow to import
     except ImportError as error:
         raise ExtraMissingError("vectors", "texts cannot be compared by what they mean") from error
-    # Beside the code lies all that it needs; what it does not find, it would fetch from elsewhere.
+    # The package holds all files of the model. Downloads are disabled: nothing is fetched.
     folder = Path(wordllama.__file__).parent
     return _Words(wordllama.WordLlama.load(cache_dir=folder, disable_download=True))

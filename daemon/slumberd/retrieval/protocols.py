@@ -11,7 +11,7 @@ from slumberd.model.salience import SalienceContext
 
 @runtime_checkable
 class SalienceScorer(Protocol):
-    """What says how much an episode is worth keeping, as the specification has it."""
+    """Scores how much an episode is worth keeping, as the specification defines it."""
 
     async def score(self, memory: Episode, context: SalienceContext) -> float:
         """Return an episode's salience, 0 to 1."""
@@ -19,19 +19,19 @@ class SalienceScorer(Protocol):
 
 
 class Embedder(Protocol):
-    """What turns texts into directions: near ones for texts that speak of the same."""
+    """Turns texts into vectors; texts about the same subject have near vectors."""
 
     def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
-        """Return a vector of length 1 for each text, in order; of zeros for one without words.
+        """Return a vector of length 1 for each text, in order; zeros for a text without words.
 
-        All have the same dimensions. It may be called from any thread, and takes some 20 us a
-        short text.
+        All vectors have the same number of dimensions. Any thread may call it. A short text takes
+        some 20 us.
         """
         ...
 
 
 class TextComparer(Protocol):
-    """What finds texts that are near to each other."""
+    """Finds texts that are near to each other."""
 
     def near(
         self,
@@ -42,19 +42,20 @@ class TextComparer(Protocol):
         most: int,
         late: Callable[[], bool] | None = None,
     ) -> Iterator[list[tuple[int, float]]]:
-        """Yield, for each text from one on, which texts before it are near to it.
+        """Yield, for each text from `first` on, the near texts before it.
 
         Args:
-            texts: In order.
-            first: The number of the text to begin with, from 0.
-            least: The cosine from which on two are near.
-            most: How many texts before it each is compared with.
-            late: Says, in any thread, that it must end.
+            texts: The texts, in order.
+            first: The number of the first text to compare, from 0.
+            least: Two texts are near from this cosine on.
+            most: Each text is compared with at most so many texts before it.
+            late: Returns, in any thread, whether the work must stop.
 
         Yields:
-            Numbers of texts and cosines, in the texts' order; a text without words is near to none.
+            Numbers of texts with their cosines, in the order of the texts. A text without words is
+            near to no text.
 
         Raises:
-            StoppedError: It was `late`.
+            StoppedError: `late` returned true.
         """
         ...

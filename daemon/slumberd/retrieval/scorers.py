@@ -1,4 +1,4 @@
-"""Scorers of salience: the formula with a clock, and with what texts mean."""
+"""Score the salience of episodes, with or without the meaning of their texts."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from slumberd.retrieval.protocols import Embedder
 
 
 class RuleBasedScorer:
-    """Scores by recency, reads and matches, and importance; implements ``ports.SalienceScorer``.
+    """Scores by recency, reads, matches and importance. Relevance is always 0.
 
-    Relevance is 0, whatever it weighs.
+    Implements ``protocols.SalienceScorer``.
 
     Args:
-        clock: What time it is; the machine's when it is left out.
+        clock: Gives the time; by default the system's clock.
     """
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
 
     async def score(self, memory: Episode, context: SalienceContext) -> float:
-        """Return an episode's salience, 0 to 1; importance is that of its metadata."""
+        """Return an episode's salience, 0 to 1; its metadata gives the importance."""
         return salience(context, at=self._clock.now(), importance=importance_of(memory.metadata))
 
 
 class EmbeddingScorer:
-    """Scores relevance, too: how near a text is to the query; implements ``ports.SalienceScorer``.
+    """Scores as `RuleBasedScorer`, and by relevance: how near a text is to the query.
+
+    Implements ``protocols.SalienceScorer``.
 
     Args:
-        embedder: The one that made the contexts' `query_embedding`: of vectors with another
-            number of dimensions none is near.
-        clock: What time it is; the machine's when it is left out.
+        embedder: The embedder that made the `query_embedding` of the contexts. The relevance is 0
+            when the vectors have different numbers of dimensions.
+        clock: Gives the time; by default the system's clock.
     """
 
     def __init__(self, embedder: Embedder, *, clock: Clock | None = None) -> None:

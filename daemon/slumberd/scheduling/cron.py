@@ -1,8 +1,8 @@
-"""Cron expressions: what they mean and which instants they name. Reads no clock.
+"""Read cron expressions and compute their instants. Reads no clock.
 
-The parser, day numbers and both daylight-saving edges are cronsim's. Everything here walks
-forwards: backwards, cronsim misses an instant of the repeated hour, and started inside
-that hour it first returns one that has passed.
+The library cronsim parses expressions, computes days and handles both changes of daylight-saving
+time. This module only walks forward. Walking backward, cronsim misses an instant of the repeated
+hour. Started inside that hour, it first returns an instant that has passed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MACROS = {
     "@annually": "0 0 1 1 *",
 }
 MOST_COUNTED = 1_000
-"""Missed instants are counted up to here; they are worth one run however many."""
+"""Missed instants are counted up to this number: any number of them gives one firing."""
 
 _LONGEST = 500
 _WEEK = 7
@@ -46,18 +46,18 @@ _REFERENCE = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What an expression names.
+    """The fields of an expression, as numbers.
 
     Attributes:
         minutes: 0 to 59.
         hours: 0 to 23.
-        days: Of the month, 1 to 31.
-        last_day: Whether the last day of the month counts too.
-        last_weekday: Whether its last Monday to Friday does.
+        days: Days of the month, 1 to 31.
+        last_day: Whether it contains the last day of the month.
+        last_weekday: Whether it contains the last day from Monday to Friday of the month.
         months: 1 to 12.
         weekdays: 0 to 6, from Sunday.
         nth_weekdays: Pairs of a weekday and its number in the month, 1 to 5; 0 is the last.
-        either: Whether it is enough when the day of the month or the weekday fits.
+        either: Whether the day of the month or the weekday must match; otherwise both must.
     """
 
     minutes: frozenset[int]
@@ -72,12 +72,12 @@ class Fields:
 
 
 def fields(expression: str) -> Fields:
-    """Return what an expression names.
+    """Return the fields of an expression, as numbers.
 
     Raises:
-        ValueError: With what is wrong, and what to write instead.
+        ValueError: The expression is invalid; the message says what to write instead.
     """
-    parsed = _parsed(expression, _REFERENCE)
+    parsed = _parse(expression, _REFERENCE)
     special = {CronSim.LAST, CronSim.LAST_WEEKDAY}
     nth = [item for item in parsed.weekdays if isinstance(item, tuple)]
     return Fields(
@@ -94,16 +94,16 @@ def fields(expression: str) -> Fields:
 
 
 def check(expression: str, timezone: str | None) -> None:
-    """Refuse an expression that cannot be read or names no instant, and an unknown zone.
+    """Refuse an invalid expression, an expression without instants, and an unknown time zone.
 
     Raises:
-        ValueError: With what is wrong, and what to write instead.
+        ValueError: The message says what is wrong, and what to write instead.
     """
     next_instant(expression, timezone, after=_REFERENCE)
 
 
 def next_instant(expression: str, timezone: str | None, *, after: datetime) -> datetime:
-    """Return the first instant that lies strictly after another; aware, UTC.
+    """Return the first instant strictly after another one; aware, UTC.
 
     Args:
         expression: Five fields or a macro.
@@ -111,17 +111,17 @@ def next_instant(expression: str, timezone: str | None, *, after: datetime) -> d
         after: Aware.
 
     Raises:
-        ValueError: The expression or the zone cannot be read, or nothing comes in 50 years.
+        ValueError: The expression or the zone is invalid, or no instant comes within 50 years.
     """
     for instant in _instants(expression, timezone, after):
         return instant
-    raise ValueError(f"{expression!r} names no instant within 50 years; check its day and month")
+    raise ValueError(f"{expression!r} has no instant within 50 years; check its day and month")
 
 
 def instants_between(
     expression: str, timezone: str | None, *, after: datetime, until: datetime, most: int
 ) -> list[datetime]:
-    """Return the first instants in ``(after, until]``, oldest first, `most` of them at most."""
+    """Return at most the first `most` instants in ``(after, until]``, oldest first."""
     instants = _instants(expression, timezone, after)
     return list(islice(takewhile(lambda instant: instant <= until, instants), most))
 
@@ -129,10 +129,10 @@ def instants_between(
 def upcoming(
     expression: str, timezone: str | None, *, after: datetime, most: int
 ) -> list[datetime]:
-    """Return the first instants that lie strictly after another; aware, UTC.
+    """Return the first `most` instants strictly after another one; aware, UTC.
 
     Raises:
-        ValueError: The expression or the zone cannot be read.
+        ValueError: The expression or the zone is invalid.
     """
     return list(islice(_instants(expression, timezone, after), most))
 
@@ -140,12 +140,12 @@ def upcoming(
 def latest_instant(
     expression: str, timezone: str | None, *, after: datetime, until: datetime
 ) -> datetime | None:
-    """Return the last instant in ``(after, until]``, in some 30 steps however many there are."""
+    """Return the last instant in ``(after, until]`` in some 30 steps; None when there is none."""
     latest = next_instant(expression, timezone, after=after)
     if latest > until:
         return None
     end = until
-    # None lies in (end, until], and two instants are a minute apart at least.
+    # No instant lies in (end, until], and two instants are at least a minute apart.
     while end - latest >= _MINUTE:
         middle = latest + (end - latest) / 2
         instant = next_instant(expression, timezone, after=middle)
@@ -156,10 +156,10 @@ def latest_instant(
     return latest
 
 
-def missed(
+def missed_instants(
     expression: str, timezone: str | None, *, after: datetime, until: datetime
 ) -> Missed | None:
-    """Sum up the instants in ``(after, until]``; None when there is none."""
+    """Return a summary of the instants in ``(after, until]``; None when there is none."""
     first = instants_between(expression, timezone, after=after, until=until, most=MOST_COUNTED)
     if not first:
         return None
@@ -169,15 +169,15 @@ def missed(
 
 def _instants(expression: str, timezone: str | None, after: datetime) -> Iterator[datetime]:
     last = after.astimezone(UTC)
-    for local in _parsed(expression, after.astimezone(zone_of(timezone))):
+    for local in _parse(expression, after.astimezone(zone_of(timezone))):
         instant = local.astimezone(UTC)
-        # Started inside a repeated hour, cronsim begins with what has passed.
+        # Started inside a repeated hour, cronsim first returns an instant that has passed.
         if instant > last:
             yield instant
             last = instant
 
 
-def _parsed(expression: str, start: datetime) -> CronSim:
+def _parse(expression: str, start: datetime) -> CronSim:
     five = _fields(expression)
     try:
         return CronSim(" ".join(five), start)
@@ -205,13 +205,13 @@ def _macro(name: str) -> str:
     except KeyError:
         near = get_close_matches(name.lower(), MACROS, n=1)
         remedy = f"did you mean {near[0]!r}?" if near else f"write one of {' '.join(MACROS)}"
-        raise ValueError(f"{name!r} is no macro; {remedy}") from None
+        raise ValueError(f"{name!r} is not a macro; {remedy}") from None
 
 
 def _problem(expression: str, five: list[str], complaint: str) -> str:
     name = complaint.removeprefix("Bad ")
     if name == "day-of-month" and _is_readable(five[2]):
-        return f"{expression!r} never comes: none of its months has such a day"
+        return f"{expression!r} never fires: none of its months has such a day"
     value = five[list(_BOUNDS).index(name)]
     return f"{expression!r} has {value!r} as its {name}; write {_BOUNDS[name]}"
 
@@ -228,7 +228,7 @@ def zone_of(name: str | None) -> tzinfo:
     """Return a time zone by its IANA name; None is UTC.
 
     Raises:
-        ValueError: There is none of that name, with one that is like it.
+        ValueError: The zone is unknown; the message names a similar one.
     """
     # cronsim is exact and faster on the fixed zone; ZoneInfo("UTC") is another object.
     if name is None or name == "UTC":
@@ -243,4 +243,4 @@ def _unknown_zone(name: str) -> str:
     zones = {zone.lower(): zone for zone in available_timezones()}
     near = get_close_matches(name.lower().replace(" ", "_"), zones, n=1)
     hint = f"did you mean {zones[near[0]]!r}?" if near else "write a name as 'Europe/Berlin'"
-    return f"{name!r} is no time zone; {hint}"
+    return f"{name!r} is not a time zone; {hint}"

@@ -1,4 +1,4 @@
-"""What comes next of a cron expression, and what changes of the clock do to it. Reads no clock."""
+"""Say when a cron expression fires next, and how clock changes affect it. Reads no clock."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MOST_NAMED = 3
 
 
 class Change(NamedTuple):
-    """A change of the clock on the wall.
+    """A change of a zone's offset from UTC, as at the begin of daylight-saving time.
 
     Attributes:
-        at: The instant; aware, UTC.
-        before: How far the wall's clock was ahead of UTC.
-        after: How far it is then.
+        at: The instant of the change; aware, UTC.
+        before: The offset before the change; positive east of Greenwich.
+        after: The offset after the change.
     """
 
     at: datetime
@@ -30,24 +30,23 @@ class Change(NamedTuple):
 
     @property
     def skipped(self) -> bool:
-        """Whether times of the wall's clock are left out; else they come twice."""
+        """Whether local times are skipped; otherwise they are repeated."""
         return self.after > self.before
 
     @property
     def walls(self) -> tuple[datetime, datetime]:
-        """What the wall's clock shows just before and at the change, as if it were UTC."""
+        """The local times just before and at the change, labelled as UTC."""
         return self.at + self.before, self.at + self.after
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a change of the clock does to an expression.
+    """The effect of a clock change on an expression.
 
     Attributes:
         change: The change.
-        times: What the expression names among the times that are left out or come twice; on the
-            wall's clock, as if it were UTC.
-        fired: The instants that come of them.
+        times: The skipped or repeated local times that the expression names, labelled as UTC.
+        fired: The instants at which the expression fires for them.
     """
 
     change: Change
@@ -55,22 +54,22 @@ class Note:
     fired: Sequence[datetime]
 
     def words(self) -> str:
-        """Return it as a person says it."""
-        said = _moved(self.change)
+        """Return the note as a sentence."""
+        change = _describe_change(self.change)
         if not self.times:
-            return f"{said}; nothing falls into it"
-        names = _names(self.times)
-        one = len(self.times) == 1
+            return f"{change}; no instant is affected"
+        times, one = _list_times(self.times), len(self.times) == 1
         if self.change.skipped:
-            return f"{said}; {names} {'does' if one else 'do'} not exist then: {self._instead()}"
-        return f"{said}; {names} {'comes' if one else 'come'} twice: {self._how_often()}"
+            verb = "does" if one else "do"
+            return f"{change}; {times} {verb} not exist then: {self._describe_skipped()}"
+        return f"{change}; {times} {'comes' if one else 'come'} twice: {self._describe_repeated()}"
 
-    def _instead(self) -> str:
+    def _describe_skipped(self) -> str:
         if not self.fired:
-            return "left out"
+            return "skipped"
         return f"fires once, at {self.change.walls[1]:%H:%M}"
 
-    def _how_often(self) -> str:
+    def _describe_repeated(self) -> str:
         if len(self.fired) == 2 * len(self.times):
             return "fires both times"
         if len(self.fired) == len(self.times) and self.fired[-1] < self.change.at:
@@ -80,12 +79,12 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """What comes next of an expression.
+    """The next instants of an expression.
 
     Attributes:
         instants: Oldest first, in the zone of the expression.
-        notes: On changes of the clock up to the last of them: the next change, and whatever
-            touches the expression.
+        notes: Notes on clock changes up to the last instant: on the next change, and on each
+            change that affects the expression.
     """
 
     instants: Sequence[datetime]
@@ -93,16 +92,16 @@ class Timetable:
 
 
 def timetable(expression: str, timezone: str, *, after: datetime, most: int) -> Timetable:
-    """Return the next instants of an expression, and notes on the changes of the clock near them.
+    """Return the next instants of an expression, with notes on clock changes.
 
     Args:
         expression: Five fields or a macro.
         timezone: An IANA name.
         after: The first instant lies strictly after it; aware.
-        most: So many instants.
+        most: The number of instants.
 
     Raises:
-        ValueError: The expression or the zone cannot be read.
+        ValueError: The expression or the zone is invalid.
     """
     zone = cron.zone_of(timezone)
     instants = cron.upcoming(expression, timezone, after=after, most=most)
@@ -111,7 +110,7 @@ def timetable(expression: str, timezone: str, *, after: datetime, most: int) -> 
 
 
 def _notes(expression: str, timezone: str, after: datetime, last: datetime) -> Iterator[Note]:
-    # The last instant shown may come twice, and the clock change only then.
+    # The last instant may be repeated, and the clock changes only after it: look one day further.
     for number, change in enumerate(changes(cron.zone_of(timezone), after, last + _DAY)):
         note = note_on(change, expression, timezone)
         if note.times or (number == 0 and change.at <= last):
@@ -119,7 +118,7 @@ def _notes(expression: str, timezone: str, after: datetime, last: datetime) -> I
 
 
 def note_on(change: Change, expression: str, timezone: str) -> Note:
-    """Return what a change of the clock of a zone does to an expression."""
+    """Return the effect of a zone's clock change on an expression."""
     start, end = sorted(change.walls)
     times = _between(expression, "UTC", start, end)
     if not times:
@@ -140,9 +139,9 @@ def _between(expression: str, timezone: str, start: datetime, end: datetime) -> 
 
 
 def changes(zone: tzinfo, after: datetime, until: datetime) -> Iterator[Change]:
-    """Yield the changes of a zone's clock in ``(after, until]``, oldest first.
+    """Yield the clock changes of a zone in ``(after, until]``, oldest first.
 
-    Of several within a week, one is seen at most; no zone does that.
+    Of several changes within a week it finds at most one; no zone has several.
     """
     start = after.astimezone(UTC).replace(microsecond=0)
     before = _offset(zone, start)
@@ -154,7 +153,7 @@ def changes(zone: tzinfo, after: datetime, until: datetime) -> Iterator[Change]:
 
 
 def _first_with_another_offset(zone: tzinfo, start: datetime, end: datetime) -> datetime:
-    """Return the first second in ``(start, end]`` that has another offset than the start."""
+    """Return the first second in ``(start, end]`` whose offset differs from that of the start."""
     before = _offset(zone, start)
     while end - start > _SECOND:
         middle = start + (end - start) // _SECOND // 2 * _SECOND
@@ -169,14 +168,14 @@ def _offset(zone: tzinfo, at: datetime) -> timedelta:
     return at.astimezone(zone).utcoffset() or timedelta()
 
 
-def _moved(change: Change) -> str:
+def _describe_change(change: Change) -> str:
     old, new = change.walls
     shown = f"{new:%H:%M}" if new.date() == old.date() else f"{new:%Y-%m-%d %H:%M}"
     way = "forward" if change.skipped else "back"
     return f"{old:%Y-%m-%d %H:%M} the clock goes {way} to {shown}"
 
 
-def _names(times: Sequence[datetime]) -> str:
+def _list_times(times: Sequence[datetime]) -> str:
     names = [f"{time:%H:%M}" for time in times]
     if len(names) > _MOST_NAMED:
         return f"{names[0]} and {len(names) - 1} more up to {names[-1]}"

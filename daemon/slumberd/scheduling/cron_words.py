@@ -1,4 +1,4 @@
-"""Cron expressions in words, made from what they name and not from how they are written."""
+"""Describe cron expressions in words, by the instants that they name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slumberd.model.cadence import Cadence, Cron
 from slumberd.scheduling.cron import Fields, fields
 
 _MOST_TIMES = 6
-"""So many times of the day are listed; of more, minutes and hours each."""
+"""Up to so many times of day are listed; with more, minutes and hours are listed separately."""
 
 _WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _MONTHS = (
@@ -21,10 +21,10 @@ _IN_ALL_MONTHS = 28
 
 
 def in_words(cadence: Cadence) -> str:
-    """Return a cadence as a person says it.
+    """Return a cadence in words.
 
     Raises:
-        ValueError: It is a cron expression that cannot be read.
+        ValueError: Its cron expression is invalid.
     """
     if isinstance(cadence, Cron):
         return cron_in_words(cadence.expression)
@@ -34,23 +34,23 @@ def in_words(cadence: Cadence) -> str:
 
 
 def cron_in_words(expression: str) -> str:
-    """Return what an expression names.
+    """Return an expression in words.
 
     Raises:
-        ValueError: It cannot be read.
+        ValueError: The expression is invalid.
     """
     named = fields(expression)
     parts = [_times(named), _days(named)]
     if len(named.months) < len(_MONTHS):
         months = _runs(sorted(named.months), lambda month: _MONTHS[month - 1])
-        parts.append(f"in {_listed(months)}")
+        parts.append(f"in {_join(months)}")
     return ", ".join(filter(None, parts))
 
 
 def _times(named: Fields) -> str:
     minutes, hours = sorted(named.minutes), sorted(named.hours)
     if len(minutes) * len(hours) <= _MOST_TIMES:
-        return f"at {_listed([f'{hour:02}:{minute:02}' for hour in hours for minute in minutes])}"
+        return f"at {_join([f'{hour:02}:{minute:02}' for hour in hours for minute in minutes])}"
     return f"{_minutes(minutes)}{_hours(hours, bare=_step(minutes) > 0)}"
 
 
@@ -59,13 +59,13 @@ def _minutes(minutes: Sequence[int]) -> str:
         case 1:
             return "every minute"
         case 0:
-            return f"at minute{_plural(minutes)} {_listed(_runs(minutes))}"
+            return f"at minute{_plural(minutes)} {_join(_runs(minutes))}"
         case step:
             return f"every {step} minutes"
 
 
 def _step(minutes: Sequence[int]) -> int:
-    """Return after how many minutes the next comes, the hour round; 0 when that differs."""
+    """Return the constant interval of minutes, across hours too; 0 when it is not constant."""
     step = minutes[1] - minutes[0] if len(minutes) > 1 else 0
     return step if step and list(minutes) == list(range(0, 60, step)) and 60 % step == 0 else 0
 
@@ -73,13 +73,13 @@ def _step(minutes: Sequence[int]) -> int:
 def _hours(hours: Sequence[int], *, bare: bool) -> str:
     if len(hours) == 24:
         return "" if bare else " of every hour"
-    return f" of hour{_plural(hours)} {_listed(_runs(hours))}"
+    return f" of hour{_plural(hours)} {_join(_runs(hours))}"
 
 
 def _days(named: Fields) -> str:
     by_date, by_weekday = _dates(named), _weekdays(named)
     if named.either and not (by_date and by_weekday):
-        by_date = by_weekday = ""  # one of them is every day
+        by_date = by_weekday = ""  # one of the two matches every day
     if by_date and by_weekday:
         link = ", and also " if named.either else ", but only "
         return f"{by_date}{link}{by_weekday}"
@@ -87,34 +87,34 @@ def _days(named: Fields) -> str:
 
 
 def _dates(named: Fields) -> str:
-    """Return the days of the month; nothing when all of them count."""
+    """Return the days of the month in words; an empty text when all days match."""
     days = sorted(named.days)
     if len(days) == 31:
         return ""
     parts = []
     if days:
         rare = " if there is one" if days[0] > _IN_ALL_MONTHS else ""
-        parts.append(f"day{_plural(days)} {_listed(_runs(days))} of the month{rare}")
+        parts.append(f"day{_plural(days)} {_join(_runs(days))} of the month{rare}")
     if named.last_day:
         parts.append("the last day of the month")
     if named.last_weekday:
         parts.append("the last working day (Monday to Friday) of the month")
-    return f"on {_listed(parts)}"
+    return f"on {_join(parts)}"
 
 
 def _weekdays(named: Fields) -> str:
-    """Return the days of the week; nothing when all of them count."""
+    """Return the days of the week in words; an empty text when all days match."""
     if len(named.weekdays) == len(_WEEKDAYS):
         return ""
-    days = sorted((day - 1) % 7 for day in named.weekdays)  # a week of people begins on Monday
+    days = sorted((day - 1) % 7 for day in named.weekdays)  # the listed week begins on Monday
     runs = _runs(days, lambda day: _WEEKDAYS[(day + 1) % 7])
     nth = sorted(named.nth_weekdays, key=lambda pair: (pair[1] or 9, pair[0]))
     which = [f"the {_ORDINALS[number]} {_WEEKDAYS[day]} of the month" for day, number in nth]
-    return f"on {_listed([*runs, *which])}"
+    return f"on {_join([*runs, *which])}"
 
 
 def _runs(numbers: Sequence[int], name: Callable[[int], str] = str) -> list[str]:
-    """Return numbers as a person lists them, three and more in a row as ``1 to 5``."""
+    """Return numbers as texts; three or more consecutive ones become ``1 to 5``."""
     rows: list[list[int]] = []
     for number in numbers:
         if rows and number == rows[-1][-1] + 1:
@@ -128,7 +128,7 @@ def _row(row: Sequence[int], name: Callable[[int], str]) -> Iterable[str]:
     return [f"{name(row[0])} to {name(row[-1])}"] if len(row) > 2 else map(name, row)
 
 
-def _listed(words: Sequence[str]) -> str:
+def _join(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 

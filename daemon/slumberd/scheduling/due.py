@@ -1,10 +1,7 @@
-"""Decide whether a rule is due, in which order, and when a failed one may try again.
+"""Decide whether a rule is due, in which order rules fire, and when a failed rule tries again.
 
-Reads no clock and no store: the caller says what time it is and what the stores hold.
-
-Since when the wall clock has been watched without a gap. Reads no clock.
-
-Rules whose firings fail, and since when. Reads no clock.
+Also detect jumps of the wall clock, and count failures. Nothing here reads a clock or a store: the
+caller passes the time and what the stores hold.
 """
 
 from __future__ import annotations
@@ -22,13 +19,13 @@ from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import OnMissed
 
 LATE = timedelta(seconds=60)
-"""A cron instant served later than this was missed: its firing is a ``catchup``."""
+"""A firing that begins later than this after its cron instant is a ``catchup``."""
 
 BACKOFF_SECONDS = (1.0, 5.0, 25.0)
-"""The pauses after the first, second and third failure in a row."""
+"""The pause after the first, second and third failure in a row."""
 
 LASTING_SECONDS = 60.0
-"""The pause after each further failure, where what failed is none of the rule's."""
+"""The pause after each further failure whose cause is outside the rule, such as a full disk."""
 
 _JITTER = 0.2
 _MILLISECOND = timedelta(milliseconds=1)
@@ -39,9 +36,9 @@ class Missed:
     """Cron instants that have passed and are not served.
 
     Attributes:
-        first: The oldest.
-        latest: The newest.
-        count: How many; counting may have ended early.
+        first: The oldest of them.
+        latest: The newest of them.
+        count: Their number, or a lower bound when there are very many.
     """
 
     first: datetime
@@ -51,16 +48,16 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """One rule that is to fire, and why.
+    """A rule that is due, and the reason.
 
     Attributes:
-        rule_id: The rule.
+        rule_id: The id of the rule.
         trigger: ``every``, ``cron`` or ``catchup``.
-        since: When it became due; for ``every``, when that was noticed.
-        missed: How many cron instants the firing serves; 0 for ``every``.
-        upto: The last instant it serves; None for ``every``.
-        after: The watermark it was seen at; 0 for cron.
-        newest: The end of the log it was seen at; 0 for cron.
+        since: The instant at which it became due; for ``every``, at which this was noticed.
+        missed: The number of cron instants that the firing serves; 0 for ``every``.
+        upto: The last instant that the firing serves; None for ``every``.
+        after: The rule's watermark; 0 for cron.
+        newest: The last number of the episode log; 0 for cron.
     """
 
     rule_id: str
@@ -73,11 +70,11 @@ class Due:
 
     @property
     def moment(self) -> tuple[datetime | None, int, int]:
-        """What made it due; a moment is worth one firing, whatever that came to."""
+        """What made the rule due. One moment gives one firing, whether it has an effect or not."""
         return self.upto, self.after, self.newest
 
     def timing(self, at: datetime) -> Timing:
-        """Return how a firing that begins at an instant stands to those that it serves."""
+        """Return how many instants a firing serves, and how late it begins."""
         if self.upto is None:
             return UNTIMED
         missed = self.missed if self.trigger == "catchup" else 0
@@ -86,12 +83,13 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """A firing that failed.
+    """The state of a rule after a failed firing.
 
     Attributes:
-        due: What was to fire.
-        failures: How many failed in a row.
-        retry_at: On the monotonic clock; None waits for the rule's next due moment.
+        due: Why the rule was due.
+        failures: The number of failures in a row.
+        retry_at: The rule tries again then, on the monotonic clock. None: it waits until something
+            else makes it due.
     """
 
     due: Due
@@ -100,24 +98,24 @@ class Setback:
 
 
 def is_cut_short(due: Due) -> bool:
-    """Say whether the log ends below the watermark: memory.db was restored from a backup."""
+    """Return whether the log ends below the watermark: memory.db was restored from a backup."""
     return due.newest < due.after
 
 
 def may_be_due(due: Due, cadence: Every) -> bool:
-    """Say whether counting what is pending is worth a query."""
+    """Return whether enough log rows are new, so that counting the pending versions pays."""
     return due.newest - due.after >= cadence.count
 
 
 def due_every(cadence: Every, pending: int) -> bool:
-    """Say whether so many pending versions make a rule due."""
+    """Return whether the pending versions make a rule due."""
     return pending >= cadence.count
 
 
 def due_cron(rule_id: str, missed: Missed | None, *, served: datetime, now: datetime) -> Due | None:
-    """Make of all that a rule has missed one firing; None when there is nothing to serve.
+    """Return one firing for all instants that a rule has missed; None when it missed none.
 
-    An instant at or before `served` never fires again, also when the wall clock steps back.
+    An instant at or before `served` never fires again, even if the wall clock steps back.
     """
     if missed is None or not served < missed.latest <= now:
         return None
@@ -129,17 +127,17 @@ def due_cron(rule_id: str, missed: Missed | None, *, served: datetime, now: date
 def why_skipped(
     due: Due, on_missed: OnMissed, window: timedelta, *, now: datetime, since: datetime
 ) -> Literal["", "on_missed", "catchup_window"]:
-    """Return the key of its rule by which a firing is left out; nothing when it is not.
+    """Return the key of the rule that forbids a firing; an empty text when it may run.
 
-    Only what was missed is ever left out: the newest instant passed before anybody watched, and
-    not a moment ago. What is late because others took their time runs, however late.
+    Only a missed firing is skipped: its newest instant passed before the daemon watched the clock,
+    and more than `LATE` ago. A firing that is late because other rules took long always runs.
 
     Args:
-        due: What is to fire.
-        on_missed: What the rule says of missed instants.
-        window: How old one may be to be caught up.
+        due: The firing.
+        on_missed: The rule's setting for missed instants.
+        window: The greatest age of an instant that is caught up.
         now: The wall clock.
-        since: From when on the clock was watched.
+        since: The daemon has watched the clock from this instant on.
     """
     if due.upto is None or due.upto >= since or now - due.upto <= LATE:
         return ""
@@ -149,19 +147,19 @@ def why_skipped(
 
 
 def in_due_order(dues: Iterable[Due]) -> list[Due]:
-    """Return what is due first first, then by rule id."""
+    """Return due rules by the instant at which they became due, then by rule id."""
     return sorted(dues, key=lambda due: (due.since, due.rule_id))
 
 
 def set_back(due: Due, earlier: Setback | None, *, now: float, may_pass: bool = False) -> Setback:
-    """Return what follows a failure: the next pause, or none when all pauses are used up.
+    """Return the state after a failure: with a pause, or without one when no pause is left.
 
     Args:
-        due: What failed.
-        earlier: What the failure before it left, if no firing of the rule has succeeded since.
+        due: The firing that failed.
+        earlier: The state after the failure before it, unless the rule has succeeded since.
         now: On the monotonic clock.
-        may_pass: Whether what failed may be well again at any moment, as a full disk: then
-            there is always a next pause.
+        may_pass: Whether the cause may end by itself, such as a full disk. Then there is always
+            another pause.
     """
     afresh = earlier is None or earlier.retry_at is None
     failures = 1 if earlier is None or afresh else earlier.failures + 1
@@ -175,13 +173,13 @@ def set_back(due: Due, earlier: Setback | None, *, now: float, may_pass: bool = 
 
 
 def _jitter(due: Due, failures: int) -> float:
-    # From the rule's id, so that rules that failed together try again apart, and predictably.
+    # Made from the rule id: rules that failed together try again at different, predictable times.
     spread = crc32(f"{due.rule_id}:{failures}".encode()) / 2**32
     return 1 + _JITTER * (2 * spread - 1)
 
 
 def is_held_back(due: Due, setback: Setback, cadence: Cadence, *, now: float) -> bool:
-    """Say whether a rule that failed must wait still, at a moment of the monotonic clock."""
+    """Return whether a rule that failed must still wait; `now` is on the monotonic clock."""
     if setback.retry_at is not None:
         return now < setback.retry_at
     return not _is_next_moment(due, setback.due, cadence)
@@ -193,39 +191,39 @@ def _is_next_moment(due: Due, failed: Due, cadence: Cadence) -> bool:
     return due.upto != failed.upto
 
 
-class Held:
-    """Rules that must not fire although they are due: it was in vain, or it failed."""
+class RetryTracker:
+    """Remembers which due rules must not fire yet: they fired for it already, or they failed."""
 
     def __init__(self) -> None:
         self._spent: dict[str, Due] = {}
         self._setbacks: dict[str, Setback] = {}
 
     def allows(self, due: Due, cadence: Cadence, *, monotonic: float) -> bool:
-        """Say whether a rule that is due may fire, at a moment of the monotonic clock."""
+        """Return whether a due rule may fire; `monotonic` is on the monotonic clock."""
         spent, setback = self._spent.get(due.rule_id), self._setbacks.get(due.rule_id)
         if spent and spent.moment == due.moment:
             return False
         return not (setback and is_held_back(due, setback, cadence, now=monotonic))
 
     def succeeded(self, due: Due) -> None:
-        """Let the rule fire again as soon as anything else makes it due."""
+        """Record a success: the rule fires again when something else makes it due."""
         self._spent[due.rule_id] = due
         self._setbacks.pop(due.rule_id, None)
 
     def failed(self, due: Due, *, monotonic: float, may_pass: bool = False) -> Setback:
-        """Let the rule wait, and return for how long; see `set_back`."""
+        """Record a failure, and return the new state; see `set_back`."""
         earlier = self._setbacks.get(due.rule_id)
         setback = set_back(due, earlier, now=monotonic, may_pass=may_pass)
         self._setbacks[due.rule_id] = setback
         return setback
 
     def forget(self, rule_id: str) -> None:
-        """Hold nothing against a rule that is no longer due."""
+        """Forget a rule that is no longer due."""
         self._spent.pop(rule_id, None)
         self._setbacks.pop(rule_id, None)
 
-    def ripe(self, monotonic: float) -> set[str]:
-        """Return the rules whose pause is over."""
+    def ready_to_retry(self, monotonic: float) -> set[str]:
+        """Return the ids of the rules whose pause is over."""
         return {
             rule_id
             for rule_id, setback in self._setbacks.items()
@@ -234,35 +232,35 @@ class Held:
 
 
 JUMP_SECONDS = 2.0
-"""Wall and monotonic clock drifting apart faster than this between two looks is a jump."""
+"""A greater difference between the two clocks, from one reading to the next, is a jump."""
 
 
 class Reading(NamedTuple):
-    """Both clocks, read together."""
+    """A reading of both clocks at the same time."""
 
     wall: datetime
     monotonic: float
 
 
 def jump_between(before: Reading, after: Reading) -> float:
-    """Return by how many seconds the wall clock has jumped; 0 when it has not."""
+    """Return by how many seconds the wall clock jumped between two readings; 0 without a jump."""
     jump = (after.wall - before.wall).total_seconds() - (after.monotonic - before.monotonic)
     return jump if abs(jump) > JUMP_SECONDS else 0.0
 
 
-class Vigil:
-    """Knows which instants somebody was there for.
+class ClockWatch:
+    """Watches the wall clock for jumps.
 
     Attributes:
-        since: The instant from which on the clock was watched, and did not jump.
+        since: The daemon has watched the clock from this instant on, without a jump.
     """
 
     def __init__(self, now: Reading) -> None:
         self._last = now
         self.since = now.wall
 
-    def look(self, now: Reading) -> datetime:
-        """Take note of the time; return `since`, which a jump either way moves to now."""
+    def observe(self, now: Reading) -> datetime:
+        """Record a reading, and return `since`; a jump forward or back moves it to now."""
         if jump_between(self._last, now):
             self.since = now.wall
         self._last = now
@@ -274,9 +272,9 @@ class Trouble:
     """The failures of one rule since its last success.
 
     Attributes:
-        since: When the first of them was.
-        failures: How many there are, in a row.
-        error: The kind of the last.
+        since: The instant of the first failure.
+        failures: The number of failures in a row.
+        error: The class of the last error.
     """
 
     since: datetime
@@ -285,12 +283,12 @@ class Trouble:
 
     @property
     def degraded(self) -> bool:
-        """Whether it has failed so often that somebody should look."""
+        """Whether it failed so often that a person should look into it."""
         return self.failures >= DEGRADED_AFTER
 
 
-class Troubles:
-    """The troubles of all rules."""
+class FailureTracker:
+    """Counts the failures of all rules."""
 
     def __init__(self) -> None:
         self._by_rule: dict[str, Trouble] = {}
@@ -298,16 +296,16 @@ class Troubles:
 
     @property
     def by_rule(self) -> Mapping[str, Trouble]:
-        """The rules whose last firing failed."""
+        """The rules whose last firing failed, by id."""
         return dict(sorted(self._by_rule.items()))
 
     @property
     def totals(self) -> Mapping[str, int]:
-        """How often each rule has failed, ever."""
+        """The number of failures of each rule since the daemon started."""
         return self._failed
 
     def failed(self, rule_id: str, at: datetime, error: str) -> Trouble:
-        """Count one more failure, and return what that makes."""
+        """Record a failure, and return the failures of its rule."""
         self._failed[rule_id] += 1
         before = self._by_rule.get(rule_id)
         since, failures = (before.since, before.failures) if before else (at, 0)
@@ -315,9 +313,9 @@ class Troubles:
         return trouble
 
     def succeeded(self, rule_id: str) -> Trouble | None:
-        """Forget a rule's trouble, and return it; None when it had none."""
+        """Record a success, and return the failures before it; None when there were none."""
         return self._by_rule.pop(rule_id, None)
 
     def keep(self, rule_ids: Iterable[str]) -> None:
-        """Forget the rules that are no longer there."""
+        """Forget all other rules."""
         self._by_rule = {name: self._by_rule[name] for name in rule_ids if name in self._by_rule}

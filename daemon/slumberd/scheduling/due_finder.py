@@ -1,4 +1,4 @@
-"""What is due, worked out from the stores alone: nothing is counted or remembered here."""
+"""Find the due rules from what the stores hold. Nothing is counted in memory."""
 
 from __future__ import annotations
 
@@ -31,41 +31,46 @@ _FIRST = datetime.min.replace(tzinfo=UTC)
 _log = structlog.get_logger(__name__)
 
 Mark = tuple[Position, datetime]
-"""How far a rule has read, and up to which instant it is served."""
+"""A rule's watermark, and the last cron instant that it has served."""
 
 
 class Watermarks(Protocol):
-    """The part of a ledger that says where every rule stands."""
+    """The part of a ledger that keeps the progress of each rule."""
 
     async def watermarks(self) -> dict[str, Mark]:
-        """Return every rule's watermark and the instant up to which it is served."""
+        """Return each rule's watermark and the last instant that it has served, by rule id."""
         ...
 
     async def held(self) -> Mapping[str, Held]:
-        """Return the batches that wait for a person, or may go on now, by rule."""
+        """Return the batches that await approval, or are approved and not yet done, by rule id."""
         ...
 
     async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
-        """Give a rule that was never seen its first watermark and served instant."""
+        """Record the first watermark and the first served instant of a new rule."""
         ...
 
     async def serve(
         self, rule_id: str, instant: datetime, *, succeeded_at: datetime | None = None
     ) -> None:
-        """Record that a rule's cron instants are served up to an instant; never moves back.
+        """Record that a rule has served its cron instants up to an instant; never moves back.
 
         Args:
-            rule_id: The rule.
-            instant: The last one that is served.
-            succeeded_at: When the firing for it began; None when there was none.
+            rule_id: The id of the rule.
+            instant: The last instant that is served.
+            succeeded_at: The instant at which the firing began; None when no firing served it.
         """
         ...
 
 
 def served_by(due: Due, at: datetime) -> dict[str, object]:
-    """Return which cron instants a firing serves that begins at an instant, as a line has it."""
-    told = {"first": due.since, "upto": due.upto or due.since}
-    words = {name: timestamp(instant) for name, instant in told.items()}
+    """Return the fields of a log line: which cron instants a firing serves, and how late.
+
+    Args:
+        due: The firing.
+        at: The instant at which it begins.
+    """
+    served = {"first": due.since, "upto": due.upto or due.since}
+    words = {name: timestamp(instant) for name, instant in served.items()}
     return {**words, **due.timing(at)._asdict()}
 
 
@@ -78,31 +83,33 @@ class _View:
     timezone: str
 
 
-class Lookout:
-    """Works out which rules are due, and gives those never seen their first watermark.
+class DueRuleFinder:
+    """Finds the due rules, and gives a new rule its first watermark.
 
-    A log that is not the one of the last look was restored from a backup. Whatever rule has read
-    what is there no more is due then, whatever its cadence: its firing walks back.
+    When the log does not contain the last row that was seen, memory.db was restored from a backup.
+    Then each rule whose watermark is not in the log is due, whatever its cadence: its firing walks
+    back to the last row that it knows.
     """
 
     def __init__(self, episodes: EpisodeLog, ledger: Watermarks) -> None:
         self._episodes = episodes
         self._ledger = ledger
         self._last: Position | None = None
-        self._agreed: set[str] = set()  # rules whose watermark is in the log that was seen last
+        self._agreed: set[str] = set()  # ids of rules whose watermark is in the log
 
     async def find(
         self, rules: Iterable[ConsolidationRule], *, timezone: str, now: datetime, since: datetime
     ) -> list[Due]:
-        """Return the rules that are due, in due order; none with a batch that is held.
+        """Return the due rules in due order, without rules whose batch awaits approval.
 
         Args:
-            rules: Whether they are enabled is not looked at.
-            timezone: Of the rules that name none.
+            rules: The rules to check, enabled or not.
+            timezone: The zone of rules that name none.
             now: The wall clock.
-            since: From when on it was watched; instants before that may have been missed.
+            since: The daemon has watched the clock from this instant on. Earlier instants may have
+                been missed.
         """
-        # The marks first: read after the log, one could lie beyond the end that we know.
+        # Watermarks are read first. Read after the log, one could lie beyond the log's known end.
         marks = await self._ledger.watermarks()
         newest = await self._episodes.newest()
         await self._compare(newest)
@@ -112,7 +119,7 @@ class Lookout:
         return in_due_order(due for due in found if due)
 
     async def _compare(self, newest: Position) -> None:
-        """Ask every rule anew whether it agrees, unless the log has only grown."""
+        """Check all watermarks against the log again, unless the log has only grown."""
         if self._last is None or not await self._holds(self._last):
             self._agreed.clear()
         self._last = newest
@@ -126,12 +133,14 @@ class Lookout:
         return rule_id in self._agreed
 
     async def _due(self, rule: ConsolidationRule, view: _View) -> Due | None:
-        mark = view.marks.get(rule.id) or await self._begun(rule, view)
+        mark = view.marks.get(rule.id) or await self._begin(rule, view)
         match rule.due:
             case Every() as cadence:
                 return await self._due_every(rule.id, cadence, mark, view)
             case Cron() as cadence:
-                await asyncio.sleep(0)  # a long downtime takes milliseconds: others go first
+                await asyncio.sleep(
+                    0
+                )  # after a long downtime this takes milliseconds: let other tasks run
                 due = _due_cron(rule.id, cadence, mark, view)
                 return await self._unless_skipped(due, rule, view) if due else None
             case never:
@@ -146,10 +155,10 @@ class Lookout:
         _log.warning("firing.skipped", rule_id=rule.id, reason=reason, **served_by(due, view.now))
         return None
 
-    async def _begun(self, rule: ConsolidationRule, view: _View) -> Mark:
+    async def _begin(self, rule: ConsolidationRule, view: _View) -> Mark:
         after = START if rule.start == "beginning" else view.newest
         if after != START:
-            await self._episodes.harden()  # the log must not give its number again
+            await self._episodes.harden()  # after a crash the log must not assign this number again
         await self._ledger.begin(rule.id, after, served=view.now)
         _log.info("rule.begun", rule_id=rule.id, after=after.seq)
         return after, view.now
@@ -158,7 +167,7 @@ class Lookout:
         after, _ = mark
         due = Due(rule_id, "every", view.now, after=after.seq, newest=view.newest.seq)
         if is_cut_short(due) or not await self._agrees(rule_id, after):
-            # First of all: who walks back begins the generation that others' versions are of.
+            # It goes first: walking back begins a new generation, which other rules then record.
             return replace(due, since=_FIRST)
         if not may_be_due(due, cadence):
             return None
@@ -169,7 +178,7 @@ class Lookout:
 def _due_cron(rule_id: str, cadence: Cron, mark: Mark, view: _View) -> Due | None:
     zone, (_, served) = cadence.timezone or view.timezone, mark
     try:
-        missed = cron.missed(cadence.expression, zone, after=served, until=view.now)
+        missed = cron.missed_instants(cadence.expression, zone, after=served, until=view.now)
     except ValueError as error:
         _log.error("alarm.failed", rule_id=rule_id, error="ValueError", message=str(error))
         return None

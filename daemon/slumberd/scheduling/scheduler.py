@@ -1,7 +1,7 @@
-"""When rules fire: an alarm clock for cron instants, and the loop that asks what is due.
+"""Fire rules when they are due: an alarm for cron instants, and the loop that fires.
 
-APScheduler only wakes the loop. What is due is worked out from the stores at every look,
-so a lost alarm, a restart or a clock that jumps costs time and never a firing.
+APScheduler only wakes the loop. The loop finds the due rules in the stores each time. So a lost
+alarm, a restart or a jump of the clock delays a firing, and never loses one.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from slumberd.observability.line_format import timestamp
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import (
     BACKOFF_SECONDS,
+    ClockWatch,
     Due,
-    Held,
+    FailureTracker,
     Reading,
-    Troubles,
-    Vigil,
+    RetryTracker,
     jump_between,
 )
-from slumberd.scheduling.due_finder import Lookout, Watermarks, served_by
+from slumberd.scheduling.due_finder import DueRuleFinder, Watermarks, served_by
 
 Fire = Callable[[ConsolidationRule, Due, datetime], Awaitable[None]]
 
@@ -50,7 +50,7 @@ _MOST_OF_A_MESSAGE = 500
 
 
 class CronTrigger(BaseTrigger):  # type: ignore[misc]  # apscheduler ships no types
-    """Tells APScheduler the next instant of a cron expression; never raises."""
+    """Gives APScheduler the next instant of a cron expression; never raises."""
 
     __slots__ = ("_expression", "_rule_id", "_timezone")
 
@@ -66,19 +66,19 @@ class CronTrigger(BaseTrigger):  # type: ignore[misc]  # apscheduler ships no ty
         after = max(previous_fire_time or now, now)
         try:
             return cron.next_instant(self._expression, self._timezone, after=after)
-        except Exception as error:  # noqa: BLE001 - a trigger that raises ends APScheduler, silently
-            _log.error("alarm.failed", rule_id=self._rule_id, **_described(error))
+        except Exception as error:  # noqa: BLE001 - a trigger that raises stops APScheduler without a message
+            _log.error("alarm.failed", rule_id=self._rule_id, **_describe(error))
             return None
 
 
 class Alarm:
-    """Calls `wake` at every instant of every cron rule, and when the wall clock jumps."""
+    """Calls `wake` at each instant of each cron rule, and when the wall clock jumps."""
 
     def __init__(self, clock: Clock, wake: Callable[[], None]) -> None:
         self._clock = clock
         self._wake = wake
         self._rearm: Callable[[], None] = lambda: None
-        self._beaten_at = _reading(clock)
+        self._last_reading = _read_clocks(clock)
         self._scheduler = AsyncIOScheduler(
             timezone=UTC,
             jobstores={"default": MemoryJobStore()},
@@ -86,7 +86,7 @@ class Alarm:
         )
 
     async def __aenter__(self) -> Self:
-        """Start, on the running event loop."""
+        """Start on the running event loop."""
         self._scheduler.start()
         return self
 
@@ -103,11 +103,11 @@ class Alarm:
         """Replace all alarms.
 
         Args:
-            rules: Those that count episodes, or are disabled, get none.
-            timezone: Of the rules that name none.
+            rules: Enabled rules with a cron cadence get an alarm.
+            timezone: The zone of rules that name none.
         """
         self._rearm = partial(self.arm, tuple(rules), timezone)
-        self._scheduler.pause()  # else each job added would wake it
+        self._scheduler.pause()  # otherwise each added job would wake it
         self._scheduler.remove_all_jobs()
         for rule in rules:
             cadence = rule.due
@@ -120,22 +120,22 @@ class Alarm:
         self._scheduler.add_job(self._ring, trigger, id=rule_id)
 
     async def _ring(self) -> None:
-        # A coroutine, so that APScheduler calls it on the loop and not in a thread.
+        # A coroutine: APScheduler would call a plain function in a thread.
         self._wake()
 
     async def heartbeat(self, stop: asyncio.Event, *, every_seconds: float = 5.0) -> None:
-        """Beat until `stop` is set."""
+        """Call `beat` every few seconds until `stop` is set."""
         while not await set_within(stop, every_seconds):
             self.beat()
 
     def beat(self) -> None:
-        """Compare the clocks with the last beat; after a jump of the wall clock, rearm and wake.
+        """Compare the clocks with the last call; after a jump of the wall clock, rearm and wake.
 
-        APScheduler sleeps on the monotonic clock, and after a step back the next instants it
-        has worked out lie too far ahead: neither would be noticed until an alarm is overdue.
+        APScheduler sleeps on the monotonic clock, so it does not notice a jump. After a step back,
+        the instants that it has computed lie too far ahead.
         """
-        before, self._beaten_at = self._beaten_at, _reading(self._clock)
-        jump = jump_between(before, self._beaten_at)
+        before, self._last_reading = self._last_reading, _read_clocks(self._clock)
+        jump = jump_between(before, self._last_reading)
         if not jump:
             return
         _log.warning("clock.jumped", delta_seconds=round(jump, 3))
@@ -144,18 +144,18 @@ class Alarm:
         self._wake()
 
     async def close(self) -> None:
-        """Ring no more."""
+        """Stop the alarm."""
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
             await asyncio.sleep(0)  # it shuts down in a callback
 
 
 class Scheduler:
-    """Fires every rule that is due, one at a time, in due order, then by rule id.
+    """Fires due rules, one at a time, in due order, then by rule id.
 
     Attributes:
         firing: The id of the rule that fires now; None between firings.
-        turned_at: When the loop last came round, on the monotonic clock.
+        turned_at: When the loop last began a turn, on the monotonic clock.
         troubles: The rules whose last firing failed.
     """
 
@@ -168,62 +168,63 @@ class Scheduler:
         fire: Fire,
         poll_seconds: float = 1.0,
     ) -> None:
-        """Join what it watches with what it sets off.
+        """Connect the scheduler to the stores that it watches and the function that fires.
 
         Args:
-            clock: Says what time it is.
-            episodes: Asked every `poll_seconds` whether anything changed.
-            ledger: Where watermarks and served instants are kept.
-            fire: Consolidates what is pending for a rule, as of an instant; returns when
-                that is committed. A long one must itself heed the stop event.
-            poll_seconds: How long a new episode may go unnoticed, unless `notice` is called.
+            clock: Gives the time.
+            episodes: The scheduler asks it every `poll_seconds` whether episodes changed.
+            ledger: Keeps watermarks and served instants.
+            fire: Consolidates what is pending for a rule, as of an instant, and returns after the
+                commit. It must end soon after the stop event is set.
+            poll_seconds: The time after which a new episode is noticed at the latest. `notice`
+                shortens it.
         """
         self._clock = clock
         self._episodes = episodes
         self._ledger = ledger
         self._fire = fire
         self._poll_seconds = poll_seconds
-        self._lookout = Lookout(episodes, ledger)
+        self._finder = DueRuleFinder(episodes, ledger)
         self._woken = asyncio.Event()
         self._rules: dict[str, ConsolidationRule] = {}
         self._counting: set[str] = set()
         self._timezone = "UTC"
-        self._owed: set[str] = set()  # rules that are to be looked at
-        self._held = Held()
-        self._vigil = Vigil(_reading(clock))
-        self._failed_looks = 0
-        self._blind_until = clock.monotonic()
+        self._unchecked: set[str] = set()  # ids of rules to check in the next turn
+        self._retries = RetryTracker()
+        self._clock_watch = ClockWatch(_read_clocks(clock))
+        self._failed_turns = 0
+        self._paused_until = clock.monotonic()
         self.firing: str | None = None
         self.turned_at = clock.monotonic()
-        self.troubles = Troubles()
+        self.troubles = FailureTracker()
 
     def replace(self, rules: Sequence[ConsolidationRule], timezone: str) -> None:
-        """Go on with other rules from the next firing on; what failed may try at once.
+        """Use other rules from the next firing on; rules that failed may try again at once.
 
         Args:
-            rules: Those that are disabled are never looked at.
-            timezone: Of the rules that name none.
+            rules: The new rules. Disabled ones never fire.
+            timezone: The zone of rules that name none.
         """
         self._rules = {rule.id: rule for rule in rules if rule.enabled}
         self._counting = {name for name, rule in self._rules.items() if isinstance(rule.due, Every)}
         self._timezone = timezone
-        self._held = Held()
+        self._retries = RetryTracker()
         self.troubles.keep(self._rules)
         self.nudge()
 
     def nudge(self) -> None:
-        """Look at every rule soon; to be called on the event loop."""
-        self._owed |= self._rules.keys()
+        """Check all rules soon. Call it on the event loop."""
+        self._unchecked |= self._rules.keys()
         self._woken.set()
 
     def notice(self) -> None:
-        """Ask now, and not at the next poll, whether episodes came; on the event loop."""
+        """Check for new episodes now instead of at the next poll. Call it on the event loop."""
         self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Fire what is due, when it is, until `stop` is set and the firing under way has ended.
+        """Fire rules when they are due, until `stop` is set and the current firing has ended.
 
-        The caller bounds the wait for that firing: a cancelled run cancels it.
+        The caller limits the wait for that firing: cancelling `run` cancels it.
 
         Raises:
             SupersededError: Another daemon has taken over, or a store was replaced.
@@ -243,9 +244,9 @@ class Scheduler:
     async def _turn_until(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             self.turned_at = self._clock.monotonic()
-            if self.turned_at >= self._blind_until:
+            if self.turned_at >= self._paused_until:
                 await self._try_turn(stop)
-            await self._rest()
+            await self._wait()
 
     async def _try_turn(self, stop: asyncio.Event) -> None:
         try:
@@ -255,15 +256,15 @@ class Scheduler:
         except StoreError as error:
             self._pause(error)
         else:
-            self._failed_looks = 0
+            self._failed_turns = 0
 
     def _pause(self, error: StoreError) -> None:
-        pause = BACKOFF_SECONDS[min(self._failed_looks, len(BACKOFF_SECONDS) - 1)]
-        self._failed_looks += 1
-        self._blind_until = self._clock.monotonic() + pause
-        _log.error("look.failed", retry_seconds=pause, **_described(error))
+        pause = BACKOFF_SECONDS[min(self._failed_turns, len(BACKOFF_SECONDS) - 1)]
+        self._failed_turns += 1
+        self._paused_until = self._clock.monotonic() + pause
+        _log.error("look.failed", retry_seconds=pause, **_describe(error))
 
-    async def _rest(self) -> None:
+    async def _wait(self) -> None:
         poll = asyncio.get_running_loop().call_later(self._poll_seconds, self._woken.set)
         try:
             await self._woken.wait()
@@ -272,41 +273,41 @@ class Scheduler:
         self._woken.clear()
 
     async def turn(self, stop: asyncio.Event) -> None:
-        """Fire until nothing is due, or `stop` is set.
+        """Fire rules until none is due, or `stop` is set.
 
         Raises:
             SupersededError: Another daemon has taken over, or a store was replaced.
-            StoreError: A store cannot say what is due.
+            StoreError: A store could not be read.
         """
         while not stop.is_set():
             self.turned_at = self._clock.monotonic()
             rules = self._rules
-            dues = await self._look(rules)
+            dues = await self._find_due(rules)
             if not dues:
                 return
             await self._fire_each(dues, rules, stop)
 
-    async def _look(self, rules: dict[str, ConsolidationRule]) -> list[Due]:
-        self._vigil.look(_reading(self._clock))
+    async def _find_due(self, rules: dict[str, ConsolidationRule]) -> list[Due]:
+        self._clock_watch.observe(_read_clocks(self._clock))
         if await self._episodes.changed():
-            self._owed |= self._counting
-        self._owed |= self._held.ripe(self._clock.monotonic())
-        owed, self._owed = self._owed & rules.keys(), set()
-        if not owed:
+            self._unchecked |= self._counting
+        self._unchecked |= self._retries.ready_to_retry(self._clock.monotonic())
+        unchecked, self._unchecked = self._unchecked & rules.keys(), set()
+        if not unchecked:
             return []
         try:
-            seen = [rule for rule_id, rule in rules.items() if rule_id in owed]
-            now, since = self._clock.now(), self._vigil.since
-            dues = await self._lookout.find(seen, timezone=self._timezone, now=now, since=since)
+            seen = [rule for rule_id, rule in rules.items() if rule_id in unchecked]
+            now, since = self._clock.now(), self._clock_watch.since
+            dues = await self._finder.find(seen, timezone=self._timezone, now=now, since=since)
         except StoreError:
-            self._owed |= owed
+            self._unchecked |= unchecked
             raise
-        for rule_id in owed - {due.rule_id for due in dues}:
-            self._held.forget(rule_id)
+        for rule_id in unchecked - {due.rule_id for due in dues}:
+            self._retries.forget(rule_id)
         return [due for due in dues if self._may_fire(due, rules[due.rule_id])]
 
     def _may_fire(self, due: Due, rule: ConsolidationRule) -> bool:
-        return self._held.allows(due, rule.due, monotonic=self._clock.monotonic())
+        return self._retries.allows(due, rule.due, monotonic=self._clock.monotonic())
 
     async def _fire_each(
         self, dues: list[Due], rules: dict[str, ConsolidationRule], stop: asyncio.Event
@@ -331,21 +332,21 @@ class Scheduler:
                 )
         except SupersededError:
             raise
-        except Exception as error:  # noqa: BLE001 - one rule, whatever is wrong with it, must not stop the others
-            self._set_back(due, error)
+        except Exception as error:  # noqa: BLE001 - a failing rule must not stop the other rules
+            self._record_failure(due, error)
         else:
             self._succeed(due)
-            self._owed.add(rule.id)  # it may be due still
+            self._unchecked.add(rule.id)  # it may still be due
 
     def _succeed(self, due: Due) -> None:
-        self._held.succeeded(due)
+        self._retries.succeeded(due)
         trouble = self.troubles.succeeded(due.rule_id)
         if trouble and trouble.degraded:
             _log.info("rule.recovered", rule_id=due.rule_id, failures=trouble.failures)
 
-    def _set_back(self, due: Due, error: Exception) -> None:
+    def _record_failure(self, due: Due, error: Exception) -> None:
         now = self._clock.monotonic()
-        setback = self._held.failed(due, monotonic=now, may_pass=_may_pass(error))
+        setback = self._retries.failed(due, monotonic=now, may_pass=_may_pass(error))
         if isinstance(error, StoppedError):
             _log.info("firing.stopped", rule_id=due.rule_id)
             return
@@ -355,7 +356,7 @@ class Scheduler:
             rule_id=due.rule_id,
             failures=setback.failures,
             retry_seconds=retry,
-            **_described(error),
+            **_describe(error),
         )
         _log.debug("firing.traced", rule_id=due.rule_id, exc_info=error)
         self._note_trouble(due.rule_id, error)
@@ -368,19 +369,19 @@ class Scheduler:
                 rule_id=rule_id,
                 failures=trouble.failures,
                 since=timestamp(trouble.since),
-                **_described(error),
+                **_describe(error),
             )
 
 
-def _reading(clock: Clock) -> Reading:
+def _read_clocks(clock: Clock) -> Reading:
     return Reading(clock.now(), clock.monotonic())
 
 
 def _may_pass(error: Exception) -> bool:
-    """Say whether it is the disk, a lock or another file's trouble, and not the rule's own."""
+    """Return whether the cause lies outside the rule, such as the disk, a lock or another file."""
     own = isinstance(error, ConsolidationRuleError | FiringTimeoutError)
     return isinstance(error, StoreError | OSError) and not own
 
 
-def _described(error: Exception) -> dict[str, str]:
+def _describe(error: Exception) -> dict[str, str]:
     return {"error": type(error).__name__, "message": str(error)[:_MOST_OF_A_MESSAGE]}

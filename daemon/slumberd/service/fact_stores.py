@@ -144,7 +144,6 @@ class Branches:
         *,
         by: str = "",
         stop: asyncio.Event | None = None,
-        upto: Mapping[str, int] | None = None,
         timing: Timing = UNTIMED,
         run: str = "",
     ) -> list[Report]:
@@ -156,7 +155,6 @@ class Branches:
             at: The instant.
             by: Who asked for it.
             stop: When set, the batch under way is given up whole.
-            upto: The last log row that is read, by store; None reads all.
             timing: How it stands to the instants that it serves.
             run: The id that all of its batches share.
 
@@ -166,12 +164,9 @@ class Branches:
         reports, errors = [], []
         with self._uncollected():
             for branch in await self.concerned(rule):
-                last = None if upto is None else upto[branch.name]
                 try:
                     who = branch.firing(rule)
-                    fire = who.fire(
-                        rule, trigger, at, by=by, stop=stop, upto=last, timing=timing, run=run
-                    )
+                    fire = who.fire(rule, trigger, at, by=by, stop=stop, timing=timing, run=run)
                     reports.append(await fire)
                 except SlumberdError as error:
                     errors.append(error)

@@ -9,15 +9,15 @@ import asyncio
 import base64
 import os
 import secrets
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import Report
-from slumberd.errors import NothingKeptError, NotQuarantinedError, PlanMovedError, UsageError
+from slumberd.errors import NothingKeptError, NotQuarantinedError, UsageError
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import Held
 from slumberd.model.record import Outcome, Record
@@ -29,11 +29,9 @@ from slumberd.service.fact_stores import Branch, Branches
 from slumberd.service.requests import entry_of, fact_ids_of, said_of, unknown, wanted_of
 from slumberd.service.responses import (
     LISTED,
-    Rehearsed,
     certificate,
     counted,
     listed_deltas,
-    planned,
     reported,
     undone,
 )
@@ -94,49 +92,26 @@ class Operations:
         return {name: forms.checked(name, *one) for name, one in operations.items()}
 
     async def fire(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Fire ``rules``, a list of ids, or every enabled one for null.
-
-        A ``dry_run`` answers with a ``plan``; with that plan nothing else than it said is done.
-        """
+        """Fire ``rules``, a list of ids, or every enabled one for null."""
         rules = chosen(self._rules(), request.get("rules"))
         async with self.turn:
             if request.get("dry_run"):
-                return planned(await self._rehearse(rules), limit=_limit(request))
-            bounds, run = await self._bounds(rules, request.get("plan")), new_run_id()
-            reports = [await self._fire(rule, peer, run, bounds.get(rule.id)) for rule in rules]
+                return reported(await self._rehearse(rules), limit=_limit(request))
+            run = new_run_id()
+            reports = [await self._fire(rule, peer, run) for rule in rules]
         return reported(chain.from_iterable(reports), run=run)
 
-    async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> Rehearsed:
+    async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> list[Report]:
         now = self._clock.now()
         return [
-            (rule, await branch.rehearse(rule, now))
+            await branch.rehearse(rule, now)
             for rule in rules
             for branch in await self._branches.concerned(rule)
         ]
 
-    async def _bounds(
-        self, rules: Sequence[ConsolidationRule], plan: object
-    ) -> dict[str, dict[str, int]]:
-        """Return the last log row that each rule may read, by store; nothing without a plan."""
-        bounds: dict[str, dict[str, int]] = defaultdict(dict)
-        if plan is None:
-            return bounds
-        rehearsed = await self._rehearse(rules)
-        if planned(rehearsed)["plan"] != plan:
-            raise PlanMovedError(str(plan))
-        for rule, report in rehearsed:
-            bounds[rule.id][report.store] = report.window[1].seq
-        return bounds
-
-    async def _fire(
-        self,
-        rule: ConsolidationRule,
-        peer: Peer,
-        run: str,
-        upto: Mapping[str, int] | None = None,
-    ) -> list[Report]:
+    async def _fire(self, rule: ConsolidationRule, peer: Peer, run: str) -> list[Report]:
         return await self._branches.fire(
-            rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, upto=upto, run=run
+            rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, run=run
         )
 
     async def backfill(self, request: dict[str, Any], peer: Peer) -> Answer:
@@ -243,7 +218,7 @@ class Operations:
             branch, held = await self._held(str(request.get("firing")), _channel(request))
             rules = chosen(self._rules(), [held.rule_id]) if approve else []
             if request.get("dry_run"):
-                return planned(await self._rehearse(rules), limit=_limit(request))
+                return reported(await self._rehearse(rules), limit=_limit(request))
             await branch.facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
             await self._branches.tell_again()
             run = new_run_id()

@@ -174,10 +174,9 @@ class RequestForm(Form):
 
 
 class FireForm(RequestForm):
-    """Of ``fire``: the ids of rules, and the plan of a dry run."""
+    """Of ``fire``: the ids of rules."""
 
     rules: Texts = None
-    plan: str | None = None
 
 
 class BackfillForm(RequestForm):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-import orjson
 
 from slumberd.consolidation.consolidator import Report
 from slumberd.model.episode import instant
@@ -18,8 +15,6 @@ from slumberd.observability.line_format import timestamp
 from slumberd.service.control_socket import Answer
 from slumberd.storage.ledger.erasure import Erasure
 from slumberd.storage.ledger.undo import UndoneFirings
-
-PLAN_DIGITS = 16
 
 OUT_OF_REACH = [
     "backups and exports of the state directory, made before",
@@ -34,9 +29,6 @@ OUT_OF_REACH = [
 
 LISTED = 10_000
 """Deltas that an answer lists at most, unless it is asked for more; all are counted."""
-
-Rehearsed = Sequence[tuple[ConsolidationRule, Report]]
-"""What firings would do: of each rule, a report for each of its stores."""
 
 
 def reported(reports: Iterable[Report], *, limit: int = LISTED, run: str = "") -> Answer:
@@ -126,22 +118,6 @@ def certificate(
         "head_before": {name: one.head for name, one in erasures.items()},
         "out_of_reach": [*OUT_OF_REACH, *([named] if naming else [])],
     }
-
-
-def planned(rehearsed: Rehearsed, *, limit: int = LISTED) -> Answer:
-    """Return what a rehearsal found, and the hash by which the very same can be asked for."""
-    told = [
-        [
-            rule.id,
-            rule.content_hash,
-            report.store,
-            [tuple(position) for position in report.window],
-            [list(record)[3:9] for record in report.records],
-        ]
-        for rule, report in rehearsed
-    ]
-    plan = hashlib.sha256(orjson.dumps(told)).hexdigest()[:PLAN_DIGITS]
-    return reported((report for _, report in rehearsed), limit=limit) | {"plan": plan}
 
 
 def scheduled(

@@ -268,8 +268,7 @@ class Told:
         if one.replaced:
             print(f"replaced    {', '.join(map(printable, one.replaced))}")
         for near in one.near:
-            how = "says the same, word for word" if near.same else "possible duplicate"
-            print(f"near to     {printable(near.fact_id)}, {near.cosine}: {how}")
+            print(f"near to     {printable(near.fact_id)}, {near.cosine}: possible duplicate")
 
     def _says(self, payload: Mapping[str, Any]) -> str:
         """Return a fact's triple; of one without, its text when content is asked for."""

@@ -152,10 +152,6 @@ def fire(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would come of it, and write nothing.")
     ] = False,
-    plan: Annotated[
-        str | None,
-        typer.Option(metavar="HASH", help="Do what a dry run said with this hash, or nothing."),
-    ] = None,
     limit: Listed = None,
     verbose: Verbose = False,
     json: Json = False,
@@ -180,7 +176,6 @@ def fire(
         verbose=verbose,
         rules=chosen,
         dry_run=dry_run,
-        plan=plan,
         limit=limit_of(limit, json=json),
     )
     tell_fired(answer, dry_run=dry_run, json=json, nothing="nothing was pending")
@@ -196,8 +191,6 @@ def tell_fired(answer: Answer, *, dry_run: bool, json: bool, nothing: str) -> No
         print_json({"dry_run": dry_run, **answer})
     else:
         tell_reports(answer, dry_run=dry_run, nothing=nothing)
-        if dry_run and "plan" in answer:
-            print(f"plan {answer['plan']}: `slumberd fire --plan` with it does this, or nothing")
     if held := [report["held"] for report in answer["reports"] if "held" in report]:
         for one in held:
             _tell_held(one)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.errors import InputError, MemoryScopeError
-from slumberd.model.construct import made
+from slumberd.model.construct import construct
 from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
 from slumberd.model.naive_timestamps import NaiveTimestamps, in_utc
 from slumberd.model.scope import (
@@ -460,7 +460,7 @@ def episode_of(version: EpisodeVersion, timestamp: str = "") -> Episode:
     """
     # To read one of UTC takes a fifth of what it takes to reckon it from the number.
     in_utc = timestamp.endswith("+00:00")
-    return made(
+    return construct(
         Episode,
         {
             "id": version.id,

@@ -119,8 +119,9 @@ class Batch:
             self.loaded.load_waiting(self._firing.rule_id, waiting)
         versioned = {channel: self._decided_before(ones) for channel, ones in versioned.items()}
         if nearness is not None:
+            known_state = self.loaded.known_state
             versioned = {
-                channel: self._compared(nearness, ones) for channel, ones in versioned.items()
+                channel: nearness.compared(ones, known_state) for channel, ones in versioned.items()
             }
         resolution = self.resolution()
         counts = {channel: self._settle(resolution, ones) for channel, ones in versioned.items()}
@@ -131,12 +132,6 @@ class Batch:
         known_state = self.loaded.known_state
         known = known_state.evaluations
         return [known_state.as_decided(one) if one.fact_id in known else one for one in ones]
-
-    def _compared(self, nearness: Nearness, ones: Sequence[Candidate]) -> Sequence[Candidate]:
-        compared = nearness.compared(ones, self.loaded.known_state)
-        # What it names now must be known before it can be settled.
-        self.loaded.load([one for one in compared if one.claim is not None and one.claim.near])
-        return compared
 
     def _go_on(self) -> None:
         # Statements see to it themselves; in between nobody else would.
@@ -424,8 +419,8 @@ def _value(kind: str, text: str) -> str | bytes:
 
 def metadata_of(claim: Claim) -> dict[str, Any]:
     """Return the metadata of the fact that an act asserts."""
-    if claim.near and (linked := claim.possible_duplicates):
-        return {"possible_duplicate": linked}
+    if claim.near:
+        return {"possible_duplicate": [fact_id for fact_id, _ in claim.near]}
     return claim.metadata or {}
 
 

@@ -12,7 +12,7 @@ import orjson
 
 from slumberd.consolidation.claim import user_and_agent
 from slumberd.consolidation.state import CurrentFact
-from slumberd.model.construct import made
+from slumberd.model.construct import construct
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.sql_statements import statements
@@ -97,7 +97,7 @@ def fact_of(standing: CurrentFact) -> Fact:
     """Return what stands as `fact_from` returns it of its row."""
     claim = standing.counted.claim
     user, agent = user_and_agent(claim.owner)
-    return made(
+    return construct(
         Fact,
         {
             "id": claim.fact_id,
@@ -115,7 +115,7 @@ def fact_of(standing: CurrentFact) -> Fact:
 def fact_from(row: Sequence[Any]) -> Fact:
     """Return a fact from a row of a query of ``facts``."""
     fact_id, user, agent, payload, lineage, confidence, pinned_at, metadata = row
-    return made(
+    return construct(
         Fact,
         {
             "id": fact_id,
