@@ -206,42 +206,31 @@ def degraded(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 def waiting(patient: Patient) -> Iterator[Finding]:
     """Find rules that have been due for longer than they should be."""
-    seen = {name: _seen(path) for name, path in patient.settings.facts_paths.items()}
+    seen = read_or_none(patient.settings.facts_path, offline_status.facts_in)
+    if seen is None or _is_young(patient):
+        return
     paused = paused_in(patient.settings.state_dir)
     for rule in patient.rules.rules if patient.rules else ():
-        own = {patient.settings.store_of(channel) for channel in rule.then_emits}
-        stores = [one for name, one in seen.items() if one and name in own]
-        held = any(rule.id in one.held for one in stores)
-        if rule.enabled and rule.id not in paused and not held:
-            yield from _late(rule, stores, patient)
+        rests = not rule.enabled or rule.id in paused or rule.id in seen.held
+        if rule.id in seen.marks and not rests:
+            yield from _late(rule, seen, patient)
 
 
-def _seen(path: Path) -> FactsSeen | None:
-    return read_or_none(path, offline_status.facts_in)
-
-
-def _late(
-    rule: ConsolidationRule, stores: Sequence[FactsSeen], patient: Patient
-) -> Iterator[Finding]:
-    begun = [one for one in stores if rule.id in one.marks]
-    if not begun or _is_young(patient):
-        return
-    fired = max((one.fired[rule.id] for one in begun if rule.id in one.fired), default=0)
-    if why := _why_late(rule, begun, fired, patient):
+def _late(rule: ConsolidationRule, seen: FactsSeen, patient: Patient) -> Iterator[Finding]:
+    if why := _why_late(rule, seen, patient):
+        fired = seen.fired.get(rule.id)
         ago = f"; it fired last at {instant(fired):%Y-%m-%d %H:%M:%S}Z" if fired else ""
         down = "start the daemon, or `slumberd fire " + rule.id + "`"
         remedy = "see `firing.failed` in the daemon's log" if patient.daemon else down
         yield Finding("rule.late", f"rule {rule.id}", why + ago, remedy)
 
 
-def _why_late(
-    rule: ConsolidationRule, begun: Sequence[FactsSeen], fired: int, patient: Patient
-) -> str:
+def _why_late(rule: ConsolidationRule, seen: FactsSeen, patient: Patient) -> str:
     match rule.due:
         case Every(count=count):
-            return _full(min(one.marks[rule.id] for one in begun), count, fired, patient)
+            return _full(seen.marks[rule.id], count, seen.fired.get(rule.id, 0), patient)
         case Cron() as due:
-            return _missed(due, min(one.served[rule.id] for one in begun), patient)
+            return _missed(due, seen.served[rule.id], patient)
         case never:
             assert_never(never)
 

@@ -61,17 +61,15 @@ class Courier:
     any other failure is tried again until it passes. What was erased is told to nobody.
 
     Args:
-        store: The name of the fact store, which its assertions carry.
-        ledger: The store.
+        ledger: The fact store.
         sink: What is told; it must not block the event loop.
         clock: The time.
         terms: How it is told.
     """
 
     def __init__(
-        self, store: str, ledger: Promotions, sink: ProvenanceSink, clock: Clock, terms: Terms
+        self, ledger: Promotions, sink: ProvenanceSink, clock: Clock, terms: Terms
     ) -> None:
-        self._store = store
         self._ledger = ledger
         self._sink = sink
         self._clock = clock
@@ -154,7 +152,7 @@ class Courier:
         # It may have been forgotten since its page was read.
         if not await self._ledger.is_told(told.seq):
             return
-        slots, bundle = slots_of(told, self._store), bundle_of(told)
+        slots, bundle = slots_of(told), bundle_of(told)
         try:
             asserted(slots, bundle)
             async with asyncio.timeout(self._terms.timeout_seconds):
@@ -163,7 +161,6 @@ class Courier:
             self._refused += 1
             _log.warning(
                 "provenance.refused",
-                store=self._store,
                 seq=told.seq,
                 slot=error.slot,
                 message=error.reason[:_MOST_OF_A_MESSAGE],
@@ -184,7 +181,6 @@ class Courier:
             message = str(error)[:_MOST_OF_A_MESSAGE] or self._unsaid(error)
             _log.warning(
                 "provenance.failed",
-                store=self._store,
                 rows=rows,
                 seconds=seconds,
                 error=type(error).__name__,
@@ -206,7 +202,7 @@ class Courier:
 
     def _recover(self) -> None:
         if self._failing:
-            _log.info("provenance.resumed", store=self._store)
+            _log.info("provenance.resumed")
         self._failing, self._failures = False, 0
 
 

@@ -226,7 +226,7 @@ class Scheduler:
         The caller bounds the wait for that firing: a cancelled run cancels it.
 
         Raises:
-            SupersededError: Another daemon has taken over, or a store was replaced.
+            SupersededError: Another daemon has taken over, or the store was replaced.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -275,7 +275,7 @@ class Scheduler:
         """Fire until nothing is due, or `stop` is set.
 
         Raises:
-            SupersededError: Another daemon has taken over, or a store was replaced.
+            SupersededError: Another daemon has taken over, or the store was replaced.
             StoreError: A store cannot say what is due.
         """
         while not stop.is_set():

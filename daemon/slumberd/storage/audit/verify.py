@@ -312,7 +312,7 @@ def _instant(value: object) -> int | None:
 def _contradicted(
     connection: sqlite3.Connection, count: int, against: Iterable[Checkpoint]
 ) -> Break | None:
-    for rows, head, told, _ in against:
+    for rows, head, told in against:
         if rows > count:
             return Break(count, f"the ledger ends here, the log of {told} saw row {rows}")
         found = connection.execute(_SQL["chain"], (rows,)).fetchone() if rows else (GENESIS,)
