@@ -23,10 +23,10 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.scheduling.due import Troubles
 from slumberd.service import health_metrics, heartbeat
-from slumberd.service.composition import branches_of, opened
-from slumberd.service.fact_stores import Branches
+from slumberd.service.composition import opened, rule_runner_of
 from slumberd.service.health_metrics import MOST_PENDING, Body
 from slumberd.service.heartbeat import Heartbeat
+from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.builders import at, rule, triple
 from tests.fakes import FakeClock, FakeEpisodeLog, FakeLogs
@@ -39,14 +39,14 @@ class Patient:
     """Stores, rules over them, and a heartbeat; it is tired after two."""
 
     def __init__(
-        self, memory: SQLiteMemoryStore, branches: Branches, rules: RuleSet, settings: Settings
+        self, memory: SQLiteMemoryStore, runner: RuleRunner, rules: RuleSet, settings: Settings
     ) -> None:
         self.clock = FakeClock(at(0))
-        self.memory, self.branches = memory, branches
+        self.memory, self.runner = memory, runner
         self.dropped = 0
         self.beats = 0
         self.tired = asyncio.Event()
-        files = [settings.memory_path, *settings.facts_paths.values()]
+        files = [settings.memory_path, settings.facts_path]
         self.asleep: set[str] = set()
         self.troubles = Troubles()
         self.textfile: Callable[[bytes], None] | None = None
@@ -63,7 +63,7 @@ class Patient:
     def heart_on(self, episodes: EpisodeLog) -> Heartbeat:
         body = Body(
             episodes,
-            self.branches,
+            self.runner.facts,
             rules=lambda: (self._rules.rules, "UTC"),
             awake=lambda rules: [one for one in rules if one.id not in self.asleep],
             troubles=lambda: self.troubles.by_rule,
@@ -85,18 +85,18 @@ class Patient:
 async def _patient(folder: Path, *rules: ConsolidationRule) -> AsyncIterator[Patient]:
     settings = Settings(state_dir=folder, rules_dir=folder)
     found, clock = RuleSet(rules, {}, {}), FakeClock(at(0))
-    async with opened(settings, clock, settings.facts_paths) as stores:
-        branches = branches_of(settings, stores, FakeLogs(), clock, lambda: found)
+    async with opened(settings, clock, settings.facts_path) as stores:
+        runner = rule_runner_of(settings, stores, FakeLogs(), clock)
         for one in rules:
-            await branches.begin(one.id, BEGINNING, served=at(0))
-        yield Patient(stores.memory, branches, found, settings)
+            await runner.facts.begin(one.id, BEGINNING, served=at(0))
+        yield Patient(stores.memory, runner, found, settings)
 
 
 async def test_beat_tells_what_is_pending_and_for_how_long(tmp_path: Path) -> None:
     done, waiting = rule("done"), rule("waiting", cadence={"cron": "0 3 * * *"})
     async with _patient(tmp_path, done, waiting) as patient:
         await patient.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
-        await patient.branches.fire(done, "every", at(0))
+        await patient.runner.fire(done, "every", at(0))
         age = (at(0) - triple("e0", "alice", "likes", 0).timestamp).total_seconds()
         patient.clock.advance(MINUTE)
 
@@ -140,7 +140,7 @@ async def test_beat_over_many_rules_names_those_that_lag_most(tmp_path: Path) ->
     async with _patient(tmp_path, *rules) as patient:
         await patient.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
         for one in rules[:35]:
-            await patient.branches.fire(one, "every", at(0))
+            await patient.runner.fire(one, "every", at(0))
         await patient.memory.put_many([triple("e9", "alice", "likes", 9)])
 
         told = await patient.beat()
@@ -170,7 +170,7 @@ async def test_beat_tells_for_how_long_a_rule_has_been_due(tmp_path: Path) -> No
         for _ in range(3):
             late.append((await patient.beat())["late_seconds"])
             patient.clock.advance(MINUTE)
-        await patient.branches.fire(rules[0], "every", at(0))
+        await patient.runner.fire(rules[0], "every", at(0))
 
         told = await patient.beat()
 
@@ -187,7 +187,7 @@ async def test_rule_that_has_something_to_read_at_every_look_is_not_late(tmp_pat
             await patient.memory.put_many([triple(f"e{n}", "alice", "likes", n, timestamp=now)])
             patient.clock.advance(1)
             late.append((await patient.beat())["late_seconds"])
-            await patient.branches.fire(busy, "every", patient.clock.now())
+            await patient.runner.fire(busy, "every", patient.clock.now())
             patient.clock.advance(MINUTE)
 
     assert late == [0.0, 1.0, 1.0, 1.0]
@@ -225,11 +225,11 @@ async def test_rule_that_is_to_rest_is_not_late(tmp_path: Path, at_rest: str) ->
     resting = rule("resting", enabled=at_rest != "disabled", limits={"max_deletes": 0})
     async with _patient(tmp_path, resting) as patient:
         await patient.memory.put_many([triple("e1", "alice", "likes", "tea")])
-        await patient.branches.fire(resting, "every", at(0))
+        await patient.runner.fire(resting, "every", at(0))
         taken = {"intent": "delete", "replaces": "e1"}
         await patient.memory.put_many([triple("e2", "alice", "likes", "tea", metadata=taken)])
         if at_rest == "held":
-            await patient.branches.fire(resting, "every", at(0))
+            await patient.runner.fire(resting, "every", at(0))
         if at_rest == "paused":
             patient.asleep.add("resting")
         await patient.beat()
@@ -287,7 +287,7 @@ async def test_counters_of_the_textfile_go_on_over_a_restart(
             await patient.beat()
             for one in episodes:
                 await patient.memory.put_many([one])
-                await patient.branches.fire(tea, "every", at(0))
+                await patient.runner.fire(tea, "every", at(0))
             patient.troubles.failed("tea", at(0), "StoreError")
             await patient.beat()
 

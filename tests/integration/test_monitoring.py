@@ -97,7 +97,7 @@ class Patient:
         self._stream = stream
         body = Body(
             estate.stores.memory,
-            estate.branches,
+            estate.runner.facts,
             rules=lambda: (estate.rules, "UTC"),
             awake=list,
             troubles=lambda: self.troubles.by_rule,
@@ -118,7 +118,7 @@ class Patient:
 async def living(folder: Path, one: ConsolidationRule) -> AsyncIterator[Patient]:
     stream = io.BytesIO()
     with logging_as_before():
-        async with estate(folder, [one], {}) as state:
+        async with estate(folder, [one]) as state:
             clock: FakeClock = state.clock
             configure("json", "info", stream, terminal=False, now=clock.now)
             await state.stores.memory.put_many([triple("e0", "alice", "likes", "tea")])

@@ -41,7 +41,7 @@ class Round:
 
     def begin(self) -> None:
         """Start anew, as after a crash."""
-        self.courier = Courier("facts.db", self.ledger, self.sink, self.clock, self.terms)
+        self.courier = Courier(self.ledger, self.sink, self.clock, self.terms)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -78,7 +78,7 @@ async def test_promotion_carries_where_it_comes_from() -> None:
     [(template, told)] = one.sink.told
     assert template == "evidence"
     assert told == {
-        "store": "facts.db", "seq": 1, "kind": "add", "fact_id": "e1", "user": "alice",
+        "seq": 1, "kind": "add", "fact_id": "e1", "user": "alice",
         "agent": "rag", "channel": "facts", "subject": "alice", "predicate": "drinks",
         "object": '"tea"', "replaces": '["e0"]', "rule": "9.lives", "firing": "9.lives@1",
         "_origin": "consolidation", "_source": "rule-9X2eXlives", "_run_id": "9.lives@1",
@@ -116,8 +116,8 @@ async def test_failing_sink_is_told_later_and_longer_each_time() -> None:
     assert pauses == [1, 2, 4, 8, 8, 8]
     assert one.sink.seqs == [1, 2]
     assert [line["event"] for line in logs] == ["provenance.failed", "provenance.resumed"]
-    told = [logs[0][key] for key in ("store", "rows", "seconds", "error", "message")]
-    assert told == ["facts.db", 2, 0.0, "OSError", "down"]
+    told = [logs[0][key] for key in ("rows", "seconds", "error", "message")]
+    assert told == [2, 0.0, "OSError", "down"]
 
 
 async def test_failures_end_where_the_sink_gets_on() -> None:
@@ -154,7 +154,7 @@ async def test_what_was_told_before_a_failure_is_not_told_again() -> None:
     await one.courier.turn()
     one.ledger.promote(True, True)
     one.sink.hangs = True
-    one.courier = Courier("facts.db", one.ledger, one.sink, one.clock, IMPATIENT)
+    one.courier = Courier(one.ledger, one.sink, one.clock, IMPATIENT)
     await one.courier.turn()
     assert one.place == (3, 0)
 

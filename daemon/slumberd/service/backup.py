@@ -41,11 +41,12 @@ from slumberd.storage.sqlite.health import has_table
 from slumberd.storage.sqlite.recovery import damage_in, look
 
 MANIFEST = "backup.json"
+KEY = "ledger.key"
 _NAMES: Mapping[Role, str] = {
     "memory": "memory.db",
     "facts": "facts.db",
     "paused": "paused.json",
-    "key": "ledger.key",
+    "key": KEY,
 }
 _INCOMPLETE = ".incomplete"
 _CHUNK = 2**20
