@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
@@ -388,7 +388,7 @@ def variables(form: type[Form] = Settings, trail: Trail = ()) -> Iterator[tuple[
         here = (*trail, key)
         if isinstance(field.annotation, type) and issubclass(field.annotation, Form):
             yield from variables(field.annotation, here)
-        elif get_origin(field.annotation) is not dict:  # a map stands in the file only
+        else:
             yield PREFIX + "__".join(map(str, here)).upper(), here
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -239,17 +240,16 @@ async def _verified(
     Raises:
         StoreError: One is damaged, or the ledger is broken.
     """
-    found = None
-    for one in sources:
-        copy = folder / one.name
-        damage = look(copy, partial(damage_in, seconds=None)) if one.is_database else ""
-        head, problem = None, f"is damaged: {damage}" if damage else ""
-        if one.role == "facts" and not damage:
-            head, problem = await _ledger(settings, copy, clock)
+    ledger = None
+    for one in filter(attrgetter("is_database"), sources):
+        copy, problem = folder / one.name, ""
+        if damage := look(copy, partial(damage_in, seconds=None)):
+            problem = f"is damaged: {damage}"
+        elif one.role == "facts":
+            ledger, problem = await _ledger(settings, copy, clock)
         if problem:
             raise StoreError(f"{str(one.path)!r} {problem}; it was not backed up")
-        found = head or found
-    return found
+    return ledger
 
 
 async def _ledger(settings: Settings, path: Path, clock: Clock) -> tuple[LedgerHead | None, str]:
