@@ -85,4 +85,4 @@ def sbom(session: nox.Session) -> None:
 def audit(session: nox.Session) -> None:
     """Hold what is pinned to run against the database of known vulnerabilities."""
     session.install("--require-hashes", "-r", "requirements/release.txt")
-    session.run("python", "-m", "tests.supply", "audit", "pip-audit")
+    session.run("python", "-m", "tests.support.supply", "audit", "pip-audit")

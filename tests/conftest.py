@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.catalogue import complaints_in, watched
-from tests.samples import try_everything
+from tests.support.catalogue import complaints_in, watched
+from tests.support.samples import try_everything
 
 # A busy machine is no fault of an example; what must not take long is measured where that is said.
 settings.register_profile("slumberd", deadline=None)

@@ -24,7 +24,7 @@ from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.bench.measuring import Cost, Table, at_most, timed_async
 from tests.bench.worlds import USERS, Workshop
-from tests.builders import START, rule
+from tests.support.builders import START, rule
 
 SECTION = "fire"
 NEW = 100
@@ -43,7 +43,7 @@ def measure(table: Table, shop: Workshop) -> None:
     """Fire over little and much that was consolidated before, and alone and among other rules."""
     asyncio.run(_over_what_lies_below(table, shop, _in_order))
     # These miss it: over many others such ids lie on pages of their own, two each, and over few
-    # they share them. No statement takes more steps, as `tests/integration/test_growth.py` shows.
+    # they share them. No statement takes more steps, as `tests/service/test_growth.py` shows.
     asyncio.run(_over_what_lies_below(table, shop, _at_random))
     asyncio.run(_among_rules(table, shop))
 

@@ -29,7 +29,7 @@ from slumberd.errors import FiringTimeoutError
 from slumberd.service.composition import rule_runner_of, writing
 from slumberd.service.daemon import Daemon
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from tests.builders import triple
+from tests.support.builders import triple
 
 Sight = Callable[[asyncio.Event], Awaitable[Any]]
 

@@ -27,8 +27,8 @@ from slumberd.storage.sqlite.connection import Pragmas, Synchronous, connect, tr
 from tests.bench.measuring import Cost, Table, at_least, rates, run, timed, total
 from tests.bench.reference import few, reference
 from tests.bench.worlds import Workshop, episodes, write_episodes
-from tests.daemons import Home
-from tests.stargraph import Stargraph
+from tests.support.daemons import Home
+from tests.support.stargraph import Stargraph
 
 SECTION = "put"
 

@@ -22,7 +22,7 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.bench.measuring import Line, Table, at_most
 from tests.bench.worlds import USERS, Workshop
-from tests.builders import START
+from tests.support.builders import START
 
 SECTION = "read"
 LIMITS = (10, 100, 1_000)

@@ -19,9 +19,9 @@ from contextlib import ExitStack, closing, contextmanager
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.bench.measuring import Cost, Table, at_least, rates, run, timed
 from tests.bench.worlds import Workshop
-from tests.builders import rule
-from tests.daemons import Home
-from tests.stargraph import VERSION, NoStargraphError, Stargraph, stargraph
+from tests.support.builders import rule
+from tests.support.daemons import Home
+from tests.support.stargraph import VERSION, NoStargraphError, Stargraph, stargraph
 
 SECTION = "stargraph"
 

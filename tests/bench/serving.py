@@ -25,8 +25,8 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.bench.hosting import POLL_SECONDS
 from tests.bench.measuring import Line, Table, at_most, percentile
 from tests.bench.worlds import Workshop
-from tests.builders import triple
-from tests.daemons import Home, resident_mebibytes
+from tests.support.builders import triple
+from tests.support.daemons import Home, resident_mebibytes
 
 SECTION = "serve"
 RULES = 1_000

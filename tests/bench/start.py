@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.bench.measuring import Cost, Table, at_most, run
 from tests.bench.worlds import Workshop
-from tests.daemons import Home, processor_seconds
+from tests.support.daemons import Home, processor_seconds
 
 SECTION = "start"
 RULES = 1_000

@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from tests.bench.measuring import run
-from tests.builders import START
-from tests.daemons import Home
+from tests.support.builders import START
+from tests.support.daemons import Home
 
 USERS = 1_000
 REPEATED = 0.25

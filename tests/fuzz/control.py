@@ -20,9 +20,9 @@ import orjson
 from slumberd.config.rule_loader import RuleSet
 from slumberd.service.control_socket import MOST_BYTES, SOCKET, VERSION, Operation, listen
 from slumberd.service.pause import Pausing
-from tests.builders import at, rule, triple
-from tests.estate import estate
 from tests.fuzz.targets import Finding
+from tests.support.builders import at, rule, triple
+from tests.support.estate import estate
 
 SAID = [triple(f"e{n}", f"s{n % 2}", "is", n, timestamp=at(n)) for n in range(6)]
 RULES = [rule("all"), rule("notes", then_emits=["notes"], when_filter="subject = 's1'")]

@@ -18,9 +18,9 @@ from slumberd.errors import FilterError
 from slumberd.filters import sandbox as filter_sandbox
 from slumberd.filters.sandbox import Filter, Verdict, prepare
 from slumberd.sql_statements import statements
-from tests import fragments
 from tests.fuzz.grammar import examples, spelled
 from tests.fuzz.targets import Finding
+from tests.support import fragments
 
 SECONDS = 0.1
 OVERRUN = 0.1

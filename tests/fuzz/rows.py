@@ -13,8 +13,8 @@ from slumberd.errors import SlumberdError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.scope import Scope, ScopeMismatch
 from slumberd.storage.episodes.rows import FAULTS, decode, encode, episode_of, lenient_text, same
-from tests.builders import rule, triple
 from tests.fuzz.targets import Finding
+from tests.support.builders import rule, triple
 
 MISMATCHES: tuple[ScopeMismatch, ...] = ("quarantine", "trust_scope", "trust_episode")
 REASONS = frozenset({"", "intent_unknown", "replaces_malformed", "delete_of_nothing", *FAULTS})
@@ -85,7 +85,7 @@ class RowTarget:
             raise Finding(f"an unknown reason: {found.fault!r}")
         for channel in meet([found], RULE).values():
             for one in channel:
-                if one.reason not in REASONS or (one.act is None) != bool(one.reason):
+                if one.reason not in REASONS or (one.claim is None) != bool(one.reason):
                     raise Finding(f"neither an act nor a reason: {one}")
         if found.fault:
             self._check_harmless(found)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import orjson
 
-from tests.daemons import Home
-from tests.oracle import Told, stands, told
-from tests.soak.writers import Said
+from tests.soak.writers import ManualAssertion
+from tests.support.daemons import Home
+from tests.support.oracle import Told, stands, told
 
 MOST_MEBIBYTES = 400.0
 MOST_WAL_MEBIBYTES = 64.0
@@ -139,7 +139,7 @@ def count_firings(path: Path) -> int:
         return int(connection.execute("SELECT count(*) FROM slumberd_firings").fetchone()[0])
 
 
-def journals(folder: Path) -> dict[str, Said]:
+def journals(folder: Path) -> dict[str, ManualAssertion]:
     """Return the newest version that was committed of each episode."""
     said = {}
     for file in sorted(folder.glob("*.journal")):
@@ -149,7 +149,7 @@ def journals(folder: Path) -> dict[str, Said]:
     return said
 
 
-def check_rows(home: Home, said: Mapping[str, Said], forgotten: set[str]) -> None:
+def check_rows(home: Home, said: Mapping[str, ManualAssertion], forgotten: set[str]) -> None:
     """See that what was committed is there, but for what was forgotten."""
     with closing(sqlite3.connect(home.state / "memory.db", timeout=60)) as connection:
         rows = {id: orjson.loads(text) for id, text in connection.execute(
@@ -160,7 +160,7 @@ def check_rows(home: Home, said: Mapping[str, Said], forgotten: set[str]) -> Non
             raise Unsound(f"episode {eid!r} was committed and is lost: {rows.get(eid)}")
 
 
-def check_facts(home: Home, said: Mapping[str, Said], expected: Expected) -> int:
+def check_facts(home: Home, said: Mapping[str, ManualAssertion], expected: Expected) -> int:
     """See that the facts are those of the oracle; return how many there are."""
     found = {}
     for fact in home.facts():
@@ -168,7 +168,8 @@ def check_facts(home: Home, said: Mapping[str, Said], expected: Expected) -> int
         if not fact["id"].startswith("@guests/") and fact["id"] not in expected.unsure:
             found[fact["id"]] = (fact["user"], fact["payload"].get("object"), rules)
     wanted = {
-        act.fact_id: (act.user, act.object, list(act.rules)) for act in standing(said, expected)
+        claim.fact_id: (claim.user, claim.object, list(claim.rules))
+        for claim in standing(said, expected)
     }
     for fact_id, value in expected.pinned.items():
         wanted[fact_id] = ("hands", value, ["@hand"])
@@ -182,22 +183,22 @@ def check_facts(home: Home, said: Mapping[str, Said], expected: Expected) -> int
     return len(found)
 
 
-def standing(said: Mapping[str, Said], expected: Expected) -> Iterator[Told]:
+def standing(said: Mapping[str, ManualAssertion], expected: Expected) -> Iterator[Told]:
     """Yield what stands by the law; each user and channel alone, for none reaches another."""
     parts: dict[tuple[str, str], list[Told]] = defaultdict(list)
     for one in said.values():
         if one["user"] not in expected.forgotten:
-            for act in acts(one, expected):
-                parts[act.user, act.channel].append(act)
+            for claim in claims(one, expected):
+                parts[claim.user, claim.channel].append(claim)
     for some in parts.values():
         yield from stands(some, expected.multi).values()
 
 
-def acts(one: Said, expected: Expected) -> Iterable[Told]:
+def claims(one: ManualAssertion, expected: Expected) -> Iterable[Told]:
     """Yield what an episode says in each channel: one rule takes all, the other what it selects."""
     _, tags = TAGS[expected.filter]
     selected = ("tagged",) if one["tag"] in tags else ()
     for channel, rules in (("facts", ("all", *selected)), ("notes", selected)):
-        act = told(one, channel, rules) if rules else None
-        if act is not None:
-            yield act
+        claim = told(one, channel, rules) if rules else None
+        if claim is not None:
+            yield claim

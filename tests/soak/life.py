@@ -15,7 +15,6 @@ from typing import Any
 import orjson
 
 from slumberd.errors import NothingKeptError
-from tests.daemons import Daemon, Home
 from tests.soak.checks import (
     TAGS,
     Expected,
@@ -31,6 +30,7 @@ from tests.soak.checks import (
     count_firings,
     journals,
 )
+from tests.support.daemons import Daemon, Home
 
 WRITERS = {"ann": "put", "ben": "put", "cyd": "insert"}
 MULTI = ("facts", "likes")

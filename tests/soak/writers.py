@@ -22,7 +22,7 @@ from slumberd.model.episode import Episode, instant, microseconds
 from slumberd.model.scope import Scope
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from tests.builders import START
+from tests.support.builders import START
 
 DAY = 86_400_000_000
 OF_A_USER = 50
@@ -32,7 +32,7 @@ _PAUSE_SECONDS = 0.03
 _TRIPLES = [("tea", "is"), ("tea", "likes"), ("milk", "is"), ("milk", "likes")]
 _INTENTS = [None] * 6 + ["update", "delete", "noop", "?"]
 
-Said = dict[str, Any]
+ManualAssertion = dict[str, Any]
 
 
 class Pen(Protocol):
@@ -43,7 +43,7 @@ class Pen(Protocol):
         ...
 
 
-def sayings(name: str, chance: random.Random) -> Iterator[Said]:
+def sayings(name: str, chance: random.Random) -> Iterator[ManualAssertion]:
     """Yield what a writer says: one time in five it says an earlier thing anew."""
     count = 0
     while True:
@@ -55,7 +55,7 @@ def sayings(name: str, chance: random.Random) -> Iterator[Said]:
         yield _saying(name, number, chance)
 
 
-def _saying(name: str, number: int, chance: random.Random) -> Said:
+def _saying(name: str, number: int, chance: random.Random) -> ManualAssertion:
     subject, predicate = chance.choice(_TRIPLES)
     metadata: dict[str, Any] = {"subject": subject, "predicate": predicate}
     if chance.random() < 0.9:
@@ -77,7 +77,7 @@ def _saying(name: str, number: int, chance: random.Random) -> Said:
     }
 
 
-def episode_of(said: Said) -> Episode:
+def episode_of(said: ManualAssertion) -> Episode:
     """Return what is said as an episode."""
     return Episode(
         id=said["id"], content="text", timestamp=instant(said["at"]), agent=said["agent"],

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from tests.catalogue import complaints
-from tests.patience import PATIENCE_SECONDS, wait_until
+from tests.support.catalogue import complaints
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 HERE = Path(__file__).parent
 SHIPPED = HERE.parents[1]

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.builders import triple
-from tests.patience import wait_until
-from tests.site import jsonl
+from tests.support.builders import triple
+from tests.support.patience import wait_until
+from tests.support.site import jsonl
 from tests.systemd.box import SHIPPED, Box, why_not
 
 LACKS = why_not()
 pytestmark = [
+    pytest.mark.acceptance,
     pytest.mark.slow,
     pytest.mark.skipif(LACKS is not None, reason=f"NO systemd was booted: {LACKS}"),
 ]

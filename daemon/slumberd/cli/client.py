@@ -45,7 +45,7 @@ READING = {"decide", "fire"}
 """Operations that read the episode log from one place to its end."""
 
 
-def performed(
+def perform_request(
     settings: Settings, operation: str, *, verbose: bool = False, **request: Any
 ) -> Answer:
     """Return the answer to a request, whoever does what it asks for.
@@ -65,10 +65,10 @@ def performed(
         try:
             return ask(settings.state_dir, operation, **request)
         except NotRunningError:
-            return _performed_here(settings, operation, request, shown, verbose=verbose)
+            return _perform_here(settings, operation, request, shown, verbose=verbose)
 
 
-def _performed_here(
+def _perform_here(
     settings: Settings,
     operation: str,
     request: dict[str, Any],

@@ -14,7 +14,7 @@ from slumberd.model.scope import unescape
 ALL = ""
 """In place of an object: every object of a key."""
 
-EPISODE, NAMER, HAND = 0, 1, 2
+EPISODE, REFERRING, MANUAL = 0, 1, 2
 """Ranks: an episode, an update or delete that names ids (who names an id has seen it), a person."""
 
 INTENTS = ("add", "update", "delete", "noop")
@@ -24,12 +24,12 @@ REPLACES_MALFORMED = "replaces_malformed"
 DELETE_OF_NOTHING = "delete_of_nothing"
 
 
-class Stamp(NamedTuple):
+class Precedence(NamedTuple):
     """When something was said, in an order without ties.
 
     Attributes:
         at: Microseconds since 1970 UTC.
-        rank: `EPISODE`, `NAMER` or `HAND`.
+        rank: `EPISODE`, `REFERRING` or `MANUAL`.
         id: The episode's id; of hands their number, so that the later one wins.
     """
 
@@ -38,14 +38,14 @@ class Stamp(NamedTuple):
     id: str
 
 
-class Act(NamedTuple):
+class Claim(NamedTuple):
     """What is asserted, and what is retracted.
 
     Attributes:
         fact_id: The id of the fact that it promotes, or would.
         owner: User, agent and channel, escaped and joined; ends with a slash.
         key: Owner, subject and predicate; without those two, the owner and the fact id.
-        stamp: When it is said.
+        precedence: When it is said.
         asserts: Whether it says that `object` holds for `key`.
         object: Canonical JSON; `ALL` when a retraction gives none.
         names: Fact ids whose belief (key, object) it retracts.
@@ -66,7 +66,7 @@ class Act(NamedTuple):
     fact_id: str
     owner: str
     key: str
-    stamp: Stamp
+    precedence: Precedence
     asserts: bool
     object: str
     names: tuple[str, ...]
@@ -111,14 +111,14 @@ def user_and_agent(owner: str) -> tuple[str, str]:
     return (unescape(user), unescape(agent)) if "%" in owner else (user, agent)
 
 
-def has_subject(act: Act) -> bool:
+def has_subject(claim: Claim) -> bool:
     """Say whether an act's key is one of subject and predicate."""
-    return not act.key.startswith("//", len(act.owner))
+    return not claim.key.startswith("//", len(claim.owner))
 
 
-def deletes_by_key(act: Act) -> bool:
+def deletes_by_key(claim: Claim) -> bool:
     """Say whether an act is a delete that names no id: it covers what its key says."""
-    return act.clears and act.stamp.rank == EPISODE
+    return claim.clears and claim.precedence.rank == EPISODE
 
 
 def confidence_of(metadata: Mapping[str, Any]) -> float:
@@ -131,7 +131,7 @@ def confidence_of(metadata: Mapping[str, Any]) -> float:
     return float(value) if math.isfinite(value) and 0 <= value <= 1 else 1.0
 
 
-def act_of(version: EpisodeVersion, channel: str) -> Act | Fault:
+def claim_of(version: EpisodeVersion, channel: str) -> Claim | Fault:
     """Read what one version of an episode says in one channel."""
     metadata = version.metadata
     intent = metadata.get("intent")
@@ -164,7 +164,7 @@ def names_in(replaces: object) -> tuple[str, ...] | Fault:
             return Fault(REPLACES_MALFORMED, detail[:200])
 
 
-def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Act:
+def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Claim:
     fact_id = fact_id_of(channel, version.id)
     owner = owner_of(version.user, version.agent, channel)
     metadata = version.metadata
@@ -177,11 +177,11 @@ def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) ->
         "timestamp": instant(version.at).isoformat(),
     }
     add_triple(payload, metadata)
-    return Act(
+    return Claim(
         fact_id,
         owner,
         key_of(owner, payload, fact_id),
-        Stamp(version.at, NAMER if names else EPISODE, version.id),
+        Precedence(version.at, REFERRING if names else EPISODE, version.id),
         True,
         canonical(metadata.get("object")),
         names,
@@ -210,16 +210,16 @@ def add_triple(payload: dict[str, Any], metadata: Mapping[str, Any]) -> None:
 
 def _retraction(
     version: EpisodeVersion, channel: str, names: tuple[str, ...], *, clears: bool
-) -> Act:
+) -> Claim:
     fact_id = fact_id_of(channel, version.id)
     owner = owner_of(version.user, version.agent, channel)
     payload = {"id": fact_id, "user": version.user, "agent": version.agent}
     add_triple(payload, version.metadata)
-    return Act(
+    return Claim(
         fact_id,
         owner,
         key_of(owner, payload, fact_id),
-        Stamp(version.at, NAMER if names else EPISODE, version.id),
+        Precedence(version.at, REFERRING if names else EPISODE, version.id),
         False,
         canonical(payload["object"]) if "object" in payload else ALL,
         names,
@@ -229,6 +229,6 @@ def _retraction(
     )
 
 
-def _delete(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Act | Fault:
-    act = _retraction(version, channel, names, clears=not names)
-    return EMPTY_DELETE if act.clears and not has_subject(act) else act
+def _delete(version: EpisodeVersion, channel: str, names: tuple[str, ...]) -> Claim | Fault:
+    claim = _retraction(version, channel, names, clears=not names)
+    return EMPTY_DELETE if claim.clears and not has_subject(claim) else claim

@@ -12,9 +12,9 @@ from typing import Self
 
 from slumberd.clock import Clock
 from slumberd.consolidation.checkpoints import Checkpoints
-from slumberd.consolidation.incoming import Incoming, meet, withdraw
+from slumberd.consolidation.incoming import Candidate, meet, withdraw
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Ledger
-from slumberd.consolidation.salience_gate import Asked, Embedding, Gatekeeper, never, no_embedder
+from slumberd.consolidation.salience_gate import Asked, Embedding, SalienceGate, never, no_embedder
 from slumberd.errors import FiringTimeoutError, StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import (
@@ -33,7 +33,7 @@ from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import misspellings_in
 
-Met = dict[str, list[Incoming]]
+Met = dict[str, list[Candidate]]
 """What a rule met in a window, by channel."""
 
 REHEARSED = 100_000
@@ -161,7 +161,7 @@ class Consolidator:
         self._log = log
         self._clock = clock
         self._batch = batch
-        self._gatekeeper = Gatekeeper(episodes, embedding)
+        self._gatekeeper = SalienceGate(episodes, embedding)
         self.limits = limits
         self.behind = False
         self._left: dict[str, tuple[str, frozenset[str]]] = {}

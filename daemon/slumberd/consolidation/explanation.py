@@ -49,7 +49,7 @@ class Line(NamedTuple):
     Attributes:
         seq: Its number.
         first: The number of the row that met the same before; its own when it is the first.
-        what: What was met: ``act``, ``withdrawal``, ``quarantine`` or ``known``; or what came of
+        what: What was met: ``claim``, ``withdrawal``, ``quarantine`` or ``known``; or what came of
             something else: ``restored`` or ``undone``.
         kind: The delta.
         reason: Of a noop or a quarantine.

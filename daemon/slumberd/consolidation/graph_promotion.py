@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from slumberd.consolidation.claim import Act
+from slumberd.consolidation.claim import Claim
 from slumberd.consolidation.manual import says_the_same
-from slumberd.consolidation.precedence import GRAPH, HANDS, History, Meeting
-from slumberd.consolidation.state import Ground
+from slumberd.consolidation.precedence import GRAPH, HANDS, Evaluation, History
+from slumberd.consolidation.state import KnownState
 from slumberd.model.fact import Fact
 from slumberd.model.record import Outcome
 
@@ -55,55 +55,55 @@ class Known(NamedTuple):
     """What the ledger knows of the fact ids and keys at hand.
 
     Attributes:
-        ground: Their meetings that were not undone.
+        known_state: Their meetings that were not undone.
         histories: Per fact id of the triples everything, with what was undone.
         speakers: Under which rule id each firing that hands spoke in stands, by its number.
         me: The rule id of this promotion.
     """
 
-    ground: Ground
+    known_state: KnownState
     histories: Mapping[str, History]
     speakers: Mapping[int, str]
     me: str
 
-    def verdict(self, act: Act) -> Verdict:
+    def verdict(self, claim: Claim) -> Verdict:
         """Say whether an act is promoted; whose id it is was looked at before."""
-        mine = self._mine(act.fact_id)
-        if self._hands_on(act.fact_id) and mine is None:
+        mine = self._mine(claim.fact_id)
+        if self._hands_on(claim.fact_id) and mine is None:
             return "pinned_over"
-        if self._is_retracted(act, mine):
+        if self._is_retracted(claim, mine):
             return "unpinned"
-        said = [met.act for met in self._all_mine(act.fact_id) if met.act is not None]
+        said = [met.claim for met in self._all_mine(claim.fact_id) if met.claim is not None]
         known = [one for one in (mine, *said[-1:]) if one is not None]
-        return "unchanged" if any(says_the_same(one, act) for one in known) else "news"
+        return "unchanged" if any(says_the_same(one, claim) for one in known) else "news"
 
-    def _is_retracted(self, act: Act, mine: Act | None) -> bool:
+    def _is_retracted(self, claim: Claim, mine: Claim | None) -> bool:
         """Say whether a person retracted the very belief that the graph states."""
-        if mine is None or (mine.key, mine.object) != (act.key, act.object):
+        if mine is None or (mine.key, mine.object) != (claim.key, claim.object):
             return False
-        retractions = self._acts_of_people_that_name(act.fact_id)
-        return any(one.stamp > mine.stamp for one in retractions)
+        retractions = self._claims_of_people_that_name(claim.fact_id)
+        return any(one.precedence > mine.precedence for one in retractions)
 
-    def _hands_on(self, fact_id: str) -> list[Meeting]:
-        met = self.ground.meetings.get(fact_id, ())
-        return [one for one in met if one.rule_id == HANDS and one.act is not None]
+    def _hands_on(self, fact_id: str) -> list[Evaluation]:
+        met = self.known_state.evaluations.get(fact_id, ())
+        return [one for one in met if one.rule_id == HANDS and one.claim is not None]
 
-    def _is_mine(self, met: Meeting) -> bool:
+    def _is_mine(self, met: Evaluation) -> bool:
         return self.speakers.get(met.firing) == self.me
 
-    def _all_mine(self, fact_id: str) -> list[Meeting]:
+    def _all_mine(self, fact_id: str) -> list[Evaluation]:
         history = self.histories.get(fact_id)
-        return [] if history is None else [one for one in history.meetings if self._is_mine(one)]
+        return [] if history is None else [one for one in history.evaluations if self._is_mine(one)]
 
-    def _mine(self, fact_id: str) -> Act | None:
+    def _mine(self, fact_id: str) -> Claim | None:
         """Return what this rule said of an id last, unless it was undone or said over."""
         hands = self._hands_on(fact_id)
-        return hands[-1].act if hands and self._is_mine(hands[-1]) else None
+        return hands[-1].claim if hands and self._is_mine(hands[-1]) else None
 
-    def _acts_of_people_that_name(self, fact_id: str) -> Iterator[Act]:
-        for namer in self.ground.namers.get(fact_id, ()):
-            said = (met for met in self._hands_on(namer) if not self._is_promoted(met))
-            yield from (met.act for met in said if met.act is not None)
+    def _claims_of_people_that_name(self, fact_id: str) -> Iterator[Claim]:
+        for referrer in self.known_state.referrers.get(fact_id, ()):
+            said = (met for met in self._hands_on(referrer) if not self._is_promoted(met))
+            yield from (met.claim for met in said if met.claim is not None)
 
-    def _is_promoted(self, met: Meeting) -> bool:
+    def _is_promoted(self, met: Evaluation) -> bool:
         return is_promotion(self.speakers.get(met.firing, ""))

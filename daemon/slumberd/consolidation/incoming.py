@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from slumberd.consolidation.claim import Act, Fault, act_of
+from slumberd.consolidation.claim import Claim, Fault, claim_of
 from slumberd.model.episode import EpisodeVersion, Gated
 from slumberd.model.fact_ids import fact_id_of, owner_of
 from slumberd.model.rule import ConsolidationRule
@@ -14,7 +14,7 @@ UNREADABLE = "unreadable"
 """The reason of a fault that gives none."""
 
 
-def meet(versions: Sequence[EpisodeVersion], rule: ConsolidationRule) -> dict[str, list[Incoming]]:
+def meet(versions: Sequence[EpisodeVersion], rule: ConsolidationRule) -> dict[str, list[Candidate]]:
     """Return, by channel, what a rule meets in a window; one for each version."""
     return {
         channel: [_met(version, rule.id, channel) for version in versions]
@@ -24,7 +24,7 @@ def meet(versions: Sequence[EpisodeVersion], rule: ConsolidationRule) -> dict[st
 
 def withdraw(
     versions: Sequence[EpisodeVersion], rule_id: str, channels: Iterable[str]
-) -> dict[str, list[Incoming]]:
+) -> dict[str, list[Candidate]]:
     """Return, by channel, that a rule says nothing of some versions; as if it selected none.
 
     What cannot be told whose it is, is left out: nothing of it is touched.
@@ -36,23 +36,23 @@ def withdraw(
     }
 
 
-def _met(version: EpisodeVersion, rule_id: str, channel: str) -> Incoming:
+def _met(version: EpisodeVersion, rule_id: str, channel: str) -> Candidate:
     if version.fault:
         reason, _, detail = version.fault.partition(": ")
         return _silent(version, rule_id, channel, Fault(reason or UNREADABLE, detail))
     if not version.matched:
         return _silent(version, rule_id, channel, None)
-    act = act_of(version, channel)
-    if isinstance(act, Fault):
-        return _silent(version, rule_id, channel, act)
-    return Incoming(
-        act.fact_id, act.owner, rule_id, version.seq, version.at, version.id, act,
+    claim = claim_of(version, channel)
+    if isinstance(claim, Fault):
+        return _silent(version, rule_id, channel, claim)
+    return Candidate(
+        claim.fact_id, claim.owner, rule_id, version.seq, version.at, version.id, claim,
         session=version.session, gated=version.gated, reread=version.reread,
     )  # fmt: skip
 
 
-def _silent(version: EpisodeVersion, rule_id: str, channel: str, fault: Fault | None) -> Incoming:
-    return Incoming(
+def _silent(version: EpisodeVersion, rule_id: str, channel: str, fault: Fault | None) -> Candidate:
+    return Candidate(
         fact_id_of(channel, version.id),
         owner_of(version.user, version.agent, channel),
         rule_id,
@@ -68,7 +68,7 @@ def _silent(version: EpisodeVersion, rule_id: str, channel: str, fault: Fault | 
     )
 
 
-class Incoming(NamedTuple):
+class Candidate(NamedTuple):
     """What a rule, or a hand, meets now.
 
     Attributes:
@@ -78,7 +78,7 @@ class Incoming(NamedTuple):
         version: Number of the episode's version; 0 for hands.
         at: Its instant, microseconds since 1970 UTC.
         eid: The episode's id; of hands the fact id.
-        act: What it says; None when the filter does not select it, or it cannot be read.
+        claim: What it says; None when the filter does not select it, or it cannot be read.
         reason: Why it cannot be read, a word; empty when it can.
         detail: The same for a person.
         contested: Whose it is cannot be told, so nothing of that id is touched.
@@ -94,7 +94,7 @@ class Incoming(NamedTuple):
     version: int
     at: int
     eid: str
-    act: Act | None
+    claim: Claim | None
     reason: str = ""
     detail: str = ""
     contested: bool = False

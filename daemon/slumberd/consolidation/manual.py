@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from slumberd.consolidation.claim import ALL, HAND, Act, Stamp
-from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence
+from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.precedence import HANDS, is_declared_slot
-from slumberd.consolidation.state import Ground
+from slumberd.consolidation.state import KnownState
 from slumberd.model.fact_ids import canonical, channel_of, key_of, owner_of
 
 OWN_IDS = "@/"
 """How the ids begin that the ledger gives to hands; no fact may take one."""
 
 
-class Said(NamedTuple):
+class ManualAssertion(NamedTuple):
     """An assertion that a hand makes.
 
     Attributes:
@@ -47,24 +47,24 @@ class Said(NamedTuple):
     stored: Mapping[str, Sequence[str]] | None = None
 
 
-def stamp_of(at: int, number: int) -> Stamp:
+def precedence_of(at: int, number: int) -> Precedence:
     """Return a hand's stamp; of two hands at one instant the later number wins."""
-    return Stamp(at, HAND, f"{number:020d}")
+    return Precedence(at, MANUAL, f"{number:020d}")
 
 
-def owner_in(said: Said) -> str:
+def owner_in(said: ManualAssertion) -> str:
     """Return whose fact it is, and where: user, agent and channel."""
     return owner_of(said.user, said.agent, channel_of(said.fact_id))
 
 
-def assertion(said: Said, stamp: Stamp) -> Act:
+def assertion(said: ManualAssertion, precedence: Precedence) -> Claim:
     """Return the act of pinning a fact."""
     owner = owner_in(said)
-    return Act(
+    return Claim(
         said.fact_id,
         owner,
         key_of(owner, said.payload, said.fact_id),
-        stamp,
+        precedence,
         True,
         canonical(said.payload.get("object")),
         said.names,
@@ -78,7 +78,7 @@ def assertion(said: Said, stamp: Stamp) -> Act:
     )
 
 
-def declaration(said: Said, at: int) -> Act:
+def declaration(said: ManualAssertion, at: int) -> Claim:
     """Return the act of declaring a fact; it is said at the instant that its row gives.
 
     Its stamp is below that of every person at the same instant: what a person retracted needs a
@@ -89,27 +89,31 @@ def declaration(said: Said, at: int) -> Act:
         at: The instant where the row gives none, microseconds since 1970 UTC.
     """
     pinned_at = at if said.pinned_at is None else said.pinned_at
-    act = assertion(said, Stamp(pinned_at, HAND, ""))
-    return act._replace(declared=True, pinned_at=pinned_at)
+    claim = assertion(said, Precedence(pinned_at, MANUAL, ""))
+    return claim._replace(declared=True, pinned_at=pinned_at)
 
 
-def withdrawal(target: Act) -> Incoming:
+def withdrawal(target: Claim) -> Candidate:
     """Return as what is met that the program of a declared fact took it out."""
-    return Incoming(target.fact_id, target.owner, HANDS, 0, target.stamp.at, target.fact_id, None)
+    return Candidate(
+        target.fact_id, target.owner, HANDS, 0, target.precedence.at, target.fact_id, None
+    )
 
 
-def retraction(target: Act, stamp: Stamp, *, number: int, lineage: Sequence[dict[str, Any]]) -> Act:
+def retraction(
+    target: Claim, precedence: Precedence, *, number: int, lineage: Sequence[dict[str, Any]]
+) -> Claim:
     """Return the act of taking out a fact that stands.
 
     Its id is named and its belief retracted: neither an edit of the episode behind it nor an
     older one that says the same undoes what the hand took out. Of a declared fact only the id
     is: no other fact of its key depends on it.
     """
-    return Act(
+    return Claim(
         hand_id(number),
         target.owner,
         target.key,
-        stamp,
+        precedence,
         False,
         target.object,
         (target.fact_id,),
@@ -122,15 +126,15 @@ def retraction(target: Act, stamp: Stamp, *, number: int, lineage: Sequence[dict
 
 
 def silence(
-    stamp: Stamp, *, number: int, confidence: float, lineage: Sequence[dict[str, Any]]
-) -> Act:
+    precedence: Precedence, *, number: int, confidence: float, lineage: Sequence[dict[str, Any]]
+) -> Claim:
     """Return the act of a noop: it is recorded and changes nothing."""
     owner = owner_of("", "", "")
-    return Act(
+    return Claim(
         hand_id(number),
         owner,
         key_of(owner, {}, hand_id(number)),
-        stamp,
+        precedence,
         False,
         ALL,
         (),
@@ -147,39 +151,53 @@ def hand_id(number: int) -> str:
     return f"{OWN_IDS}{number}"
 
 
-def incoming(act: Act) -> Incoming:
+def incoming(claim: Claim) -> Candidate:
     """Return a hand's act as what is met."""
-    return Incoming(act.fact_id, act.owner, HANDS, 0, act.stamp.at, act.fact_id, act)
+    return Candidate(
+        claim.fact_id, claim.owner, HANDS, 0, claim.precedence.at, claim.fact_id, claim
+    )
 
 
-def newest_instant(ground: Ground, fact_ids: Iterable[str], keys: Iterable[str]) -> int | None:
+def newest_instant(
+    known_state: KnownState, fact_ids: Iterable[str], keys: Iterable[str]
+) -> int | None:
     """Return the latest instant that ids or keys hold, microseconds; None when nothing does."""
-    of_ids = [one.act.stamp.at for fact_id in fact_ids for one in ground.counted(fact_id)]
+    of_ids = [
+        one.claim.precedence.at for fact_id in fact_ids for one in known_state.counted(fact_id)
+    ]
     heads = [
         head
         for key in keys
-        for slot, head in ground.heads.get(key, {}).items()
+        for slot, head in known_state.heads.get(key, {}).items()
         if not is_declared_slot(slot)
     ]
-    of_tops = [head.top.stamp.at for head in heads if head.top is not None]
-    of_reach = [stamp.at for head in heads for stamp in head.reach.values()]
+    of_tops = [head.top.precedence.at for head in heads if head.top is not None]
+    of_reach = [precedence.at for head in heads for precedence in head.reach.values()]
     return max([*of_ids, *of_tops, *of_reach], default=None)
 
 
-def says_the_same(one: Act, other: Act) -> bool:
+def says_the_same(one: Claim, other: Claim) -> bool:
     """Say whether two acts differ in nothing but when they were said and promoted."""
     return _timeless(one) == _timeless(other)
 
 
-def declares_the_same(one: Act, other: Act) -> bool:
+def declares_the_same(one: Claim, other: Claim) -> bool:
     """Say whether two acts declare the same fact as of the same instant."""
     return says_the_same(one, other) and one.pinned_at == other.pinned_at
 
 
-def _timeless(act: Act) -> tuple[Any, ...]:
+def _timeless(claim: Claim) -> tuple[Any, ...]:
     lineage = [
         {name: value for name, value in entry.items() if name != "promotion_ts"}
-        for entry in act.lineage
+        for entry in claim.lineage
     ]
-    said = (act.key, act.object, act.names, act.confidence, act.payload, lineage, act.metadata)
-    return (*said, act.declared, act.stored)
+    said = (
+        claim.key,
+        claim.object,
+        claim.names,
+        claim.confidence,
+        claim.payload,
+        lineage,
+        claim.metadata,
+    )
+    return (*said, claim.declared, claim.stored)

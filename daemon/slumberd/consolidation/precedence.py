@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from slumberd.consolidation.claim import ALL, HAND, Act, Stamp, deletes_by_key
+from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence, deletes_by_key
 
 Link = dict[str, Any]
 """A lineage entry that says what was replaced."""
@@ -37,14 +37,14 @@ def said_by(rule_id: str) -> str:
     return HANDS if rule_id == EXTERNAL or rule_id.startswith(GRAPH) else rule_id
 
 
-class Meeting(NamedTuple):
+class Evaluation(NamedTuple):
     """One row of the ledger in which a rule, or a hand, met one fact id.
 
     Attributes:
         seq: The row's number.
         rule_id: The rule, or `HANDS`.
         version: Number of the episode's version; 0 for hands.
-        act: What it says; None when the rule's filter let go of it, or it cannot be read.
+        claim: What it says; None when the rule's filter let go of it, or it cannot be read.
         promoted_at: The firing's instant, microseconds since 1970 UTC.
         firing: The number of the firing.
         owner: User, agent and channel of what was met; two of them may use one fact id in turn.
@@ -53,7 +53,7 @@ class Meeting(NamedTuple):
     seq: int
     rule_id: str
     version: int
-    act: Act | None
+    claim: Claim | None
     promoted_at: int
     firing: int = 0
     owner: str = ""
@@ -78,65 +78,65 @@ class Undone(NamedTuple):
 class History(NamedTuple):
     """All that the ledger knows of one fact id, oldest first."""
 
-    meetings: list[Meeting]
+    evaluations: list[Evaluation]
     undone: list[Undone]
 
-    def remaining(self) -> list[Meeting]:
+    def remaining(self) -> list[Evaluation]:
         """Return the meetings that were not undone.
 
         Undoing a firing takes back what it met, and whatever its rule met later of a version
         that it was the first to meet. An undoing that was itself undone takes back nothing.
         """
         if not self.undone:
-            return self.meetings
+            return self.evaluations
         voided: dict[int, int] = {}
         for one in reversed(self.undone):
             if one.by not in voided:
                 voided.setdefault(one.firing, one.seq)
         first: dict[tuple[str, int], int] = {}
-        for met in self.meetings:
+        for met in self.evaluations:
             first.setdefault(_version_of(met), met.firing)
         return [
             met
-            for met in self.meetings
+            for met in self.evaluations
             if met.firing not in voided and met.seq > voided.get(first[_version_of(met)], 0)
         ]
 
     def without(self, rows: Set[int]) -> History:
         """Return the history without some rows of the ledger."""
         return History(
-            [met for met in self.meetings if met.seq not in rows],
+            [met for met in self.evaluations if met.seq not in rows],
             [one for one in self.undone if one.seq not in rows],
         )
 
     def owner_in(self, firing: int) -> str:
         """Return the owner of what a firing met, or withdrew, of this fact id."""
-        met = [one.owner for one in self.meetings if one.firing == firing]
+        met = [one.owner for one in self.evaluations if one.firing == firing]
         withdrawn = [one.owner for one in self.undone if one.by == firing]
         return next(iter(met + withdrawn), "")
 
 
-def _version_of(meeting: Meeting) -> tuple[str, int]:
+def _version_of(evaluation: Evaluation) -> tuple[str, int]:
     # Hands have no versions: each is one of its own.
-    return meeting.rule_id, meeting.version or meeting.firing
+    return evaluation.rule_id, evaluation.version or evaluation.firing
 
 
-class Counted(NamedTuple):
+class EffectiveClaim(NamedTuple):
     """An act that counts, and who says so.
 
     Attributes:
-        act: The act.
+        claim: The act.
         promoters: Rule id and promotion instant (microseconds), by rule id.
     """
 
-    act: Act
+    claim: Claim
     promoters: tuple[tuple[str, int], ...]
 
     @property
     def pinned_at(self) -> int:
         """The instant that it is promoted at, or that another program gave; microseconds."""
-        if self.act.pinned_at is not None:
-            return self.act.pinned_at
+        if self.claim.pinned_at is not None:
+            return self.claim.pinned_at
         if len(self.promoters) == 1:
             return self.promoters[0][1]
         return max(at for _, at in self.promoters)
@@ -145,7 +145,7 @@ class Counted(NamedTuple):
 class Assertion(NamedTuple):
     """What a head keeps of an act that asserts."""
 
-    stamp: Stamp
+    precedence: Precedence
     fact_id: str
     object: str
 
@@ -165,18 +165,18 @@ class Head:
     def __init__(
         self,
         top: Assertion | None = None,
-        reach: dict[str, Stamp] | None = None,
+        reach: dict[str, Precedence] | None = None,
         trail: list[Link] | None = None,
     ) -> None:
         self.top = top
-        self.reach: dict[str, Stamp] = {} if reach is None else reach
+        self.reach: dict[str, Precedence] = {} if reach is None else reach
         self.trail = [] if top is None else trail
 
     def asserted(self, said: Assertion, depth: int) -> None:
         """Fold an assertion in; at most `depth` links are kept of what it replaces."""
         if self.top is None:
             self.top = said
-        elif said.stamp > self.top.stamp:
+        elif said.precedence > self.top.precedence:
             if self.trail is not None:
                 self.trail = [link(self.top), *self.trail][:depth]
             self.top = said
@@ -184,11 +184,11 @@ class Head:
             self.trail = None
             return
         if self.reach:
-            self.reach = {what: by for what, by in self.reach.items() if by > said.stamp}
+            self.reach = {what: by for what, by in self.reach.items() if by > said.precedence}
 
-    def retracted(self, what: str, by: Stamp) -> None:
+    def retracted(self, what: str, by: Precedence) -> None:
         """Fold a retraction of one object, or of `ALL`, in."""
-        if self.top is not None and by <= self.top.stamp:
+        if self.top is not None and by <= self.top.precedence:
             return
         if what not in self.reach or by > self.reach[what]:
             self.reach[what] = by
@@ -205,49 +205,55 @@ class Head:
 
 def link(replaced: Assertion) -> Link:
     """Return the lineage entry for what an assertion took the place of."""
-    sources = [] if replaced.stamp.rank == HAND else [replaced.stamp.id]
+    sources = [] if replaced.precedence.rank == MANUAL else [replaced.precedence.id]
     return {"replaces": replaced.fact_id, "source_episode_ids": sources}
 
 
-def counting(meetings: Sequence[Meeting]) -> tuple[Counted, ...]:
+def effective_claims(evaluations: Sequence[Evaluation]) -> tuple[EffectiveClaim, ...]:
     """Return what counts of one fact id: at most one episode's act and one hand's.
 
     Args:
-        meetings: Oldest first. A rule's last one is what it says, and so is the last hand; of
+        evaluations: Oldest first. A rule's last one is what it says, and so is the last hand; of
             all rules the newest version counts.
     """
-    if len(meetings) == 1:
-        _, rule_id, _, act, promoted_at, *_ = meetings[0]
-        return () if act is None else (Counted(act, ((rule_id, promoted_at),)),)
-    said = {meeting.rule_id: meeting for meeting in meetings}
+    if len(evaluations) == 1:
+        _, rule_id, _, claim, promoted_at, *_ = evaluations[0]
+        return () if claim is None else (EffectiveClaim(claim, ((rule_id, promoted_at),)),)
+    said = {evaluation.rule_id: evaluation for evaluation in evaluations}
     hand = said.pop(HANDS, None)
     episode = _newest_version(list(said.values()))
-    by_hand = () if hand is None or hand.act is None else (_by_hand(hand, hand.act),)
-    return _holders_of_one_id(*episode, *by_hand)
+    manually = () if hand is None or hand.claim is None else (_manually(hand, hand.claim),)
+    return _holders_of_one_id(*episode, *manually)
 
 
-def _newest_version(meetings: list[Meeting]) -> tuple[Counted, ...]:
-    newest = max((meeting.version for meeting in meetings), default=0)
-    current = [meeting for meeting in meetings if meeting.version == newest and meeting.act]
-    if not current or current[0].act is None:
+def _newest_version(evaluations: list[Evaluation]) -> tuple[EffectiveClaim, ...]:
+    newest = max((evaluation.version for evaluation in evaluations), default=0)
+    current = [
+        evaluation
+        for evaluation in evaluations
+        if evaluation.version == newest and evaluation.claim
+    ]
+    if not current or current[0].claim is None:
         return ()
-    promoters = sorted((meeting.rule_id, meeting.promoted_at) for meeting in current)
-    return (Counted(current[0].act, tuple(promoters)),)
+    promoters = sorted((evaluation.rule_id, evaluation.promoted_at) for evaluation in current)
+    return (EffectiveClaim(current[0].claim, tuple(promoters)),)
 
 
-def _by_hand(meeting: Meeting, act: Act) -> Counted:
-    return Counted(act, ((HANDS, meeting.promoted_at),))
+def _manually(evaluation: Evaluation, claim: Claim) -> EffectiveClaim:
+    return EffectiveClaim(claim, ((HANDS, evaluation.promoted_at),))
 
 
-def _holders_of_one_id(*counted: Counted) -> tuple[Counted, ...]:
+def _holders_of_one_id(*counted: EffectiveClaim) -> tuple[EffectiveClaim, ...]:
     if len(counted) < 2:
         return counted
-    if len({one.act.owner for one in counted}) > 1:
+    if len({one.claim.owner for one in counted}) > 1:
         # An id has one owner. Erasing a third owner's claims may leave two; the hand keeps the id.
         return counted[-1:]
     # An id holds one fact: whoever says it later retracts what the other says under it.
     return tuple(
-        Counted(one.act._replace(names=(*one.act.names, one.act.fact_id)), one.promoters)
+        EffectiveClaim(
+            one.claim._replace(names=(*one.claim.names, one.claim.fact_id)), one.promoters
+        )
         for one in counted
     )
 
@@ -280,14 +286,18 @@ class MultiValued:
         """Return the part of a key that has a head of its own: the object, or `ALL` of it."""
         return what if self._pairs and key in self else ALL
 
-    def slot_of(self, act: Act) -> str:
+    def slot_of(self, claim: Claim) -> str:
         """Return the slot in which an act competes; a declared fact has one for itself."""
-        return slot_of_declared(act.fact_id) if act.declared else self.slot(act.key, act.object)
+        return (
+            slot_of_declared(claim.fact_id)
+            if claim.declared
+            else self.slot(claim.key, claim.object)
+        )
 
-    def slots_of(self, act: Act) -> set[str]:
+    def slots_of(self, claim: Claim) -> set[str]:
         """Return the slots that folding an act reads or changes, but for declared facts."""
-        found = {ALL, self.slot_of(act)}
-        if act.declared or deletes_by_key(act):
+        found = {ALL, self.slot_of(claim)}
+        if claim.declared or deletes_by_key(claim):
             found.add(DELETIONS)
         return found
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.incoming import Candidate
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import Firing, Held, Position, Window
 from slumberd.model.record import Checkpoint, Outcome, Record
@@ -112,7 +112,7 @@ class Ledger(Protocol):
     async def commit(
         self,
         firing: Firing,
-        met: Mapping[str, Sequence[Incoming]],
+        met: Mapping[str, Sequence[Candidate]],
         *,
         decided: Callable[[], None] | None = None,
         late: Callable[[], bool] | None = None,
@@ -148,7 +148,7 @@ class Ledger(Protocol):
         """Return those of some fact ids under which a rule ever promoted something."""
         ...
 
-    async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+    async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
         """Settle as `commit` does, say what came of it, and write nothing."""
         ...
 

@@ -45,7 +45,7 @@ def no_embedder() -> Embedder:
     raise ExtraMissingError("vectors", "relevance cannot be measured")
 
 
-class Gatekeeper:
+class SalienceGate:
     """Judges by what is known of reads, and by what texts mean.
 
     Args:

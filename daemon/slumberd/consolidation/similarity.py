@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from slumberd.consolidation.claim import Act, Stamp, has_subject
+from slumberd.consolidation.claim import Claim, Precedence, has_subject
 from slumberd.model.fact_ids import canonical
 from slumberd.model.scope import escape
 
@@ -58,13 +58,13 @@ class Statement(NamedTuple):
     Attributes:
         fact_id: The fact's id.
         key: Its key.
-        stamp: When it was said.
+        precedence: When it was said.
         payload: Its body.
     """
 
     fact_id: str
     key: str
-    stamp: Stamp
+    precedence: Precedence
     payload: dict[str, Any]
 
     @property
@@ -77,18 +77,18 @@ class Statement(NamedTuple):
         return " ".join(_shown(one) for one in triple if one is not None)[:TEXT_CHARACTERS]
 
 
-def statement_of(act: Act) -> Statement:
+def statement_of(claim: Claim) -> Statement:
     """Return what an act says."""
-    return Statement(act.fact_id, act.key, act.stamp, act.payload)
+    return Statement(claim.fact_id, claim.key, claim.precedence, claim.payload)
 
 
-def family_of(act: Act) -> str:
+def family_of(claim: Claim) -> str:
     """Return what all keys begin with that an act's fact is compared with.
 
     They are of the same user, agent and channel, and of the same subject; facts without a key of
     subject and predicate are compared with each other.
     """
-    if has_subject(act):
+    if has_subject(claim):
         return f"{act.owner}{escape(act.payload['subject'])}/"
     return f"{act.owner}//"
 

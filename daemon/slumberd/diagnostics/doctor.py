@@ -12,10 +12,10 @@ from pathlib import Path
 from slumberd.config.rule_loader import rule_files
 from slumberd.config.settings import Settings
 from slumberd.diagnostics.host_checks import (
+    check_file_modes,
     clock,
     kept,
     megabytes,
-    obeyed,
     room,
     textfile,
     unit,
@@ -23,7 +23,7 @@ from slumberd.diagnostics.host_checks import (
     zones,
 )
 from slumberd.diagnostics.store_checks import (
-    Patient,
+    DoctorContext,
     dated_ahead,
     degraded,
     disagreements,
@@ -71,29 +71,29 @@ class Checkup:
     unfinished: Sequence[str]
 
 
-def looked_over(patient: Patient) -> Checkup:
+def run_checks(context: DoctorContext) -> Checkup:
     """Look over an installation, the daemon up or down; never raises for the state of anything."""
     unfinished: list[str] = []
-    findings = [*_around(patient), *_inside(patient, unfinished)]
+    findings = [*_around(context), *_inside(context, unfinished)]
     findings.sort(key=lambda finding: finding.severity == "warning")
     return Checkup(findings, unfinished)
 
 
-def urgent(patient: Patient) -> list[Finding]:
+def urgent(context: DoctorContext) -> list[Finding]:
     """Return only what somebody is to be woken for; quick, and whether the daemon runs or not."""
-    findings = looked_over(patient).findings
-    down = [] if patient.daemon else [_down(patient)]
+    findings = run_checks(context).findings
+    down = [] if context.daemon else [_down(context)]
     return [*down, *(finding for finding in findings if finding.id in URGENT)]
 
 
-def _down(patient: Patient) -> Finding:
+def _down(context: DoctorContext) -> Finding:
     remedy = "`systemctl start slumberd`, or `slumberd run`"
-    return Finding("daemon.down", str(patient.settings.state_dir), "no daemon runs", remedy)
+    return Finding("daemon.down", str(context.settings.state_dir), "no daemon runs", remedy)
 
 
-def _around(patient: Patient) -> Iterator[Finding]:
-    settings, directory = patient.settings, patient.settings.state_dir
-    yield from _guarded(settings.rules_dir, lambda: _obeyed(patient))
+def _around(context: DoctorContext) -> Iterator[Finding]:
+    settings, directory = context.settings, context.settings.state_dir
+    yield from _guarded(settings.rules_dir, lambda: _check_file_modes(context))
     if settings.rules_dir.is_dir():
         yield from _guarded(settings.rules_dir, lambda: ignored(settings.rules_dir))
     if directory.is_dir():
@@ -102,10 +102,10 @@ def _around(patient: Patient) -> Iterator[Finding]:
         yield from _guarded(directory, lambda: room(directory, databases))
         if file := settings.textfile_path:
             yield from _guarded(directory, lambda: textfile(file, directory))
-    yield from clock(patient.machine)
-    yield from zones(_zones(patient))
-    yield from _guarded(directory, lambda: unit(patient.machine, directory))
-    yield from _guarded(directory, lambda: _unit_user(patient))
+    yield from clock(context.machine)
+    yield from zones(_zones(context))
+    yield from _guarded(directory, lambda: unit(context.machine, directory))
+    yield from _guarded(directory, lambda: _unit_user(context))
 
 
 def _guarded(path: Path, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
@@ -129,20 +129,20 @@ def _files(settings: Settings) -> list[Path]:
     return [*files, *filter(None, [settings.log_path, told])]
 
 
-def _obeyed(patient: Patient) -> Iterator[Finding]:
-    rules = patient.settings.rules_dir
+def _check_file_modes(context: DoctorContext) -> Iterator[Finding]:
+    rules = context.settings.rules_dir
     files = sorted(rules.iterdir()) if rules.is_dir() else []
-    pack = patient.settings.pack_path
+    pack = context.settings.pack_path
     packed = [pack, *sorted(pack.rglob("*"))] if pack and pack.is_dir() else []
-    return obeyed([*filter(None, [patient.config]), rules, *files, *packed])
+    return check_file_modes([*filter(None, [context.config]), rules, *files, *packed])
 
 
-def _unit_user(patient: Patient) -> Iterator[Finding]:
-    settings = patient.settings
-    files = [*filter(None, [patient.config]), settings.rules_dir]
+def _unit_user(context: DoctorContext) -> Iterator[Finding]:
+    settings = context.settings
+    files = [*filter(None, [context.config]), settings.rules_dir]
     with suppress(ConfigurationError):  # told as what is invalid
         files += rule_files(settings.rules_dir)
-    return unit_user(patient.machine, settings.state_dir, files)
+    return unit_user(context.machine, settings.state_dir, files)
 
 
 def _size(path: Path) -> int:
@@ -152,10 +152,10 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _zones(patient: Patient) -> list[str]:
-    rules = patient.rules.rules if patient.rules else ()
+def _zones(context: DoctorContext) -> list[str]:
+    rules = context.rules.rules if context.rules else ()
     named = [rule.due.timezone for rule in rules if isinstance(rule.due, Cron)]
-    return [patient.settings.timezone, *filter(None, named)]
+    return [context.settings.timezone, *filter(None, named)]
 
 
 def ignored(directory: Path) -> Iterator[Finding]:
@@ -168,8 +168,8 @@ def ignored(directory: Path) -> Iterator[Finding]:
             yield Finding("rules.ignored", str(path), problem, "rename it, or take it away")
 
 
-def _inside(patient: Patient, unfinished: list[str]) -> Iterator[Finding]:
-    settings = patient.settings
+def _inside(context: DoctorContext, unfinished: list[str]) -> Iterator[Finding]:
+    settings = context.settings
     if not settings.state_dir.is_dir():
         remedy = "`slumberd run` makes it"
         yield Finding("state.missing", str(settings.state_dir), "is no directory", remedy)
@@ -179,20 +179,22 @@ def _inside(patient: Patient, unfinished: list[str]) -> Iterator[Finding]:
         problem = "a restore was begun, and not finished"
         yield Finding("restore.unfinished", str(settings.state_dir), problem, remedy)
     yield from _database(
-        settings.memory_path, patient, unfinished, partial(_episodes, patient, unfinished)
+        settings.memory_path, context, unfinished, partial(_episodes, context, unfinished)
     )
     facts = settings.facts_path
-    yield from _database(facts, patient, unfinished, partial(_facts, patient, facts, unfinished))
-    seconds = HURRIED_SECONDS if patient.hurried else patient.seconds
+    yield from _database(facts, context, unfinished, partial(_facts, context, facts, unfinished))
+    seconds = HURRIED_SECONDS if context.hurried else context.seconds
     yield from resurfaced(settings, seconds)
-    yield from _daemon(patient)
-    yield from waiting(patient)
+    yield from _daemon(context)
+    yield from waiting(context)
 
 
 Look = Callable[[Open], list[Finding]]
 
 
-def _database(path: Path, patient: Patient, unfinished: list[str], own: Look) -> Iterator[Finding]:
+def _database(
+    path: Path, context: DoctorContext, unfinished: list[str], own: Look
+) -> Iterator[Finding]:
     """Find what is wrong with one database: with the file, then with what is in it."""
     if not path.exists() and not path.is_symlink():
         problem, remedy = "is not there", "`slumberd run` makes it; was it moved or deleted?"
@@ -200,8 +202,8 @@ def _database(path: Path, patient: Patient, unfinished: list[str], own: Look) ->
         return
     yield from _place(path)
     try:
-        damage = look(path, partial(recovery.damage_in, seconds=patient.seconds))
-        if damage is None and not patient.hurried:
+        damage = look(path, partial(recovery.damage_in, seconds=context.seconds))
+        if damage is None and not context.hurried:
             unfinished.append(f"quick_check of {str(path)!r}")
         elif damage or look(path, partial(recovery.is_of_another, path=path)):
             yield _damaged(path, damage or "begins otherwise with its write-ahead log than without")
@@ -247,58 +249,60 @@ def _journal(path: Path) -> Iterator[Finding]:
         yield Finding("store.journal", str(path), problem, "start the daemon, which sets it")
 
 
-def _episodes(patient: Patient, unfinished: list[str], connection: Open) -> list[Finding]:
-    path = patient.settings.memory_path
+def _episodes(context: DoctorContext, unfinished: list[str], connection: Open) -> list[Finding]:
+    path = context.settings.memory_path
     if offline_status.logs_episodes(connection):
-        return _future(patient, unfinished, connection)
+        return _future(context, unfinished, connection)
     problem = "episode log, indexes or triggers are missing: was the table rebuilt?"
     remedy = "start the daemon, or `slumberd fire --all`: every episode is met again"
     return [Finding("store.triggers", str(path), problem, remedy)]
 
 
-def _future(patient: Patient, unfinished: list[str], connection: Open) -> list[Finding]:
-    memory = patient.settings.memory
+def _future(context: DoctorContext, unfinished: list[str], connection: Open) -> list[Finding]:
+    memory = context.settings.memory
     found = offline_status.future_in(
         connection,
-        patient.now + timedelta(seconds=memory.future_tolerance),
+        context.now + timedelta(seconds=memory.future_tolerance),
         naive=memory.naive_timestamps,
-        seconds=HURRIED_SECONDS if patient.hurried else patient.seconds,
+        seconds=HURRIED_SECONDS if context.hurried else context.seconds,
     )
     if found is None:
         unfinished.append(f"timestamps in {str(patient.settings.memory_path)!r}")
     return list(dated_ahead(found or []))
 
 
-def _facts(patient: Patient, path: Path, unfinished: list[str], connection: Open) -> list[Finding]:
+def _facts(
+    context: DoctorContext, path: Path, unfinished: list[str], connection: Open
+) -> list[Finding]:
     seen = offline_status.facts_in(connection)
     if seen is None:
         problem = "has no ledger: no slumberd has been here"
         return [Finding("store.unreadable", str(path), problem, "start the daemon")]
-    unreached = offline_status.unreached_in(connection, patient.seconds)
-    if unreached is None and not patient.hurried:
+    unreached = offline_status.unreached_in(connection, context.seconds)
+    if unreached is None and not context.hurried:
         unfinished.append(f"acts without effect in {str(path)!r}")
-    pairs = look_for_disagreements(patient, path, unfinished, connection)
-    return [*told_by(path, seen, unreached or [], patient), *disagreements(pairs)]
+    pairs = look_for_disagreements(context, path, unfinished, connection)
+    return [*told_by(path, seen, unreached or [], context), *disagreements(pairs)]
 
 
 def look_for_disagreements(
-    patient: Patient, path: Path, unfinished: list[str], connection: Open
+    context: DoctorContext, path: Path, unfinished: list[str], connection: Open
 ) -> list[tuple[str, str]]:
     """Return the pairs of facts that disagree, unless it takes too long to find them."""
-    pairs = offline_status.disagreeing_in(connection, patient.seconds)
-    if pairs is None and not patient.hurried:
+    pairs = offline_status.disagreeing_in(connection, context.seconds)
+    if pairs is None and not context.hurried:
         unfinished.append(f"facts that disagree in {str(path)!r}")
     return pairs or []
 
 
-def _daemon(patient: Patient) -> Iterator[Finding]:
-    daemon, rules = patient.daemon, patient.rules
+def _daemon(context: DoctorContext) -> Iterator[Finding]:
+    daemon, rules = context.daemon, context.rules
     if daemon is not None and rules and daemon.get("rules_hash") != rules.content_hash:
         problem = "the daemon goes by other rules than the files say"
-        yield Finding("rules.stale", str(patient.settings.rules_dir), problem, "`slumberd reload`")
-    subject = str(patient.config or "configuration")
+        yield Finding("rules.stale", str(context.settings.rules_dir), problem, "`slumberd reload`")
+    subject = str(context.config or "configuration")
     yield from degraded(daemon)
     for way, remedy in _INTO_FORCE.items():
-        if keys := patient.outdated.get(way):
+        if keys := context.outdated.get(way):
             problem = f"the daemon has read another value of {', '.join(keys)}"
             yield Finding("config.stale", subject, problem, remedy)

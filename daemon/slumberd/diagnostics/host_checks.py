@@ -80,7 +80,7 @@ def kept(directory: Path, files: Iterable[Path]) -> Iterator[Finding]:
                 yield Finding("file.owner", str(file), f"{problem}, who may not write it", remedy)
 
 
-def obeyed(files: Iterable[Path]) -> Iterator[Finding]:
+def check_file_modes(files: Iterable[Path]) -> Iterator[Finding]:
     """Find what everybody may write, of what slumberd goes by."""
     for file in files:
         if file.exists():

@@ -35,7 +35,7 @@ PATIENCE = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class DoctorContext:
     """What is looked over.
 
     Attributes:
@@ -66,7 +66,7 @@ class Patient:
 
 
 def told_by(
-    path: Path, seen: FactsSeen, unreached: Sequence[str], patient: Patient
+    path: Path, seen: FactsSeen, unreached: Sequence[str], context: DoctorContext
 ) -> Iterator[Finding]:
     """Find what a database of facts tells.
 
@@ -74,16 +74,16 @@ def told_by(
         path: Of the database.
         seen: What it says.
         unreached: Episodes whose retraction reaches nothing.
-        patient: Whose it is.
+        context: Whose it is.
     """
     yield from _triggers(path, seen)
-    yield from _future(path, seen, patient.now)
+    yield from _future(path, seen, context.now)
     yield from _unfinished(path, seen)
     yield from _quarantine(seen)
     yield from _held(seen)
     yield from _unreached(unreached)
-    yield from _unlogged(path, seen, patient)
-    yield from _behind(path, seen, patient)
+    yield from _unlogged(path, seen, context)
+    yield from _behind(path, seen, context)
 
 
 def _triggers(path: Path, seen: FactsSeen) -> Iterator[Finding]:
@@ -168,29 +168,29 @@ def dated_ahead(found: Sequence[EpisodeVersion]) -> Iterator[Finding]:
         yield Finding("episodes.future", "episodes", problem, remedy)
 
 
-def _unlogged(path: Path, seen: FactsSeen, patient: Patient) -> Iterator[Finding]:
-    if seen.unlogged and patient.daemon is None:
+def _unlogged(path: Path, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
+    if seen.unlogged and context.daemon is None:
         problem = f"{seen.unlogged} rows of the ledger have no log line yet"
         yield Finding("log.unwritten", str(path), problem, "start the daemon: it writes them first")
 
 
-def _behind(path: Path, seen: FactsSeen, patient: Patient) -> Iterator[Finding]:
-    sink = patient.settings.provenance.sink
-    if sink is None or sink not in seen.told or _is_young(patient):
+def _behind(path: Path, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
+    sink = context.settings.provenance.sink
+    if sink is None or sink not in seen.told or _is_young(context):
         return
     lag = seen.told[sink].lag
-    if lag.seconds(patient.now) > PATIENCE.total_seconds():
+    if lag.seconds(context.now) > PATIENCE.total_seconds():
         since = f"{lag.since:%Y-%m-%d %H:%M:%S}Z"
         rows = "1 row" if lag.rows == 1 else f"{lag.rows:,} rows"
         problem = f"the sink of provenance is {rows} behind, since {since}"
         down = "start the daemon: it tells it"
-        remedy = "see `provenance.failed` in the daemon's log" if patient.daemon else down
+        remedy = "see `provenance.failed` in the daemon's log" if context.daemon else down
         yield Finding("provenance.behind", str(path), problem, remedy)
 
 
-def _is_young(patient: Patient) -> bool:
+def _is_young(context: DoctorContext) -> bool:
     """Say whether the daemon has had no time yet for what it found."""
-    daemon = patient.daemon
+    daemon = context.daemon
     return daemon is not None and daemon["uptime_seconds"] < PATIENCE.total_seconds()
 
 
@@ -204,52 +204,52 @@ def degraded(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
             yield Finding("rule.degraded", f"rule {one['rule_id']}", problem, remedy)
 
 
-def waiting(patient: Patient) -> Iterator[Finding]:
+def waiting(context: DoctorContext) -> Iterator[Finding]:
     """Find rules that have been due for longer than they should be."""
-    seen = read_or_none(patient.settings.facts_path, offline_status.facts_in)
-    if seen is None or _is_young(patient):
+    seen = read_or_none(context.settings.facts_path, offline_status.facts_in)
+    if seen is None or _is_young(context):
         return
-    paused = paused_in(patient.settings.state_dir)
-    for rule in patient.rules.rules if patient.rules else ():
+    paused = paused_in(context.settings.state_dir)
+    for rule in context.rules.rules if context.rules else ():
         rests = not rule.enabled or rule.id in paused or rule.id in seen.held
         if rule.id in seen.marks and not rests:
-            yield from _late(rule, seen, patient)
+            yield from _late(rule, seen, context)
 
 
-def _late(rule: ConsolidationRule, seen: FactsSeen, patient: Patient) -> Iterator[Finding]:
-    if why := _why_late(rule, seen, patient):
+def _late(rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
+    if why := _why_late(rule, seen, context):
         fired = seen.fired.get(rule.id)
         ago = f"; it fired last at {instant(fired):%Y-%m-%d %H:%M:%S}Z" if fired else ""
         down = "start the daemon, or `slumberd fire " + rule.id + "`"
-        remedy = "see `firing.failed` in the daemon's log" if patient.daemon else down
+        remedy = "see `firing.failed` in the daemon's log" if context.daemon else down
         yield Finding("rule.late", f"rule {rule.id}", why + ago, remedy)
 
 
-def _why_late(rule: ConsolidationRule, seen: FactsSeen, patient: Patient) -> str:
+def _why_late(rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext) -> str:
     match rule.due:
         case Every(count=count):
-            return _full(seen.marks[rule.id], count, seen.fired.get(rule.id, 0), patient)
+            return _full(seen.marks[rule.id], count, seen.fired.get(rule.id, 0), context)
         case Cron() as due:
-            return _missed(due, seen.served[rule.id], patient)
+            return _missed(due, seen.served[rule.id], context)
         case never:
             assert_never(never)
 
 
-def _full(mark: int, count: int, fired: int, patient: Patient) -> str:
-    if patient.daemon is not None and microseconds(patient.now - PATIENCE) < fired:
+def _full(mark: int, count: int, fired: int, context: DoctorContext) -> str:
+    if context.daemon is not None and microseconds(context.now - PATIENCE) < fired:
         return ""
     count_pending = partial(offline_status.pending_in, after=mark, at_most=10 * count)
     try:
-        pending = look(patient.settings.memory_path, count_pending)
+        pending = look(context.settings.memory_path, count_pending)
     except StoreError:
         return ""
     more = "or more " if pending == 10 * count else ""
     return f"{pending} {more}versions wait, of {count} each" if pending >= count else ""
 
 
-def _missed(due: Cron, served: int, patient: Patient) -> str:
-    zone = due.timezone or patient.settings.timezone
-    until = patient.now - (PATIENCE if patient.daemon else LATE)
+def _missed(due: Cron, served: int, context: DoctorContext) -> str:
+    zone = due.timezone or context.settings.timezone
+    until = context.now - (PATIENCE if context.daemon else LATE)
     try:
         missed = cron.missed(due.expression, zone, after=instant(served), until=until)
     except ValueError:

@@ -15,7 +15,7 @@ FEW = 100
 """By so many facts fewer alarms nobody, whatever part of all they are."""
 
 
-class Toll(NamedTuple):
+class DeletionImpact(NamedTuple):
     """What a batch takes of the facts that stood before it.
 
     Attributes:
@@ -49,18 +49,18 @@ class Limits(NamedTuple):
             else self.max_delete_fraction,
         )
 
-    def exceeded(self, toll: Toll, stood: int) -> str:
+    def exceeded(self, impact: DeletionImpact, stood: int) -> str:
         """Say which limit a batch exceeds, in words; nothing when none.
 
         Args:
-            toll: What it would take.
+            impact: What it would take.
             stood: Facts that stood before it.
         """
-        if self.max_deletes is not None and toll.lost > self.max_deletes:
-            facts = "fact" if toll.lost == 1 else "facts"
+        if self.max_deletes is not None and impact.lost > self.max_deletes:
+            facts = "fact" if impact.lost == 1 else "facts"
             return f"{toll.lost:,} {facts} would go; max_deletes is {self.max_deletes:,}"
         fraction = self.max_delete_fraction
-        if fraction is not None and toll.fewer > FEW and toll.fewer > fraction * stood:
+        if fraction is not None and impact.fewer > FEW and impact.fewer > fraction * stood:
             left = f"{stood - toll.fewer:,} of {stood:,} facts would be left"
             return f"{left}; max_delete_fraction is {fraction:g}"
         return ""

@@ -163,7 +163,7 @@ def digest_of(key: bytes, user: str, session: str | None, agent: str | None) -> 
     return hmac.digest(key, json.dumps([user, session, agent]).encode(), "sha256")
 
 
-class Forgotten:
+class ErasedScopes:
     """The scopes that were forgotten.
 
     Args:

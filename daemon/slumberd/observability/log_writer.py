@@ -34,7 +34,7 @@ DRAIN_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Letter:
+class WriteRequest:
     """Something for the writer to do, mostly the writing of lines.
 
     Attributes:
@@ -74,7 +74,7 @@ class Outbox:
         self._write = write
         self._dropped_line = dropped_line
         self._patience_seconds = patience_seconds
-        self._letters: deque[Letter] = deque()
+        self._letters: deque[WriteRequest] = deque()
         self._bytes = 0
         self._untold = 0
         self._stalled = False
@@ -95,9 +95,9 @@ class Outbox:
     def _take(self, lines: bytes, most: int) -> None:
         with self._changed:
             if self._bytes + len(lines) <= most:
-                letter = self._lines(lines)
-                letter.lines = 1
-                self._post(letter)
+                request = self._lines(lines)
+                request.lines = 1
+                self._post(request)
             else:
                 self._drop(1)
 
@@ -105,19 +105,19 @@ class Outbox:
         self.dropped += lines
         self._untold += lines
 
-    def deliver(self, lines: bytes) -> Letter:
+    def deliver(self, lines: bytes) -> WriteRequest:
         """Take lines, and wait a moment for them to be written; the letter tells whether."""
-        letter = self._lines(lines)
+        request = self._lines(lines)
         with self._changed:
-            self._post(letter)
+            self._post(request)
             patience = 0.0 if self._stalled else self._patience_seconds
-            self._stalled = not self._changed.wait_for(lambda: letter.done, patience)
-        return letter
+            self._stalled = not self._changed.wait_for(lambda: request.done, patience)
+        return request
 
     def do(self, action: Callable[[], None]) -> None:
         """Let the writer do something between two writes."""
         with self._changed:
-            self._post(Letter(action))
+            self._post(WriteRequest(action))
 
     def close(self, *, seconds: float = DRAIN_SECONDS) -> None:
         """Write what waits, and end; give up on a reader that does not read by then."""
@@ -126,33 +126,33 @@ class Outbox:
             self._changed.notify_all()
         self._thread.join(seconds)
 
-    def _lines(self, lines: bytes) -> Letter:
-        return Letter(lambda: self._write(lines), len(lines))
+    def _lines(self, lines: bytes) -> WriteRequest:
+        return WriteRequest(lambda: self._write(lines), len(lines))
 
-    def _post(self, letter: Letter) -> None:
-        self._letters.append(letter)
-        self._bytes += letter.size
+    def _post(self, request: WriteRequest) -> None:
+        self._letters.append(request)
+        self._bytes += request.size
         self._changed.notify_all()
 
     def _work(self) -> None:
-        while letter := self._next():
+        while request := self._next():
             try:
-                letter.do()
+                request.do()
             except (OSError, ValueError) as error:  # a full disk, a reader that went away
-                letter.error = error
+                request.error = error
             with self._changed:
-                self._failing = letter.error is not None
-                self._drop(letter.lines if self._failing else 0)
-                self._bytes -= letter.size
+                self._failing = request.error is not None
+                self._drop(request.lines if self._failing else 0)
+                self._bytes -= request.size
                 self._stalled = False
-                letter.done = True
+                request.done = True
                 self._changed.notify_all()
 
-    def _next(self) -> Letter | None:
+    def _next(self) -> WriteRequest | None:
         with self._changed:
             self._changed.wait_for(lambda: self._letters or self._may_tell() or self._closed)
             if self._may_tell():
-                return Letter(self._tell_dropped)
+                return WriteRequest(self._tell_dropped)
             return self._letters.popleft() if self._letters else None
 
     def _may_tell(self) -> bool:
@@ -241,10 +241,10 @@ class Sink:
         """Write lines; raises as `write` does."""
         self.write(lines)
 
-    def deliver(self, lines: bytes) -> Letter:
+    def deliver(self, lines: bytes) -> WriteRequest:
         """Write lines; raises as `write` does."""
         self.write(lines)
-        return Letter(lambda: None, done=True)
+        return WriteRequest(lambda: None, done=True)
 
     def write(self, lines: bytes | bytearray) -> None:
         """Write lines, in one system call where the system lets us.

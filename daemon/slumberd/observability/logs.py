@@ -17,7 +17,7 @@ from slumberd.model.firing import Held
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.spelling import Misspelling
 from slumberd.observability.line_format import CHECKPOINT, Event, console_line, json_line, timestamp
-from slumberd.observability.log_writer import Letter, Outbox, Sink
+from slumberd.observability.log_writer import Outbox, Sink, WriteRequest
 
 Format = Literal["auto", "json", "console"]
 Level = Literal["debug", "info", "warning", "error"]
@@ -47,7 +47,7 @@ class Out(Protocol):
         """Write lines that nothing repeats."""
         ...
 
-    def deliver(self, lines: bytes) -> Letter:
+    def deliver(self, lines: bytes) -> WriteRequest:
         """Write lines; return whether they are written by now."""
         ...
 
@@ -207,7 +207,7 @@ class DeltaLines:
         self._least = _LEVELS[level]
         self._now = now
         self._render = render
-        self._late: tuple[Letter, int] | None = None
+        self._late: tuple[WriteRequest, int] | None = None
 
     @property
     def dropped(self) -> int:
@@ -237,8 +237,8 @@ class DeltaLines:
         """Write the ``delta.applied`` lines of a batch at once; firings have their own line."""
         written = self._written_late()
         ts = timestamp(self._now())
-        acts = (one for one in records if one.kind != "firing" and one.seq > written)
-        events = (_delta_event(record, ts, self._named) for record in acts)
+        claims = (one for one in records if one.kind != "firing" and one.seq > written)
+        events = (_delta_event(record, ts, self._named) for record in claims)
         lines = self._lines(events)
         if lines:
             self._late = self._sink.deliver(lines), records[-1].seq
@@ -248,12 +248,12 @@ class DeltaLines:
         """Return up to which row lines were written that came too late; -1: none."""
         if self._late is None:
             return -1
-        letter, seq = self._late
-        if not letter.done:
+        request, seq = self._late
+        if not request.done:
             raise TimeoutError("nobody reads the log")
         self._late = None
-        if letter.error is not None:
-            raise letter.error
+        if request.error is not None:
+            raise request.error
         return seq
 
     def completed(self, outcome: Outcome) -> None:

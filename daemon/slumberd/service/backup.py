@@ -342,7 +342,7 @@ async def restore(settings: Settings, folder: Path, clock: Clock, tell: Tell) ->
         saved = {one.role for one in manifest.files}
         changes = {name: name in saved for name in places if name in saved or places[name].exists()}
         forgotten = _forgotten_since(settings.facts_path, manifest.ledger)
-        file_exchange.begin(directory, _stamp(clock, places), changes)
+        file_exchange.begin(directory, _precedence(clock, places), changes)
         kept = file_exchange.finish(directory, places)
     return Restored(manifest, kept, owned, forgotten)
 
@@ -377,13 +377,13 @@ def _stage(folder: Path, manifest: Manifest, places: Mapping[str, Path]) -> list
     return owned
 
 
-def _stamp(clock: Clock, places: Mapping[str, Path]) -> str:
+def _precedence(clock: Clock, places: Mapping[str, Path]) -> str:
     """Return a name for this moment that no file which is kept has."""
     at = clock.now()
     while True:
-        stamp = f"{at:%Y%m%dT%H%M%SZ}"
-        if not any(file_exchange.kept(path, stamp).exists() for path in places.values()):
-            return stamp
+        precedence = f"{at:%Y%m%dT%H%M%SZ}"
+        if not any(file_exchange.kept(path, precedence).exists() for path in places.values()):
+            return precedence
         at += timedelta(seconds=1)
 
 

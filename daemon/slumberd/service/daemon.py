@@ -36,7 +36,7 @@ from slumberd.service.composition import (
 )
 from slumberd.service.control_socket import Answer, Operation, Peer, listen
 from slumberd.service.erased_content import HURRIED_SECONDS, resurfaced
-from slumberd.service.health_metrics import Body
+from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from slumberd.service.operations import Operations, new_run_id
 from slumberd.service.pause import Pausing
@@ -54,7 +54,7 @@ TELLING_SECONDS = 1.0
 _log = structlog.get_logger("slumberd")
 
 
-class _Organs(NamedTuple):
+class _Components(NamedTuple):
     """What lives while a daemon serves."""
 
     memory: SQLiteMemoryStore
@@ -155,29 +155,29 @@ class Daemon:
             pausing.changed = reloading.begin
             reloading.begin()
             judging = (alarm, pausing, reloading)
-            await self._live(_Organs(memory, runner, operations, scheduler, *judging, courier))
+            await self._live(_Components(memory, runner, operations, scheduler, *judging, courier))
 
-    async def _live(self, organs: _Organs) -> None:
-        answers, runtime = self._answers(organs), self._settings.runtime_dir
+    async def _live(self, components: _Components) -> None:
+        answers, runtime = self._answers(components), self._settings.runtime_dir
         async with listen(self._settings.state_dir, answers, runtime=runtime):
-            with self._watching(organs.memory, organs.scheduler):
+            with self._watching(components.memory, components.scheduler):
                 self._say_ready()
-                await self._until_stopped(self._work(organs), organs.memory.stop)
+                await self._until_stopped(self._work(components), components.memory.stop)
 
-    def _answers(self, organs: _Organs) -> dict[str, Operation]:
+    def _answers(self, components: _Components) -> dict[str, Operation]:
         """Return what can be asked for through the control socket, by name."""
         return {
-            **organs.operations.by_name(),
-            "status": partial(self._on_status, organs.scheduler),
-            "next": partial(self._on_next, organs.pausing),
-            "reload": organs.reloading.answer,
-            "outdated": organs.reloading.outdated,
-            **organs.pausing.by_name(),
+            **components.operations.by_name(),
+            "status": partial(self._on_status, components.scheduler),
+            "next": partial(self._on_next, components.pausing),
+            "reload": components.reloading.answer,
+            "outdated": components.reloading.outdated,
+            **components.pausing.by_name(),
         }
 
-    def _work(self, organs: _Organs) -> Sequence[Coroutine[Any, Any, None]]:
+    def _work(self, components: _Components) -> Sequence[Coroutine[Any, Any, None]]:
         """Return what goes on side by side until the daemon is told to stop."""
-        memory, runner, operations, scheduler, alarm, pausing, reloading, courier = organs
+        memory, runner, operations, scheduler, alarm, pausing, reloading, courier = components
         return (
             alarm.heartbeat(self._stop),
             scheduler.run(self._stop),
@@ -206,7 +206,7 @@ class Daemon:
         pausing: Pausing,
     ) -> Heartbeat:
         settings, textfile = self._settings, self._settings.textfile_path
-        body = Body(
+        body = HealthSources(
             memory,
             facts,
             rules=lambda: (self._rules.rules, self._in_force.settings.timezone),

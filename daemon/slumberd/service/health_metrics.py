@@ -64,7 +64,7 @@ _Asked = tuple[str, str, datetime]
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class HealthSources:
     """What is examined.
 
     Attributes:
@@ -116,10 +116,10 @@ class _Written(NamedTuple):
     held: frozenset[str]
 
 
-class Examination:
+class HealthCollector:
     """Looks how the daemon is, again and again; it remembers since when rules are due."""
 
-    def __init__(self, body: Body, clock: Clock) -> None:
+    def __init__(self, body: HealthSources, clock: Clock) -> None:
         self._body = body
         self._clock = clock
         self._began = clock.monotonic()

@@ -15,7 +15,7 @@ from slumberd.errors import SlumberdError
 from slumberd.model.health import Vitals
 from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import exposition
-from slumberd.service.health_metrics import Body, Examination
+from slumberd.service.health_metrics import HealthCollector, HealthSources
 
 EVERY_SECONDS = 60
 """Between two heartbeats."""
@@ -37,9 +37,9 @@ class Heartbeat:
     """
 
     def __init__(
-        self, body: Body, clock: Clock, textfile: Callable[[bytes], None] | None = None
+        self, body: HealthSources, clock: Clock, textfile: Callable[[bytes], None] | None = None
     ) -> None:
-        self._examination = Examination(body, clock)
+        self._health_collector = HealthCollector(body, clock)
         self._clock = clock
         self._textfile = textfile
         self._lag = 0.0
@@ -62,7 +62,7 @@ class Heartbeat:
     async def beat(self) -> None:
         """Log one line, and write the textfile; neither while a store is in trouble."""
         try:
-            vitals = await self._examination.vitals(self._lag)
+            vitals = await self._health_collector.vitals(self._lag)
         except SlumberdError as error:
             _log.warning("heartbeat.failed", error=type(error).__name__, message=str(error))
             return

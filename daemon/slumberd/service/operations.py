@@ -332,7 +332,7 @@ class Operations:
         Raises:
             NothingKeptError: They keep nothing, and the scope was never erased.
         """
-        if await self._facts.has_forgotten(reach):
+        if await self._facts.has_erased_scopes(reach):
             return
         now = self._clock.now()
         found = await self._facts.forget(
@@ -387,14 +387,14 @@ class Operations:
     async def pin(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Say a fact by hand, as `handwork.said_of` reads it, for a ``reason``."""
         said = said_of(request, entry_of(request, peer, self._clock.now()))
-        answer, _ = await self._by_hand(lambda hand: hand.assert_(said, again=True), request, peer)
+        answer, _ = await self._manually(lambda hand: hand.assert_(said, again=True), request, peer)
         return {**answer, "fact_id": said.fact_id}
 
     async def unpin(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Take ``facts``, a list of ids, out by hand, for a ``reason``."""
         fact_ids = fact_ids_of(request)
         lineage = (entry_of(request, peer, self._clock.now()),)
-        answer, records = await self._by_hand(
+        answer, records = await self._manually(
             lambda hand: hand.take_out(fact_ids, lineage=lineage, known_only=True),
             request,
             peer,
@@ -402,7 +402,7 @@ class Operations:
         went = {fact_id for record in records for fact_id in record.replaces}
         return {**answer, "not_standing": [one for one in fact_ids if one not in went]}
 
-    async def _by_hand(
+    async def _manually(
         self,
         work: Callable[[HandAtWork], None],
         request: dict[str, Any],
@@ -410,7 +410,7 @@ class Operations:
     ) -> tuple[Answer, Sequence[Record]]:
         dry_run = bool(request.get("dry_run"))
         async with self.turn:
-            outcome = await self._facts.by_hand(work, by=str(peer), dry_run=dry_run)
+            outcome = await self._facts.manually(work, by=str(peer), dry_run=dry_run)
             answer = await self._told(outcome, dry_run=dry_run)
         return answer, outcome.records if outcome else ()
 

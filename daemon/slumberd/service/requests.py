@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 from slumberd.config.validation import NAME, Form, problems
 from slumberd.config.yaml_reader import dotted
-from slumberd.consolidation.manual import Said
+from slumberd.consolidation.manual import ManualAssertion
 from slumberd.consolidation.precedence import HANDS
 from slumberd.errors import UsageError
 from slumberd.model.episode import instant
@@ -74,7 +74,7 @@ def unknown(wanted: Wanted) -> str:
             return f"rule {rule_id!r} has never fired; `slumberd audit ls --kind firing` lists all"
 
 
-def said_of(request: Request, entry: dict[str, Any]) -> Said:
+def said_of(request: Request, entry: dict[str, Any]) -> ManualAssertion:
     """Return what a request to pin says.
 
     It names ``user agent subject predicate object``, the last being any JSON, and perhaps ``id``,
@@ -95,7 +95,7 @@ def said_of(request: Request, entry: dict[str, Any]) -> Said:
         "predicate": _text(request, "predicate"),
         "object": request.get("object"),
     }
-    return Said(fact_id, user, agent, payload, _confidence(request), (entry,), {})
+    return ManualAssertion(fact_id, user, agent, payload, _confidence(request), (entry,), {})
 
 
 def fact_ids_of(request: Request) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from slumberd.cli.client import performed
+from slumberd.cli.client import perform_request
 from slumberd.cli.commands.fire import DryRun, tell
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
@@ -93,7 +93,7 @@ def pin(
     value is taken as JSON when it is JSON, so 5, true and null are what they are in JSON, and '"5"'
     is the text 5. Who asks and why is kept in the fact's lineage; --json tells the id as fact_id.
     """
-    answer = performed(
+    answer = perform_request(
         settings_of(config, state_dir),
         "pin",
         user=user,
@@ -125,7 +125,7 @@ def unpin(
     Only an episode that is newer says it again. What does not stand is told, and nothing is
     recorded for it. An id that no fact ever had ends it with exit code 66, before anything is done.
     """
-    answer = performed(
+    answer = perform_request(
         settings_of(config, state_dir), "unpin", facts=facts, reason=reason, dry_run=dry_run
     )
     tell(answer, dry_run=dry_run, json=json)
@@ -157,7 +157,7 @@ def forget(
     settings = settings_of(config, state_dir)
     if not (yes or dry_run):
         _ask(user, session, agent)
-    certificate = performed(
+    certificate = perform_request(
         settings, "forget", user=user, session=session, agent=agent, dry_run=dry_run
     )
     if json:

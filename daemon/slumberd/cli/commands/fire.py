@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.client import performed
+from slumberd.cli.client import perform_request
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, Listed, StateDir, Verbose, instant_of
@@ -68,7 +68,7 @@ def undo(
     if (what is None) == (run is None) or (since is not None and what is None):
         raise UsageError("name a firing, or --run ID, or a rule with --since T; one of the three")
     settings = settings_of(config, state_dir)
-    answer = performed(
+    answer = perform_request(
         settings,
         "undo",
         verbose=verbose,
@@ -172,7 +172,7 @@ def fire(
     """
     chosen = _chosen(rules or [], every=every)
     settings = settings_of(config, state_dir)
-    answer = performed(
+    answer = perform_request(
         settings,
         "fire",
         verbose=verbose,

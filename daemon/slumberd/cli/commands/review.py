@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.client import performed, reading_facts
+from slumberd.cli.client import perform_request, reading_facts
 from slumberd.cli.commands.fire import DryRun, limit_of, tell_fired
 from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, Listed, StateDir, Verbose, instant_of
@@ -68,7 +68,7 @@ def backfill(
             microseconds(since) if since else EARLIEST,
             microseconds(until) if until else LATEST,
         ]
-    answer = performed(
+    answer = perform_request(
         settings_of(config, state_dir),
         "backfill",
         verbose=verbose,
@@ -91,7 +91,7 @@ def approve(
 ) -> None:
     """Let a batch that is held go on, and its rule with it."""
     settings = settings_of(config, state_dir)
-    answer = performed(
+    answer = perform_request(
         settings,
         "decide",
         verbose=verbose,
@@ -115,7 +115,7 @@ def reject(
     Nothing of it is promoted, unless its episodes change or `slumberd backfill` goes over them.
     """
     settings = settings_of(config, state_dir)
-    answer = performed(settings, "decide", firing=firing, approve=False, dry_run=dry_run)
+    answer = perform_request(settings, "decide", firing=firing, approve=False, dry_run=dry_run)
     if json:
         print_json({"dry_run": dry_run, **answer})
     else:
@@ -169,7 +169,7 @@ def retry(
     They are settled as if they had come in order. An episode that is repaired itself is met again
     without this. What still cannot be read stays in quarantine, and is listed with the reason.
     """
-    answer = performed(
+    answer = perform_request(
         settings_of(config, state_dir),
         "retry",
         verbose=verbose,
@@ -217,7 +217,7 @@ def drop(
     Name the episodes, or give --all. An id that is not listed ends it with exit code 66, before
     anything is done.
     """
-    answer = performed(
+    answer = perform_request(
         settings_of(config, state_dir),
         "drop",
         rules=rules or None,

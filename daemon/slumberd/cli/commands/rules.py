@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.client import performed
+from slumberd.cli.client import perform_request
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
 from slumberd.cli.options import Config, Json, StateDir
@@ -111,7 +111,7 @@ def pause(
     A firing under way goes on to its end. `slumberd fire` fires a paused rule all the same.
     """
     _pausing_tell(
-        performed(settings_of(config, state_dir), "pause", rules=rules), "paused", json=json
+        perform_request(settings_of(config, state_dir), "pause", rules=rules), "paused", json=json
     )
 
 
@@ -120,7 +120,7 @@ def resume(
 ) -> None:
     """Let paused rules be due again; what came in the meantime they take up at once."""
     _pausing_tell(
-        performed(settings_of(config, state_dir), "resume", rules=rules), "resumed", json=json
+        perform_request(settings_of(config, state_dir), "resume", rules=rules), "resumed", json=json
     )
 
 

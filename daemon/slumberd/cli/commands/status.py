@@ -26,10 +26,10 @@ from slumberd.cli.wording import number, plural
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
-from slumberd.diagnostics.doctor import Checkup, looked_over, urgent
+from slumberd.diagnostics.doctor import Checkup, run_checks, urgent
 from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
 from slumberd.diagnostics.status import RuleState, Survey, surveyed
-from slumberd.diagnostics.store_checks import QUICK_SECONDS, Patient
+from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
 from slumberd.model.finding import KINDS, Finding
 from slumberd.model.firing import Counts
@@ -72,22 +72,22 @@ def examined(config: Path | None, state_dir: Path | None, *, seconds: float | No
         settings = settings_of(config, state_dir)
     except ConfigurationError as error:
         return Checkup(invalid(error.mistakes), [])
-    patient, findings = patient_of(settings, config, seconds=seconds)
-    if patient.daemon is not None:
+    context, findings = context_of(settings, config, seconds=seconds)
+    if context.daemon is not None:
         # A daemon that cannot read what there is now is told of as what is invalid.
         outdated, _ = asked(settings.state_dir, "outdated")
-        patient = replace(patient, outdated=outdated or {})
-    found = looked_over(patient)
+        context = replace(context, outdated=outdated or {})
+    found = run_checks(context)
     return replace(found, findings=[*findings, *found.findings])
 
 
-def patient_of(
+def context_of(
     settings: Settings, config: Path | None, *, seconds: float | None
-) -> tuple[Patient, list[Finding]]:
+) -> tuple[DoctorContext, list[Finding]]:
     """Return what is looked over, and what was found on the way to it."""
     rules, mistakes = _rules(settings)
     daemon, silent = asked(settings.state_dir)
-    patient = Patient(
+    context = DoctorContext(
         settings,
         rules,
         config_file(config, settings_variables()),
@@ -96,7 +96,7 @@ def patient_of(
         THIS_MACHINE,
         seconds=seconds,
     )
-    return patient, [*invalid(mistakes), *silent]
+    return context, [*invalid(mistakes), *silent]
 
 
 def _rules(settings: Settings) -> tuple[RuleSet | None, Sequence[Mistake]]:
@@ -207,11 +207,11 @@ def _urgent(config: Path | None, state_dir: Path | None) -> list[Finding]:
         settings = settings_of(config, state_dir)
     except ConfigurationError as error:
         return invalid(error.mistakes)
-    patient, findings = patient_of(settings, config, seconds=0)
+    context, findings = context_of(settings, config, seconds=0)
     silent = any(finding.id == "daemon.silent" for finding in findings)
     return [
         *findings,
-        *(one for one in urgent(patient) if not (silent and one.id == "daemon.down")),
+        *(one for one in urgent(context) if not (silent and one.id == "daemon.down")),
     ]
 
 

@@ -19,7 +19,7 @@ from slumberd.consolidation.explanation import (
     Source,
     became,
 )
-from slumberd.consolidation.precedence import HANDS, counting, said_by
+from slumberd.consolidation.precedence import HANDS, effective_claims, said_by
 from slumberd.consolidation.resolution import Delta
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, instant
@@ -33,9 +33,9 @@ from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import (
     KINDS,
     WHATS,
-    act_from,
+    claim_from,
+    evaluations_from,
     firing_id_of,
-    meetings_from,
     sources_of,
 )
 from slumberd.storage.ledger.state_loader import slot_name
@@ -78,7 +78,7 @@ def _of_owner(fact: Fact, lines: Sequence[Line]) -> list[Line]:
     own = owner_of(fact.user, fact.agent, channel_of(fact.id))
     claimed = [line for line in lines if line.what == "act" and line.said is not None]
     owners = {
-        line.key_id: act_from(line.fact_id, line.said or 0, line.document).owner
+        line.key_id: claim_from(line.fact_id, line.said or 0, line.document).owner
         for line in claimed
         if line.document
     }
@@ -201,9 +201,11 @@ class _Inquiry:
         """Return the newest claim against what came too late, or was retracted before it came."""
         if line is None or line.said is None or line.reason not in ("stale", "retracted"):
             return None
-        act = act_from(line.fact_id, line.said, line.document)
-        slot = slot_name(channels_at(self._connection).slot(act.key, act.object))
-        found = [*self._claims(act.key, slot, act.object, retracting=line.reason == "retracted")]
+        claim = claim_from(line.fact_id, line.said, line.document)
+        slot = slot_name(channels_at(self._connection).slot(claim.key, claim.object))
+        found = [
+            *self._claims(claim.key, slot, claim.object, retracting=line.reason == "retracted")
+        ]
         return max((one for one in found if one.at >= line.said), default=None, key=_by_instant)
 
     def _claims(self, key: str, slot: str, what: str, *, retracting: bool) -> Iterator[Rival]:
@@ -267,7 +269,7 @@ def _replacing(connection: sqlite3.Connection, fact_id: str, lines: Iterable[Lin
     asked = {"key_ids": orjson.dumps(list(key_ids)).decode()}
     speakers = {row[0] for row in connection.execute(_SQL["fact_ids_of_keys"], asked)} | {fact_id}
     asked = {"ids": orjson.dumps(list(speakers)).decode()}
-    speakers |= {namer for _, namer in connection.execute(_SQL["namers"], asked)}
+    speakers |= {referrer for _, referrer in connection.execute(_SQL["namers"], asked)}
     asked = {"ids": orjson.dumps(list(speakers)).decode(), "fact_id": fact_id}
     found = map(_line_from, connection.execute(_SQL["lines_that_replace"], asked))
     # A new version, or another rule, that says it again puts it in the place of itself.
@@ -277,17 +279,17 @@ def _replacing(connection: sqlite3.Connection, fact_id: str, lines: Iterable[Lin
 def _counting(connection: sqlite3.Connection, fact_id: str) -> set[int]:
     """Return the rows whose meetings count: what the rules, and the last hand, say now."""
     asked = {"ids": orjson.dumps([fact_id]).decode()}
-    met = meetings_from(connection.execute(_SQL["meetings"], asked)).get(fact_id, [])
-    last = {meeting.rule_id: meeting for meeting in met}
-    promoters = {rule_id for one in counting(met) for rule_id, _ in one.promoters}
-    return {meeting.seq for rule_id, meeting in last.items() if rule_id in promoters}
+    met = evaluations_from(connection.execute(_SQL["meetings"], asked)).get(fact_id, [])
+    last = {evaluation.rule_id: evaluation for evaluation in met}
+    promoters = {rule_id for one in effective_claims(met) for rule_id, _ in one.promoters}
+    return {evaluation.seq for rule_id, evaluation in last.items() if rule_id in promoters}
 
 
 def _remaining(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> set[int]:
     """Return the rows of meetings that were not undone."""
     asked = {"ids": orjson.dumps(fact_ids).decode()}
-    found = meetings_from(connection.execute(_SQL["meetings"], asked))
-    return {meeting.seq for meetings in found.values() for meeting in meetings}
+    found = evaluations_from(connection.execute(_SQL["meetings"], asked))
+    return {evaluation.seq for evaluations in found.values() for evaluation in evaluations}
 
 
 def _sources(sayings: Sequence[Saying]) -> list[Source]:

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from slumberd.consolidation.manual import Said
-from slumberd.consolidation.precedence import EXTERNAL, Meeting
-from slumberd.consolidation.state import Ground, Standing
+from slumberd.consolidation.manual import ManualAssertion
+from slumberd.consolidation.precedence import EXTERNAL, Evaluation
+from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.record import Break
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.external_changes import UNREADABLE, said_by, shown
-from slumberd.storage.ledger.history import channels_at, facts_then, standing_on
-from slumberd.storage.ledger.rows import meeting_from, meetings_from
+from slumberd.storage.ledger.history import channels_at, current_facts_on, facts_then
+from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
 from slumberd.storage.ledger.state_loader import summary_rows
 from slumberd.storage.sqlite.connection import escaped, texts_as
 
@@ -67,13 +67,13 @@ class Pages:
         self._scattered = {
             fact_id for (fact_id,) in connection.execute(_SQL["spoken_of_elsewhere"])
         }
-        self._namers: dict[str, list[str]] = {}
-        for name, namer in connection.execute(_LEDGER["all_names"]):
-            self._namers.setdefault(name, []).append(namer)
+        self._referrers: dict[str, list[str]] = {}
+        for name, referrer in connection.execute(_LEDGER["all_names"]):
+            self._referrers.setdefault(name, []).append(referrer)
         self.digests = array("q")
         self.summaries = Summaries(connection)
 
-    def __iter__(self) -> Iterator[list[Standing]]:
+    def __iter__(self) -> Iterator[list[CurrentFact]]:
         """Yield what stands, a list for some keys.
 
         Raises:
@@ -81,56 +81,63 @@ class Pages:
         """
         self.digests, self.summaries = array("q"), Summaries(self._connection)
         for rows in _pages(self._connection.execute(_SQL["acts_by_key"], self._span)):
-            yield list(standing_on(self._ground(rows)))
+            yield list(current_facts_on(self._known_state(rows)))
 
-    def _ground(self, rows: Sequence[_Row]) -> Ground:
-        meetings = self._meetings(rows)
-        ground = Ground(self._multi, self._depth, meetings=meetings)
-        acts = {met.seq: met.act for known in meetings.values() for met in known}
+    def _known_state(self, rows: Sequence[_Row]) -> KnownState:
+        evaluations = self._evaluations(rows)
+        known_state = KnownState(self._multi, self._depth, evaluations=evaluations)
+        claims = {met.seq: met.claim for known in evaluations.values() for met in known}
         keys: dict[int, str] = {}
         for row in rows:
-            act, number = acts.get(row[1]), row[-1]
-            if act is None:
-                undone = meeting_from(row[:-1]).act
+            claim, number = claims.get(row[1]), row[-1]
+            if claim is None:
+                undone = evaluation_from(row[:-1]).claim
                 if undone is not None:
                     keys.setdefault(number, undone.key)
                 continue
-            if keys.setdefault(number, act.key) != act.key:
+            if keys.setdefault(number, claim.key) != claim.key:
                 raise MixedKeysError
-            ground.full.setdefault(act.key, set()).add(act.fact_id)
+            known_state.full.setdefault(claim.key, set()).add(claim.fact_id)
         self.digests.extend(map(_digest, keys.values()))
-        self._name(ground)
-        for key in ground.full:
-            ground.fold(key)
-        self.summaries.compare(ground, keys)
-        return ground
+        self._name(known_state)
+        for key in known_state.full:
+            known_state.fold(key)
+        self.summaries.compare(known_state, keys)
+        return known_state
 
-    def _meetings(self, rows: Sequence[_Row]) -> dict[str, list[Meeting]]:
+    def _evaluations(self, rows: Sequence[_Row]) -> dict[str, list[Evaluation]]:
         """Return all that is known of the fact ids of some rows, all those of some keys."""
-        found: dict[str, list[Meeting]] = {}
+        found: dict[str, list[Evaluation]] = {}
         scattered: set[str] = set()
         for row in rows:
             if row[0] in self._scattered:
                 scattered.add(row[0])
             else:
-                found.setdefault(row[0], []).append(meeting_from(row[:-1]))
+                found.setdefault(row[0], []).append(evaluation_from(row[:-1]))
         return found | self._ask(scattered) if scattered else found
 
-    def _name(self, ground: Ground) -> None:
+    def _name(self, known_state: KnownState) -> None:
         """Let a ground know the acts that name what it knows."""
-        if not self._namers:
+        if not self._referrers:
             return
-        known = ground.meetings
-        ground.namers |= {name: set(self._namers[name]) for name in known if name in self._namers}
-        namers = {namer for some in ground.namers.values() for namer in some}
-        known |= self._ask(namers - known.keys())
-        acts = [met.act for meetings in known.values() for met in meetings if met.act is not None]
-        named = {name for act in acts for name in act.names}
+        known = known_state.evaluations
+        known_state.referrers |= {
+            name: set(self._referrers[name]) for name in known if name in self._referrers
+        }
+        referrers = {referrer for some in known_state.referrers.values() for referrer in some}
+        known |= self._ask(referrers - known.keys())
+        claims = [
+            met.claim
+            for evaluations in known.values()
+            for met in evaluations
+            if met.claim is not None
+        ]
+        named = {name for claim in claims for name in claim.names}
         known |= self._ask(named - known.keys())
 
-    def _ask(self, fact_ids: Iterable[str]) -> dict[str, list[Meeting]]:
+    def _ask(self, fact_ids: Iterable[str]) -> dict[str, list[Evaluation]]:
         asked = {"ids": orjson.dumps(list(fact_ids)).decode()}
-        return meetings_from(self._connection.execute(_LEDGER["meetings"], asked))
+        return evaluations_from(self._connection.execute(_LEDGER["meetings"], asked))
 
 
 class Summaries:
@@ -146,7 +153,7 @@ class Summaries:
         self.found = 0
         self.changed: list[int] = []
 
-    def compare(self, ground: Ground, keys: Mapping[int, str]) -> None:
+    def compare(self, known_state: KnownState, keys: Mapping[int, str]) -> None:
         """Compare the summaries of some keys, which a ground knows in full, by their numbers."""
         stored: dict[str, set[_Row]] = {key: set() for key in keys.values()}
         asked = {"keys": orjson.dumps([*stored]).decode()}
@@ -155,7 +162,7 @@ class Summaries:
                 if _says_something(row):
                     stored[row[0]].add(_comparable(row))
         for number, key in keys.items():
-            told = filter(_says_something, summary_rows(ground, key, number))
+            told = filter(_says_something, summary_rows(known_state, key, number))
             if stored[key] != set(map(_comparable, told)):
                 self.changed.append(number)
         self.found += sum(map(len, stored.values()))
@@ -192,7 +199,7 @@ def _pages(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
         yield page
 
 
-class Elsewhere(Protocol):
+class WorkerResult(Protocol):
     """Where the facts of some keys are compared, by somebody else at the same time."""
 
     above: int
@@ -236,7 +243,7 @@ def compared(connection: sqlite3.Connection, pages: Pages) -> Share:
     )
 
 
-def _compared(connection: sqlite3.Connection, pages: Iterable[Sequence[Standing]]) -> Share:
+def _compared(connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]) -> Share:
     others: list[_Row] = []
     missing: list[str] = []
     found = 0
@@ -253,7 +260,7 @@ def _compared(connection: sqlite3.Connection, pages: Iterable[Sequence[Standing]
 
 
 def first_changed_fact(
-    connection: sqlite3.Connection, depth: int, elsewhere: Elsewhere | None = None
+    connection: sqlite3.Connection, depth: int, elsewhere: WorkerResult | None = None
 ) -> Break | None:
     """Say which fact is not what the ledger says; what another program did comes last.
 
@@ -282,13 +289,13 @@ def _texts(
 
 
 def _changed(
-    connection: sqlite3.Connection, depth: int, elsewhere: Elsewhere | None
+    connection: sqlite3.Connection, depth: int, elsewhere: WorkerResult | None
 ) -> tuple[list[_Changed], str]:
     """Return the facts that are not what they should be: others by id, then what is missing.
 
     Return also what is wrong with the summaries of the keys; nothing when all are right.
     """
-    whole: list[list[Standing]] | None = None
+    whole: list[list[CurrentFact]] | None = None
     summary = ""
     try:
         share = _one_to_one(_shares(connection, depth, elsewhere))
@@ -313,7 +320,7 @@ def _changed_summary(connection: sqlite3.Connection, share: Share) -> str:
 
 
 def _shares(
-    connection: sqlite3.Connection, depth: int, elsewhere: Elsewhere | None
+    connection: sqlite3.Connection, depth: int, elsewhere: WorkerResult | None
 ) -> Iterator[Share]:
     if elsewhere is None:
         yield compared(connection, Pages(connection, depth))
@@ -353,7 +360,9 @@ def _stored(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> dict[str
             return {row[0]: row for row in connection.execute(_SQL["facts_of"], asked)}
 
 
-def _strangers(connection: sqlite3.Connection, pages: Iterable[Sequence[Standing]]) -> list[_Row]:
+def _strangers(
+    connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]
+) -> list[_Row]:
     """Return the facts under ids that nothing stands under."""
     standing = {one.fact_id for some in pages for one in some}
     with texts_as(connection, escaped):
@@ -365,5 +374,7 @@ def _ours(connection: sqlite3.Connection, rows: Iterable[_Row]) -> list[_Row]:
     asked = {"rule": EXTERNAL, "reason": UNREADABLE}
     left_alone = _texts(connection, _EXTERNAL["unreadable"], asked)
     return [
-        row for row in rows if shown(row[0]) not in left_alone or isinstance(said_by(row), Said)
+        row
+        for row in rows
+        if shown(row[0]) not in left_alone or isinstance(said_by(row), ManualAssertion)
     ]

@@ -15,7 +15,7 @@ from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.firing import Counts
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.provenance import Lag
-from slumberd.model.scope import Forgotten, escape, scope_of
+from slumberd.model.scope import ErasedScopes, escape, scope_of
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
@@ -174,13 +174,13 @@ def _future(
     return sorted(ahead, key=lambda one: (-one.at, one.id))
 
 
-def erased_in(connection: sqlite3.Connection) -> Forgotten | None:
+def erased_in(connection: sqlite3.Connection) -> ErasedScopes | None:
     """Return what a database remembers as erased; None when nothing ever was."""
     return forgotten(connection)
 
 
 def resurfaced_in(
-    connection: sqlite3.Connection, pasts: Sequence[Forgotten], seconds: float | None
+    connection: sqlite3.Connection, pasts: Sequence[ErasedScopes], seconds: float | None
 ) -> Counter[str] | None:
     """Return how many episodes or facts of erased scopes a database holds, by user.
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.consolidation.claim import HAND
-from slumberd.consolidation.incoming import UNREADABLE, Incoming
+from slumberd.consolidation.claim import MANUAL
+from slumberd.consolidation.incoming import UNREADABLE, Candidate
 from slumberd.consolidation.precedence import MultiValued, said_by
-from slumberd.consolidation.resolution import Entry, Settlement
+from slumberd.consolidation.resolution import Entry, Resolution
 from slumberd.model.episode import Gated
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
@@ -22,8 +22,8 @@ from slumberd.sql_statements import statements
 from slumberd.storage.audit.partition import Part, Told
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.bulk_write import Row
-from slumberd.storage.ledger.history import standing_on
-from slumberd.storage.ledger.rows import KINDS, WHATS, act_from, histories_from
+from slumberd.storage.ledger.history import current_facts_on
+from slumberd.storage.ledger.rows import KINDS, WHATS, claim_from, histories_from
 from slumberd.storage.ledger.state_loader import LoadedGround
 from slumberd.storage.ledger.undo import withdraw
 
@@ -137,115 +137,115 @@ class _Resettled:
         self._connection = connection
         self._unclear_from = unclear_from
         self._loaded = LoadedGround(connection, MultiValued(), depth)
-        self._ground = self._loaded.ground
+        self._known_state = self._loaded.known_state
         self.differing = self.unclear = 0
         self.first: Break | None = None
         self.resettled: list[tuple[int, int, str]] = []
 
     def settled(self) -> Settled:
         """Return the rows of what stands, and of the keys."""
-        facts = [fact_row(one) for one in standing_on(self._ground)]
+        facts = [fact_row(one) for one in current_facts_on(self._known_state)]
         return Settled(facts, [*self._loaded.changed()])
 
     def settle(self, number: int, rows: Sequence[Told]) -> None:
         """Settle the rows of a firing again."""
-        settlement = Settlement(self._ground, firing=number, at=rows[0].fired_at)
+        resolution = Resolution(self._known_state, firing=number, at=rows[0].fired_at)
         if any(row.what == _UNDONE for row in rows):
-            self._undo(settlement, number, rows)
+            self._undo(resolution, number, rows)
         else:
-            self._meet(settlement, rows)
-        self._compare(number, rows, settlement.entries)
+            self._meet(resolution, rows)
+        self._compare(number, rows, resolution.entries)
 
     def change_channels(self, change: Change, rows: Sequence[Told]) -> None:
         """Settle again what a change of channels concerns; its rows go by key."""
-        before = self._ground.multi
-        self._ground.multi = change.multi
-        if not self._ground.full:
+        before = self._known_state.multi
+        self._known_state.multi = change.multi
+        if not self._known_state.full:
             self._compare(change.n, rows, ())
             return
-        settlement = Settlement(self._ground, firing=change.n, at=change.at)
+        resolution = Resolution(self._known_state, firing=change.n, at=change.at)
         first = {row.key_id: row.seq for row in reversed(rows)}
-        for key in sorted(self._ground.full):
+        for key in sorted(self._known_state.full):
             if (key in before) != (key in change.multi):
                 # Between the rows of this key are none, but before them those of other parts.
                 seq = first.get(self._loaded.key_ids.get(key))
                 if seq is not None:
-                    settlement.skip_to(seq)
-                settlement.resettle([key], before)
-        self.resettled += [(change.n, entry.seq, entry.key) for entry in settlement.entries]
-        self._compare(change.n, rows, settlement.entries)
+                    resolution.skip_to(seq)
+                resolution.resettle([key], before)
+        self.resettled += [(change.n, entry.seq, entry.key) for entry in resolution.entries]
+        self._compare(change.n, rows, resolution.entries)
 
-    def _undo(self, settlement: Settlement, firing: int, rows: Sequence[Told]) -> None:
+    def _undo(self, resolution: Resolution, firing: int, rows: Sequence[Told]) -> None:
         undone = [row.fact_id for row in rows if row.what == _UNDONE]
         asked = {"ids": orjson.dumps(undone).decode()}
         found = self._connection.execute(_LEDGER["meetings"], asked)
         # Of what the ledger says of these ids by now, only what it said then.
-        histories = histories_from(meeting for meeting in found if meeting[1] < firing)
+        histories = histories_from(evaluation for evaluation in found if evaluation[1] < firing)
         for row in rows:
             if row.what == _QUARANTINE:
-                self._meet(settlement, [row])
+                self._meet(resolution, [row])
             if row.what != _UNDONE or row.fact_id not in histories:
                 continue
             number = orjson.loads(row.payload or b"")["undoes"]
-            settlement.skip_to(row.seq)
+            resolution.skip_to(row.seq)
             history = histories[row.fact_id]
-            withdraw(settlement, row.fact_id, history, (number, firing), at=row.fired_at)
+            withdraw(resolution, row.fact_id, history, (number, firing), at=row.fired_at)
 
-    def _meet(self, settlement: Settlement, rows: Sequence[Told]) -> None:
-        full = self._ground.full
+    def _meet(self, resolution: Resolution, rows: Sequence[Told]) -> None:
+        full = self._known_state.full
         for row in rows:
             met = None if row.what == _RESTORED else self._met(row, said_by(row.rule))
             if met is None:
                 continue
-            act = met.act
-            if act is not None:
-                full.setdefault(act.key, set())
-            settlement.skip_to(row.seq)
-            settlement.meet(met)
-            if act is not None:
-                full[act.key].add(act.fact_id)
-                self._loaded.key_ids.setdefault(act.key, row.key_id or row.seq)
-                for name in act.names:
-                    self._ground.namers.setdefault(name, set()).add(act.fact_id)
+            claim = met.claim
+            if claim is not None:
+                full.setdefault(claim.key, set())
+            resolution.skip_to(row.seq)
+            resolution.meet(met)
+            if claim is not None:
+                full[claim.key].add(claim.fact_id)
+                self._loaded.key_ids.setdefault(claim.key, row.key_id or row.seq)
+                for name in claim.names:
+                    self._known_state.referrers.setdefault(name, set()).add(claim.fact_id)
 
-    def _met(self, row: Told, rule_id: str) -> Incoming | None:
+    def _met(self, row: Told, rule_id: str) -> Candidate | None:
         """Return what was met then; None when that cannot be told any more."""
         document = orjson.loads(row.payload) if row.payload else _NOTHING
         fact_id, at = row.fact_id or "", row.at or 0
         match WHATS[row.what]:
             case "act":
-                act = act_from(fact_id, at, document)
-                eid = fact_id if act.stamp.rank == HAND else act.stamp.id
-                return Incoming(fact_id, act.owner, rule_id, row.version, at, eid, act)
+                claim = claim_from(fact_id, at, document)
+                eid = fact_id if claim.precedence.rank == MANUAL else claim.precedence.id
+                return Candidate(fact_id, claim.owner, rule_id, row.version, at, eid, claim)
             case "known":
                 return self._met_again(row, fact_id, rule_id)
             case "forgotten":
-                return Incoming(
+                return Candidate(
                     "", "", rule_id, row.version, 0, "", None, FORGOTTEN, contested=True
                 )
             case "gated":
-                return Incoming(
+                return Candidate(
                     fact_id, document["owner"], rule_id, row.version, at, document["eid"], None,
                     gated=Gated(document["salience"], document["min"]),
                 )  # fmt: skip
             case _:
                 # A quarantine that takes something out is recorded without its reason.
                 unread = WHATS[row.what] == "quarantine"
-                return Incoming(
+                return Candidate(
                     fact_id, document["owner"], rule_id, row.version, at, document["eid"], None,
                     row.reason or UNREADABLE if unread else "", contested=not fact_id,
                 )  # fmt: skip
 
-    def _met_again(self, row: Told, fact_id: str, rule_id: str) -> Incoming | None:
-        before = reversed(self._ground.meetings.get(fact_id, ()))
+    def _met_again(self, row: Told, fact_id: str, rule_id: str) -> Candidate | None:
+        before = reversed(self._known_state.evaluations.get(fact_id, ()))
         last = next((one for one in before if one.rule_id == rule_id), None)
         if last is None:
             return None
         # It was nobody else's, or it would have been recorded without a fact id.
-        owner = next((one.act.owner for one in self._ground.counted(fact_id)), "")
-        return Incoming(
-            fact_id, owner, rule_id, row.version, row.at or 0, episode_id_of(fact_id), last.act,
-            "" if last.act else UNREADABLE,
+        owner = next((one.claim.owner for one in self._known_state.counted(fact_id)), "")
+        return Candidate(
+            fact_id, owner, rule_id, row.version, row.at or 0, episode_id_of(fact_id), last.claim,
+            "" if last.claim else UNREADABLE,
         )  # fmt: skip
 
     def _compare(self, number: int, rows: Sequence[Told], entries: Sequence[Entry]) -> None:

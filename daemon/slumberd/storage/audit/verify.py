@@ -41,7 +41,7 @@ _SQL = statements("ledger")
 _FACTS = statements("facts")
 _EXTERNAL = statements("external")
 _FILE = statements("migrations")["file"]
-_FIRING, _ACT = WHATS.index("firing"), WHATS.index("act")
+_FIRING, _CLAIM = WHATS.index("firing"), WHATS.index("act")
 
 _HERE = 0.4
 """The share of the keys that whoever recomputes the chain compares, too: both end together."""
@@ -166,7 +166,7 @@ def _problem(row: _Row, previous: bytes, before: int, key: bytes | None, beside:
     numbers = seq, delta, firing, version, what, kind
     if chain != _chain(numbers, reason, previous, commitment, key):
         return _OTHER_CHAIN
-    if what == _ACT and key_id is None and salt is not None:
+    if what == _CLAIM and key_id is None and salt is not None:
         return "is an act that speaks of no key"
     return beside.problem(seq, firing, what, payload)
 
@@ -329,6 +329,6 @@ def _first_changed_name(connection: sqlite3.Connection) -> Break | None:
             for fact_id, payload in connection.execute(_SQL["acts_with_names"])
             for name in orjson.loads(payload).get("names", ())
         }
-    for name, namer in sorted(stored ^ told):
+    for name, referrer in sorted(stored ^ told):
         return Break(0, f"slumberd_names is not what the ledger says of {namer!r} and {name!r}")
     return None

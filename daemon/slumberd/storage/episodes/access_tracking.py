@@ -41,7 +41,7 @@ Write = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
 """Runs a function in the writing connection's thread, and returns or raises as it does."""
 
 
-class Notebook:
+class AccessRecorder:
     """Notes what is read, and has it written: after a while, when it is much, and at the end.
 
     What cannot be written, as the file is locked or may only be read, is kept up to `MOST`; of

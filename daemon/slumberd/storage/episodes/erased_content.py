@@ -9,7 +9,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from slumberd.model.scope import Forgotten, scope_of
+from slumberd.model.scope import ErasedScopes, scope_of
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import instant_or_zero, lenient_text
 from slumberd.storage.sqlite.erased_scopes import key_of, learn
@@ -22,7 +22,7 @@ Moments = Mapping[bytes, int]
 """Up to when scopes were erased, microseconds, by their keyed hashes."""
 
 
-def facts_of_erased(connection: sqlite3.Connection, pasts: Sequence[Forgotten]) -> Counter[str]:
+def facts_of_erased(connection: sqlite3.Connection, pasts: Sequence[ErasedScopes]) -> Counter[str]:
     """Return how many facts are of erased scopes, by user."""
     found: Counter[str] = Counter()
     for user, agent, at, session in connection.execute(_SQL["facts"]):
@@ -31,7 +31,9 @@ def facts_of_erased(connection: sqlite3.Connection, pasts: Sequence[Forgotten]) 
     return found
 
 
-def episodes_of_erased(connection: sqlite3.Connection, pasts: Sequence[Forgotten]) -> Counter[str]:
+def episodes_of_erased(
+    connection: sqlite3.Connection, pasts: Sequence[ErasedScopes]
+) -> Counter[str]:
     """Return how many episodes are of erased scopes by their scope keys, by user."""
     found: Counter[str] = Counter()
     connection.text_factory = lenient_text

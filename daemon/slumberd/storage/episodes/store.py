@@ -132,7 +132,7 @@ class SQLiteMemoryStore:
         self._puts = GroupCommit(
             self._prepare, partial(tell_here, self._path), naive=naive_timestamps
         )
-        self._reads = access_tracking.Notebook(
+        self._reads = access_tracking.AccessRecorder(
             lambda work: self._database.write(work), self._prepare, partial(tell_here, self._path)
         )
         self._notes = not traceless

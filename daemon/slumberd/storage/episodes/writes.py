@@ -13,12 +13,12 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from slumberd.consolidation.claim import Fault, act_of
+from slumberd.consolidation.claim import Fault, claim_of
 from slumberd.errors import ForgottenError, MemoryScopeError, UnreadableEpisodeError
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import FACTS
-from slumberd.model.scope import PLACEHOLDER_KEY, Forgotten, Scope, scope_of
+from slumberd.model.scope import PLACEHOLDER_KEY, ErasedScopes, Scope, scope_of
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import Row, decode, encode, owner_of, same
 from slumberd.storage.sqlite.connection import transaction
@@ -66,7 +66,7 @@ def encode_readable(
         reason, _, detail = version.fault.partition(": ")
         raise UnreadableEpisodeError(row.id, reason, detail)
     # What an episode says is the same in every channel.
-    claim = act_of(version, FACTS)
+    claim = claim_of(version, FACTS)
     if isinstance(claim, Fault):
         raise UnreadableEpisodeError(row.id, claim.reason, claim.detail)
     return row
@@ -93,7 +93,9 @@ def write(
     return PutCounts(changes["new"], changes["changed"], changes["unchanged"])
 
 
-def _write_new(connection: sqlite3.Connection, rows: Sequence[Row], past: Forgotten | None) -> bool:
+def _write_new(
+    connection: sqlite3.Connection, rows: Sequence[Row], past: ErasedScopes | None
+) -> bool:
     """Write rows at once when all are of ids that nobody has, as most often; else write none."""
     ids = {row.id for row in rows}
     if past is not None or len(ids) != len(rows) or len(rows) == 1:
@@ -106,7 +108,7 @@ def _write_new(connection: sqlite3.Connection, rows: Sequence[Row], past: Forgot
 
 
 def _write_row(
-    cursor: sqlite3.Cursor, row: Row, past: Forgotten | None, naive: NaiveTimestamps
+    cursor: sqlite3.Cursor, row: Row, past: ErasedScopes | None, naive: NaiveTimestamps
 ) -> Change:
     if past is not None:
         _check_memory(row, past)
@@ -124,7 +126,7 @@ def _write_row(
 
 
 def _refusal(
-    cursor: sqlite3.Cursor, row: Row, past: Forgotten | None, naive: NaiveTimestamps
+    cursor: sqlite3.Cursor, row: Row, past: ErasedScopes | None, naive: NaiveTimestamps
 ) -> MemoryScopeError | None:
     """Write a row, unless it must not be."""
     try:
@@ -134,7 +136,7 @@ def _refusal(
     return None
 
 
-def _check_memory(row: Row, past: Forgotten) -> None:
+def _check_memory(row: Row, past: ErasedScopes) -> None:
     """Refuse a row that must not be written at all."""
     scope = scope_of(row.scope_key)
     if scope is None:

@@ -44,7 +44,7 @@ _EARLIEST = -(2**62)
 """An instant before every other one, microseconds."""
 
 
-class Questions(FactFile):
+class FactReader(FactFile):
     """The questions: what stands, how it came to, and how far each rule is."""
 
     async def query(
@@ -165,7 +165,7 @@ class Questions(FactFile):
         """Return the key of the hashes of erased scopes, and up to when each is erased."""
         return await self._database.read(remembered)
 
-    async def has_forgotten(self, reach: Reach) -> bool:
+    async def has_erased_scopes(self, reach: Reach) -> bool:
         """Say whether the scope, or a wider one, was erased before."""
         scope = reach.user, reach.session or "", reach.agent or ""
 

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.graph_promotion import Promoted, speaker_of
-from slumberd.consolidation.incoming import Incoming
-from slumberd.consolidation.manual import Said
+from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.manual import ManualAssertion
 from slumberd.consolidation.precedence import HANDS, MultiValued
 from slumberd.errors import ExtraMissingError
 from slumberd.model.delta import Delta, checked_delta
@@ -28,7 +28,7 @@ from slumberd.model.scope import Reach
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.erased_content import Moments, learn_all
 from slumberd.storage.facts.lifecycle import set_number
-from slumberd.storage.facts.watermarks import Marks, succeed
+from slumberd.storage.facts.watermarks import WatermarkTable, succeed
 from slumberd.storage.ledger import erasure
 from slumberd.storage.ledger.batch import Batch, OverLimitError, number
 from slumberd.storage.ledger.erasure import Erasing, Erasure, erase
@@ -56,10 +56,10 @@ _REDRAWN = 2_000
 """Keys whose facts are written again at a time."""
 
 
-class SQLiteFactStore(Marks):
+class SQLiteFactStore(WatermarkTable):
     """Facts, and the ledger of every act behind them; implements ``FactStore`` and ``Ledger``.
 
-    It is opened as a `FactFile` is, answers `Questions`, keeps `Marks`; what is here writes acts.
+    It is opened as a `FactFile` is, answers `FactReader`, keeps `WatermarkTable`; what is here writes acts.
     """
 
     async def pin(self, fact: Fact) -> None:
@@ -74,11 +74,11 @@ class SQLiteFactStore(Marks):
             FactConflictError: Another user, agent or channel holds the id.
         """
         said = _said_by(fact)._replace(pinned_at=microseconds(aware(fact.pinned_at)))
-        await self.by_hand(lambda hand: hand.declare(said))
+        await self.manually(lambda hand: hand.declare(said))
 
     async def unpin(self, fact_id: str) -> None:
         """Remove a declared fact, or retract a promoted one; nothing when it is not current."""
-        await self.by_hand(lambda hand: hand.remove(fact_id))
+        await self.manually(lambda hand: hand.remove(fact_id))
 
     async def correct(self, fact: Fact, *, by: str, reason: str) -> None:
         """State as a person what is so: it competes, and wins until a newer episode.
@@ -96,7 +96,7 @@ class SQLiteFactStore(Marks):
         """
         entry = self._entry_of(by, reason)
         said = _said_by(fact.model_copy(update={"lineage": [*fact.lineage, entry]}))
-        await self.by_hand(lambda hand: hand.assert_(said, again=True), by=by)
+        await self.manually(lambda hand: hand.assert_(said, again=True), by=by)
 
     async def retract(self, *fact_ids: str, by: str, reason: str) -> None:
         """Retract facts as a person; those that are not current stay as they are.
@@ -110,7 +110,7 @@ class SQLiteFactStore(Marks):
             ValueError: `by` or `reason` is empty.
         """
         lineage = (self._entry_of(by, reason),)
-        await self.by_hand(lambda hand: hand.take_out(fact_ids, lineage=lineage), by=by)
+        await self.manually(lambda hand: hand.take_out(fact_ids, lineage=lineage), by=by)
 
     def _entry_of(self, by: str, reason: str) -> dict[str, Any]:
         if not by.strip() or not reason.strip():
@@ -135,9 +135,9 @@ class SQLiteFactStore(Marks):
                 `strict` and an id in ``replaces`` is unknown.
         """
         own = checked_delta(delta)
-        await self.by_hand(lambda hand: hand.apply(own, strict=strict))
+        await self.manually(lambda hand: hand.apply(own, strict=strict))
 
-    async def by_hand(
+    async def manually(
         self, work: Callable[[HandAtWork], None], *, by: str = "", dry_run: bool = False
     ) -> Outcome | None:
         """Let a hand change facts directly; return what came of it, None when nothing did.
@@ -222,7 +222,7 @@ class SQLiteFactStore(Marks):
     async def commit(
         self,
         firing: Firing,
-        met: Mapping[str, Sequence[Incoming]],
+        met: Mapping[str, Sequence[Candidate]],
         *,
         decided: Callable[[], None] | None = None,
         late: Callable[[], bool] | None = None,
@@ -284,7 +284,7 @@ class SQLiteFactStore(Marks):
         passed = replace(firing, upto=firing.after)
         batch = Batch(connection, passed, channels_at(connection), self._depth)
         batch.note = {"held": problem, "held_upto": firing.upto.seq}
-        outcome = batch.write(batch.settlement(), {})
+        outcome = batch.write(batch.resolution(), {})
         connection.execute(_SQL["hold"], (firing.rule_id, batch.number, *firing.upto, problem))
         held = Held(firing.rule_id, outcome.firing_id, firing.upto, problem, approved=False)
         return replace(outcome, held=held)
@@ -307,7 +307,7 @@ class SQLiteFactStore(Marks):
                 firing = Firing(held.rule_id, "", "manual", at, mark, upto, by)
                 batch = Batch(connection, firing, channels_at(connection), self._depth)
                 batch.note = {"approves" if approve else "rejects": held.firing_id}
-                batch.write(batch.settlement(), {})
+                batch.write(batch.resolution(), {})
                 if approve:
                     connection.execute(_SQL["approve"], (held.rule_id,))
                 else:
@@ -326,7 +326,7 @@ class SQLiteFactStore(Marks):
             await self._database.write(work)
             self._catching_up = False
 
-    async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Incoming]]) -> Outcome:
+    async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
         """Settle as `commit` does, say what came of it, and write nothing."""
         return await self._transact(
             lambda connection: self._settle(connection, firing, met), dry_run=True
@@ -336,7 +336,7 @@ class SQLiteFactStore(Marks):
         self,
         connection: sqlite3.Connection,
         firing: Firing,
-        met: Mapping[str, Sequence[Incoming]],
+        met: Mapping[str, Sequence[Candidate]],
         late: Callable[[], bool] | None = None,
         decided: Callable[[], None] | None = None,
     ) -> Outcome:
@@ -531,19 +531,19 @@ class SQLiteFactStore(Marks):
             batch = Batch(connection, firing, channels_at(connection), self._depth)
             batch.note = {"dropped": len(found), "rows": rows}
             connection.executemany(_SQL["drop_quarantine"], found)
-            return batch.write(batch.settlement(), {})
+            return batch.write(batch.resolution(), {})
 
         if found:
             await self._transact(work, dry_run=dry_run)
         return len(found)
 
 
-def _said_by(fact: Fact) -> Said:
+def _said_by(fact: Fact) -> ManualAssertion:
     if not fact.lineage:
         raise ValueError(f"fact {fact.id!r}: lineage must be non-empty")
     if not (math.isfinite(fact.confidence) and 0 <= fact.confidence <= 1):
         raise ValueError(f"fact {fact.id!r}: confidence must lie in 0..1")
-    return Said(
+    return ManualAssertion(
         fact.id, fact.user, fact.agent, dict(fact.payload), fact.confidence, fact.lineage,
         dict(fact.metadata),
     )  # fmt: skip
@@ -554,9 +554,9 @@ def _redraw(connection: sqlite3.Connection, keys: Sequence[str], depth: int, at:
     batch = Batch(connection, firing, channels_at(connection), depth)
     batch.note = {"lineage_depth": depth}
     batch.loaded.load_in_full(set(keys))
-    settlement = batch.settlement()
-    settlement.redraw()
-    batch.write(settlement, {})
+    resolution = batch.resolution()
+    resolution.redraw()
+    batch.write(resolution, {})
 
 
 def _change_channels(
@@ -577,6 +577,6 @@ def _change_channels(
         if (key in before) != (key in after)
     }
     batch.loaded.load_in_full(keys)
-    settlement = batch.settlement()
-    settlement.resettle(keys, before)
-    return batch.write(settlement, {})
+    resolution = batch.resolution()
+    resolution.resettle(keys, before)
+    return batch.write(resolution, {})

@@ -12,7 +12,7 @@ from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Record
 from slumberd.sql_statements import statements
 from slumberd.storage.facts.lifecycle import set_number
-from slumberd.storage.facts.reads import Questions, records
+from slumberd.storage.facts.reads import FactReader, records
 from slumberd.storage.ledger.batch import number
 from slumberd.storage.ledger.promotion_feed import keep_place
 from slumberd.storage.sqlite.connection import transaction
@@ -22,7 +22,7 @@ _SQL = statements("ledger")
 _EVERYTHING = 2**63 - 1
 
 
-class Marks(Questions):
+class WatermarkTable(FactReader):
     """Watermarks, served instants, successes, and up to which row log and sink were told."""
 
     _logged = 0

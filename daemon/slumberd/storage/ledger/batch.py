@@ -15,17 +15,17 @@ from typing import Any, TypeVar
 
 import orjson
 
-from slumberd.consolidation.claim import HAND, Act, user_and_agent
-from slumberd.consolidation.incoming import Incoming
-from slumberd.consolidation.precedence import HANDS, Counted, MultiValued
-from slumberd.consolidation.resolution import Entry, Settlement, order_of
-from slumberd.consolidation.state import Standing
+from slumberd.consolidation.claim import MANUAL, Claim, user_and_agent
+from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.precedence import HANDS, EffectiveClaim, MultiValued
+from slumberd.consolidation.resolution import Entry, Resolution, order_of
+from slumberd.consolidation.state import CurrentFact
 from slumberd.errors import StoppedError
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.firing import FEW, NO_LIMITS, Counts, Firing
 from slumberd.model.record import Outcome, Record
-from slumberd.model.scope import FORGOTTEN, Forgotten
+from slumberd.model.scope import FORGOTTEN, ErasedScopes
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.bulk_write import Row, by_us, insert
 from slumberd.storage.ledger.rows import (
@@ -101,7 +101,7 @@ class Batch:
         self.found: dict[str, Row] = {}
 
     def commit(
-        self, met: Mapping[str, Sequence[Incoming]], nearness: Nearness | None = None
+        self, met: Mapping[str, Sequence[Candidate]], nearness: Nearness | None = None
     ) -> Outcome:
         """Settle what was met, by channel, and write all of it.
 
@@ -122,20 +122,20 @@ class Batch:
             versioned = {
                 channel: self._compared(nearness, ones) for channel, ones in versioned.items()
             }
-        settlement = self.settlement()
-        counts = {channel: self._settle(settlement, ones) for channel, ones in versioned.items()}
-        self._brake(settlement)
-        return self.write(settlement, counts)
+        resolution = self.resolution()
+        counts = {channel: self._settle(resolution, ones) for channel, ones in versioned.items()}
+        self._brake(resolution)
+        return self.write(resolution, counts)
 
-    def _decided_before(self, ones: Sequence[Incoming]) -> Sequence[Incoming]:
-        ground = self.loaded.ground
-        known = ground.meetings
-        return [ground.as_decided(one) if one.fact_id in known else one for one in ones]
+    def _decided_before(self, ones: Sequence[Candidate]) -> Sequence[Candidate]:
+        known_state = self.loaded.known_state
+        known = known_state.evaluations
+        return [known_state.as_decided(one) if one.fact_id in known else one for one in ones]
 
-    def _compared(self, nearness: Nearness, ones: Sequence[Incoming]) -> Sequence[Incoming]:
-        compared = nearness.compared(ones, self.loaded.ground)
+    def _compared(self, nearness: Nearness, ones: Sequence[Candidate]) -> Sequence[Candidate]:
+        compared = nearness.compared(ones, self.loaded.known_state)
         # What it names now must be known before it can be settled.
-        self.loaded.load([one for one in compared if one.act is not None and one.act.near])
+        self.loaded.load([one for one in compared if one.claim is not None and one.claim.near])
         return compared
 
     def _go_on(self) -> None:
@@ -149,24 +149,26 @@ class Batch:
                 self._go_on()
             yield one
 
-    def _brake(self, settlement: Settlement) -> None:
+    def _brake(self, resolution: Resolution) -> None:
         if self._firing.limits == NO_LIMITS:
             return
-        toll = settlement.toll()
+        impact = resolution.impact()
         stood = (
-            self._connection.execute(_FACTS["count_facts"]).fetchone()[0] if toll.fewer > FEW else 0
+            self._connection.execute(_FACTS["count_facts"]).fetchone()[0]
+            if impact.fewer > FEW
+            else 0
         )
-        problem = self._firing.limits.exceeded(toll, stood)
+        problem = self._firing.limits.exceeded(impact, stood)
         if problem:
             raise OverLimitError(problem)
 
-    def settlement(self) -> Settlement:
+    def resolution(self) -> Resolution:
         """Begin to settle on what is loaded."""
-        return Settlement(
-            self.loaded.ground, firing=self.number, at=self.at, again=self._firing.again
+        return Resolution(
+            self.loaded.known_state, firing=self.number, at=self.at, again=self._firing.again
         )
 
-    def _versioned(self, ones: Sequence[Incoming]) -> Sequence[Incoming]:
+    def _versioned(self, ones: Sequence[Candidate]) -> Sequence[Candidate]:
         if not self._generation:
             return ones
         return [one._replace(version=self._version(one.version)) for one in ones]
@@ -176,22 +178,22 @@ class Batch:
         found = (number for after, number in self._generations if seq and after < seq)
         return seq | (next(found, 0) << GENERATION_BITS)
 
-    def _settle(self, settlement: Settlement, ones: Sequence[Incoming]) -> Counts:
-        before, filtered = len(settlement.entries), settlement.filtered
-        known, passed_over = settlement.known, settlement.passed_over
+    def _settle(self, resolution: Resolution, ones: Sequence[Candidate]) -> Counts:
+        before, filtered = len(resolution.entries), resolution.filtered
+        known, passed_over = resolution.known, resolution.passed_over
         for one in self._while_in_time(sorted(ones, key=order_of)):
-            settlement.meet(one)
-        entered = settlement.entries[before:]
-        met = len(ones) - (settlement.passed_over - passed_over)
-        counts = counts_of(met, settlement.filtered - filtered, entered)
-        return counts._replace(noop=counts.noop + settlement.known - known)
+            resolution.meet(one)
+        entered = resolution.entries[before:]
+        met = len(ones) - (resolution.passed_over - passed_over)
+        counts = counts_of(met, resolution.filtered - filtered, entered)
+        return counts._replace(noop=counts.noop + resolution.known - known)
 
-    def write(self, settlement: Settlement, counts: dict[str, Counts]) -> Outcome:
+    def write(self, resolution: Resolution, counts: dict[str, Counts]) -> Outcome:
         """Write what a settlement came to."""
-        entries = settlement.entries
+        entries = resolution.entries
         outcome = self._outcome(entries, counts)
         ledger = [*seal(self._drafts(entries, counts), self.head, self._key)]
-        standing = settlement.standing().values()
+        standing = resolution.standing().values()
         facts = [fact_row(one) for one in self._while_in_time(standing)]
         heads = [*self.loaded.changed()]
         self._go_on()
@@ -200,7 +202,7 @@ class Batch:
         self._write_ledger(ledger, self._firing_row(entries, counts))
         self._write_names(entries)
         self._write_quarantine(entries)
-        self._write_facts(facts, settlement.gone)
+        self._write_facts(facts, resolution.gone)
         self.loaded.save(heads)
         self._go_on()
         return outcome
@@ -259,8 +261,8 @@ class Batch:
         named = [
             (name, entry.fact_id)
             for entry in entries
-            if entry.what == "act" and entry.met and entry.met.act
-            for name in entry.met.act.names
+            if entry.what == "act" and entry.met and entry.met.claim
+            for name in entry.met.claim.names
         ]
         self._connection.executemany(_SQL["add_name"], named)
 
@@ -292,8 +294,8 @@ class Batch:
             insert(self._connection, _FACTS["put_fact"], news if self.found else standing)
 
     def _is_new(self, fact_id: str) -> bool:
-        meetings = self.loaded.ground.meetings.get(fact_id)
-        return meetings is not None and meetings != [] and meetings[0].seq > self.number
+        evaluations = self.loaded.known_state.evaluations.get(fact_id)
+        return evaluations is not None and evaluations != [] and evaluations[0].seq > self.number
 
     def _own_record(self, firing_id: str, at: datetime) -> Record:
         return Record(
@@ -302,7 +304,7 @@ class Batch:
         )  # fmt: skip
 
     def _record(self, entry: Entry, firing_id: str, at: datetime) -> Record:
-        act = entry.met.act if entry.met else None
+        claim = entry.met.claim if entry.met else None
         return Record(
             entry.seq,
             firing_id,
@@ -312,7 +314,7 @@ class Batch:
             entry.replaces,
             _sources(entry),
             entry.reason,
-            act.confidence if act else 1.0,
+            claim.confidence if claim else 1.0,
             at,
             *_owner(entry),
             self._firing.run,
@@ -325,20 +327,20 @@ def number(connection: sqlite3.Connection, name: str) -> int:
     return value
 
 
-def _unheard(met: Incoming, past: Forgotten) -> Incoming:
+def _unheard(met: Candidate, past: ErasedScopes) -> Candidate:
     """Return what is met, without a word of it when its scope was forgotten."""
     user, agent = user_and_agent(met.owner)
     if not met.version or not past.covers(user, met.session, agent, met.at):
         return met
-    return Incoming(
+    return Candidate(
         "", "", met.rule_id, met.version, 0, "", None, FORGOTTEN, contested=True, reread=met.reread
     )
 
 
 def _sources(entry: Entry) -> tuple[str, ...]:
     met = entry.met
-    if met is not None and met.act is not None and met.act.stamp.rank == HAND:
-        return sources_of(entry.fact_id, document_of(met.act))
+    if met is not None and met.claim is not None and met.claim.precedence.rank == MANUAL:
+        return sources_of(entry.fact_id, document_of(met.claim))
     if met is not None:
         return (met.eid,)
     return sources_of(entry.fact_id, {})
@@ -385,21 +387,21 @@ def _counts_json(counts: Mapping[str, Counts]) -> bytes:
     return orjson.dumps({channel: one._asdict() for channel, one in counts.items()})
 
 
-def fact_row(standing: Standing) -> Row:
+def fact_row(standing: CurrentFact) -> Row:
     """Return a fact that stands as a row of the specified table."""
     counted = standing.counted
-    act, _ = counted
-    metadata = metadata_of(act)
+    claim, _ = counted
+    metadata = metadata_of(claim)
     row = (
-        act.fact_id,
-        *user_and_agent(act.owner),
-        written(act.payload),
+        claim.fact_id,
+        *user_and_agent(claim.owner),
+        written(claim.payload),
         written(lineage_of(standing)),
-        act.confidence,
+        claim.confidence,
         written(metadata) if metadata else b"{}",
         _iso(counted.pinned_at),
     )
-    return row if act.stored is None else _as_it_was_stored(row, act.stored)
+    return row if claim.stored is None else _as_it_was_stored(row, claim.stored)
 
 
 COLUMNS = (
@@ -420,19 +422,19 @@ def _value(kind: str, text: str) -> str | bytes:
     return text.encode() if kind == "blob" else text
 
 
-def metadata_of(act: Act) -> dict[str, Any]:
+def metadata_of(claim: Claim) -> dict[str, Any]:
     """Return the metadata of the fact that an act asserts."""
-    if act.near and (linked := act.possible_duplicates):
+    if claim.near and (linked := claim.possible_duplicates):
         return {"possible_duplicate": linked}
-    return act.metadata or {}
+    return claim.metadata or {}
 
 
-def lineage_of(standing: Standing) -> list[dict[str, Any]]:
+def lineage_of(standing: CurrentFact) -> list[dict[str, Any]]:
     """Return the lineage of a fact that stands."""
-    act, promoters = standing.counted
-    own = list(act.lineage) if promoters[0][0] == HANDS else _own_entries(standing.counted)
+    claim, promoters = standing.counted
+    own = list(claim.lineage) if promoters[0][0] == HANDS else _own_entries(standing.counted)
     # A pinned fact comes back as it was given; what a delta or an episode says is chained.
-    return own if act.metadata is not None else [*own, *standing.trail]
+    return own if claim.metadata is not None else [*own, *standing.trail]
 
 
 @lru_cache(maxsize=1024)
@@ -440,8 +442,8 @@ def _iso(at: int) -> str:
     return instant(at).isoformat()
 
 
-def _own_entries(counted: Counted) -> list[dict[str, object]]:
-    sources = [counted.act.stamp.id]
+def _own_entries(counted: EffectiveClaim) -> list[dict[str, object]]:
+    sources = [counted.claim.precedence.id]
     return [
         {"rule_id": rule_id, "source_episode_ids": sources, "promotion_ts": _iso(at)}
         for rule_id, at in counted.promoters

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.consolidation.claim import HAND
+from slumberd.consolidation.claim import MANUAL
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
@@ -142,7 +142,7 @@ def find_scope(
             found.rows.append(seq)
         else:
             found.claims.add((fact_id, owner))
-        if document.get("rank") != HAND:
+        if document.get("rank") != MANUAL:
             found.eids.add(document.get("eid") or episode_id_of(fact_id or ""))
         found.newest = max(found.newest, at or 0)
     found.claims |= _hands_that_name(connection, found.claims)
@@ -190,10 +190,10 @@ def _hands_that_name(
     """Return the claims of hands that took facts out: they repeat what those said."""
     found = set()
     asked = {"ids": _json({fact_id for fact_id, _ in claims})}
-    for name, namer, payload in connection.execute(_SQL["hands_that_name"], asked):
+    for name, referrer, payload in connection.execute(_SQL["hands_that_name"], asked):
         owner = orjson.loads(payload)["owner"]
         if (name, owner) in claims:
-            found.add((namer, owner))
+            found.add((referrer, owner))
     return found
 
 
@@ -243,18 +243,18 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
     digest = remember(connection, reach, moment, asked.key)
     begin(connection, Unfinished(reach, asked.eids | found.eids, moment, asked.by))
     batch.note = {"forgets": digest.hex(), "moment": instant(moment).isoformat()}
-    settlement = batch.settlement()
+    resolution = batch.resolution()
     fact_ids = sorted({fact_id for fact_id, _ in found.claims})
     rows = {*found.rows, *_rows_of(connection, reach, found.claims)}
     histories = batch.loaded.load_histories(fact_ids)
-    touched = sorted(batch.loaded.ground.full)
-    settlement.forget(
+    touched = sorted(batch.loaded.known_state.full)
+    resolution.forget(
         {fact_id: history.without(rows).remaining() for fact_id, history in histories.items()}
     )
     stood = _facts(connection)
     counts = {"slumberd_ledger": _erase_rows(connection, rows)}
     batch.note["erased"] = _erased(connection).told()
-    outcome = batch.write(settlement, {})
+    outcome = batch.write(resolution, {})
     counts |= _delete_beside(connection, asked, found, rows, touched)
     counts["facts"] = stood + len(outcome.records) - 1 - _facts(connection)
     return Erasure(outcome, counts, found.eids, head)

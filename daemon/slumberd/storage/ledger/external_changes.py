@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from slumberd.consolidation.claim import Act
-from slumberd.consolidation.incoming import Incoming
-from slumberd.consolidation.manual import OWN_IDS, Said, owner_in
+from slumberd.consolidation.claim import Claim
+from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.manual import OWN_IDS, ManualAssertion, owner_in
 from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.consolidation.resolution import ID_TAKEN
-from slumberd.consolidation.state import Standing
+from slumberd.consolidation.state import CurrentFact
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of, owner_of
 from slumberd.model.firing import Firing
@@ -53,11 +53,11 @@ class _UnreadableError(Exception):
     """A column that cannot be read; a control flow of this module."""
 
 
-def said_by(row: Sequence[Any]) -> Said | Unreadable:
+def said_by(row: Sequence[Any]) -> ManualAssertion | Unreadable:
     """Read a row; its columns in the order of the table, texts with bad bytes as surrogates."""
     fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at = row
     try:
-        said = Said(
+        said = ManualAssertion(
             _fact_id(fact_id),
             _text(user, "user"),
             _text(agent, "agent"),
@@ -72,7 +72,7 @@ def said_by(row: Sequence[Any]) -> Said | Unreadable:
     return said._replace(stored=_stored(row, said))
 
 
-def _stored(row: Sequence[Any], said: Said) -> dict[str, list[str]] | None:
+def _stored(row: Sequence[Any], said: ManualAssertion) -> dict[str, list[str]] | None:
     """Return the columns whose bytes differ from those that this store would write."""
     ours = {
         "payload": (row[3], written(said.payload)),
@@ -184,7 +184,7 @@ class _Change(NamedTuple):
 
     fact_id: str
     row: Sequence[Any] | None
-    said: Said | Unreadable
+    said: ManualAssertion | Unreadable
 
     @property
     def place(self) -> tuple[bool, int, str]:
@@ -192,7 +192,7 @@ class _Change(NamedTuple):
 
         A row may stand for a belief that another one went with.
         """
-        at = self.said.pinned_at if isinstance(self.said, Said) else None
+        at = self.said.pinned_at if isinstance(self.said, ManualAssertion) else None
         return self.row is not None, at or 0, self.fact_id
 
 
@@ -257,10 +257,14 @@ def _record(
     hand.look_up([change.fact_id for change in changes])
     connection.executemany(_SQL["mended"], [_held(change) for change in changes])
     said = [(change, _said(hand, change)) for change in changes]
-    hand.do([act for _, act in said if act is not None])
-    for change, act in said:
+    hand.do([claim for _, claim in said if claim is not None])
+    for change, claim in said:
         # A row that is not current by the ledger, such as one that a person has retracted.
-        if change.row is not None and act is not None and not hand.ground.fact(change.fact_id):
+        if (
+            change.row is not None
+            and claim is not None
+            and not hand.known_state.fact(change.fact_id)
+        ):
             hand.write_back(change.fact_id)
     outcome = hand.finish()
     return outcome.records if outcome else []
@@ -271,9 +275,9 @@ def _held(change: _Change) -> dict[str, str]:
     return {"rule": EXTERNAL, "channel": channel, "eid": change.fact_id}
 
 
-def _said(hand: HandAtWork, change: _Change) -> Act | Incoming | None:
+def _said(hand: HandAtWork, change: _Change) -> Claim | Candidate | None:
     """Return what a change says; None when it says nothing, or nothing that can be."""
-    fact = hand.ground.fact(change.fact_id)
+    fact = hand.known_state.fact(change.fact_id)
     stored = fact_row(fact) if fact else None
     if change.row == stored:
         return None
@@ -294,14 +298,14 @@ def _said(hand: HandAtWork, change: _Change) -> Act | Incoming | None:
     return hand.declared(said)
 
 
-def _incoming(hand: HandAtWork, change: _Change, owner: str, reason: str, detail: str) -> Incoming:
+def _incoming(hand: HandAtWork, change: _Change, owner: str, reason: str, detail: str) -> Candidate:
     fact_id = change.fact_id
-    return Incoming(
+    return Candidate(
         fact_id, owner, EXTERNAL, 0, hand.batch.at, fact_id, None, reason, detail, contested=True
     )
 
 
-def _instant(hand: HandAtWork, said: Said, fact: Standing | None) -> int | None:
+def _instant(hand: HandAtWork, said: ManualAssertion, fact: CurrentFact | None) -> int | None:
     """Return when something was said: when its row says so, if that is news and not to come."""
     kept = None if fact is None else fact.counted.pinned_at
     if said.pinned_at is None or said.pinned_at == kept:

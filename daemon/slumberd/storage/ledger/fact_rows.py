@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.claim import user_and_agent
-from slumberd.consolidation.state import Standing
+from slumberd.consolidation.state import CurrentFact
 from slumberd.model.construct import made
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact, FactPattern
@@ -93,21 +93,21 @@ def facts_found(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:
             yield fact
 
 
-def fact_of(standing: Standing) -> Fact:
+def fact_of(standing: CurrentFact) -> Fact:
     """Return what stands as `fact_from` returns it of its row."""
-    act = standing.counted.act
-    user, agent = user_and_agent(act.owner)
+    claim = standing.counted.claim
+    user, agent = user_and_agent(claim.owner)
     return made(
         Fact,
         {
-            "id": act.fact_id,
+            "id": claim.fact_id,
             "user": user,
             "agent": agent,
-            "payload": act.payload,
+            "payload": claim.payload,
             "lineage": lineage_of(standing),
-            "confidence": act.confidence,
+            "confidence": claim.confidence,
             "pinned_at": instant(standing.counted.pinned_at),
-            "metadata": metadata_of(act),
+            "metadata": metadata_of(claim),
         },
     )
 

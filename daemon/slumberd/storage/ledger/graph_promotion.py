@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import orjson
 
-from slumberd.consolidation.claim import Act
+from slumberd.consolidation.claim import Claim
 from slumberd.consolidation.graph_promotion import Known, Promoted, Verdict, Withheld
-from slumberd.consolidation.incoming import Incoming
-from slumberd.consolidation.manual import Said, declaration, incoming
+from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.manual import ManualAssertion, declaration, incoming
 from slumberd.consolidation.precedence import HANDS
-from slumberd.consolidation.state import Ground
+from slumberd.consolidation.state import KnownState
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing
@@ -54,18 +54,18 @@ class _Promoting:
         self._connection = connection
         self._hand = hand
         self._me = firing.rule_id
-        self._ground: Ground = hand.ground
+        self._known_state: KnownState = hand.known_state
         self._past = forgotten_if_asked(connection)
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, ManualAssertion] = {}
 
     def promote(self, facts: Sequence[Fact]) -> Promoted:
         self._said = {fact.id: checked(self._said_by(fact)) for fact in facts}
         at = self._hand.batch.at
-        acts = [declaration(self._said[fact_id], at) for fact_id in sorted(self._said)]
-        verdicts = self._verdicts(acts)
-        for act in acts:
-            if verdicts[act.fact_id] == "news":
-                self._say(self._said[act.fact_id])
+        claims = [declaration(self._said[fact_id], at) for fact_id in sorted(self._said)]
+        verdicts = self._verdicts(claims)
+        for claim in claims:
+            if verdicts[claim.fact_id] == "news":
+                self._say(self._said[claim.fact_id])
         outcome = self._hand.finish()
         return Promoted(
             self._standing(verdicts),
@@ -74,60 +74,60 @@ class _Promoting:
             withheld=dict(_withheld(verdicts)),
         )
 
-    def _said_by(self, fact: Fact) -> Said:
+    def _said_by(self, fact: Fact) -> ManualAssertion:
         at = instant(self._hand.batch.at).isoformat()
         lineage = [{**entry, "promotion_ts": at} for entry in fact.lineage]
-        return Said(
+        return ManualAssertion(
             fact.id, fact.user, fact.agent, dict(fact.payload), fact.confidence, lineage,
             dict(fact.metadata),
         )  # fmt: skip
 
-    def _verdicts(self, acts: Sequence[Act]) -> dict[str, Verdict]:
-        known = self._known(acts)
+    def _verdicts(self, claims: Sequence[Claim]) -> dict[str, Verdict]:
+        known = self._known(claims)
         taken: dict[str, Verdict] = {}
-        for act in acts:
-            if self._is_forgotten(self._said[act.fact_id]):
-                taken[act.fact_id] = "forgotten"
-            elif self._hand.is_taken(act.fact_id, act.owner):
-                taken[act.fact_id] = "id_taken"
+        for claim in claims:
+            if self._is_forgotten(self._said[claim.fact_id]):
+                taken[claim.fact_id] = "forgotten"
+            elif self._hand.is_taken(claim.fact_id, claim.owner):
+                taken[claim.fact_id] = "id_taken"
             else:
-                taken[act.fact_id] = known.verdict(act)
+                taken[claim.fact_id] = known.verdict(claim)
         return taken
 
-    def _known(self, acts: Sequence[Act]) -> Known:
+    def _known(self, claims: Sequence[Claim]) -> Known:
         """Load all that the verdicts, and settling what is news, can need."""
-        loaded, ground = self._hand.batch.loaded, self._ground
-        histories = loaded.load_histories([act.fact_id for act in acts])
-        loaded.load(self._met(acts))
+        loaded, known_state = self._hand.batch.loaded, self._known_state
+        histories = loaded.load_histories([claim.fact_id for claim in claims])
+        loaded.load(self._met(claims))
         firings = {
             met.firing
-            for meetings in (
-                *ground.meetings.values(),
-                *(one.meetings for one in histories.values()),
+            for evaluations in (
+                *known_state.evaluations.values(),
+                *(one.evaluations for one in histories.values()),
             )
-            for met in meetings
+            for met in evaluations
             if met.rule_id == HANDS
         }
         asked = {"numbers": orjson.dumps(sorted(firings)).decode()}
         speakers = dict(self._connection.execute(_SQL["rules_of_firings"], asked).fetchall())
-        return Known(ground, histories, speakers, self._me)
+        return Known(known_state, histories, speakers, self._me)
 
     @staticmethod
-    def _met(acts: Sequence[Act]) -> list[Incoming]:
-        return [incoming(act) for act in acts]
+    def _met(claims: Sequence[Claim]) -> list[Candidate]:
+        return [incoming(claim) for claim in claims]
 
-    def _is_forgotten(self, said: Said) -> bool:
+    def _is_forgotten(self, said: ManualAssertion) -> bool:
         # A graph does not tell since when it says so: what was forgotten once stays forgotten.
         return self._past is not None and self._past.covers(said.user, "", said.agent, _EVER)
 
-    def _say(self, said: Said) -> None:
-        self._hand.settlement.meet(incoming(self._hand.declared(said)))
+    def _say(self, said: ManualAssertion) -> None:
+        self._hand.resolution.meet(incoming(self._hand.declared(said)))
 
     def _standing(self, verdicts: dict[str, Verdict]) -> list[Fact]:
         """Return the facts that stand by this rule's word."""
         found = []
         for fact_id, verdict in verdicts.items():
-            standing = self._ground.fact(fact_id) if verdict in ("news", "unchanged") else None
+            standing = self._known_state.fact(fact_id) if verdict in ("news", "unchanged") else None
             if standing is not None:
                 *row, metadata, pinned_at = fact_row(standing)
                 found.append(fact_from((*row, pinned_at, metadata)))

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import orjson
 
-from slumberd.consolidation.precedence import Meeting, MultiValued
-from slumberd.consolidation.state import Ground, Standing
+from slumberd.consolidation.precedence import Evaluation, MultiValued
+from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.scope import escape
 from slumberd.sql_statements import statements
-from slumberd.storage.ledger.rows import meeting_from, meetings_from
-from slumberd.storage.ledger.state_loader import whole_ground
+from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
+from slumberd.storage.ledger.state_loader import whole_known_state
 
 _SQL = statements("ledger")
 _EVERYTHING = 2**63 - 1
@@ -40,7 +40,7 @@ def facts_then(
     depth: int,
     valid_at: int | None = None,
     believed_at: int | None = None,
-) -> list[Standing]:
+) -> list[CurrentFact]:
     """Return what stood, of one user or of all, by fact id.
 
     Args:
@@ -51,43 +51,43 @@ def facts_then(
         believed_at: Rows recorded after this instant, in microseconds, do not count.
     """
     upto = seq_at(connection, believed_at)
-    meetings, namers = _known(connection, user, upto)
+    evaluations, referrers = _known(connection, user, upto)
     multi = channels_at(connection, upto)
-    ground = whole_ground(meetings, namers, multi, depth, until=valid_at)
-    return sorted(standing_on(ground), key=lambda one: one.fact_id)
+    known_state = whole_known_state(evaluations, referrers, multi, depth, until=valid_at)
+    return sorted(current_facts_on(known_state), key=lambda one: one.fact_id)
 
 
 def _known(
     connection: sqlite3.Connection, user: str | None, upto: int
-) -> tuple[dict[str, list[Meeting]], list[tuple[str, str]]]:
+) -> tuple[dict[str, list[Evaluation]], list[tuple[str, str]]]:
     if user is None:
-        meetings = meetings_from(connection.execute(_SQL["all_meetings"], {"upto": upto}))
+        evaluations = evaluations_from(connection.execute(_SQL["all_meetings"], {"upto": upto}))
     else:
-        meetings = _known_of(connection, user, upto)
-    asked = {"ids": orjson.dumps(list(meetings)).decode()}
-    return meetings, connection.execute(_SQL["namers"], asked).fetchall()
+        evaluations = _known_of(connection, user, upto)
+    asked = {"ids": orjson.dumps(list(evaluations)).decode()}
+    return evaluations, connection.execute(_SQL["namers"], asked).fetchall()
 
 
-def _known_of(connection: sqlite3.Connection, user: str, upto: int) -> dict[str, list[Meeting]]:
+def _known_of(connection: sqlite3.Connection, user: str, upto: int) -> dict[str, list[Evaluation]]:
     low = f"{escape(user)}/"
     between = {"low": low, "high": f"{low[:-1]}0", "upto": upto}
-    found: dict[str, list[Meeting]] = {}
+    found: dict[str, list[Evaluation]] = {}
     again: set[str] = set()
-    for *meeting, others in connection.execute(_SQL["meetings_between"], between):
+    for *evaluation, others in connection.execute(_SQL["meetings_between"], between):
         if others:
-            again.add(meeting[0])
+            again.add(evaluation[0])
         else:
-            found[meeting[0]] = [meeting_from(meeting)]
+            found[evaluation[0]] = [evaluation_from(evaluation)]
     if again:
         asked = {"ids": orjson.dumps(list(again)).decode()}
         rows = connection.execute(_SQL["meetings"], asked)
         # Before they become histories: an undoing after that instant took nothing back yet.
-        found |= meetings_from(row for row in rows if row[1] <= upto)
+        found |= evaluations_from(row for row in rows if row[1] <= upto)
     return found
 
 
-def standing_on(ground: Ground) -> Iterator[Standing]:
+def current_facts_on(known_state: KnownState) -> Iterator[CurrentFact]:
     """Yield what stands, of every key that a ground holds in full."""
-    for key in ground.full:
-        for slot, top in ground.standing(key).items():
-            yield ground.current(key, slot, top)
+    for key in known_state.full:
+        for slot, top in known_state.standing(key).items():
+            yield known_state.current(key, slot, top)

@@ -9,24 +9,24 @@ from typing import Any
 
 import orjson
 
-from slumberd.consolidation.claim import Act
-from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.claim import Claim
+from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.manual import (
     OWN_IDS,
-    Said,
+    ManualAssertion,
     assertion,
     declaration,
     declares_the_same,
     incoming,
     newest_instant,
+    precedence_of,
     retraction,
     says_the_same,
     silence,
-    stamp_of,
     withdrawal,
 )
 from slumberd.consolidation.precedence import HANDS
-from slumberd.consolidation.state import Ground, Standing
+from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
 from slumberd.model.firing import Firing
@@ -44,24 +44,24 @@ class HandAtWork:
 
     Attributes:
         batch: What they are written as.
-        ground: What is known; `look_up` makes it know more.
+        known_state: What is known; `look_up` makes it know more.
     """
 
     def __init__(self, connection: sqlite3.Connection, depth: int, firing: Firing) -> None:
         self._connection = connection
         self.batch = Batch(connection, firing, channels_at(connection), depth)
-        self.ground: Ground = self.batch.loaded.ground
-        self.settlement = self.batch.settlement()
-        self._acts = 0
+        self.known_state: KnownState = self.batch.loaded.known_state
+        self.resolution = self.batch.resolution()
+        self._claims = 0
 
     def finish(self) -> Outcome | None:
         """Write what was done; None when nothing was."""
-        entries = self.settlement.entries
+        entries = self.resolution.entries
         if not entries:
             return None
-        return self.batch.write(self.settlement, {"": counts_of(self._acts, 0, entries)})
+        return self.batch.write(self.resolution, {"": counts_of(self._claims, 0, entries)})
 
-    def assert_(self, said: Said, *, again: bool) -> None:
+    def assert_(self, said: ManualAssertion, *, again: bool) -> None:
         """Assert a fact, unless the last hand on its id said the same.
 
         With `again` it is said again when that does not stand any more.
@@ -73,15 +73,15 @@ class HandAtWork:
                 no fact may take.
         """
         checked(said)
-        act = self.said(said)
-        self._refuse_foreign(act)
-        self.batch.loaded.load([incoming(act)])
-        last = self._last_by_hand(act.fact_id)
-        if last and says_the_same(last, act) and (self._stands(last) or not again):
+        claim = self.said(said)
+        self._refuse_foreign(claim)
+        self.batch.loaded.load([incoming(claim)])
+        last = self._last_manual_claim(claim.fact_id)
+        if last and says_the_same(last, claim) and (self._stands(last) or not again):
             return
-        self.do([act])
+        self.do([claim])
 
-    def declare(self, said: Said) -> None:
+    def declare(self, said: ManualAssertion) -> None:
         """Declare a fact, as another program does that pins a row.
 
         Where a rule or a person holds the id with a current fact, this is a manual edit of it.
@@ -97,42 +97,44 @@ class HandAtWork:
         if self.edits_manually(said.fact_id):
             self.assert_(said, again=True)
             return
-        act = self.declared(said)
-        self._refuse_foreign(act)
-        last = self._last_by_hand(act.fact_id)
-        if last is None or not self._stands(last) or not declares_the_same(last, act):
-            self.do([act])
+        claim = self.declared(said)
+        self._refuse_foreign(claim)
+        last = self._last_manual_claim(claim.fact_id)
+        if last is None or not self._stands(last) or not declares_the_same(last, claim):
+            self.do([claim])
 
     def edits_manually(self, fact_id: str) -> bool:
         """Say whether a program that writes the row of an id edits what a rule or person said.
 
         The id must be looked up.
         """
-        fact = self.ground.fact(fact_id)
-        return fact is not None and not fact.counted.act.declared
+        fact = self.known_state.fact(fact_id)
+        return fact is not None and not fact.counted.claim.declared
 
-    def declared(self, said: Said) -> Act:
+    def declared(self, said: ManualAssertion) -> Claim:
         """Return the act of declaring a fact."""
-        self._acts += 1
+        self._claims += 1
         return declaration(said, self.batch.at)
 
     def remove(self, fact_id: str) -> None:
         """Remove a fact as the program does that pinned it; nothing where it is not current."""
         self.look_up((fact_id,))
-        fact = self.ground.fact(fact_id)
+        fact = self.known_state.fact(fact_id)
         if fact is not None:
             self.do([self.removed(fact)])
 
-    def removed(self, fact: Standing) -> Act | Incoming:
+    def removed(self, fact: CurrentFact) -> Claim | Candidate:
         """Return that a program removed a row: a withdrawal of what it declared.
 
         Where the id is a promoted fact's, too, it is a retraction as by a person.
         """
-        rivals = [one.act for one in self.ground.counted(fact.fact_id) if not one.act.declared]
-        if rivals or not fact.counted.act.declared:
+        rivals = [
+            one.claim for one in self.known_state.counted(fact.fact_id) if not one.claim.declared
+        ]
+        if rivals or not fact.counted.claim.declared:
             return self.taken_out(fact, ())
-        self._acts += 1
-        return withdrawal(fact.counted.act)
+        self._claims += 1
+        return withdrawal(fact.counted.claim)
 
     def take_out(
         self,
@@ -149,7 +151,7 @@ class HandAtWork:
         self.look_up(fact_ids)
         if known_only:
             self._refuse_unheard_of(fact_ids)
-        standing = [self.ground.fact(fact_id) for fact_id in dict.fromkeys(fact_ids)]
+        standing = [self.known_state.fact(fact_id) for fact_id in dict.fromkeys(fact_ids)]
         self.do([self.taken_out(one, lineage) for one in standing if one is not None])
 
     def apply(self, delta: AnyDelta, *, strict: bool) -> None:
@@ -160,9 +162,13 @@ class HandAtWork:
         match delta:
             case NoopDelta():
                 number = self._number()
-                stamp = stamp_of(self.batch.at, number)
+                precedence = precedence_of(self.batch.at, number)
                 self.do(
-                    [silence(stamp, number=number, confidence=delta.confidence, lineage=lineage)]
+                    [
+                        silence(
+                            precedence, number=number, confidence=delta.confidence, lineage=lineage
+                        )
+                    ]
                 )
             case DeleteDelta():
                 self.take_out(delta.replaces, lineage=lineage)
@@ -173,105 +179,105 @@ class HandAtWork:
         """Know all of some fact ids: what was said of them, and what stands beside it."""
         self.batch.loaded.load_histories(fact_ids)
 
-    def said(self, said: Said, *, at: int | None = None) -> Act:
+    def said(self, said: ManualAssertion, *, at: int | None = None) -> Claim:
         """Return the act of asserting a fact, at an instant in microseconds; now for None."""
-        return assertion(said, stamp_of(self.batch.at if at is None else at, self._number()))
+        return assertion(said, precedence_of(self.batch.at if at is None else at, self._number()))
 
-    def taken_out(self, fact: Standing, lineage: Sequence[dict[str, Any]]) -> Act:
+    def taken_out(self, fact: CurrentFact, lineage: Sequence[dict[str, Any]]) -> Claim:
         """Return the act of taking out a fact that stands, now."""
         number = self._number()
-        stamp = stamp_of(self.batch.at, number)
-        return retraction(fact.counted.act, stamp, number=number, lineage=lineage)
+        precedence = precedence_of(self.batch.at, number)
+        return retraction(fact.counted.claim, precedence, number=number, lineage=lineage)
 
     def _number(self) -> int:
         # Every act leaves a row at least, so the numbers of acts end before the next batch's.
-        self._acts += 1
-        return self.batch.number + self._acts - 1
+        self._claims += 1
+        return self.batch.number + self._claims - 1
 
-    def do(self, changes: Sequence[Act | Incoming]) -> None:
+    def do(self, changes: Sequence[Claim | Candidate]) -> None:
         """Settle what hands say, and what programs withdraw, in order.
 
         A manual edit takes effect at once, whatever its key and ids already hold; a declared
         fact is said at the instant that its program gives.
         """
-        met = [incoming(one) if isinstance(one, Act) else one for one in changes]
+        met = [incoming(one) if isinstance(one, Claim) else one for one in changes]
         self.batch.loaded.load(met)
-        edits = [one.act for one in met if one.act is not None and not one.act.declared]
+        edits = [one.claim for one in met if one.claim is not None and not one.claim.declared]
         self._load_every_object(edits)
         for one in met:
-            if one.act is None or one.act.declared:
-                self.settlement.meet(one)
+            if one.claim is None or one.claim.declared:
+                self.resolution.meet(one)
             else:
-                self.settlement.meet(incoming(self._in_time(one.act)))
+                self.resolution.meet(incoming(self._in_time(one.claim)))
 
-    def _load_every_object(self, acts: Sequence[Act]) -> None:
+    def _load_every_object(self, claims: Sequence[Claim]) -> None:
         """Load multi-valued keys whole: the newest instant of any object counts."""
-        targets = [target for act in acts for target in self.ground.targets(act)]
-        keys = {one.key for one in (*acts, *targets) if one.key in self.ground.multi}
-        self.batch.loaded.load_in_full(keys - self.ground.full.keys())
+        targets = [target for claim in claims for target in self.known_state.targets(claim)]
+        keys = {one.key for one in (*claims, *targets) if one.key in self.known_state.multi}
+        self.batch.loaded.load_in_full(keys - self.known_state.full.keys())
 
-    def set_aside(self, met: Incoming) -> None:
+    def set_aside(self, met: Candidate) -> None:
         """Enter what cannot be read, or is not whose it says it is; nothing comes of it."""
-        self._acts += 1
-        self.settlement.meet(met)
+        self._claims += 1
+        self.resolution.meet(met)
 
     def write_back(self, fact_id: str) -> None:
         """Let the row of a fact id be again what the ledger says, whatever lies there."""
-        fact = self.ground.fact(fact_id)
+        fact = self.known_state.fact(fact_id)
         if fact is None:
-            self.settlement.gone[fact_id] = None
+            self.resolution.gone[fact_id] = None
         else:
-            act = fact.counted.act
-            self.settlement.dirty[act.key, self.ground.multi.slot_of(act)] = None
+            claim = fact.counted.claim
+            self.resolution.dirty[claim.key, self.known_state.multi.slot_of(claim)] = None
 
-    def _last_by_hand(self, fact_id: str) -> Act | None:
-        met = reversed(self.ground.meetings.get(fact_id, ()))
-        return next((one.act for one in met if one.rule_id == HANDS and one.act), None)
+    def _last_manual_claim(self, fact_id: str) -> Claim | None:
+        met = reversed(self.known_state.evaluations.get(fact_id, ()))
+        return next((one.claim for one in met if one.rule_id == HANDS and one.claim), None)
 
-    def _stands(self, act: Act) -> bool:
-        fact = self.ground.fact(act.fact_id)
-        return fact is not None and fact.counted.act.stamp == act.stamp
+    def _stands(self, claim: Claim) -> bool:
+        fact = self.known_state.fact(claim.fact_id)
+        return fact is not None and fact.counted.claim.precedence == claim.precedence
 
-    def _in_time(self, act: Act) -> Act:
-        targets = self.ground.targets(act)
+    def _in_time(self, claim: Claim) -> Claim:
+        targets = self.known_state.targets(claim)
         newest = newest_instant(
-            self.ground,
-            (act.fact_id, *act.names),
-            (act.key, *(target.key for target in targets)),
+            self.known_state,
+            (claim.fact_id, *claim.names),
+            (claim.key, *(target.key for target in targets)),
         )
-        if newest is None or newest <= act.stamp.at:
-            return act
-        return act._replace(stamp=act.stamp._replace(at=newest))
+        if newest is None or newest <= claim.precedence.at:
+            return claim
+        return claim._replace(precedence=claim.precedence._replace(at=newest))
 
     def _has_row(self, fact_id: str) -> bool:
         return self._connection.execute(_FACTS["has_fact"], (fact_id,)).fetchone() is not None
 
     def is_taken(self, fact_id: str, owner: str) -> bool:
         """Say whether another user, agent or channel than the owner holds a fact id."""
-        return any(one.act.owner != owner for one in self.ground.counted(fact_id))
+        return any(one.claim.owner != owner for one in self.known_state.counted(fact_id))
 
-    def _refuse_foreign(self, act: Act) -> None:
-        if act.fact_id.startswith(OWN_IDS):
-            raise FactConflictError(act.fact_id, f"ids with {OWN_IDS!r} are the ledger's own")
-        self.batch.loaded.load_named((act.fact_id, *act.names))
-        for fact_id in (act.fact_id, *act.names):
-            if self.is_taken(fact_id, act.owner):
+    def _refuse_foreign(self, claim: Claim) -> None:
+        if claim.fact_id.startswith(OWN_IDS):
+            raise FactConflictError(claim.fact_id, f"ids with {OWN_IDS!r} are the ledger's own")
+        self.batch.loaded.load_named((claim.fact_id, *claim.names))
+        for fact_id in (claim.fact_id, *claim.names):
+            if self.is_taken(fact_id, claim.owner):
                 raise FactConflictError(fact_id, "is held by another user, agent or channel")
 
     def _refuse_unknown(self, fact_ids: Sequence[str]) -> None:
         self.batch.loaded.load_named(fact_ids)
         for fact_id in fact_ids:
-            if not self.ground.counted(fact_id):
+            if not self.known_state.counted(fact_id):
                 raise FactConflictError(fact_id, "replaces a fact that never was")
 
     def _refuse_unheard_of(self, fact_ids: Sequence[str]) -> None:
         for fact_id in fact_ids:
-            if fact_id not in self.ground.meetings and not self._has_row(fact_id):
+            if fact_id not in self.known_state.evaluations and not self._has_row(fact_id):
                 remedy = "no fact ever had this id; `slumberd facts` lists those that stand"
                 raise NoInputError(fact_id, remedy)
 
 
-def checked(said: Said) -> Said:
+def checked(said: ManualAssertion) -> ManualAssertion:
     """Return what is said, when a ledger can keep it as it is.
 
     Raises:
@@ -296,12 +302,12 @@ def _provenance(delta: AnyDelta) -> dict[str, Any]:
     }
 
 
-def _said(delta: AddDelta | UpdateDelta, lineage: Sequence[dict[str, Any]]) -> Said:
+def _said(delta: AddDelta | UpdateDelta, lineage: Sequence[dict[str, Any]]) -> ManualAssertion:
     payload = dict(delta.fact_payload)
     fact_id = str(payload.get("id") or _derived_id(delta))
     names = tuple(delta.replaces) if isinstance(delta, UpdateDelta) else ()
     user, agent = str(payload.get("user") or ""), str(payload.get("agent") or "")
-    return Said(fact_id, user, agent, payload, delta.confidence, lineage, None, names)
+    return ManualAssertion(fact_id, user, agent, payload, delta.confidence, lineage, None, names)
 
 
 def _derived_id(delta: AddDelta | UpdateDelta) -> str:

@@ -8,13 +8,13 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from slumberd.consolidation.claim import Act, user_and_agent
-from slumberd.consolidation.precedence import counting
+from slumberd.consolidation.claim import Claim, user_and_agent
+from slumberd.consolidation.precedence import effective_claims
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import Lag, Page, Promotion, text_of
 from slumberd.sql_statements import statements
-from slumberd.storage.ledger.rows import act_from, firing_id_of, histories_from
+from slumberd.storage.ledger.rows import claim_from, firing_id_of, histories_from
 from slumberd.storage.sqlite.connection import snapshot
 
 _SQL = statements("following")
@@ -23,7 +23,7 @@ ASSERTED, REFUSED = "asserted:", "refused:"
 """Begin the names of numbers: the last row that a sink was told of, and how many it refused."""
 
 _KIND: Mapping[int, Literal["add", "update"]] = {1: "add", 2: "update"}
-_ACT = 1
+_CLAIM = 1
 
 
 class _Row(NamedTuple):
@@ -65,9 +65,9 @@ def page(connection: sqlite3.Connection, after: int, limit: int, *, standing: bo
 
 def _promotions(connection: sqlite3.Connection, rows: Sequence[_Row]) -> list[Promotion]:
     again = {row.fact_id for row in rows if not _says_itself(row)}
-    meetings = _meetings(connection, again) if again else []
-    acts = [(row, _own_act(row) or _act_then(row, meetings)) for row in rows]
-    return [_promotion(row, act) for row, act in acts if act is not None]
+    evaluations = _evaluations(connection, again) if again else []
+    claims = [(row, _own_claim(row) or _claim_then(row, evaluations)) for row in rows]
+    return [_promotion(row, claim) for row, claim in claims if claim is not None]
 
 
 def _says_itself(row: _Row) -> bool:
@@ -75,35 +75,35 @@ def _says_itself(row: _Row) -> bool:
 
     Where its own id went, it may be one more who says so, while what stands is a hand's.
     """
-    return row.what == _ACT and row.payload is not None and row.fact_id not in row.went
+    return row.what == _CLAIM and row.payload is not None and row.fact_id not in row.went
 
 
-def _own_act(row: _Row) -> Act | None:
+def _own_claim(row: _Row) -> Claim | None:
     if row.payload is None or not _says_itself(row):
         return None
-    return act_from(row.fact_id, row.at or 0, orjson.loads(row.payload))
+    return claim_from(row.fact_id, row.at or 0, orjson.loads(row.payload))
 
 
-def _meetings(connection: sqlite3.Connection, ids: Iterable[str]) -> list[tuple[Any, ...]]:
+def _evaluations(connection: sqlite3.Connection, ids: Iterable[str]) -> list[tuple[Any, ...]]:
     asked = {"ids": orjson.dumps(sorted(ids)).decode()}
     return connection.execute(_LEDGER["meetings"], asked).fetchall()
 
 
-def _act_then(row: _Row, meetings: Iterable[tuple[Any, ...]]) -> Act | None:
+def _claim_then(row: _Row, evaluations: Iterable[tuple[Any, ...]]) -> Claim | None:
     """Return the act that stood under a fact id once a row was written.
 
     The row brings a fact back, or undoes what hid it, so its act is in an earlier row. Of two that
     hold one id only the later can stand: each says that the other does not.
     """
-    until = (one for one in meetings if one[0] == row.fact_id and one[1] <= row.seq)
+    until = (one for one in evaluations if one[0] == row.fact_id and one[1] <= row.seq)
     history = histories_from(until).get(row.fact_id)
-    counted = counting(history.remaining()) if history else ()
-    asserting = [one.act for one in counted if one.act.asserts]
-    return max(asserting, key=lambda act: act.stamp, default=None)
+    counted = effective_claims(history.remaining()) if history else ()
+    asserting = [one.claim for one in counted if one.claim.asserts]
+    return max(asserting, key=lambda claim: claim.precedence, default=None)
 
 
-def _promotion(row: _Row, act: Act) -> Promotion:
-    user, agent = user_and_agent(act.owner)
+def _promotion(row: _Row, claim: Claim) -> Promotion:
+    user, agent = user_and_agent(claim.owner)
     return Promotion(
         row.seq,
         _KIND[row.kind],
@@ -114,10 +114,10 @@ def _promotion(row: _Row, act: Act) -> Promotion:
         user,
         agent,
         channel_of(row.fact_id),
-        text_of(act.payload.get("subject")),
-        text_of(act.payload.get("predicate")),
-        act.object,
-        act.confidence,
+        text_of(claim.payload.get("subject")),
+        text_of(claim.payload.get("predicate")),
+        claim.object,
+        claim.confidence,
         row.went,
     )
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import orjson
 
-from slumberd.consolidation.claim import ALL, EPISODE, HAND, Act, Stamp, user_and_agent
-from slumberd.consolidation.precedence import History, Meeting, Undone, said_by
+from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, Claim, Precedence, user_and_agent
+from slumberd.consolidation.precedence import Evaluation, History, Undone, said_by
 from slumberd.consolidation.resolution import ID_TAKEN, Entry
 from slumberd.errors import LedgerKeyError
 from slumberd.model.episode import instant
@@ -43,7 +43,7 @@ WHATS = (
 """What rows are of; the ledger has their numbers, so new ones come last."""
 _KIND: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
 _WHAT = {what: number for number, what in enumerate(WHATS)}
-_ACT = _WHAT["act"]
+_CLAIM = _WHAT["act"]
 SALT_BYTES, HASH_BYTES = 16, 32
 _SALTS_DRAWN, _MOST_DRAWN = 64, 4_096
 """How many at first, and at most; each time twice as many. Asking the system gives the interpreter
@@ -165,59 +165,59 @@ def draft_of(entry: Entry, *, firing: int, key_id: int | None) -> Draft:
 
 def _payload_of(entry: Entry) -> bytes | None:
     met = entry.met
-    if met is None or (entry.what == "known" and met.act is not None):
+    if met is None or (entry.what == "known" and met.claim is not None):
         return None
     if met.undoes:
         return orjson.dumps({"undoes": met.undoes, "owner": met.owner})
     document: dict[str, Any]
-    if met.act is None:
+    if met.claim is None:
         document = {"eid": met.eid, "detail": met.detail, "owner": met.owner}
         if met.gated is not None:
             document |= {"salience": met.gated.score, "min": met.gated.least}
     else:
-        document = document_of(met.act)
+        document = document_of(met.claim)
     if met.session:
         document["session"] = met.session
     return written(document)
 
 
-def document_of(act: Act) -> dict[str, Any]:
+def document_of(claim: Claim) -> dict[str, Any]:
     """Return an act as the ledger keeps it; what can be told from elsewhere is left out."""
-    document: dict[str, Any] = {"asserts": act.asserts, "payload": act.payload}
-    if act.names:
-        document["names"] = act.names
-    if act.clears:
+    document: dict[str, Any] = {"asserts": claim.asserts, "payload": claim.payload}
+    if claim.names:
+        document["names"] = claim.names
+    if claim.clears:
         document["clears"] = True
-    if act.confidence != 1.0:
-        document["confidence"] = act.confidence
-    if act.stamp.rank != EPISODE:
-        document["rank"] = act.stamp.rank
-    if act.stamp.rank == HAND:
-        document |= _manual_part(act)
-    if act.near:
-        document["near"] = act.near
+    if claim.confidence != 1.0:
+        document["confidence"] = claim.confidence
+    if claim.precedence.rank != EPISODE:
+        document["rank"] = claim.precedence.rank
+    if claim.precedence.rank == MANUAL:
+        document |= _manual_part(claim)
+    if claim.near:
+        document["near"] = claim.near
     return document
 
 
-def _manual_part(act: Act) -> dict[str, Any]:
+def _manual_part(claim: Claim) -> dict[str, Any]:
     """Return what only the claims of people and programs have."""
     optional = {
-        "pinned_at": act.pinned_at,
-        "declared": act.declared or None,
-        "stored": act.stored,
+        "pinned_at": claim.pinned_at,
+        "declared": claim.declared or None,
+        "stored": claim.stored,
     }
     return {
-        "id": act.stamp.id,
-        "owner": act.owner,
-        "key": act.key,
-        "object": act.object,
-        "lineage": act.lineage,
-        "metadata": act.metadata,
+        "id": claim.precedence.id,
+        "owner": claim.owner,
+        "key": claim.key,
+        "object": claim.object,
+        "lineage": claim.lineage,
+        "metadata": claim.metadata,
         **{name: value for name, value in optional.items() if value is not None},
     }
 
 
-def act_from(fact_id: str, at: int, document: dict[str, Any]) -> Act:
+def claim_from(fact_id: str, at: int, document: dict[str, Any]) -> Claim:
     """Return the act that a document was made from."""
     payload = document["payload"]
     rank = document.get("rank", EPISODE)
@@ -225,19 +225,19 @@ def act_from(fact_id: str, at: int, document: dict[str, Any]) -> Act:
     clears = document.get("clears", False)
     confidence = document.get("confidence", 1.0)
     asserts = document["asserts"]
-    if rank == HAND:
-        return Act(
-            fact_id, document["owner"], document["key"], Stamp(at, rank, document["id"]),
+    if rank == MANUAL:
+        return Claim(
+            fact_id, document["owner"], document["key"], Precedence(at, rank, document["id"]),
             asserts, document["object"], names, clears, confidence, payload,
             tuple(document["lineage"]), document["metadata"], document.get("pinned_at"),
             declared=document.get("declared", False), stored=document.get("stored"),
         )  # fmt: skip
     owner = owner_of(payload["user"], payload["agent"], channel_of(fact_id))
-    return Act(
+    return Claim(
         fact_id,
         owner,
         key_of(owner, payload, fact_id),
-        Stamp(at, rank, episode_id_of(fact_id)),
+        Precedence(at, rank, episode_id_of(fact_id)),
         asserts,
         canonical(payload.get("object")) if asserts or "object" in payload else ALL,
         names,
@@ -249,7 +249,7 @@ def act_from(fact_id: str, at: int, document: dict[str, Any]) -> Act:
 
 
 def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
-    """Return histories by fact id from rows of the query ``meetings``, which come oldest first."""
+    """Return histories by fact id from rows of the query ``evaluations``, which come oldest first."""
     found: dict[str, History] = {}
     for row in rows:
         fact_id, seq, _, _, what, _, payload, _, firing = row
@@ -260,21 +260,21 @@ def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
             told = orjson.loads(payload)
             history.undone.append(Undone(seq, told["undoes"], firing, told["owner"]))
         else:
-            history.meetings.append(meeting_from(row))
+            history.evaluations.append(evaluation_from(row))
     return found
 
 
-def meeting_from(row: Sequence[Any]) -> Meeting:
-    """Return a meeting from a row of the query ``meetings`` that is not an undoing."""
+def evaluation_from(row: Sequence[Any]) -> Evaluation:
+    """Return a meeting from a row of the query ``evaluations`` that is not an undoing."""
     fact_id, seq, rule_id, version, what, at, payload, promoted_at, firing = row
     document = orjson.loads(payload) if payload else {}
-    act = act_from(fact_id, at, document) if what == _ACT else None
-    owner = act.owner if act else document.get("owner", "")
-    return Meeting(seq, said_by(rule_id), version, act, promoted_at, firing, owner)
+    claim = claim_from(fact_id, at, document) if what == _CLAIM else None
+    owner = claim.owner if claim else document.get("owner", "")
+    return Evaluation(seq, said_by(rule_id), version, claim, promoted_at, firing, owner)
 
 
-def meetings_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Meeting]]:
-    """Return, by fact id, the meetings that count, from rows of the query ``meetings``."""
+def evaluations_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Evaluation]]:
+    """Return, by fact id, the meetings that count, from rows of the query ``evaluations``."""
     return {fact_id: history.remaining() for fact_id, history in histories_from(rows).items()}
 
 
@@ -320,7 +320,7 @@ def _owner_of(fact_id: str | None, reason: str, document: dict[str, Any]) -> tup
 
 def sources_of(fact_id: str, document: dict[str, Any]) -> tuple[str, ...]:
     """Return the ids of the episodes that a row comes from."""
-    if document.get("rank") == HAND:
+    if document.get("rank") == MANUAL:
         given = (entry.get("source_episode_ids") for entry in document["lineage"])
         named = (one for sources in given if isinstance(sources, list | tuple) for one in sources)
         return tuple(dict.fromkeys(one for one in named if isinstance(one, str)))

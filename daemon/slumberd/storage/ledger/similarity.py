@@ -14,12 +14,12 @@ from itertools import groupby
 
 import orjson
 
-from slumberd.consolidation.claim import HAND, NAMER, Stamp
-from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.claim import MANUAL, REFERRING, Precedence
+from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.precedence import MultiValued, is_declared_slot
 from slumberd.consolidation.resolution import is_heard, order_of
 from slumberd.consolidation.similarity import Statement, family_of, says_the_same, statement_of
-from slumberd.consolidation.state import Ground
+from slumberd.consolidation.state import KnownState
 from slumberd.errors import StoppedError
 from slumberd.model.fact_ids import canonical
 from slumberd.retrieval.protocols import TextComparer
@@ -57,30 +57,30 @@ class Nearness:
         self._comparer = comparer
         self._least = least
 
-    def compared(self, met: Sequence[Incoming], ground: Ground) -> list[Incoming]:
+    def compared(self, met: Sequence[Candidate], known_state: KnownState) -> list[Candidate]:
         """Return what was met in one channel; what is newly asserted says what it is near to.
 
         Args:
             met: Each version at most once.
-            ground: Holds the meetings of every fact id that is met.
+            known_state: Holds the meetings of every fact id that is met.
 
         Raises:
             StoppedError: It was late.
         """
-        new = [one for one in met if _is_new(one, ground)]
+        new = [one for one in met if _is_new(one, known_state)]
         by_family = sorted(new, key=lambda one: (_family(one), order_of(one)))
         told = {
             one.eid: one
             for family, ones in groupby(by_family, _family)
-            for one in self._in_family(family, [*ones], ground.multi)
+            for one in self._in_family(family, [*ones], known_state.multi)
         }
         return [told.get(one.eid, one) for one in met]
 
     def _in_family(
-        self, family: str, ones: Sequence[Incoming], multi: MultiValued
-    ) -> Iterator[Incoming]:
+        self, family: str, ones: Sequence[Candidate], multi: MultiValued
+    ) -> Iterator[Candidate]:
         standing = [*self._standing(family)]
-        said = [statement_of(one.act) for one in ones if one.act is not None]
+        said = [statement_of(one.claim) for one in ones if one.claim is not None]
         if not standing and len(said) == 1:
             yield ones[0]
             return
@@ -99,7 +99,7 @@ class Nearness:
             others = [(every[number], round(cosine, _DIGITS)) for number, cosine in near]
             told = _told(one, mine, [*filter(left.is_apart_from(mine), others)])
             yield told
-            left.take(mine, told.act.names if told.act else ())
+            left.take(mine, told.claim.names if told.claim else ())
 
     def _standing(self, family: str) -> Iterator[Statement]:
         """Yield the facts of a family that stand and were said last, oldest first."""
@@ -109,7 +109,7 @@ class Nearness:
         for key, slot, fact_id, at, rank, stamp_id, payload in reversed(found):
             # A declared fact shares its key with others, and competes with none of them.
             own = f"{key}/{slot}" if is_declared_slot(slot) else key
-            yield Statement(fact_id, own, Stamp(at, rank, stamp_id), orjson.loads(payload))
+            yield Statement(fact_id, own, Precedence(at, rank, stamp_id), orjson.loads(payload))
 
 
 class _Left:
@@ -133,7 +133,7 @@ class _Left:
         if holder is None or holder.fact_id == mine.fact_id:
             self._holders[slot] = mine
             return
-        older, self._holders[slot] = sorted((holder, mine), key=_stamp)
+        older, self._holders[slot] = sorted((holder, mine), key=_precedence)
         if self._there.get(older.fact_id) is older:
             del self._there[older.fact_id]
 
@@ -153,45 +153,45 @@ class _Left:
         return is_apart
 
 
-def _is_new(one: Incoming, ground: Ground) -> bool:
+def _is_new(one: Candidate, known_state: KnownState) -> bool:
     """Say whether an assertion comes in that names nothing, in a version that was never met."""
-    act = one.act
-    if act is None or not act.asserts or act.names or not is_heard(one, ground):
+    claim = one.claim
+    if claim is None or not claim.asserts or claim.names or not is_heard(one, known_state):
         return False
-    return all(met.version != one.version for met in ground.meetings.get(one.fact_id, ()))
+    return all(met.version != one.version for met in known_state.evaluations.get(one.fact_id, ()))
 
 
-def _told(one: Incoming, mine: Statement, near: Iterable[tuple[Statement, float]]) -> Incoming:
+def _told(one: Candidate, mine: Statement, near: Iterable[tuple[Statement, float]]) -> Candidate:
     """Return what is met, its act saying what it is near to, and naming what it says again."""
     again: list[tuple[str, float]] = []
     linked: list[tuple[str, float]] = []
     for other, cosine in sorted(near, key=lambda found: (-found[1], found[0].fact_id)):
         # What a person said is a person's to take back.
-        reached = other.stamp < mine.stamp and other.stamp.rank != HAND
+        reached = other.precedence < mine.precedence and other.precedence.rank != MANUAL
         if reached and says_the_same(mine, other):
             again.append((other.fact_id, cosine))
         else:
             linked.append((other.fact_id, cosine))
-    if one.act is None or not (again or linked):
+    if one.claim is None or not (again or linked):
         return one
-    told = one.act._replace(near=(*again, *linked[:MOST_LINKED]))
+    told = one.claim._replace(near=(*again, *linked[:MOST_LINKED]))
     if again:
         names = tuple(fact_id for fact_id, _ in again)
-        told = told._replace(names=names, stamp=told.stamp._replace(rank=NAMER))
-    return one._replace(act=told)
+        told = told._replace(names=names, precedence=told.precedence._replace(rank=REFERRING))
+    return one._replace(claim=told)
 
 
 def _slot_of(one: Statement, multi: MultiValued) -> tuple[str, str]:
     return one.key, multi.slot(one.key, _canonical(one, "object"))
 
 
-def _family(one: Incoming) -> str:
-    return "" if one.act is None else family_of(one.act)
+def _family(one: Candidate) -> str:
+    return "" if one.claim is None else family_of(one.claim)
 
 
 def _canonical(statement: Statement, part: str) -> str:
     return canonical(statement.payload.get(part))
 
 
-def _stamp(statement: Statement) -> Stamp:
-    return statement.stamp
+def _precedence(statement: Statement) -> Precedence:
+    return statement.precedence

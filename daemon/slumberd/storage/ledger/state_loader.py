@@ -9,22 +9,22 @@ from typing import Any
 
 import orjson
 
-from slumberd.consolidation.claim import ALL, Act, Stamp, deletes_by_key
-from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.claim import ALL, Claim, Precedence, deletes_by_key
+from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.precedence import (
     DELETIONS,
     Assertion,
+    Evaluation,
     Head,
     History,
-    Meeting,
     MultiValued,
     slot_of_declared,
 )
 from slumberd.consolidation.resolution import keys_to_load
-from slumberd.consolidation.state import Ground
+from slumberd.consolidation.state import KnownState
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.bulk_write import insert
-from slumberd.storage.ledger.rows import WHATS, histories_from, meetings_from
+from slumberd.storage.ledger.rows import WHATS, evaluations_from, histories_from
 from slumberd.storage.sqlite.strict_json import written
 
 _SQL = statements("ledger")
@@ -37,7 +37,7 @@ class LoadedGround:
     """A ground, and what is needed to write its heads back.
 
     Attributes:
-        ground: What a settlement works on.
+        known_state: What a settlement works on.
         key_ids: The number of each key that the ledger knows.
     """
 
@@ -45,95 +45,99 @@ class LoadedGround:
         self._connection = connection
         self._stored: dict[tuple[str, str], _HeadRow] = {}
         self.key_ids: dict[str, int] = {}
-        self.ground = Ground(multi, depth)
+        self.known_state = KnownState(multi, depth)
 
-    def load(self, incoming: Sequence[Incoming]) -> None:
+    def load(self, incoming: Sequence[Candidate]) -> None:
         """Load all that settling these can need."""
         arriving = {one.fact_id for one in incoming}
-        acts = [one.act for one in incoming if one.act is not None]
-        self._load_meetings(arriving | {name for act in acts for name in act.names})
-        self._load_namers(arriving)
-        acts += self._known_acts(arriving)
-        referrers = {one for fact_id in arriving for one in self.ground.namers.get(fact_id, ())}
-        acts += self._known_acts(referrers - arriving)
-        self._load_meetings({name for act in acts for name in act.names})
-        self._load_heads(self._slots(acts))
-        self._load_declared({act.key for act in acts if deletes_by_key(act)})
-        self.load_in_full(keys_to_load(incoming, self.ground))
+        claims = [one.claim for one in incoming if one.claim is not None]
+        self._load_evaluations(arriving | {name for claim in claims for name in claim.names})
+        self._load_referring_ids(arriving)
+        claims += self._known_claims(arriving)
+        referrers = {
+            one for fact_id in arriving for one in self.known_state.referrers.get(fact_id, ())
+        }
+        claims += self._known_claims(referrers - arriving)
+        self._load_evaluations({name for claim in claims for name in claim.names})
+        self._load_heads(self._slots(claims))
+        self._load_declared({claim.key for claim in claims if deletes_by_key(claim)})
+        self.load_in_full(keys_to_load(incoming, self.known_state))
 
     def load_waiting(self, rule_id: str, fact_ids: Sequence[str]) -> None:
         """Load which of some fact ids a rule's gate held back when it came by last."""
         asked = {"rule": rule_id, "ids": orjson.dumps(fact_ids).decode()}
         for fact_id, what, version in self._connection.execute(_SQL["last_of_rule"], asked):
             if what == _GATED:
-                self.ground.waiting[fact_id] = version
+                self.known_state.waiting[fact_id] = version
             else:
-                self.ground.waiting.pop(fact_id, None)
+                self.known_state.waiting.pop(fact_id, None)
 
     def load_histories(self, fact_ids: Sequence[str]) -> dict[str, History]:
         """Load all that a change of what counts of some fact ids can need; return what is known."""
         histories = histories_from(self._ask("meetings", fact_ids))
         for fact_id, history in histories.items():
-            self.ground.meetings[fact_id] = history.remaining()
-        known = [met.act for one in histories.values() for met in one.meetings]
-        acts = [act for act in known if act is not None]
-        self._load_namers(histories)
+            self.known_state.evaluations[fact_id] = history.remaining()
+        known = [met.claim for one in histories.values() for met in one.evaluations]
+        claims = [claim for claim in known if claim is not None]
+        self._load_referring_ids(histories)
         self._load_referrers(set(histories))
-        self._load_meetings({name for act in acts for name in act.names})
-        targets = [target for act in acts for target in self.ground.targets(act)]
-        self._load_heads(self._slots(acts))
-        self.load_in_full({act.key for act in (*acts, *targets)})
+        self._load_evaluations({name for claim in claims for name in claim.names})
+        targets = [target for claim in claims for target in self.known_state.targets(claim)]
+        self._load_heads(self._slots(claims))
+        self.load_in_full({claim.key for claim in (*claims, *targets)})
         return histories
 
     def load_named(self, fact_ids: Sequence[str]) -> None:
         """Load what is known of some fact ids."""
-        self._load_meetings(fact_ids)
+        self._load_evaluations(fact_ids)
 
     def load_in_full(self, keys: set[str]) -> None:
         """Load every act that speaks of some keys."""
         if not keys:
             return
         self._load_heads((key, ALL) for key in keys)
-        self.ground.full |= {key: set() for key in keys}
-        for fact_id, meetings in self.ground.meetings.items():
-            for meeting in meetings:
-                if meeting.act is not None and meeting.act.key in keys:
-                    self.ground.full[meeting.act.key].add(fact_id)
+        self.known_state.full |= {key: set() for key in keys}
+        for fact_id, evaluations in self.known_state.evaluations.items():
+            for evaluation in evaluations:
+                if evaluation.claim is not None and evaluation.claim.key in keys:
+                    self.known_state.full[evaluation.claim.key].add(fact_id)
         for key, fact_id in self._ask("facts_of_keys", keys):
-            self.ground.full[key].add(fact_id)
-        fact_ids = {fact_id for key in keys for fact_id in self.ground.full[key]}
-        self._load_meetings(fact_ids)
-        self._load_namers(fact_ids)
+            self.known_state.full[key].add(fact_id)
+        fact_ids = {fact_id for key in keys for fact_id in self.known_state.full[key]}
+        self._load_evaluations(fact_ids)
+        self._load_referring_ids(fact_ids)
         self._load_referrers(fact_ids)
         for key in keys:
-            self.ground.fold(key)
+            self.known_state.fold(key)
 
     def _load_referrers(self, fact_ids: set[str]) -> None:
         """Load the claims that name some fact ids, and what the lineage of all of these needs."""
-        referrers = {one for fact_id in fact_ids for one in self.ground.namers.get(fact_id, ())}
-        acts = self._known_acts(fact_ids | referrers)
-        self._load_meetings({name for act in acts for name in act.names})
-        self._load_heads(self._slots(self._known_acts(referrers)))
+        referrers = {
+            one for fact_id in fact_ids for one in self.known_state.referrers.get(fact_id, ())
+        }
+        claims = self._known_claims(fact_ids | referrers)
+        self._load_evaluations({name for claim in claims for name in claim.names})
+        self._load_heads(self._slots(self._known_claims(referrers)))
 
-    def _known_acts(self, fact_ids: set[str]) -> list[Act]:
-        known = self.ground.meetings
+    def _known_claims(self, fact_ids: set[str]) -> list[Claim]:
+        known = self.known_state.evaluations
         return [
-            meeting.act
+            evaluation.claim
             for fact_id in known.keys() & fact_ids
-            for meeting in known[fact_id]
-            if meeting.act is not None
+            for evaluation in known[fact_id]
+            if evaluation.claim is not None
         ]
 
-    def _slots(self, acts: Sequence[Act]) -> set[tuple[str, str]]:
-        ground = self.ground
+    def _slots(self, claims: Sequence[Claim]) -> set[tuple[str, str]]:
+        known_state = self.known_state
         spoken_of = [
-            *acts,
-            *(target for act in acts if act.names for target in ground.targets(act)),
+            *claims,
+            *(target for claim in claims if claim.names for target in known_state.targets(claim)),
         ]
         wanted = {(one.key, ALL) for one in spoken_of}
         for one in spoken_of:
-            if ground.multi.channels or one.declared or one.clears:
-                wanted |= {(one.key, slot) for slot in ground.multi.slots_of(one)}
+            if known_state.multi.channels or one.declared or one.clears:
+                wanted |= {(one.key, slot) for slot in known_state.multi.slots_of(one)}
         return wanted
 
     def _ask(self, query: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
@@ -145,20 +149,20 @@ class LoadedGround:
         parameter = sql[sql.index("json_each(:") + 11 : sql.index(")", sql.index("json_each(:"))]
         return self._connection.execute(sql, {parameter: orjson.dumps(asked).decode()}).fetchall()
 
-    def _load_meetings(self, fact_ids: Iterable[str]) -> None:
-        missing = [fact_id for fact_id in fact_ids if fact_id not in self.ground.meetings]
+    def _load_evaluations(self, fact_ids: Iterable[str]) -> None:
+        missing = [fact_id for fact_id in fact_ids if fact_id not in self.known_state.evaluations]
         if missing:
-            self.ground.meetings |= meetings_from(self._ask("meetings", missing))
+            self.known_state.evaluations |= evaluations_from(self._ask("meetings", missing))
 
-    def _load_namers(self, fact_ids: Iterable[str]) -> None:
+    def _load_referring_ids(self, fact_ids: Iterable[str]) -> None:
         found = self._ask("namers", fact_ids)
-        for name, namer in found:
-            self.ground.namers.setdefault(name, set()).add(namer)
-        self._load_meetings({namer for _, namer in found})
+        for name, referrer in found:
+            self.known_state.referrers.setdefault(name, set()).add(referrer)
+        self._load_evaluations({referrer for _, referrer in found})
 
     def _load_heads(self, slots: Iterable[tuple[str, str]]) -> None:
         # What was folded from all of its claims is not what is stored any more.
-        full = self.ground.full
+        full = self.known_state.full
         wanted = [one for one in slots if one not in self._stored and one[0] not in full]
         parts = {(key, slot_name(slot)): slot for key, slot in wanted if slot != ALL}
         for row in self._ask("whole_heads", [key for key, slot in wanted if slot == ALL]):
@@ -168,7 +172,7 @@ class LoadedGround:
 
     def _load_declared(self, keys: set[str]) -> None:
         """Load the heads of all declared facts of some keys."""
-        for row in self._ask("declared_heads", keys - self.ground.full.keys()):
+        for row in self._ask("declared_heads", keys - self.known_state.full.keys()):
             slot = slot_of_declared(row[6])
             if (row[0], slot) not in self._stored:
                 self._take(row, slot)
@@ -177,22 +181,22 @@ class LoadedGround:
         key = row[0]
         self.key_ids[key] = row[2]
         self._stored[(key, slot)] = row
-        self.ground.heads.setdefault(key, {})[slot] = _head_from(row)
+        self.known_state.heads.setdefault(key, {})[slot] = _head_from(row)
 
     def save(self, changed: Sequence[_HeadRow]) -> None:
         """Write the heads that have changed, and forget slots that are no more."""
-        self._connection.executemany(_SQL["drop_heads"], [(key,) for key in self.ground.full])
+        self._connection.executemany(_SQL["drop_heads"], [(key,) for key in self.known_state.full])
         insert(self._connection, _SQL["put_head"], changed)
 
     def changed(self) -> Iterator[_HeadRow]:
         """Yield the row of every head that has changed, or will be lost by forgetting slots."""
-        folded = self.ground.full
+        folded = self.known_state.full
         for key, key_id in self.key_ids.items():
-            slots = self.ground.heads.setdefault(key, {})
+            slots = self.known_state.heads.setdefault(key, {})
             if ALL not in slots:
                 slots[ALL] = Head()
             for slot, head in slots.items():
-                row = _row_of(key, slot, key_id, head, self.ground)
+                row = _row_of(key, slot, key_id, head, self.known_state)
                 lost = slot != ALL and key in folded
                 if lost or self._stored.get((key, slot)) != row:
                     yield row
@@ -213,55 +217,55 @@ def _head_from(row: _HeadRow) -> Head:
     _, _, _, at, rank, stamp_id, fact_id, what, reach, trail = row
     if at is None:
         return Head(None, _reach_from(reach))
-    top = Assertion(Stamp(at, rank, stamp_id), fact_id, what)
+    top = Assertion(Precedence(at, rank, stamp_id), fact_id, what)
     return Head(top, _reach_from(reach), orjson.loads(trail) if trail else [])
 
 
 def _reach_json(head: Head) -> bytes:
-    return written({what: tuple(stamp) for what, stamp in head.reach.items()})
+    return written({what: tuple(precedence) for what, precedence in head.reach.items()})
 
 
-def _reach_from(reach: bytes | None) -> dict[str, Stamp]:
+def _reach_from(reach: bytes | None) -> dict[str, Precedence]:
     if not reach:
         return {}
-    return {what: Stamp(*stamp) for what, stamp in orjson.loads(reach).items()}
+    return {what: Precedence(*precedence) for what, precedence in orjson.loads(reach).items()}
 
 
-def _row_of(key: str, slot: str, key_id: int, head: Head, ground: Ground) -> _HeadRow:
+def _row_of(key: str, slot: str, key_id: int, head: Head, known_state: KnownState) -> _HeadRow:
     reach = _reach_json(head) if head.reach else None
     if head.top is None:
         return (key, slot_name(slot), key_id, None, None, None, None, None, reach, None)
-    links = head.trail if head.trail is not None else ground.trail(key, slot)
+    links = head.trail if head.trail is not None else known_state.trail(key, slot)
     trail = written(links) if links else None
-    stamp = head.top.stamp
+    precedence = head.top.precedence
     return (
-        key, slot_name(slot), key_id, stamp.at, stamp.rank, stamp.id, head.top.fact_id,
+        key, slot_name(slot), key_id, precedence.at, precedence.rank, precedence.id, head.top.fact_id,
         head.top.object, reach, trail,
     )  # fmt: skip
 
 
-def summary_rows(ground: Ground, key: str, key_id: int) -> Iterator[_HeadRow]:
+def summary_rows(known_state: KnownState, key: str, key_id: int) -> Iterator[_HeadRow]:
     """Yield the rows that a key's summary has, of a ground that knows the key in full."""
-    for slot, head in ({ALL: Head()} | ground.heads.get(key, {})).items():
-        yield _row_of(key, slot, key_id, head, ground)
+    for slot, head in ({ALL: Head()} | known_state.heads.get(key, {})).items():
+        yield _row_of(key, slot, key_id, head, known_state)
 
 
-def whole_ground(
-    meetings: dict[str, list[Meeting]],
-    namers: Iterable[tuple[str, str]],
+def whole_known_state(
+    evaluations: dict[str, list[Evaluation]],
+    referrers: Iterable[tuple[str, str]],
     multi: MultiValued,
     depth: int,
     *,
     until: int | None = None,
-) -> Ground:
+) -> KnownState:
     """Return a ground on which every key is known in full, from meetings alone."""
-    ground = Ground(multi, depth, meetings=meetings, until=until)
-    for name, namer in namers:
-        ground.namers.setdefault(name, set()).add(namer)
-    for fact_id, met in meetings.items():
-        for meeting in met:
-            if meeting.act is not None:
-                ground.full.setdefault(meeting.act.key, set()).add(fact_id)
-    for key in ground.full:
-        ground.fold(key)
-    return ground
+    known_state = KnownState(multi, depth, evaluations=evaluations, until=until)
+    for name, referrer in referrers:
+        known_state.referrers.setdefault(name, set()).add(referrer)
+    for fact_id, met in evaluations.items():
+        for evaluation in met:
+            if evaluation.claim is not None:
+                known_state.full.setdefault(evaluation.claim.key, set()).add(fact_id)
+    for key in known_state.full:
+        known_state.fold(key)
+    return known_state

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.consolidation.graph_promotion import speaker_of
-from slumberd.consolidation.incoming import Incoming
+from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.precedence import History, Undone
-from slumberd.consolidation.resolution import Settlement
+from slumberd.consolidation.resolution import Resolution
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
 from slumberd.model.fact_ids import episode_id_of
@@ -199,20 +199,20 @@ def _undo(connection: sqlite3.Connection, undone: Undoing, depth: int, undoer: U
     asked = {"rule": undone.rule_id, "firing": number}
     met = [row[0] for row in connection.execute(_SQL["met_in_firing"], asked)]
     histories = batch.loaded.load_histories(met)
-    settlement = batch.settlement()
+    resolution = batch.resolution()
     for fact_id in met:
-        withdraw(settlement, fact_id, histories[fact_id], (number, batch.number), at=batch.at)
+        withdraw(resolution, fact_id, histories[fact_id], (number, batch.number), at=batch.at)
     connection.execute(_SQL["drop_quarantine_of_firing"], asked)
-    return batch.write(settlement, {})
+    return batch.write(resolution, {})
 
 
 def withdraw(
-    settlement: Settlement, fact_id: str, history: History, firings: tuple[int, int], *, at: int
+    resolution: Resolution, fact_id: str, history: History, firings: tuple[int, int], *, at: int
 ) -> None:
     """Let a fact id be again what it was without what a firing met of it.
 
     Args:
-        settlement: Of the firing that undoes.
+        resolution: Of the firing that undoes.
         fact_id: The fact id.
         history: All that was known of it before.
         firings: The number of the firing that is undone, and of the one that undoes it.
@@ -220,9 +220,9 @@ def withdraw(
     """
     number, by = firings
     owner = history.owner_in(number)
-    left = History(history.meetings, [*history.undone, Undone(by + 1, number, by, owner)])
-    met = Incoming(fact_id, owner, UNDO, 0, at, episode_id_of(fact_id), None, undoes=number)
-    settlement.undo(met, left.remaining())
+    left = History(history.evaluations, [*history.undone, Undone(by + 1, number, by, owner)])
+    met = Candidate(fact_id, owner, UNDO, 0, at, episode_id_of(fact_id), None, undoes=number)
+    resolution.undo(met, left.remaining())
 
 
 def find_firing(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int] | None:

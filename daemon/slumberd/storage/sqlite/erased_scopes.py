@@ -8,24 +8,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from slumberd.model.scope import Forgotten, Reach, digest_of
+from slumberd.model.scope import ErasedScopes, Reach, digest_of
 from slumberd.sql_statements import statements
 
 _SQL = statements("forgetting")
 
 
-def forgotten(connection: sqlite3.Connection) -> Forgotten | None:
+def forgotten(connection: sqlite3.Connection) -> ErasedScopes | None:
     """Return what was forgotten, read whole, for many episodes; None when nothing ever was."""
     key = _key(connection)
     if key is None:
         return None
-    return Forgotten(key, dict(connection.execute(_SQL["moments"]).fetchall()).get)
+    return ErasedScopes(key, dict(connection.execute(_SQL["moments"]).fetchall()).get)
 
 
-def forgotten_if_asked(connection: sqlite3.Connection) -> Forgotten | None:
+def forgotten_if_asked(connection: sqlite3.Connection) -> ErasedScopes | None:
     """Return what was forgotten, looked up for each scope; None when nothing ever was."""
     key = _key(connection)
-    return None if key is None else Forgotten(key, partial(_moment_of, connection))
+    return None if key is None else ErasedScopes(key, partial(_moment_of, connection))
 
 
 def _key(connection: sqlite3.Connection) -> bytes | None:

@@ -1,0 +1,49 @@
+"""The bench runs: on so few episodes that its figures say nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.bench.__main__ import main
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("section", ["audit", "consolidate", "fire", "read"])
+def test_a_section_of_the_bench_measures_and_writes_its_figures(
+    tmp_path: Path, section: str
+) -> None:
+    figures = tmp_path / "figures.json"
+
+    code = main([section, "--tiny", "--times", "1", "--json", str(figures)])
+
+    lines = orjson.loads(figures.read_bytes())["lines"]
+    assert code == 0
+    assert lines
+    assert {line["section"] for line in lines} == {section}
+    assert all(line["values"] for line in lines)
+
+
+def test_an_unknown_section_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["reed"])
+
+    assert "there is no section 'reed'; they are consolidate, " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_profile_says_in_which_functions_the_time_of_a_firing_went(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = main(["--profile", "--tiny"])
+
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert title.split()[:3] == ["own", "within", "thread,"]
+    assert lines
+    assert all(line.count("%") == 2 for line in lines)
+    assert not any(line.endswith("core.py _connection_worker_thread") for line in lines)

@@ -1,0 +1,427 @@
+"""`slumberd audit`: verify against a log and with a key, replay, and export."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.builders import at, triple
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.site import Site
+
+pytestmark = pytest.mark.integration
+
+PORTO = triple("e1", "alice", "lives_in", "Porto", timestamp=at(0))
+TEA = triple("e2", "alice", "likes", "tea", timestamp=at(1))
+BRAGA = triple("e3", "alice", "lives_in", "Braga", timestamp=at(60))
+
+
+def fired(directory: Path) -> Site:
+    """Return a site whose log has one checkpoint after each of two firings."""
+    site = Site(directory)
+    for episode in (PORTO, BRAGA):
+        site.put(TEA, episode)
+        assert site.call("fire", "profile").returncode == 0
+    return site
+
+
+@pytest.fixture(scope="module")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """A site that has fired twice; for looking at only."""
+    return fired(tmp_path_factory.mktemp("settled"))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return fired(tmp_path)
+
+
+def log_of(site: Site) -> Path:
+    return site.state / "slumberd.log"
+
+
+def checkpoints_of(site: Site) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in log_of(site).read_bytes().splitlines()]
+    return [line for line in lines if line["event"] == "ledger.checkpoint"]
+
+
+def change(site: Site, *statements: str) -> None:
+    with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_each_command_that_writes_ends_with_a_checkpoint(settled: Site) -> None:
+    (verified,) = settled.lines("audit", "verify")
+
+    rows = [checkpoint["rows"] for checkpoint in checkpoints_of(settled)]
+    assert rows == sorted(rows)
+    assert len(rows) == 2
+    assert checkpoints_of(settled)[-1]["head"] == verified["head"]
+
+
+def test_daemon_writes_a_checkpoint_when_it_starts_and_when_it_stops(site: Site) -> None:
+    before = checkpoints_of(site)
+    with site.daemon() as process:
+        started = checkpoints_of(site)
+        site.put(triple("e4", "alice", "likes", "cake", timestamp=at(90)))
+        wait_until(lambda: len(site.lines("facts", "--object", "cake")) == 1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+    (verified,) = site.lines("audit", "verify")
+    assert len(started) == len(before) + 1
+    assert checkpoints_of(site)[-1]["rows"] == verified["rows"]
+    assert checkpoints_of(site)[-1]["head"] == verified["head"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_verify_against_the_log_says_how_many_checkpoints_agree(
+    settled: Site, tmp_path: Path, packed: bool
+) -> None:
+    log = tmp_path / "a.log"
+    text = b"garbage\n" + log_of(settled).read_bytes()
+    log.write_bytes(gzip.compress(text) if packed else text)
+
+    done = settled.look("audit", "verify", "--against", str(log))
+
+    assert done.returncode == 0
+    assert done.stdout.endswith(", 2 checkpoints agree\n")
+    (verified,) = settled.lines("audit", "verify", "--against", str(log))
+    assert (verified["ok"], verified["checkpoints"]) == (True, 2)
+
+
+def test_verify_against_standard_input(settled: Site) -> None:
+    log = log_of(settled).read_bytes()
+
+    done = settled.run("audit", "verify", "--against", "-", stdin=log)
+
+    assert "2 checkpoints agree" in done.stdout
+
+
+def test_verify_against_the_log_finds_an_older_copy(site: Site, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(site.state / "facts.db")) as facts:
+        facts.execute("VACUUM INTO ?", (str(tmp_path / "old.db"),))
+    site.put(triple("e4", "alice", "likes", "cake", timestamp=at(90)))
+    site.call("fire", "profile")
+    last = checkpoints_of(site)[-1]
+    for file in site.state.glob("facts.db*"):
+        file.unlink()
+    (tmp_path / "old.db").rename(site.state / "facts.db")
+
+    alone = site.look("audit", "verify")
+    against = site.look("audit", "verify", "--against", str(log_of(site)))
+
+    assert alone.returncode == 0
+    assert against.returncode == 1
+    assert against.stdout == (
+        f"broken at row {checkpoints_of(site)[1]['rows']}: the ledger ends here, the log of"
+        f" {last['ts']} saw row {last['rows']}\n"
+    )
+
+
+def test_verify_against_the_log_of_another_ledger_names_the_row(
+    settled: Site, tmp_path: Path
+) -> None:
+    other = fired(tmp_path)
+    first = checkpoints_of(other)[0]
+
+    (verified,) = [
+        json.loads(
+            settled.look("audit", "verify", "--json", "--against", str(log_of(other))).stdout
+        )
+    ]
+
+    assert not verified["ok"]
+    assert verified["broken"] == {
+        "seq": first["rows"],
+        "problem": f"the log of {first['ts']} says another head",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "problem"),
+    [
+        pytest.param(b"", 65, "holds no checkpoint of the ledger", id="empty"),
+        pytest.param(b'{"event":"daemon.ready"}\n', 65, "holds no checkpoint", id="none"),
+        pytest.param(gzip.compress(b"x" * 9000)[:-9], 65, "ends early, or is damaged", id="cut"),
+        pytest.param(None, 66, "does not exist", id="missing"),
+    ],
+)
+def test_a_log_that_vouches_for_nothing_is_no_agreement(
+    settled: Site, tmp_path: Path, content: bytes | None, code: int, problem: str
+) -> None:
+    log = tmp_path / "no log of ours"
+    if content is not None:
+        log.write_bytes(content)
+
+    done = settled.look("audit", "verify", "--against", str(log))
+
+    assert done.returncode == code
+    assert problem in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Site:
+    """A site whose ledger has a key, in the file ``ledger.key`` beside the configuration."""
+    site = Site(tmp_path)
+    key = tmp_path / "ledger.key"
+    key.write_bytes(bytes(range(32)))
+    key.chmod(0o600)
+    with site.config.open("a") as config:
+        config.write(f"facts: {{key_file: {key}}}\n")
+    site.put(PORTO)
+    assert site.call("fire", "profile").returncode == 0
+    return site
+
+
+def test_a_keyed_ledger_verifies_and_goes_on_with_its_key(keyed: Site) -> None:
+    keyed.put(BRAGA)
+
+    assert keyed.run("fire", "profile").returncode == 0
+    assert keyed.look("audit", "verify").returncode == 0
+
+
+@pytest.mark.parametrize("command", [["audit", "verify"], ["fire", "profile"], ["run"]])
+def test_another_key_is_78_and_nothing_is_written(keyed: Site, command: list[str]) -> None:
+    keyed.put(BRAGA)
+    rows = len(keyed.lines("audit", "ls"))
+    keyed.config.with_name("ledger.key").write_bytes(bytes(32))
+
+    done = keyed.run(*command)
+
+    assert done.returncode == 78
+    assert "facts.db': the ledger was begun with another key" in done.stderr
+    assert len(keyed.lines("audit", "ls")) == rows
+
+
+def test_a_keyed_ledger_without_its_key_is_78(keyed: Site) -> None:
+    text = keyed.config.read_text().splitlines(keepends=True)
+    keyed.config.write_text("".join(line for line in text if "key_file" not in line))
+
+    for command in (["audit", "verify"], ["fire", "profile"]):
+        done = keyed.run(*command)
+
+        assert done.returncode == 78
+        assert "name the file of its key in facts.key_file" in done.stderr
+
+
+def test_a_key_that_others_can_read_is_78_and_looking_needs_none(keyed: Site) -> None:
+    keyed.config.with_name("ledger.key").chmod(0o644)
+
+    done = keyed.run("audit", "verify")
+
+    assert done.returncode == 78
+    assert "ledger.key: facts.key_file: is open to others" in done.stderr
+    assert keyed.look("facts").returncode == keyed.look("audit", "ls").returncode == 0
+
+
+def test_a_key_that_the_service_manager_gives_is_taken(keyed: Site, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    keyed.config.with_name("ledger.key").rename(given / "ledger.key")
+    (given / "ledger.key").chmod(0o440)
+    name = "ledger.key"
+
+    done = keyed.run(
+        "audit", "verify", SLUMBERD_FACTS__KEY_FILE=name, CREDENTIALS_DIRECTORY=str(given)
+    )
+    assert done.returncode == 0
+    done = keyed.run("audit", "verify", SLUMBERD_FACTS__KEY_FILE=name)
+    assert done.returncode == 78
+    assert "$CREDENTIALS_DIRECTORY, which is not set" in done.stderr
+
+
+def test_replay_makes_the_same_facts_in_a_new_file(settled: Site, tmp_path: Path) -> None:
+    again = tmp_path / "again.db"
+
+    done = settled.look("audit", "replay", str(again))
+
+    assert done.returncode == 0
+    (verified,) = settled.lines("audit", "verify")
+    facts = settled.lines("facts")
+    assert done.stdout == (
+        f"replayed: {verified['rows']} rows of 3 firings, {len(facts)} facts\nnothing differs\n"
+    )
+    assert facts_of(again) == facts_of(settled.state / "facts.db")
+
+
+def facts_of(path: Path) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT * FROM facts ORDER BY fact_id").fetchall()
+
+
+def test_replay_in_json_counts_what_it_did(settled: Site, tmp_path: Path) -> None:
+    (replayed,) = settled.lines("audit", "replay", str(tmp_path / "again.db"))
+
+    assert replayed["ok"]
+    assert replayed["firings"] == 3
+    assert (replayed["differing"], replayed["first"]) == (0, None)
+
+
+def test_replay_names_a_fact_that_is_another_and_ends_with_1(site: Site, tmp_path: Path) -> None:
+    change(
+        site,
+        "UPDATE facts SET confidence = 0.1 WHERE fact_id = 'e2'",
+        "DELETE FROM slumberd_touched",
+    )
+
+    done = site.look("audit", "replay", str(tmp_path / "again.db"))
+
+    assert done.returncode == 1
+    assert done.stdout.endswith("1 difference, the first: fact 'e2' is not what the ledger says\n")
+
+
+def test_replay_of_a_broken_chain_makes_no_file(site: Site, tmp_path: Path) -> None:
+    change(site, "UPDATE slumberd_ledger SET version = 9 WHERE seq = 3")
+
+    done = site.look("audit", "replay", str(tmp_path / "again.db"))
+
+    assert done.returncode == 1
+    assert "row 3: its chain hash does not follow" in done.stdout
+    assert not (tmp_path / "again.db").exists()
+
+
+def test_replay_onto_a_file_that_is_there_is_73(settled: Site, tmp_path: Path) -> None:
+    (tmp_path / "again.db").touch()
+
+    done = settled.look("audit", "replay", str(tmp_path / "again.db"))
+
+    assert done.returncode == 73
+    assert done.stderr.endswith("again.db' is there already: name a new file\n")
+
+
+def test_replay_into_a_directory_that_is_not_there_is_74(settled: Site, tmp_path: Path) -> None:
+    done = settled.look("audit", "replay", str(tmp_path / "none" / "again.db"))
+
+    assert done.returncode == 74
+    assert "No such file or directory" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["-", "ledger.jsonl", "ledger.jsonl.gz"])
+def test_export_has_one_line_for_each_row(settled: Site, tmp_path: Path, name: str) -> None:
+    file = name if name == "-" else str(tmp_path / name)
+
+    done = settled.look("audit", "export", file)
+
+    text = done.stdout.encode() if name == "-" else Path(file).read_bytes()
+    lines = (gzip.decompress(text) if name.endswith(".gz") else text).splitlines()
+    (verified,) = settled.lines("audit", "verify")
+    assert done.returncode == 0
+    assert [json.loads(line)["seq"] for line in lines] == [*range(1, verified["rows"] + 1)]
+    assert json.loads(lines[-1])["chain"] == verified["head"]
+
+
+def test_export_begins_above_a_number(settled: Site) -> None:
+    done = settled.look("audit", "export", "--after", "4")
+
+    assert json.loads(done.stdout.splitlines()[0])["seq"] == 5
+
+
+def test_exported_file_is_whole_or_not_there_and_for_the_group_at_most(
+    settled: Site, tmp_path: Path
+) -> None:
+    file = tmp_path / "ledger.jsonl"
+    file.write_text("older\n")
+    file.chmod(0o666)
+
+    assert settled.look("audit", "export", str(file)).returncode == 0
+
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [one.name for one in tmp_path.iterdir()] == ["ledger.jsonl"]
+    assert b"older" not in file.read_bytes()
+
+
+def test_export_that_fails_leaves_what_was_there(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "ledger.jsonl"
+    file.write_text("older\n")
+    change(site, "ALTER TABLE slumberd_ledger RENAME TO gone")
+
+    done = site.look("audit", "export", str(file))
+
+    assert done.returncode == 74
+    assert file.read_text() == "older\n"
+    assert not list(tmp_path.glob(".ledger*"))
+
+
+def test_the_same_rows_make_the_same_compressed_file(settled: Site, tmp_path: Path) -> None:
+    for name in ("a.gz", "b.gz"):
+        settled.look("audit", "export", str(tmp_path / name))
+
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+
+
+@pytest.mark.parametrize("command", [["replay", "x.db"], ["export"], ["verify"]])
+def test_auditing_an_empty_site_is_66_and_creates_nothing(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    site = Site(tmp_path)
+
+    done = site.look("audit", *command)
+
+    assert done.returncode == 66
+    assert not (tmp_path / "x.db").exists()
+    assert not site.state.exists()
+
+
+def told_of(site: Site) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in log_of(site).read_bytes().splitlines()]
+    return [line for line in lines if line["event"] in ("ledger.verified", "ledger.broken")]
+
+
+def test_verifying_tells_the_log_only_when_it_is_asked_to(site: Site) -> None:
+    assert site.call("audit", "verify").returncode == 0
+    assert told_of(site) == []
+
+    assert site.call("audit", "verify", "--log").returncode == 0
+
+    [told] = told_of(site)
+    assert told["event"] == "ledger.verified"
+    assert told["head"] == checkpoints_of(site)[-1]["head"]
+
+
+def test_verifying_tells_the_log_of_a_ledger_that_is_broken(site: Site) -> None:
+    change(site, "UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
+
+    assert site.call("audit", "verify", "--log").returncode == 1
+
+    [told] = told_of(site)
+    assert (told["event"], told["level"], told["seq"]) == ("ledger.broken", "error", 2)
+
+
+def test_verifying_the_chain_only_says_so(settled: Site) -> None:
+    (whole,) = settled.lines("audit", "verify")
+    (chain,) = settled.lines("audit", "verify", "--chain-only")
+    said = settled.look("audit", "verify", "--chain-only").stdout
+
+    assert (whole["chain_only"], chain["chain_only"]) == (False, True)
+    assert chain == {**whole, "chain_only": True}
+    assert said == (
+        f"chain verified, and nothing else: {whole['rows']} rows, head {whole['head']}\n"
+    )
+
+
+def test_verifying_the_chain_only_finds_a_row_that_is_missing(site: Site) -> None:
+    change(site, "DELETE FROM slumberd_ledger WHERE seq = 2")
+
+    done = site.call("audit", "verify", "--chain-only")
+
+    assert done.returncode == 1
+    assert done.stdout == "broken at row 3: follows row 1: a row is missing or out of order\n"
+
+
+def test_the_log_is_not_told_of_the_chain_only(site: Site) -> None:
+    done = site.call("audit", "verify", "--chain-only", "--log")
+
+    assert done.returncode == 64
+    assert "take --chain-only out" in done.stderr
+    assert told_of(site) == []

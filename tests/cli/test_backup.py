@@ -1,0 +1,370 @@
+"""`slumberd backup` and `restore` at the command line: what they refuse, keep and tell."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pwd
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from slumberd.errors import StoreError
+from slumberd.service.state_lock import StateLock
+from slumberd.storage.sqlite.file_exchange import JOURNAL, begin, finish
+from tests.support.builders import at, triple
+from tests.support.commands import furnished
+from tests.support.site import Site
+
+pytestmark = pytest.mark.integration
+
+PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
+HOLDER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("SELECT count(*) FROM episodes").fetchone()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """Return a site with facts in two channels, and a backup of it."""
+    site = furnished(tmp_path)
+    assert site.call("pause", "quiet").returncode == 0
+    assert site.call("backup", str(backup_of(site))).returncode == 0
+    return site
+
+
+def backup_of(site: Site) -> Path:
+    return site.config.parent / "backup"
+
+
+def fact_ids(site: Site, *words: str) -> set[str]:
+    return {fact["id"] for fact in site.lines("facts", *words)}
+
+
+def go_on(site: Site) -> None:
+    site.put(triple("e9", "alice", "likes", "gin", timestamp=at(9)))
+    assert site.call("fire", "--all").returncode == 0
+    assert site.call("resume", "quiet").returncode == 0
+
+
+@contextmanager
+def host(path: Path) -> Iterator[None]:
+    """Let another process have a database open."""
+    words = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
+        yield
+        process.communicate()
+
+
+def test_restore_puts_back_both_databases_and_what_was_paused_and_keeps_what_was_there(
+    site: Site,
+) -> None:
+    before = fact_ids(site)
+    go_on(site)
+
+    done = site.call("restore", str(backup_of(site)))
+
+    assert done.returncode == 0, done.stderr
+    assert fact_ids(site) == before
+    assert "quiet" in (site.state / "paused.json").read_text()
+    kept = {path.name.partition(".replaced-")[0] for path in site.state.glob("*.replaced-*")}
+    assert kept == {"memory.db", "facts.db", "paused.json"}
+    assert done.stdout.count("kept: ") == 3
+
+
+def test_newer_episodes_are_taken_over_as_the_page_says(site: Site) -> None:
+    go_on(site)
+    assert site.call("restore", str(backup_of(site))).returncode == 0
+    before = fact_ids(site)
+    [kept] = site.state.glob("memory.db.replaced-*")
+    [block] = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+
+    with closing(sqlite3.connect(site.state / "memory.db", isolation_level=None)) as connection:
+        connection.executescript(re.sub(r"memory\.db\.replaced-\w+", str(kept), block))
+    assert site.call("fire", "--all").returncode == 0
+
+    assert fact_ids(site) - before == {"e9", "@notes/e9"}
+
+
+def test_what_the_backup_does_not_know_is_kept_aside(site: Site) -> None:
+    (site.state / "paused.json").unlink()
+    bare = backup_of(site).with_name("bare")
+    assert site.call("backup", str(bare)).returncode == 0
+    assert site.call("pause", "quiet").returncode == 0
+
+    assert site.call("restore", str(bare)).returncode == 0
+
+    assert not (site.state / "paused.json").exists()
+    assert [*site.state.glob("paused.json.replaced-*")]
+
+
+def test_a_write_ahead_log_of_before_is_taken_away_with_its_database(site: Site) -> None:
+    with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
+        connection.execute("UPDATE facts SET confidence = 0.5")
+        files = {end: (site.state / f"facts.db{end}").read_bytes() for end in ("-wal", "-shm")}
+    (site.state / "facts.db").write_bytes(b"damaged" * 9999)
+    for end, content in files.items():
+        (site.state / f"facts.db{end}").write_bytes(content)
+
+    assert site.call("restore", str(backup_of(site))).returncode == 0
+
+    assert not (site.state / "facts.db-wal").exists()
+    assert [*site.state.glob("facts.db.replaced-*-wal")]
+    assert site.call("audit", "verify").returncode == 0
+
+
+def test_restore_is_refused_while_a_daemon_or_a_host_is_there(site: Site) -> None:
+    go_on(site)
+    before = fact_ids(site)
+
+    with StateLock(site.state):
+        with_daemon = site.call("restore", str(backup_of(site)))
+    with host(site.state / "memory.db"):
+        with_host = site.call("restore", str(backup_of(site)))
+
+    assert (with_daemon.returncode, with_host.returncode) == (75, 75)
+    assert "memory.db" in with_host.stderr
+    assert fact_ids(site) == before
+    assert not [*site.state.glob("*.restoring"), *site.state.glob("*.replaced-*")]
+
+
+@pytest.mark.parametrize("name", ["memory.db", "facts.db", "paused.json"])
+def test_a_backup_that_was_changed_is_refused_and_changes_nothing(site: Site, name: str) -> None:
+    go_on(site)
+    before = fact_ids(site)
+    content = bytearray((backup_of(site) / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (backup_of(site) / name).write_bytes(content)
+
+    done = site.call("restore", str(backup_of(site)))
+
+    assert done.returncode == 65
+    assert f"is damaged: {name}" in done.stderr
+    assert fact_ids(site) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        pytest.param(lambda b: (b / "backup.json").unlink(), "is not complete", id="no manifest"),
+        pytest.param(lambda b: (b / "notes").touch() or (b / "facts.db").unlink(), "is missing",
+                     id="a file less"),
+        pytest.param(
+            lambda b: (b / "backup.json").write_text(
+                (b / "backup.json").read_text().replace('"facts.db"', '"../facts.db"')
+            ),
+            "cannot be read",
+            id="a name that leads out",
+        ),
+    ],
+)  # fmt: skip
+def test_a_backup_that_is_not_whole_is_refused(site: Site, change: object, problem: str) -> None:
+    change(backup_of(site))  # type: ignore[operator]
+
+    done = site.call("restore", str(backup_of(site)))
+
+    assert done.returncode == 65
+    assert problem in done.stderr
+
+
+def test_what_is_there_is_not_overwritten_by_a_backup(site: Site, tmp_path: Path) -> None:
+    manifest = (backup_of(site) / "backup.json").read_bytes()
+    (tmp_path / "empty").mkdir()
+
+    assert site.call("backup", str(backup_of(site))).returncode == 73
+    assert (backup_of(site) / "backup.json").read_bytes() == manifest
+    assert site.call("backup", str(tmp_path / "empty")).returncode == 0
+
+
+def test_two_backups_to_one_place_do_not_meet(site: Site, tmp_path: Path) -> None:
+    place = tmp_path / "another.incomplete"
+    place.mkdir()
+    (place / "half").touch()
+    descriptor = os.open(place, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+    refused = site.call("backup", str(tmp_path / "another"))
+    os.close(descriptor)
+    left = (place / "half").exists()
+    done = site.call("backup", str(tmp_path / "another"))
+
+    assert (refused.returncode, left, done.returncode) == (75, True, 0)
+    assert not (tmp_path / "another" / "half").exists()
+
+
+def test_without_episodes_there_is_no_backup(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+
+    assert site.call("backup", str(tmp_path / "backup")).returncode == 66
+    assert site.call("restore", str(tmp_path / "backup")).returncode == 66
+    assert [*tmp_path.glob("backup*")] == []
+
+
+def test_a_damaged_database_is_not_backed_up(site: Site, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
+        connection.execute("UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
+
+    done = site.call("backup", str(tmp_path / "another"))
+
+    assert done.returncode == 74
+    assert "ledger that is broken at row 2" in done.stderr
+    assert [*tmp_path.glob("another*")] == []
+
+
+def test_erasures_after_the_backup_are_told_when_it_is_restored(site: Site) -> None:
+    assert site.call("forget", "--user", "alice", "--yes").returncode == 0
+
+    done = site.call("restore", str(backup_of(site)))
+
+    assert done.returncode == 0
+    assert "erasure is newer than the backup: run `slumberd forget` again" in done.stderr
+
+
+def test_the_key_is_in_a_backup_only_when_it_is_asked_for(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    key = tmp_path / "ledger.key"
+    key.touch(0o600)
+    key.write_bytes(b"k" * 32)
+    site.config.write_text(site.config.read_text() + f"facts: {{key_file: {key}}}\n")
+    site.put(triple("e1", "alice", "likes", "tea"))
+    assert site.call("fire", "--all").returncode == 0
+
+    without = site.call("backup", str(tmp_path / "without"))
+    with_key = site.call("backup", str(tmp_path / "with"), "--with-key")
+
+    assert "not in it: the key of the ledger" in without.stdout
+    assert not (tmp_path / "without" / "ledger.key").exists()
+    assert with_key.returncode == 0
+    saved = tmp_path / "with" / "ledger.key"
+    assert saved.read_bytes() == key.read_bytes()
+    assert saved.stat().st_mode & 0o777 == 0o600
+    assert site.call("restore", str(tmp_path / "without")).returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_owners_and_modes_are_kept(site: Site, tmp_path: Path) -> None:
+    nobody = pwd.getpwnam("nobody")
+    for name, mode in (("memory.db", 0o660), ("facts.db", 0o640)):
+        os.chown(site.state / name, nobody.pw_uid, nobody.pw_gid)
+        (site.state / name).chmod(mode)
+    folder = tmp_path / "owned"
+    assert site.call("backup", str(folder)).returncode == 0
+    for name in ("memory.db", "facts.db"):
+        os.chown(site.state / name, 0, 0)
+
+    assert site.call("restore", str(folder)).returncode == 0
+
+    for place in (folder, site.state):
+        for name, mode in (("memory.db", 0o660), ("facts.db", 0o640)):
+            status = (place / name).stat()
+            assert (status.st_uid, status.st_gid) == (nobody.pw_uid, nobody.pw_gid)
+            assert status.st_mode & 0o777 == mode
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_pipe_in_the_place_of_a_file_holds_no_backup(site: Site, tmp_path: Path) -> None:
+    (site.state / "paused.json").unlink()
+    os.mkfifo(site.state / "paused.json")
+
+    done = site.call("backup", str(tmp_path / "another"))
+
+    assert done.returncode == 74
+    assert "is no regular file" in done.stderr
+
+
+def test_a_database_that_is_a_link_is_not_replaced(site: Site) -> None:
+    (site.state / "memory.db").rename(site.state / "real.db")
+    (site.state / "memory.db").symlink_to("real.db")
+
+    done = site.call("restore", str(backup_of(site)))
+
+    assert done.returncode == 74
+    assert "is a link" in done.stderr
+
+
+def test_doctor_finds_a_restore_that_was_begun_and_not_finished(site: Site) -> None:
+    begin(site.state, "20260101T000000Z", {})
+
+    found = json.loads(site.look("doctor", "--json").stdout)["findings"]
+    check = site.look("status", "--check")
+
+    assert "restore.unfinished" in {finding["id"] for finding in found}
+    assert "restore.unfinished" in check.stdout
+    assert "run `slumberd restore DIR` again" in check.stdout
+
+
+def test_a_state_that_is_half_restored_is_not_backed_up(site: Site, tmp_path: Path) -> None:
+    begin(site.state, "20260101T000000Z", {})
+
+    refused = site.call("backup", str(tmp_path / "another"))
+    assert site.call("fire", "--all").returncode == 0
+    done = site.call("backup", str(tmp_path / "another"))
+
+    assert (refused.returncode, done.returncode) == (75, 0)
+    assert "a restore that is not finished" in refused.stderr
+
+
+def test_a_damaged_database_leads_to_restore(site: Site) -> None:
+    with (site.state / "facts.db").open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 9999)
+
+    found = json.loads(site.look("doctor", "--json").stdout)["findings"]
+
+    [damaged] = [finding for finding in found if finding["id"] == "store.damaged"]
+    assert "`slumberd restore DIR`" in damaged["remedy"]
+    assert site.call("restore", str(backup_of(site))).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not json",
+        '{"version": 1, "stamp": "../../etc", "changes": {}}',
+        '{"version": 1, "stamp": "20260101T000000Z", "changes": {"/etc/passwd": true}}',
+    ],
+)
+def test_a_journal_that_somebody_made_up_moves_nothing(site: Site, text: str) -> None:
+    (site.state / JOURNAL).write_text(text)
+
+    done = site.call("fire", "--all")
+
+    assert done.returncode == 74
+    assert JOURNAL in done.stderr
+
+
+def test_an_exchange_that_the_configuration_does_not_fit_is_not_finished(tmp_path: Path) -> None:
+    target = tmp_path / "memory.db"
+    target.write_text("old")
+    begin(tmp_path, "20260101T000000Z", {"memory": False})
+
+    assert finish(tmp_path, {"memory": target}) == [
+        tmp_path / "memory.db.replaced-20260101T000000Z"
+    ]
+    assert not target.exists()
+    begin(tmp_path, "20260101T000000Z", {"memory": True})
+    with pytest.raises(StoreError, match="names 'memory'"):
+        finish(tmp_path, {})
+
+
+def test_json_says_what_is_in_a_backup(site: Site, tmp_path: Path) -> None:
+    (made,) = site.lines("backup", str(tmp_path / "more"))
+    (verified,) = site.lines("restore", str(tmp_path / "more"), "--check")
+
+    assert [one["name"] for one in made["files"]] == ["memory.db", "facts.db", "paused.json"]
+    assert made["ledger"]["rows"] > 0
+    assert verified["files"] == made["files"]
+    assert json.loads((tmp_path / "more" / "backup.json").read_text())["format"] == 1

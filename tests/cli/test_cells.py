@@ -1,0 +1,180 @@
+"""What the cells of people's tables say, whatever the order and width of the columns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.builders import at, triple
+from tests.support.calling import called
+from tests.support.tables import labels, table
+from tests.support.trying import Trial, rule, rules
+
+pytestmark = pytest.mark.integration
+
+TEA = triple("e1", "ada", "likes", "tea", timestamp=at(1), metadata={"confidence": 0.5})
+RUM = triple("e2", "bob", "drinks", "rum", timestamp=at(2))
+LIKES = rule("likes", "predicate = 'likes'", "notes", "facts")
+CAUTIOUS = rule("cautious", "", limits="{max_deletes: 0}")
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    """Return a site with two episodes, one of which its rule selects for two channels."""
+    found = Trial(tmp_path, rules(LIKES))
+    found.put(TEA, RUM)
+    return found
+
+
+def hold(trial: Trial) -> None:
+    """Let a batch of the rule ``cautious`` wait for approval."""
+    trial.rules.write_text(rules(LIKES, CAUTIOUS))
+    trial.fire()
+    gone = {"intent": "delete"}
+    trial.put(triple("e3", "ada", "likes", "tea", timestamp=at(3), metadata=gone))
+    trial.call("fire", "cautious")
+
+
+def test_check_against_data_says_how_many_episodes_each_rule_selects(trial: Trial) -> None:
+    printed = trial.look("check", "--against-data").stdout
+
+    rows = table(printed, "rule", "matches", "of", "pending", "channel", "added")
+    assert [[row[name] for name in ("rule", "matches", "of", "pending")] for row in rows] == [
+        ["likes", "1", "2", "2"]
+    ] * 2
+    assert {row["channel"]: row["added"] for row in rows} == {"facts": "1", "notes": "1"}
+
+
+def test_audit_shows_the_id_of_each_fact(trial: Trial) -> None:
+    trial.fire()
+
+    rows = table(trial.look("audit", "ls").stdout, "seq", "kind", "fact")
+
+    assert [(row["kind"], row["fact"]) for row in rows] == [
+        ("firing", ""),
+        ("add", "@notes/e1"),
+        ("add", "e1"),
+    ]
+
+
+def test_status_shows_how_much_there_is(trial: Trial) -> None:
+    trial.fire()
+
+    shown = labels(trial.look("status").stdout)
+
+    assert (shown["episodes"], shown["facts"]) == ("2", "2")
+    assert shown["ledger"].split()[0] == "3"
+
+
+def test_facts_are_shown_as_a_table_unless_json_is_asked_for(trial: Trial) -> None:
+    trial.fire()
+
+    rows = table(trial.look("facts").stdout, "user", "subject", "object", "confidence", "id")
+
+    assert [(row["id"], row["subject"], row["object"], row["confidence"]) for row in rows] == [
+        ("@notes/e1", "ada", "tea", "0.5"),
+        ("e1", "ada", "tea", "0.5"),
+    ]
+
+
+def test_why_shows_the_content_hash_of_the_rule_that_promotes(trial: Trial) -> None:
+    trial.fire()
+    (document,) = trial.lines("why", "e1")
+
+    (row,) = table(trial.look("why", "e1").stdout, "firing", "rule hash", "trigger", "by")
+
+    (promoted,) = document["promoted"]
+    assert len(row["rule hash"]) == 16
+    assert (row["rule hash"], row["trigger"], row["by"]) == (
+        promoted["rule_hash"], "manual", promoted["by"],
+    )  # fmt: skip
+
+
+def test_doctor_lists_what_it_looks_at_with_its_severity(trial: Trial) -> None:
+    rows = table(trial.look("doctor", "--list").stdout, "id", "severity")
+
+    assert {row["severity"] for row in rows} == {"error", "warning"}
+    assert {row["id"]: row["severity"] for row in rows}["rule.held"] == "error"
+
+
+def test_check_against_data_shows_no_counts_of_a_disabled_rule(trial: Trial) -> None:
+    trial.rules.write_text(rules(rule("idle", "", enabled="false")))
+
+    (row,) = table(trial.look("check", "--against-data").stdout, "rule", "channel", "added")
+
+    assert (row["rule"], row["channel"], row["added"]) == ("idle", "(disabled)", "-")
+
+
+def test_why_not_lists_channels_in_order_before_any_firing(trial: Trial) -> None:
+    lines = trial.look("why-not", "e1", "--json").stdout.splitlines()
+
+    assert [json.loads(line)["channel"] for line in lines] == ["facts", "notes"]
+
+
+def test_status_shows_a_dash_where_no_batch_is_held(trial: Trial) -> None:
+    trial.fire()
+
+    (row,) = table(trial.look("status").stdout, "rule", "held")
+
+    assert (row["rule"], row["held"]) == ("likes", "-")
+
+
+def test_status_shows_why_a_batch_is_held(trial: Trial) -> None:
+    hold(trial)
+
+    rows = table(trial.look("status").stdout, "rule", "held")
+
+    assert {row["rule"]: row["held"] != "-" for row in rows} == {"cautious": True, "likes": False}
+
+
+def test_why_shows_the_fact_with_its_owner_and_the_instant_of_its_promotion(trial: Trial) -> None:
+    trial.fire()
+    (fact,) = trial.lines("facts", "--user", "alice", "--subject", "ada")[:1]
+
+    shown = labels(trial.look("why", "e1").stdout)
+
+    assert shown["fact"] == "e1"
+    assert shown["whose"] == "user alice, agent rag"
+    assert shown["says"] == "ada likes tea"
+    assert shown["confidence"] == "0.5"
+    assert shown["pinned at"] == fact["pinned_at"][:19].replace("T", " ") + "Z"
+    assert json.loads(shown["lineage"]) == fact["lineage"][0]
+
+
+@pytest.fixture(scope="module")
+def demo() -> str:
+    done = called("demo")
+    assert done.returncode == 0
+    return done.stdout
+
+
+def test_demo_shows_an_instance_of_each_delta_and_what_it_replaces(demo: str) -> None:
+    rows = table(demo, "delta", "count", "for instance")
+
+    assert {row["delta"]: (row["count"], row["for instance"]) for row in rows} == {
+        "add": ("23", "m01"),
+        "update": ("6", "m10 replaces m01"),
+        "delete": ("3", "p04 replaces p03"),
+        "noop": ("4", "p13 (stale)"),
+        "quarantine": ("1", "p09 (intent_unknown)"),
+    }
+
+
+def test_demo_counts_the_episodes_of_each_day_and_says_how_to_keep_them(demo: str) -> None:
+    assert "Monday: 28 new episodes, 0 edited" in demo
+    assert "Tuesday: 14 new episodes, 1 edited" in demo
+    assert "slumberd demo --keep DIR" in demo
+
+
+def test_demo_shows_what_is_true_now_and_what_was_before(demo: str) -> None:
+    home = demo[demo.index("Where Mira lives") :]
+
+    rows: list[dict[str, Any]] = table(home, "predicate", "object", "id")
+
+    assert [(row["predicate"], row["object"], row["id"]) for row in rows] == [
+        ("lives_in", "Braga", "m10"),
+        ("lives_in", "Porto", "m01"),
+    ]

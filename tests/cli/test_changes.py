@@ -1,0 +1,202 @@
+"""Commands that change facts by request: each says what it did, and a dry run writes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.builders import at, triple
+from tests.support.patience import wait_until
+from tests.support.site import Site
+
+pytestmark = pytest.mark.integration
+
+PORTO = triple("e1", "alice", "lives_in", "Porto", timestamp=at(0))
+TEA = triple("e2", "alice", "likes", "tea", timestamp=at(1))
+GONE = triple("e3", "alice", "likes", "tea", timestamp=at(2), metadata={"intent": "delete"})
+ODD = triple("e4", "alice", "likes", "x", timestamp=at(3), metadata={"intent": "shout"})
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    site = Site(tmp_path)
+    site.put(PORTO, TEA)
+    assert site.call("fire", "profile").returncode == 0
+    return site
+
+
+def ids(site: Site) -> list[str]:
+    return [fact["id"] for fact in site.lines("facts")]
+
+
+def last_firing(site: Site) -> str:
+    rows = site.lines("audit", "ls", "--kind", "firing")
+    return str(rows[-1]["firing_id"])
+
+
+def answered(site: Site, *arguments: str) -> dict[str, Any]:
+    done = site.call(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def files(site: Site) -> dict[str, str]:
+    return {
+        name: hashlib.sha256((site.state / name).read_bytes()).hexdigest()
+        for name in ("memory.db", "facts.db")
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "would"),
+    [
+        pytest.param(["undo", "profile@2"], "2 delete", id="undo"),
+        pytest.param(["backfill", "profile"], "0", id="backfill"),
+        pytest.param(["quarantine", "retry"], "profile", id="quarantine retry"),
+        pytest.param(["quarantine", "drop", "--all"], "0 entries would go", id="quarantine drop"),
+        pytest.param(["fire", "--all"], "plan", id="fire"),
+    ],
+)
+def test_a_dry_run_leaves_every_byte_as_it_was(
+    site: Site, arguments: list[str], would: str
+) -> None:
+    before = files(site)
+
+    done = site.call(*arguments, "--dry-run")
+
+    assert done.returncode == 0
+    assert would in done.stdout
+    assert files(site) == before
+
+
+def test_a_firing_is_undone_and_a_backfill_brings_it_back(site: Site) -> None:
+    answer = answered(site, "undo", last_firing(site))
+
+    assert answer["counts"] == {"delete": 2}
+    assert ids(site) == []
+    assert site.call("backfill", "profile").returncode == 0
+    assert ids(site) == ["e1", "e2"]
+    assert site.call("audit", "verify").returncode == 0
+
+
+@pytest.mark.parametrize("firing", ["profile@1", "other@2", "@undo", "x", "profile@99999999999999"])
+def test_what_is_no_firing_is_said_to_be_none(site: Site, firing: str) -> None:
+    done = site.call("undo", firing)
+
+    assert done.returncode == 64
+    assert f"no firing {firing!r}" in done.stderr
+
+
+def test_a_plan_is_carried_out_as_it_was_made(site: Site) -> None:
+    site.put(GONE)
+    planned = answered(site, "fire", "profile", "--dry-run")
+    assert [delta["kind"] for delta in planned["reports"][0]["deltas"]] == ["delete"]
+
+    done = site.call("fire", "profile", "--plan", planned["plan"])
+
+    assert done.returncode == 0
+    assert ids(site) == ["e1"]
+
+
+@pytest.mark.parametrize("moved", ["data", "rule"])
+def test_a_plan_is_refused_when_data_or_rule_have_moved(site: Site, moved: str) -> None:
+    site.put(GONE)
+    plan = answered(site, "fire", "profile", "--dry-run")["plan"]
+    if moved == "data":
+        site.put(triple("e9", "bob", "likes", "tea"))
+    else:
+        text = site.rules.read_text()
+        site.rules.write_text(text.replace("IS NOT NULL", "!= 'x'"))
+
+    done = site.call("fire", "profile", "--plan", plan)
+
+    assert done.returncode == 75
+    assert "plan again" in done.stderr
+    assert ids(site) == ["e1", "e2"]
+
+
+def test_quarantine_is_listed_retried_and_dropped(site: Site) -> None:
+    site.put(ODD)
+    site.call("fire", "profile")
+    (entry,) = site.lines("quarantine", "ls")
+    assert (entry["episode_id"], entry["reason"]) == ("e4", "intent_unknown")
+    assert site.lines("quarantine", "ls", "--rule", "quiet") == []
+
+    assert site.call("quarantine", "retry").returncode == 0
+    assert len(site.lines("quarantine", "ls")) == 1
+
+    assert "1 entry gone" in site.call("quarantine", "drop", "e4").stdout
+    assert site.lines("quarantine", "ls") == []
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_held_batch_waits_for_a_person(site: Site, *, running: bool) -> None:
+    site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
+    site.put(GONE)
+    done = site.call("fire", "profile")
+    assert done.returncode == 1
+    assert "waits for approval: 1 fact would go; max_deletes is 0" in done.stderr
+    waiting = held(site)
+    assert waiting in (site.state / "slumberd.log").read_text()
+
+    if running:
+        with site.daemon():
+            done = site.call("approve", waiting)
+    else:
+        done = site.call("approve", waiting)
+
+    assert done.returncode == 0, done.stderr
+    assert ids(site) == ["e1"]
+    assert site.call("approve", waiting).returncode == 64
+
+
+def test_a_rejected_batch_is_passed_over(site: Site) -> None:
+    site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
+    site.put(GONE)
+    site.call("fire", "profile")
+    waiting = held(site)
+    before = files(site)
+    for decision in ("approve", "reject"):
+        assert site.call(decision, waiting, "--dry-run").returncode == 0
+    assert files(site) == before
+
+    assert site.call("reject", waiting).returncode == 0
+
+    assert site.lines("rules")[0]["pending"] == 0
+    assert ids(site) == ["e1", "e2"]
+
+
+def test_what_came_after_a_rejected_batch_is_consolidated_at_once(site: Site) -> None:
+    site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
+    with site.daemon():
+        site.put(GONE)
+        wait_until(lambda: held(site) is not None)
+        site.put(triple("late", "bob", "likes", "tea", user="bob"))
+
+        assert site.call("reject", held(site)).returncode == 0
+
+        wait_until(lambda: "late" in ids(site))
+
+
+def test_a_batch_of_a_rule_that_is_no_more_stays_held(site: Site) -> None:
+    site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
+    site.put(GONE)
+    site.call("fire", "profile")
+    firing = held(site)
+    rules = site.rules.read_text()
+    site.rules.write_text(rules.replace("id: profile", "id: other"))
+
+    done = site.call("approve", firing)
+
+    assert (done.returncode, "no rule 'profile'" in done.stderr) == (64, True)
+    site.rules.write_text(rules)
+    assert held(site) == firing
+
+
+def held(site: Site) -> Any:
+    return site.lines("status")[0]["rules"][0]["held"]

@@ -1,0 +1,269 @@
+"""`slumberd check --against-data`: what rules make of the data, and that it stays as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slumberd.cli.commands.check import slip_in
+from slumberd.model.episode import Episode
+from slumberd.service.state_lock import StateLock
+from tests.support import builders
+from tests.support.builders import at, triple
+from tests.support.trying import Trial, rule, rules
+
+pytestmark = pytest.mark.integration
+
+TEA = triple("e1", "ada", "likes", "tea", timestamp=at(1))
+COFFEE = triple("e2", "ada", "likes", "coffee", timestamp=at(2))
+PORTO = triple("e3", "ada", "lives_in", "Porto", timestamp=at(3))
+ODD = triple("e4", "ada", "likes", "x", timestamp=at(4), metadata={"intent": "shout"})
+LATE = triple("e5", "ada", "likes", "milk", timestamp=at(0))
+GONE = triple("e6", "ada", "likes", "coffee", timestamp=at(6), metadata={"intent": "delete"})
+
+LIKES = rule("likes", "predicate = 'likes'")
+ALL = rule("all", "", "notes", "facts")
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    trial = Trial(tmp_path, rules(LIKES))
+    trial.put(TEA, COFFEE)
+    return trial
+
+
+def test_a_rule_is_told_with_what_it_selects_and_what_its_firing_would_do(trial: Trial) -> None:
+    trial.fire()
+    trial.put(PORTO, ODD, LATE, GONE)
+
+    told = trial.against_data()["likes"]
+
+    assert (told["episodes"], told["matches"], told["pending"]) == (6, 5, 4)
+    assert told["channels"]["facts"] == {
+        "read": 4, "filtered": 1, "added": 0, "updated": 0, "deleted": 1, "noop": 1,
+        "quarantined": 1, "restored": 0,
+        "reasons": {"noop": {"stale": 1}, "quarantined": {"intent_unknown": 1}},
+    }  # fmt: skip
+
+
+def test_people_see_the_reasons_beside_the_counts(trial: Trial) -> None:
+    trial.fire()
+    trial.put(ODD, LATE)
+
+    shown = trial.look("check", "--against-data").stdout
+
+    assert "1 (stale 1)" in shown
+    assert "1 (intent_unknown 1)" in shown
+
+
+def test_matches_are_episodes_and_pending_are_their_versions(trial: Trial) -> None:
+    trial.fire()
+    trial.put(TEA.model_copy(update={"content": "Tea again."}))
+    trial.put(TEA.model_copy(update={"content": "Tea once more."}))
+
+    told = trial.against_data()["likes"]
+
+    assert (told["episodes"], told["matches"], told["pending"]) == (2, 2, 2)
+
+
+def test_rules_fire_in_order_each_on_what_those_before_it_made(trial: Trial) -> None:
+    trial.rules.write_text(rules(rule("b", "predicate = 'likes'"), rule("a", "object = 'tea'")))
+
+    told = trial.against_data()
+
+    counts = {name: one["channels"]["facts"] for name, one in told.items()}
+    assert list(counts) == ["a", "b"]
+    assert (counts["a"]["added"], counts["b"]["added"], counts["b"]["updated"]) == (1, 0, 2)
+
+
+def test_reasons_are_told_by_channel(trial: Trial) -> None:
+    trial.rules.write_text(rules(ALL))
+    trial.fire()
+    trial.put(GONE)
+    trial.rules.write_text(rules(ALL, rule("more", "intent = 'delete'", "notes", "other")))
+
+    told = trial.against_data()["more"]["channels"]
+
+    assert told["other"]["reasons"]["noop"] == {"unresolved": 1}
+    assert sum(told["notes"]["reasons"]["noop"].values()) == told["notes"]["noop"] == 1
+
+
+def test_a_disabled_rule_is_counted_and_not_fired(trial: Trial) -> None:
+    trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", enabled="false")))
+
+    told = trial.against_data()["likes"]
+
+    assert (told["matches"], told["pending"], told["channels"]) == (2, 2, {})
+    assert "(disabled)" in trial.look("check", "--against-data").stdout
+
+
+def test_a_rule_that_starts_now_has_nothing_pending(trial: Trial) -> None:
+    trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", start="now")))
+
+    told = trial.against_data()["likes"]
+
+    assert (told["matches"], told["pending"]) == (2, 0)
+
+
+def test_a_rule_that_the_brake_would_hold_is_told_so(trial: Trial) -> None:
+    trial.fire()
+    trial.put(GONE)
+    trial.config.write_text(trial.config.read_text() + "limits: {max_deletes: 0}\n")
+
+    done = trial.look("check", "--against-data")
+
+    assert "likes is held: 1 fact would go; max_deletes is 0" in done.stdout
+    assert trial.against_data()["likes"]["channels"]["facts"]["read"] == 0
+
+
+def test_a_rule_that_selects_nothing_is_warned_of_and_the_slip_is_named(trial: Trial) -> None:
+    trial.rules.write_text(rules(rule("likes", "intent = 'add'")))
+
+    lines = trial.look("check", "--against-data").stdout.splitlines()
+
+    assert "likes matches nothing of 2 episodes: intent = 'add'" in lines
+    assert lines[-1].startswith("  perhaps: an episode that gives no intent has NULL there")
+
+
+@pytest.mark.parametrize(
+    ("filter", "meant"),
+    [
+        pytest.param("object = NULL", "IS NULL", id="equal to null"),
+        pytest.param("confidence > 50", "0 to 1", id="percent"),
+        pytest.param("intent IN ('add', 'x')", "ifnull", id="intent in"),
+        pytest.param("metadata = 'x'", "json_extract", id="metadata as text"),
+        pytest.param("predicate = 'Likes'", "case", id="case"),
+        pytest.param("predicate = 'hates'", "", id="no slip that is known"),
+        pytest.param("confidence > 0.5 AND object IS NULL", "", id="nothing of the kind"),
+    ],
+)
+def test_a_slip_in_a_filter_is_known(filter: str, meant: str) -> None:
+    slip = slip_in(builders.rule(when_filter=filter))
+
+    assert meant in slip
+    assert bool(meant) == bool(slip)
+
+
+def test_episodes_that_a_filter_fails_on_are_told(trial: Trial) -> None:
+    trial.rules.write_text(rules(rule("likes", "json_extract(object, '$.x') IS NULL")))
+
+    told = trial.against_data()["likes"]
+
+    assert (told["matches"], told["failed"]) == (0, 2)
+    assert "malformed JSON" in told["problem"]
+    assert told["channels"]["facts"]["reasons"]["quarantined"] == {"filter_failed": 2}
+    assert "likes fails on 2 episodes" in trial.look("check", "--against-data").stdout
+
+
+def test_rule_files_are_tried_in_place_of_the_configured_ones(trial: Trial) -> None:
+    trial.candidate.write_text(rules(rule("other", "object = 'tea'")))
+
+    told = trial.against_data(str(trial.candidate))
+
+    assert {name: one["matches"] for name, one in told.items()} == {"other": 1}
+
+
+def test_some_rule_files_leave_the_channels_as_they_are(trial: Trial) -> None:
+    trial.rules.write_text(rules(LIKES, multi_valued="likes"))
+    trial.fire()
+    trial.candidate.write_text(rules(rule("other", "predicate = 'likes'")))
+
+    told = trial.against_data(str(trial.candidate))
+
+    assert told["other"]["channels"]["facts"]["restored"] == 0
+    assert told["other"]["channels"]["facts"]["updated"] == 2
+
+
+def test_files_alone_are_checked_without_configuration_and_data(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, rules(LIKES))
+    trial.config.write_text("no configuration")
+
+    assert trial.look("check", str(trial.candidate)).returncode == 0
+    assert trial.look("check", str(trial.candidate), "--against-data").returncode == 78
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["no database", "no episodes in it"])
+def test_without_episodes_there_is_nothing_to_try_rules_on(tmp_path: Path, *, empty: bool) -> None:
+    trial = Trial(tmp_path, rules(LIKES))
+    if empty:
+        trial.put()
+
+    done = trial.look("check", "--against-data")
+
+    assert (done.returncode, "`slumberd import` puts some" in done.stderr) == (66, True)
+
+
+def test_mistakes_come_before_data(trial: Trial) -> None:
+    trial.rules.write_text(rules(rule("likes", "predicate == ")))
+
+    done = trial.look("check", "--against-data", "--json")
+
+    assert done.returncode == 78
+    assert "data" not in json.loads(done.stdout)
+
+
+def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: Trial) -> None:
+    trial.fire()
+    trial.put(PORTO, ODD)
+    with StateLock(trial.state):
+        before = trial.files()
+
+        assert trial.against_data()["likes"]["pending"] == 2
+
+        assert trial.files() == before
+
+
+def test_a_keyed_ledger_is_tried_with_its_key(trial: Trial, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o600)
+    trial.config.write_text(trial.config.read_text() + f"facts: {{key_file: {key}}}\n")
+    trial.fire()
+    trial.put(PORTO)
+
+    assert trial.against_data()["likes"]["pending"] == 1
+
+    trial.config.write_text(trial.config.read_text().split("facts:")[0])
+    assert trial.look("check", "--against-data").returncode == 78
+
+
+def many(predicate: str, count: int, *, user: str = "ada", objects: int = 100) -> list[Episode]:
+    """Return episodes of one key, each with another of so many objects."""
+    return [
+        triple(
+            f"{user}-{predicate}-{n}", user, predicate, f"o{n % objects}",
+            user=user, timestamp=at(n),
+        )
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def test_a_predicate_whose_objects_keep_replacing_each_other_is_named(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, rules(rule("all", "")))
+    trial.put(*many("likes", 5), *many("likes", 4, user="bob"), *many("lives_in", 2))
+    trial.fire()
+    trial.put(*many("likes", 3, user="eve"), *many("works_at", 9, objects=2))
+
+    shown = trial.look("check", "--against-data").stdout
+    told = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
+
+    assert (
+        "likes in channel facts: of 3 of 3 keys the objects keep replacing each other (up to 5"
+        " different ones);\n  if they hold at once: channels: {facts: {multi_valued: [likes]}}\n"
+    ) in shown
+    assert [(one["channel"], one["predicate"], one["most"]) for one in told] == [
+        ("facts", "likes", 5)
+    ]
+
+
+def test_a_multi_valued_predicate_is_not_named(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, rules(rule("all", "")))
+    trial.put(*many("likes", 5))
+    trial.fire()
+    trial.rules.write_text("channels: {facts: {multi_valued: [likes]}}\n" + rules(rule("all", "")))
+
+    told = json.loads(trial.look("check", "--against-data", "--json").stdout)["replaced"]
+
+    assert told == []

@@ -1,0 +1,523 @@
+"""The installed command, as a process of its own, on real files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slumberd.cli.commands.facts import COLUMNS
+from tests.support.builders import at, triple
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.site import CONFIG, RULES, Site, environment, jsonl
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """A site that has fired twice; for looking at only."""
+    site = Site(tmp_path_factory.mktemp("settled"))
+    site.put(PORTO, TEA, ODD)
+    site.call("fire", "profile")
+    site.put(BRAGA)
+    site.call("fire", "profile")
+    return site
+
+
+PORTO = triple("e1", "alice", "lives_in", "Porto", timestamp=at(0))
+TEA = triple("e2", "alice", "likes", "tea", timestamp=at(1))
+CAKE = triple("e3", "alice", "likes", "cake", timestamp=at(2))
+BRAGA = triple("e4", "alice", "lives_in", "Braga", timestamp=at(60))
+ODD = triple("e5", "alice", "owns", "a pan", timestamp=at(61), metadata={"intent": "remember"})
+
+
+def test_import_keeps_good_lines_and_lists_bad_ones(site: Site) -> None:
+    foreign = TEA.model_copy(update={"user": "mallory"})
+    story = [jsonl(PORTO), b"{oops}\n", b"\n", jsonl(TEA), jsonl(foreign), b'{"id": "e9"}\n']
+
+    done = site.run("import", "-", stdin=b"".join(story))
+
+    assert done.returncode == 65
+    assert done.stdout == "imported 2 (new 2, changed 0, unchanged 0), rejected 3\n"
+    second, fifth, sixth = done.stderr.splitlines()
+    assert second.startswith("slumberd: line 2: Invalid JSON")
+    assert fifth.endswith("episode 'e2' belongs to another scope")
+    assert fifth.startswith("slumberd: line 5: ")
+    assert sixth.startswith("slumberd: line 6: key 'content' is missing")
+    assert [one["id"] for one in site.lines("recent", "alice")] == ["e2", "e1"]
+
+
+def test_import_in_json_lists_every_bad_line(site: Site) -> None:
+    done = site.run("import", "-", "--json", stdin=b"[]\n" * 1200 + jsonl(PORTO))
+
+    told = json.loads(done.stdout)
+    assert done.returncode == 65
+    assert (told["new"], len(told["rejected"]), done.stderr) == (1, 1200, "")
+    assert told["rejected"][0] == {"line": 1, "reason": "a JSON object is needed"}
+
+
+def test_import_again_changes_nothing_and_an_edit_one(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "story.jsonl.gz"
+    file.write_bytes(gzip.compress(jsonl(PORTO, TEA)))
+    site.call("import", str(file))
+    file.write_bytes(gzip.compress(jsonl(PORTO, TEA.model_copy(update={"content": "Tea!"}))))
+
+    done = site.call("import", str(file))
+
+    assert done.returncode == 0
+    assert done.stdout == "imported 2 (new 0, changed 1, unchanged 1), rejected 0\n"
+
+
+def test_what_recent_prints_can_be_imported(site: Site, tmp_path: Path) -> None:
+    site.put(PORTO, ODD)
+    printed = site.call("recent", "alice", "--json").stdout
+
+    again = site.run("import", "-", stdin=printed.encode())
+
+    assert again.stdout == "imported 2 (new 0, changed 0, unchanged 2), rejected 0\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["import", "none.jsonl"], id="import"),
+        pytest.param(["recent", "alice"], id="recent"),
+        pytest.param(["facts"], id="facts"),
+        pytest.param(["facts", "--valid-at", "now"], id="facts as of"),
+        pytest.param(["audit", "ls"], id="audit ls"),
+        pytest.param(["audit", "verify"], id="audit verify"),
+    ],
+)
+def test_missing_input_is_66_with_a_remedy_and_creates_nothing(
+    site: Site, arguments: list[str]
+) -> None:
+    done = site.look(*arguments)
+
+    assert done.returncode == 66
+    assert "does not exist: " in done.stderr
+    assert not site.state.exists()
+
+
+def test_looking_at_an_empty_site_creates_nothing(site: Site) -> None:
+    rules, status = site.look("rules"), site.look("status")
+
+    assert (rules.returncode, status.returncode) == (0, 0)
+    assert "does not run" in status.stdout
+    assert not site.state.exists()
+
+
+@pytest.mark.parametrize("command", ["run", "rules", "status", "facts", "fire"])
+def test_mistake_in_the_configuration_is_78_with_file_and_key(site: Site, command: str) -> None:
+    site.config.write_text(CONFIG + "fact: {batch: 3}\ntimezone: Mars\n")
+    arguments = [command, "--all"] if command == "fire" else [command]
+
+    done = site.look(*arguments)
+
+    assert done.returncode == 78
+    lines = done.stderr.splitlines()
+    first, second = [line for line in lines if not line.startswith("{")]
+    assert first.startswith(f"slumberd: {site.config}:4:1: fact: unknown key 'fact'")
+    assert second.startswith(f"slumberd: {site.config}:5:11: timezone: ")
+
+
+def test_mistake_in_a_rule_is_78_with_file_and_key(site: Site) -> None:
+    site.rules.write_text(RULES.replace("every: 1", "every: 0"))
+
+    done = site.look("run")
+
+    assert done.returncode == 78
+    assert f"{site.rules}:5:" in done.stderr
+    assert "rules[0].cadence" in done.stderr
+
+
+def test_a_daemon_that_cannot_start_logs_every_mistake(site: Site) -> None:
+    site.rules.write_text(RULES.replace("every: 1", "every: 0"))
+
+    done = site.look("run")
+
+    [event] = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    logged = json.loads((site.state / "slumberd.log").read_text())
+    for told in (event, logged):
+        assert (told["event"], told["level"]) == ("daemon.failed", "error")
+        assert told["error"] == "ConfigurationError"
+        assert f"{site.rules}:5:" in told["message"]
+
+
+def test_a_daemon_whose_log_cannot_be_opened_logs_that_to_standard_error(site: Site) -> None:
+    site.config.write_text(CONFIG.replace("slumberd.log", "none/slumberd.log"))
+
+    done = site.look("run")
+
+    [event] = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert done.returncode == 78
+    assert event["event"] == "daemon.failed"
+    assert "logging.file" in event["message"]
+
+
+def test_check_prints_every_mistake_of_every_file_on_standard_output(
+    site: Site, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text("rules:\n  - id: BIG\n    when_filter: 'x ='\n")
+    site.rules.write_text(RULES.replace("= 'never'", "= (SELECT 1)").replace("0 3 *", "99 3 *"))
+
+    done = site.look("check", str(site.rules.parent), str(other))
+
+    assert (done.returncode, done.stderr) == (78, "")
+    places = [line.split(": ")[:2] for line in done.stdout.splitlines()]
+    assert {path for _, path in places} >= {"rules[1].when_filter", "rules[1].cadence.cron"}
+    assert {place.split(":")[0] for place, _ in places} == {str(site.rules), str(other)}
+
+
+def test_check_says_what_is_valid(site: Site) -> None:
+    done = site.look("check")
+
+    assert done.returncode == 0
+    assert done.stdout == "valid: 2 rules in 1 file: profile, quiet\n"
+    assert site.lines("check") == [{"ok": True, "mistakes": [], "rules": ["profile", "quiet"]}]
+
+
+def test_check_in_json_tells_of_a_file_whose_name_is_no_unicode(site: Site) -> None:
+    odd = os.fsencode(site.rules.parent) + b"/caf\xe9.yaml"
+    Path(os.fsdecode(odd)).write_text("rules: [{id: x}]")
+
+    done = site.look("check", "--json")
+
+    assert done.returncode == 78
+    assert {one["file"][-11:] for one in json.loads(done.stdout)["mistakes"]} == {r"\udce9.yaml"}
+
+
+def test_check_in_json_tells_file_line_column_path_and_problem(site: Site) -> None:
+    site.config.write_text(CONFIG + "fact: 1\n")
+
+    done = site.look("check", "--json")
+
+    (mistake,) = json.loads(done.stdout)["mistakes"]
+    assert done.returncode == 78
+    assert mistake["file"] == str(site.config)
+    assert (mistake["line"], mistake["column"], mistake["path"]) == (4, 1, "fact")
+
+
+def test_fire_consolidates_without_a_daemon_and_accounts_for_what_it_read(site: Site) -> None:
+    site.put(PORTO, TEA, CAKE, BRAGA, ODD)
+
+    done = site.call("fire", "--all", "--json")
+
+    profile, quiet = json.loads(done.stdout)["reports"]
+    assert profile["channels"]["facts"] == {
+        "read": 5, "filtered": 0, "added": 3, "updated": 1, "deleted": 0, "noop": 0,
+        "quarantined": 1, "restored": 0,
+    }  # fmt: skip
+    assert quiet["channels"]["notes"]["filtered"] == 5
+    assert [fact["id"] for fact in site.lines("facts")] == ["e2", "e3", "e4"]
+    logged = [json.loads(line) for line in (site.state / "slumberd.log").read_text().splitlines()]
+    assert [line["event"] for line in logged].count("delta.applied") == 5
+
+
+def test_fire_of_an_unknown_rule_is_wrong_use(site: Site) -> None:
+    done = site.call("fire", "profil")
+
+    assert done.returncode == 64
+    assert done.stderr == "slumberd: no rule 'profil'; there are profile, quiet\n"
+
+
+def test_fire_says_when_nothing_was_pending(site: Site) -> None:
+    done = site.call("fire", "--all")
+
+    assert done.returncode == 0
+    assert done.stdout.endswith("nothing was pending\n")
+
+
+def test_dry_run_tells_and_writes_nothing(site: Site) -> None:
+    site.put(PORTO, TEA)
+
+    done = site.call("fire", "profile", "--dry-run")
+
+    assert done.returncode == 0
+    assert "a dry run: nothing was written" in done.stdout
+    assert site.look("facts").returncode == 66  # there are none yet
+    assert site.lines("rules")[0]["pending"] == 2
+
+
+def test_facts_print_one_a_line_with_their_keys_in_order(settled: Site) -> None:
+    done = settled.look("facts", "--user", "alice", "--object", "tea", "--json")
+
+    (line,) = done.stdout.splitlines()
+    keys = "id user agent payload lineage confidence said_at pinned_at metadata"
+    assert " ".join(json.loads(line)) == keys
+    assert json.loads(line)["payload"]["object"] == "tea"
+    assert json.loads(line)["said_at"] == json.loads(line)["payload"]["timestamp"].replace(
+        "+00:00", ".000000Z"
+    )
+
+
+def test_facts_are_a_table_for_people(settled: Site) -> None:
+    heading, row = settled.look("facts", "--predicate", "lives_in").stdout.splitlines()
+
+    assert tuple(re.split(" {2,}", heading)) == COLUMNS
+    assert re.split(" {2,}", row) == [
+        "e4", "alice", "rag", "alice", "lives_in", "Braga", "1", "2026-01-01 12:01:00Z",
+    ]  # fmt: skip
+
+
+def test_facts_answer_what_was_valid_and_what_was_believed(settled: Site) -> None:
+    firings = settled.lines("audit", "ls", "--kind", "firing", "--rule", "profile")
+    first, second = (firing["at"] for firing in firings)
+
+    def homes(*options: str) -> list[str]:
+        found = settled.lines("facts", "--predicate", "lives_in", *options)
+        return [fact["payload"]["object"] for fact in found]
+
+    assert homes() == ["Braga"]
+    assert homes("--valid-at", at(30).isoformat()) == ["Porto"]
+    assert homes("--valid-at", "2025-12-31") == []
+    assert homes("--valid-at", "now") == ["Braga"]
+    assert homes("--believed-at", first) == ["Porto"]
+    assert homes("--believed-at", second) == ["Braga"]
+    assert homes("--valid-at", at(60).isoformat(), "--believed-at", first) == ["Porto"]
+
+
+def test_audit_lists_the_rows_that_are_wanted(settled: Site) -> None:
+    rows = settled.lines("audit", "ls")
+
+    assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
+    assert settled.lines("audit", "ls", "--limit", "1") == rows[-1:]
+    assert settled.lines("audit", "ls", "--after", "1", "--limit", "2") == rows[1:3]
+    assert settled.lines("audit", "ls", "--rule", "quiet") == []
+    (bad,) = settled.lines("audit", "ls", "--kind", "quarantine")
+    assert (bad["source_episode_ids"], bad["reason"]) == (["e5"], "intent_unknown")
+    (moved,) = settled.lines("audit", "ls", "--fact", "e4")
+    assert (moved["kind"], moved["replaces"]) == ("update", ["e1"])
+
+
+def test_recent_episodes_and_ledger_rows_are_tables_for_people(settled: Site) -> None:
+    heading, newest, *_ = settled.look("recent", "alice").stdout.splitlines()
+    *_, last = settled.look("audit", "ls").stdout.splitlines()
+
+    assert heading.split() == ["id", "at", "session", "agent", "content"]
+    assert newest.startswith("e5  2026-01-01 12:01:01Z  s1       rag    content of e5")
+    assert "update" in last
+    assert last.split()[-3:-1] == ["e4", "e1"]
+
+
+def test_audit_verify_tells_rows_and_head(settled: Site) -> None:
+    (verified,) = settled.lines("audit", "verify")
+
+    rows = settled.lines("audit", "ls")
+    assert (verified["ok"], verified["rows"], verified["broken"]) == (True, len(rows), None)
+    expected = f"verified: {len(rows)} rows, head {verified['head']}\n"
+    assert settled.look("audit", "verify").stdout == expected
+
+
+def test_rules_and_status_tell_how_far_each_rule_is(settled: Site) -> None:
+    profile, quiet = settled.lines("rules")
+    (status,) = settled.lines("status")
+
+    assert (profile["watermark"], profile["pending"], profile["quarantined"]) == (4, 0, 1)
+    assert (quiet["watermark"], quiet["pending"], quiet["fired_at"]) == (None, 4, None)
+    assert profile["last_success"] == profile["fired_at"]
+    assert quiet["last_success"] is None
+    assert status["rules"] == [profile, quiet]
+    assert status["failing"] == []
+    assert (status["running"], status["episodes"], status["facts"]) == (False, 4, 2)
+    assert "cron 0 3 * * *" in settled.look("rules").stdout
+    assert "every 1" in settled.look("status").stdout
+
+
+def test_audit_verify_names_the_row_that_was_tampered_with(site: Site) -> None:
+    site.put(PORTO, TEA)
+    site.call("fire", "profile")
+    with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
+        (seq,) = connection.execute(
+            "SELECT seq FROM slumberd_ledger WHERE fact_id = 'e2'"
+        ).fetchone()
+        connection.execute(
+            "UPDATE slumberd_ledger SET payload = CAST(replace(payload, 'tea', 'rum') AS BLOB)"
+            " WHERE seq = ?",
+            (seq,),
+        )
+
+    done = site.call("audit", "verify")
+
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"broken at row {seq}: ")
+
+
+def test_audit_verify_finds_a_fact_that_was_edited(site: Site) -> None:
+    site.put(PORTO)
+    site.call("fire", "profile")
+    with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
+        connection.execute("UPDATE facts SET confidence = 0.1")
+        connection.execute("DELETE FROM slumberd_touched")  # as somebody who hides it would
+
+    done = site.look("audit", "verify", "--json")
+
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["broken"]["problem"].startswith("fact 'e1' is not what")
+
+
+def test_reading_a_database_of_another_program_does_not_touch_it(site: Site) -> None:
+    site.state.mkdir()
+    with closing(sqlite3.connect(site.state / "memory.db")) as connection, connection:
+        connection.execute("CREATE TABLE episodes (id TEXT PRIMARY KEY)")
+    before = (site.state / "memory.db").read_bytes()
+
+    recent, status = site.look("recent", "alice"), site.look("status")
+
+    assert (recent.returncode, status.returncode) == (74, 0)
+    assert "has no episode log yet" in recent.stderr
+    assert (site.state / "memory.db").read_bytes() == before
+
+
+def test_file_that_is_no_database_is_told_apart(site: Site) -> None:
+    site.state.mkdir()
+    (site.state / "facts.db").write_bytes(b"no database at all " * 99)
+
+    done = site.look("facts")
+
+    assert done.returncode == 74
+    assert "is no SQLite database" in done.stderr
+
+
+def test_daemon_fires_what_is_imported_answers_commands_and_stops_on_sigterm(site: Site) -> None:
+    with site.daemon() as daemon:
+        site.put(PORTO, BRAGA)
+        wait_until(lambda: "Braga" in site.look("facts").stdout)
+        (status,) = site.lines("status")
+        second = site.run("run")
+        fired = site.run("fire", "quiet")
+        unknown = site.run("fire", "loud")
+        daemon.send_signal(signal.SIGTERM)
+        _, err = daemon.communicate(timeout=PATIENCE_SECONDS)
+
+    assert (status["pid"], status["episodes"], status["facts"]) == (daemon.pid, 2, 1)
+    assert second.returncode == 75
+    assert f"in use by another slumberd (pid {daemon.pid})" in second.stderr
+    assert fired.returncode == 0
+    assert unknown.returncode == 64
+    assert (daemon.returncode, err) == (0, b"")
+    assert not (site.state / "slumberd.pid").exists()
+    log = (site.state / "slumberd.log").read_text()
+    assert '"event":"daemon.ready"' in log
+    assert '"event":"daemon.stopped"' in log
+
+
+def test_daemon_tells_the_service_manager_that_it_is_ready(site: Site, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(PATIENCE_SECONDS)
+        env = environment({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        with subprocess.Popen(site.command("run"), env=env) as daemon:
+            told = [manager.recv(100), manager.recv(100)]
+            daemon.send_signal(signal.SIGINT)
+            daemon.wait(PATIENCE_SECONDS)
+
+    assert told == [b"STATUS=2 rules", b"READY=1"]
+    assert daemon.returncode == 0
+
+
+def test_mistakes_of_the_configuration_hide_none_of_the_rules(site: Site) -> None:
+    site.config.write_text(f"{CONFIG}stop_seconds: soon\n")
+    site.rules.write_text(RULES.replace("cadence", "cadance"))
+
+    done = site.look("check")
+
+    assert done.returncode == 78
+    told = done.stdout.splitlines()
+    assert [line.split(":")[0].split("/")[-1] for line in told] == [
+        "slumberd.yaml", "rules.yaml", "rules.yaml",
+    ]  # fmt: skip
+
+
+def test_options_may_stand_before_the_command(site: Site, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere"
+    command = [sys.executable, "-m", "slumberd", "-c", str(site.config), "--state-dir", str(other)]
+
+    done = subprocess.run(
+        [*command, "status", "--json"], capture_output=True, env=environment({}), check=True
+    )
+
+    assert json.loads(done.stdout)["state_dir"] == str(other)
+
+
+def test_unknown_variable_of_ours_is_a_mistake(site: Site) -> None:
+    done = site.run("status", SLUMBERD_STATEDIR="/s")
+
+    assert done.returncode == 78
+    assert "SLUMBERD_STATEDIR: unknown variable" in done.stderr
+
+
+def test_reader_that_goes_away_is_no_failure_to_tell(site: Site) -> None:
+    site.put(*(triple(f"e{n}", f"s{n}", "is", "x" * 999, timestamp=at(n)) for n in range(200)))
+    command = site.command("recent", "alice", "--limit", "200", "--json")
+
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment({})
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.read(10)
+        process.stdout.close()
+        err = process.stderr.read()
+
+    assert (process.returncode, err) == (141, b"")
+
+
+def test_output_that_cannot_be_written_is_74(site: Site) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            site.command("status"), stdout=full, stderr=subprocess.PIPE, env=environment({})
+        )
+
+    assert done.returncode == 74
+    assert done.stderr == b"slumberd: No space left on device\n"
+
+
+def test_demo_ends_with_the_facts_of_its_story(tmp_path: Path) -> None:
+    place = tmp_path / "demo"
+    command = [sys.executable, "-m", "slumberd"]
+    env = environment({})
+
+    done = subprocess.run(
+        [*command, "demo", "--keep", str(place)], capture_output=True, text=True, env=env
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    with closing(sqlite3.connect(place / "facts.db")) as connection:
+        rows = connection.execute("SELECT fact_id, payload FROM facts").fetchall()
+    assert {id: json.loads(payload)["object"] for id, payload in rows} == {
+        "m02": "window", "m06": "vegetarian", "m07": "mushroom risotto", "m10": "Braga",
+        "m11": "Bergen", "j01": "nuts", "j02": "shellfish", "j04": "sourdough", "j09": "aisle",
+        "j11": "pescatarian", "j13": "Graz", "j14": "opera", "p01": "Pune", "p02": "midwife",
+        "p05": "window", "p06": "vegan", "p07": "dal", "p08": "okra", "p11": "Hanoi",
+        "p15": "bitter gourd",
+    }  # fmt: skip
+    assert "intent_unknown" in done.stdout
+    assert "verified: " in done.stdout
+
+
+def test_demo_does_not_write_into_a_directory_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    command = [sys.executable, "-m", "slumberd", "demo", "--keep", str(tmp_path)]
+
+    done = subprocess.run(command, capture_output=True, text=True, env=environment({}))
+
+    assert done.returncode == 64
+    assert "--keep wants a new directory" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -1,0 +1,440 @@
+"""`slumberd diff`: what a candidate would change, by the steps that put it in force; on a copy."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.service.state_lock import StateLock
+from tests.support.builders import at, triple
+from tests.support.trying import Trial, rule, rules
+
+pytestmark = pytest.mark.integration
+
+TEA = triple("e1", "ada", "likes", "tea", timestamp=at(1))
+COFFEE = triple("e2", "ada", "likes", "coffee", timestamp=at(2))
+PORTO = triple("e3", "ada", "lives_in", "Porto", timestamp=at(3))
+BOB = triple("e4", "bob", "likes", "rum", timestamp=at(4), user="bob")
+ODD = triple("e5", "ada", "lives_in", "x", timestamp=at(5), metadata={"intent": "shout"})
+
+LIKES = rule("likes", "predicate = 'likes'")
+NO_COFFEE = rule("likes", "predicate = 'likes' AND object != 'coffee'")
+ALL = rule("likes", "")
+LIVES = rule("lives", "predicate = 'lives_in'")
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Trial:
+    """Return a site where coffee and rum are liked; the candidate is the same."""
+    trial = Trial(tmp_path, rules(LIKES))
+    trial.put(TEA, COFFEE, PORTO, BOB)
+    trial.fire()
+    return trial
+
+
+def only(summary: dict[str, Any]) -> dict[str, Any]:
+    (found,) = summary["rules"]
+    return dict(found)
+
+
+def totals(summary: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(summary[name] for name in ("appear", "change", "disappear", "stay", "support"))
+
+
+def test_the_same_rules_change_nothing(trial: Trial) -> None:
+    told, summary = trial.diff()
+
+    assert told == []
+    assert totals(summary) == (0, 0, 0, 2, 0)
+    assert only(summary)["change"] == "unchanged"
+
+
+def test_a_changed_filter_is_backfilled(trial: Trial) -> None:
+    trial.candidate.write_text(rules(NO_COFFEE))
+
+    told, summary = trial.diff()
+
+    assert told == [("changes", "e2", "e1")]
+    assert totals(summary) == (0, 1, 0, 1, 0)
+    assert only(summary)["backfilled"]
+
+
+def test_an_added_rule_fires_and_what_another_promotes_too_only_changes_its_support(
+    trial: Trial,
+) -> None:
+    trial.candidate.write_text(rules(LIKES, LIVES, rule("rum", "object = 'rum'")))
+
+    told, summary = trial.diff()
+
+    assert told == [("appears", None, "e3"), ("supported", "e4", "e4")]
+    assert totals(summary) == (1, 0, 0, 2, 1)
+
+
+def test_what_is_pending_is_on_both_sides(trial: Trial) -> None:
+    trial.put(triple("e9", "ada", "likes", "milk", timestamp=at(9)))
+    trial.candidate.write_text(rules(LIKES, LIVES))
+
+    told, _ = trial.diff()
+
+    assert told == [("appears", None, "e3")]
+
+
+def test_what_a_removed_rule_has_promoted_stays_and_is_counted(trial: Trial) -> None:
+    trial.rules.write_text(rules(LIKES, rule("rum", "object = 'rum'"), LIVES))
+    trial.candidate.write_text(rules(LIKES))
+
+    told, summary = trial.diff()
+
+    assert told == []
+    resting = {one["rule_id"]: one["resting"] for one in summary["rules"]}
+    assert resting == {"likes": 0, "lives": 1, "rum": 0}
+    shown = trial.look("diff", str(trial.candidate.parent)).stdout
+    assert "1 fact rests on it alone, and stays" in shown
+
+
+def test_what_a_rule_promoted_into_a_channel_that_it_leaves_stays(trial: Trial) -> None:
+    trial.rules.write_text(rules(rule("likes", "predicate = 'likes'", "facts", "notes")))
+
+    told, _ = trial.diff()
+
+    assert told == []
+    assert "into notes stays" in trial.look("diff", str(trial.candidate.parent)).stdout
+
+
+@pytest.mark.parametrize(
+    ("keys", "field"),
+    [
+        pytest.param({"cadence": "{every: 50}"}, "cadence", id="cadence"),
+        pytest.param({"limits": "{max_deletes: 1}"}, "limits", id="limits"),
+        pytest.param({"enabled": "false"}, "enabled", id="disabled"),
+    ],
+)
+def test_what_decides_no_fact_changes_none(trial: Trial, keys: dict[str, str], field: str) -> None:
+    trial.candidate.write_text(rules(rule("likes", "predicate = 'likes'", **keys)))
+
+    told, summary = trial.diff()
+
+    assert told == []
+    assert (only(summary)["fields"], only(summary)["fired"]) == ([field], False)
+    assert "changes no fact" in trial.look("diff", str(trial.candidate.parent)).stdout
+
+
+def test_a_changed_rule_that_is_disabled_does_nothing(trial: Trial) -> None:
+    trial.candidate.write_text(rules(rule("likes", "", enabled="false")))
+
+    assert trial.diff()[0] == []
+
+
+def test_a_rule_that_is_enabled_fires(trial: Trial) -> None:
+    off = rule("lives", "predicate = 'lives_in'", enabled="false")
+    trial.rules.write_text(rules(LIKES, off))
+    trial.candidate.write_text(rules(LIKES, LIVES))
+
+    assert trial.diff()[0] == [("appears", None, "e3")]
+
+
+def test_a_predicate_that_holds_several_objects_is_settled_again(trial: Trial) -> None:
+    trial.candidate.write_text(rules(LIKES, multi_valued="likes"))
+
+    told, summary = trial.diff()
+
+    assert told == [("appears", None, "e1")]
+    assert summary["multi_valued"] == {"facts": {"in_force": [], "candidate": ["likes"]}}
+    shown = trial.look("diff", str(trial.candidate.parent)).stdout
+    assert "channel facts: multi_valued none -> likes" in shown
+
+
+def test_what_a_hand_took_out_does_not_appear(trial: Trial) -> None:
+    trial.do("unpin", facts=["e4"], reason="he never said that")
+    said = {"subject": "ada", "predicate": "lives_in", "object": "Rome"}
+    trial.do("pin", user="alice", agent="rag", reason="she told me", **said)
+    trial.candidate.write_text(rules(ALL))
+
+    told, summary = trial.diff()
+
+    assert told == []
+    assert totals(summary)[3] == 2
+
+
+def test_what_was_undone_appears_only_where_its_rule_is_backfilled(trial: Trial) -> None:
+    (last,) = [row["firing_id"] for row in trial.lines("audit", "ls", "--kind", "firing")]
+    trial.do("undo", firing=last)
+    trial.candidate.write_text(rules(LIKES, LIVES))
+    assert trial.diff()[0] == [("appears", None, "e3")]
+
+    trial.candidate.write_text(rules(rule("likes", "predicate = 'likes' OR 1 = 2")))
+
+    assert trial.diff()[0] == [("appears", None, "e2"), ("appears", None, "e4")]
+
+
+def test_what_cannot_be_read_becomes_no_fact(trial: Trial) -> None:
+    trial.put(ODD)
+    trial.candidate.write_text(rules(LIKES, LIVES))
+
+    assert trial.diff()[0] == [("appears", None, "e3")]
+
+
+def test_what_another_program_wrote_is_met_on_both_sides(trial: Trial) -> None:
+    with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
+        connection.execute("DELETE FROM facts WHERE fact_id = 'e4'")
+        # Once it is noticed, it takes the place of e2.
+        connection.execute(
+            "INSERT INTO facts SELECT 'x9', user, agent, replace(payload, 'coffee', 'gin'),"
+            " lineage, confidence, metadata, ? FROM facts WHERE fact_id = 'e2'",
+            (at(0).isoformat(),),
+        )
+        connection.commit()
+    trial.candidate.write_text(rules(LIKES, LIVES))
+
+    assert trial.diff()[0] == [("appears", None, "e3")]
+
+
+def test_what_nobody_can_read_is_compared_too(trial: Trial) -> None:
+    with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
+        connection.execute("UPDATE facts SET payload = x'ff00', lineage = x'00'")
+        connection.commit()
+    trial.candidate.write_text(rules(LIKES, LIVES))
+
+    assert trial.diff()[0] == [("appears", None, "e3")]
+
+
+def test_a_fact_that_says_something_else_under_its_id_changes(trial: Trial) -> None:
+    said = {"subject": "ada", "predicate": "plays", "object": "go"}
+    trial.do("pin", user="alice", agent="rag", reason="she told me", id="e7", **said)
+    trial.put(triple("e7", "ada", "plays", "chess", timestamp=at(10**9)))
+    trial.candidate.write_text(rules(LIKES, rule("plays", "predicate = 'plays'")))
+
+    assert trial.diff()[0] == [("changes", "e7", "e7")]
+    assert "go -> chess" in trial.look("diff", str(trial.candidate.parent)).stdout
+
+
+def test_one_fact_of_another_user_or_channel_takes_nobodys_place(trial: Trial) -> None:
+    eve = triple("e8", "ada", "likes", "coffee", timestamp=at(8), user="eve")
+    trial.put(eve)
+    trial.rules.write_text(rules(rule("likes", "user = 'alice' AND object = 'coffee'")))
+    trial.candidate.write_text(
+        rules(rule("likes", "user = 'eve' OR user = 'bob' AND object = 'tea'"))
+    )
+
+    assert set(trial.diff("--user", "alice")[0]) == {("disappears", "e2", None)}
+    assert ("appears", None, "e8") in trial.diff()[0]
+
+
+def test_where_the_brake_would_hold_it_is_told_and_gone_over(trial: Trial) -> None:
+    gone = [
+        triple(f"d{n}", "ada", "x", n, timestamp=at(20 + n),
+               metadata={"intent": "delete", "replaces": eid})
+        for n, eid in enumerate(["e2", "e4"])
+    ]  # fmt: skip
+    trial.put(*gone)
+    trial.config.write_text(trial.config.read_text() + "limits: {max_deletes: 0}\n")
+    trial.candidate.write_text(rules(LIKES, rule("takes", "intent = 'delete'")))
+
+    told, summary = trial.diff()
+
+    assert told == [("disappears", "e2", None)]
+    assert summary["rules"][1]["held"] == ["1 fact would go; max_deletes is 0"]
+    shown = trial.look("diff", str(trial.candidate.parent)).stdout
+    assert "the brake would hold takes: 1 fact would go; max_deletes is 0" in shown
+
+
+def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(trial: Trial) -> None:
+    trial.put(triple("d1", "ada", "likes", "coffee", timestamp=at(20),
+                     metadata={"intent": "delete"}))  # fmt: skip
+    trial.config.write_text(trial.config.read_text() + "limits: {max_deletes: 0}\n")
+    trial.fire()
+
+    told, summary = trial.diff()
+
+    assert told == []
+    assert summary["held"] == {"likes": "1 fact would go; max_deletes is 0"}
+    assert "taken here as approved" in trial.look("diff", str(trial.candidate.parent)).stdout
+
+
+def test_a_rule_that_is_known_from_before_is_backfilled_when_it_is_added(trial: Trial) -> None:
+    trial.rules.write_text(rules())
+    trial.candidate.write_text(rules(NO_COFFEE))
+
+    assert trial.diff()[0] == [("changes", "e2", "e1")]
+
+
+def test_only_one_for_one_is_a_change(trial: Trial) -> None:
+    trial.put(triple("e6", "ada", "likes", "milk", timestamp=at(6)))
+    trial.rules.write_text(
+        rules(rule("likes", "object IN ('tea', 'coffee')"), multi_valued="likes")
+    )
+    trial.fire()
+    trial.candidate.write_text(rules(rule("likes", "object = 'milk'"), multi_valued="likes"))
+
+    told, _ = trial.diff("--user", "alice")
+
+    assert sorted(told, key=str) == [
+        ("appears", None, "e6"), ("disappears", "e1", None), ("disappears", "e2", None),
+    ]  # fmt: skip
+
+
+def test_but_some_rules_are_taken_from_the_candidate(trial: Trial) -> None:
+    trial.candidate.write_text(rules(NO_COFFEE, LIVES, multi_valued="likes"))
+
+    assert trial.diff("--rule", "lives")[0] == [("appears", None, "e3")]
+    assert trial.diff("--rule", "likes", "--rule", "lives")[1]["multi_valued"] == {}
+    refused = trial.look("diff", str(trial.candidate.parent), "--rule", "live")
+    assert (refused.returncode, "no rule 'live' on either side" in refused.stderr) == (64, True)
+
+
+GRAPH = """\
+  - id: team
+    kind: graph
+    cadence: {cron: "0 3 * * *"}
+    filter_cypher: "MATCH (s)-[f]->(o) RETURN s.name AS subject, f.predicate AS predicate"
+    user: alice
+    agent: rag
+    enabled: false
+"""
+
+
+@pytest.mark.parametrize("side", ["in force", "candidate", "both"])
+def test_rule_of_a_graph_cannot_be_named_whichever_side_has_it(trial: Trial, side: str) -> None:
+    if side != "candidate":
+        trial.rules.write_text(rules(LIKES, GRAPH))
+    if side != "in force":
+        trial.candidate.write_text(rules(LIKES, GRAPH))
+
+    refused = trial.look("diff", str(trial.candidate.parent), "--rule", "team")
+
+    assert refused.returncode == 64
+    assert "rule 'team' is of kind graph and reads no episodes" in refused.stderr
+
+
+def test_but_one_users_facts_are_compared(trial: Trial) -> None:
+    trial.candidate.write_text(rules(rule("likes", "object = 'tea'")))
+    assert totals(trial.diff()[1]) == (0, 1, 1, 0, 0)
+
+    assert totals(trial.diff("--user", "bob")[1]) == (0, 0, 1, 0, 0)
+
+
+def test_people_see_what_differs_and_how_much(trial: Trial) -> None:
+    trial.candidate.write_text(rules(rule("likes", "object = 'tea'"), LIVES))
+
+    done = trial.look("diff", str(trial.candidate.parent))
+
+    assert done.returncode == 1
+    table = done.stdout.split("\n\n")[1].splitlines()
+    assert [" ".join(line.split()) for line in table] == [
+        "id user agent subject predicate object confidence",
+        "~ e2 -> e1 alice rag ada likes coffee -> tea 1",
+        "+ e3 alice rag ada lives_in Porto 1",
+        "- e4 bob rag bob likes rum 1",
+        "1 fact appears, 1 changes, 1 disappears, 0 stay",
+    ]
+
+
+def test_people_see_some_and_programs_all(trial: Trial) -> None:
+    trial.candidate.write_text(rules(rule("likes", "object = 'tea'"), LIVES))
+
+    shown = trial.look("diff", str(trial.candidate.parent), "--limit", "1").stdout
+
+    assert "and 2 more" in shown
+    assert len(trial.diff()[0]) == 3
+    assert len(trial.diff("--limit", "1")[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("candidate", "problem"),
+    [
+        pytest.param(rules(rule("likes", "predicate == ")), "when_filter", id="mistake"),
+        pytest.param(None, "cannot be read as a directory", id="no directory"),
+    ],
+)
+def test_mistakes_in_the_candidate_come_before_data(
+    trial: Trial, candidate: str | None, problem: str
+) -> None:
+    if candidate is None:
+        trial.candidate.unlink()
+        trial.candidate.parent.rmdir()
+    else:
+        trial.candidate.write_text(candidate)
+
+    done = trial.look("diff", str(trial.candidate.parent))
+
+    assert (done.returncode, done.stdout) == (78, "")
+    assert problem in done.stderr
+
+
+def test_without_episodes_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, rules(LIKES))
+
+    assert trial.look("diff", str(trial.candidate.parent)).returncode == 66
+
+
+def test_nothing_is_written_though_a_daemon_holds_the_directory(trial: Trial) -> None:
+    trial.candidate.write_text(rules(ALL, multi_valued="likes"))
+    with StateLock(trial.state):
+        before = trial.files()
+
+        assert trial.diff()[0]
+
+        assert trial.files() == before
+
+
+def test_nothing_is_written_while_the_databases_are_open(trial: Trial) -> None:
+    trial.candidate.write_text(rules(ALL))
+    with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
+        connection.execute("UPDATE slumberd_numbers SET value = value + 1 WHERE name = 'epoch'")
+        connection.commit()
+        before = trial.files()
+
+        assert trial.diff()[0]
+
+        after = trial.files()
+    # The index of a log in memory holds the marks of whoever reads; it is nobody's data.
+    assert {n: h for n, h in after.items() if not n.endswith("-shm")} == {
+        n: h for n, h in before.items() if not n.endswith("-shm")
+    }
+
+
+def test_a_host_that_never_saw_slumberd_can_try_it(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, rules())
+    trial.candidate.write_text(rules(LIKES))
+    trial.state.mkdir()
+    with closing(sqlite3.connect(trial.state / "memory.db")) as connection:
+        connection.execute(
+            "CREATE TABLE episodes (id TEXT PRIMARY KEY, scope_key TEXT NOT NULL,"
+            " content BLOB NOT NULL, timestamp TEXT NOT NULL, metadata BLOB NOT NULL)"
+        )
+        connection.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", stored("e1"))
+        connection.commit()
+    before = trial.files()
+
+    told, _ = trial.diff()
+
+    assert told == [("appears", None, "e1")]
+    assert trial.files() == before
+    assert list(before) == ["memory.db"]
+    assert trial.against_data(str(trial.candidate))["likes"]["matches"] == 1
+
+
+def stored(id: str) -> tuple[str, ...]:
+    content = {"content": "", "source_node": "", "user": "a", "session": "s", "agent": "g"}
+    metadata = {"subject": "a", "predicate": "likes", "object": "tea"}
+    return (
+        id, "/user/a/session/s/agent/g/", json.dumps(content), at(0).isoformat(),
+        json.dumps(metadata),
+    )  # fmt: skip
+
+
+def test_a_daemon_goes_on_while_rules_are_tried(trial: Trial) -> None:
+    trial.candidate.write_text(rules(LIKES, LIVES))
+    with trial.daemon():
+        for number in range(5):
+            trial.put(triple(f"n{number}", "cy", f"likes{number}", "x", timestamp=at(10 + number)))
+
+            assert trial.diff()[0] == [("appears", None, "e3")]
+
+        assert trial.lines("status")[0]["running"]
+    assert trial.look("audit", "verify").returncode == 0

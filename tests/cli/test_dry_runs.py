@@ -1,0 +1,309 @@
+"""Dry runs say how much they list and leave out; erasing, dropping and firing say what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.builders import at, triple
+from tests.support.site import Site, environment, wait_until
+
+pytestmark = pytest.mark.integration
+
+LIMITED = """\
+rules:
+  - id: profile
+    cadence: {every: 1}
+    when_filter: ""
+    then_emits: [facts]
+    limits: {max_deletes: 1}
+"""
+MANY = 10_050
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def put_many(site: Site, count: int) -> None:
+    site.put(*(triple(f"e{n}", f"s{n}", "is", n, timestamp=at(n)) for n in range(count)))
+
+
+def answered(site: Site, *arguments: str, code: int = 0) -> dict[str, Any]:
+    done = site.call(*arguments, "--json")
+    assert done.returncode == code, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_dry_run_of_many_deltas_says_that_its_json_is_cut_and_how_many_there_are(
+    site: Site,
+) -> None:
+    put_many(site, MANY)
+
+    (report,) = answered(site, "fire", "profile", "--dry-run")["reports"]
+
+    assert (len(report["deltas"]), report["deltas_total"], report["deltas_cut"]) == (
+        10_000, MANY, True,
+    )  # fmt: skip
+
+
+def test_dry_run_lists_as_many_deltas_as_it_is_asked_for(site: Site) -> None:
+    put_many(site, 60)
+
+    (cut,) = answered(site, "fire", "profile", "--dry-run", "--limit", "3")["reports"]
+    (whole,) = answered(site, "fire", "profile", "--dry-run", "--limit", "60")["reports"]
+
+    assert (len(cut["deltas"]), cut["deltas_total"], cut["deltas_cut"]) == (3, 60, True)
+    assert (len(whole["deltas"]), whole["deltas_total"], whole["deltas_cut"]) == (60, 60, False)
+
+
+def test_dry_run_tells_a_person_how_many_deltas_there_are(site: Site) -> None:
+    put_many(site, 1_060)
+
+    done = site.call("fire", "profile", "--dry-run")
+
+    assert "50 of 1,060 deltas are listed; --limit 1060 lists all" in done.stdout
+
+
+def test_dry_run_of_an_undo_and_a_backfill_count_and_cut_alike(site: Site) -> None:
+    put_many(site, 60)
+    assert site.call("fire", "profile").returncode == 0
+
+    undone = answered(site, "undo", "profile@2", "--dry-run", "--limit", "7")
+    told = site.call("undo", "profile@2", "--dry-run").stdout
+    site.rules.write_text(site.rules.read_text().replace("IS NOT NULL", "= 'nothing'"))
+    (filled,) = answered(site, "backfill", "profile", "--dry-run", "--limit", "7")["reports"]
+
+    for cut in (undone, filled):
+        assert (len(cut["deltas"]), cut["deltas_total"], cut["deltas_cut"]) == (7, 60, True)
+    assert "50 of 60 deltas are listed; --limit 60 lists all" in told
+
+
+def test_dry_run_says_what_it_did_not_look_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slumberd.consolidator.REHEARSED", 10)
+    put_many(site, 1_012)
+
+    fired = site.call("fire", "profile", "--dry-run").stdout
+    (report,) = answered(site, "fire", "profile", "--dry-run")["reports"]
+    assert site.call("fire", "profile").returncode == 0
+    (filled,) = answered(site, "backfill", "profile", "--dry-run")["reports"]
+
+    assert "profile: 1,002 more versions of episodes not looked at" in fired
+    assert (report["unread"], filled["unread"]) == (1_002, 1_002)
+
+
+def asked_on_a_terminal(site: Site, react: Callable[[subprocess.Popen[bytes], int], None]) -> Any:
+    """Run `forget` on a terminal of its own, react to its question, and return how it ended."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        site.command("forget", "--user", "alice"),
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment({}),
+        start_new_session=True,
+    )
+    os.close(theirs)
+    assert process.stderr is not None
+    assert b"".join(iter(partial(process.stderr.read, 1), b"]")).endswith(b"[y/N")
+    react(process, ours)
+    with process:
+        out, err = process.communicate(timeout=60)
+    os.close(ours)
+    return process.returncode, out.decode(), err.decode()
+
+
+def answer_no(_: subprocess.Popen[bytes], terminal: int) -> None:
+    os.write(terminal, b"n\n")
+
+
+def answer_yes(_: subprocess.Popen[bytes], terminal: int) -> None:
+    os.write(terminal, b"yes\n")
+
+
+def end_the_input(_: subprocess.Popen[bytes], terminal: int) -> None:
+    os.write(terminal, b"\x04")
+
+
+def interrupt(process: subprocess.Popen[bytes], _: int) -> None:
+    # As a person does: a signal between the question and the wait for the answer changes nothing.
+    for _attempt in range(6):
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+            return
+
+
+@pytest.mark.parametrize(
+    ("react", "code"),
+    [
+        pytest.param(answer_no, 1, id="no"),
+        pytest.param(end_the_input, 1, id="^D"),
+        pytest.param(interrupt, 130, id="^C"),
+    ],
+)
+def test_person_who_does_not_confirm_an_erasure_is_told_that_nothing_was_erased(
+    site: Site, react: Callable[[subprocess.Popen[bytes], int], None], code: int
+) -> None:
+    site.put(triple("e1", "alice", "likes", "tea"))
+
+    returncode, out, err = asked_on_a_terminal(site, react)
+
+    assert (returncode, out) == (code, "")
+    assert "slumberd: nothing was erased" in err.splitlines()
+    assert "bug" not in err
+    assert "Traceback" not in err
+    assert site.lines("recent", "alice") != []
+
+
+def test_person_who_confirms_an_erasure_gets_a_certificate(site: Site) -> None:
+    site.put(triple("e1", "alice", "likes", "tea"))
+
+    returncode, out, _ = asked_on_a_terminal(site, answer_yes)
+
+    assert returncode == 0
+    assert json.loads(out)["rows"]["memory.db"]["episodes"] == 1
+
+
+@pytest.mark.parametrize("option", ["--yes", "--dry-run"])
+def test_erasure_of_a_user_of_whom_nothing_is_kept_ends_with_66(site: Site, option: str) -> None:
+    site.put(triple("e1", "alice", "likes", "tea"))
+    assert site.call("fire", "--all").returncode == 0
+
+    done = site.call("forget", "--user", "alicia", option)
+
+    assert done.returncode == 66
+    assert "nothing is kept of user 'alicia'" in done.stderr
+    assert done.stdout == ""
+
+
+def test_erasure_that_may_have_been_cut_short_can_be_repeated(site: Site) -> None:
+    site.put(triple("e1", "alice", "likes", "tea"))
+    assert site.call("forget", "--user", "alice", "--yes").returncode == 0
+
+    again = site.call("forget", "--user", "alice", "--yes")
+
+    assert again.returncode == 0
+    assert json.loads(again.stdout)["rows"]["memory.db"]["episodes"] == 0
+
+
+def test_fact_that_another_program_wrote_is_erased_without_any_episode(site: Site) -> None:
+    pinned = ("--subject", "x", "--predicate", "is", "--object", "y", "--reason", "so")
+    assert site.call("pin", "--user", "bob", "--agent", "a", *pinned).returncode == 0
+
+    done = site.call("forget", "--user", "bob", "--yes")
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["rows"]["facts.db"]["facts"] == 1
+
+
+def put_unreadable(site: Site, *ids: str) -> None:
+    wish = {"intent": "wish"}
+    site.put(*(triple(one, one, "likes", "rum", metadata=wish) for one in ids))
+    assert site.call("fire", "profile").returncode == 0
+
+
+def quarantined(site: Site) -> list[str]:
+    return [entry["episode_id"] for entry in site.lines("quarantine", "ls")]
+
+
+@pytest.mark.parametrize("words", [[], ["e1", "--all"], ["--rule", "profile"]], ids=" ".join)
+def test_drop_wants_ids_or_all(site: Site, words: list[str]) -> None:
+    put_unreadable(site, "e1", "e2")
+
+    done = site.call("quarantine", "drop", *words)
+
+    assert done.returncode == 64
+    assert "name the episodes to drop, or give --all" in done.stderr
+    assert quarantined(site) == ["e1", "e2"]
+
+
+def test_drop_of_an_id_that_is_not_in_quarantine_drops_nothing(site: Site) -> None:
+    put_unreadable(site, "e1", "e2")
+
+    done = site.call("quarantine", "drop", "e1", "e9")
+
+    assert done.returncode == 66
+    assert "not in quarantine: 'e9'" in done.stderr
+    assert quarantined(site) == ["e1", "e2"]
+
+
+def test_drop_takes_what_it_names_or_all(site: Site) -> None:
+    put_unreadable(site, "e1", "e2", "e3")
+
+    one = site.call("quarantine", "drop", "e1")
+    left = quarantined(site)
+    rest = site.call("quarantine", "drop", "--all", "--rule", "profile")
+
+    assert (one.stdout, left) == ("1 entry gone\n", ["e2", "e3"])
+    assert (rest.stdout, quarantined(site)) == ("2 entries gone\n", [])
+
+
+@pytest.mark.parametrize("option", [[], ["--dry-run"]], ids=["retry", "dry run"])
+def test_retry_says_what_is_still_unreadable(site: Site, option: list[str]) -> None:
+    put_unreadable(site, "e1", "e2")
+
+    told = site.call("quarantine", "retry", "e2", *option).stdout
+    answer = answered(site, "quarantine", "retry", *option)
+
+    assert "1 episode is still in quarantine" in told
+    assert [line.split()[:3] for line in told.splitlines() if line.startswith("e")] == [
+        ["episode", "rule", "channel"],
+        ["e2", "profile", "facts"],
+    ]
+    assert [one["episode_id"] for one in answer["still_quarantined"]] == ["e1", "e2"]
+    assert answer["still_quarantined_total"] == 2
+
+
+def held_site(site: Site) -> Site:
+    """Let a batch that takes out two facts wait for approval."""
+    site.rules.write_text(LIMITED)
+    site.put(triple("e1", "a", "is", 1), triple("e2", "b", "is", 1))
+    assert site.call("fire", "profile").returncode == 0
+    gone = {"intent": "delete"}
+    site.put(
+        triple("e3", "a", "is", 1, timestamp=at(1), metadata=gone),
+        triple("e4", "b", "is", 1, timestamp=at(1), metadata=gone),
+    )
+    return site
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+def test_fire_of_a_batch_that_waits_for_approval_fails_and_says_what_to_do(
+    site: Site, options: list[str]
+) -> None:
+    held_site(site)
+
+    first = site.call("fire", "profile", *options)
+    again = site.call("fire", "profile", *options)
+
+    assert (first.returncode, again.returncode) == (1, 1)
+    for done in (first, again):
+        told = done.stderr.splitlines()[-1]
+        assert told.startswith("slumberd: batch profile@")
+        assert "waits for approval" in told
+        assert "`slumberd approve profile@" in told
+        assert "`slumberd reject profile@" in told
+
+
+def test_fire_through_the_daemon_of_a_batch_that_waits_fails_too(site: Site) -> None:
+    held_site(site)
+    with site.daemon():
+        wait_until(lambda: any(rule["held"] for rule in site.lines("status")[0]["rules"]))
+
+        done = site.run("fire", "profile")
+
+    assert done.returncode == 1
+    assert "waits for approval" in done.stderr

@@ -1,0 +1,173 @@
+"""What failing commands tell, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import slumberd
+from slumberd.cli import call, registry
+from slumberd.cli.exit_codes import told
+from slumberd.errors import (
+    ConfigurationError,
+    InputError,
+    Mistake,
+    NotRunningError,
+    StateDirectoryLockedError,
+    StoreError,
+    UsageError,
+)
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLUMBERD_DEBUG", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        pytest.param(UsageError("no rule 'x'"), 64, id="usage"),
+        pytest.param(InputError("bad"), 65, id="input"),
+        pytest.param(NotRunningError("none runs"), 69, id="not running"),
+        pytest.param(StoreError("broken"), 74, id="store"),
+        pytest.param(StateDirectoryLockedError(Path("/s"), "pid 1"), 75, id="locked"),
+        pytest.param(PermissionError(13, "Permission denied", "/s"), 77, id="permission"),
+        pytest.param(OSError(28, "No space left on device"), 74, id="full disk"),
+        pytest.param(ConfigurationError([Mistake("f", 1, 2, "a", "b")]), 78, id="configuration"),
+        pytest.param(UnicodeEncodeError("utf-8", "\udcff", 0, 1, "no"), 64, id="no unicode"),
+        pytest.param(ZeroDivisionError("oops"), 70, id="bug"),
+    ],
+)
+def test_failure_is_told_in_lines_of_ours_and_has_its_exit_code(
+    error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(error) == code
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert all(line.startswith("slumberd: ") for line in err.splitlines())
+    assert "Traceback" not in err
+
+
+def test_every_mistake_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    mistakes = [Mistake("f.yaml", 1, 2, "a", "one"), Mistake("f.yaml", 3, 4, "b", "two")]
+
+    told(ConfigurationError(mistakes))
+
+    assert capsys.readouterr().err.splitlines() == [
+        "slumberd: f.yaml:1:2: a: one",
+        "slumberd: f.yaml:3:4: b: two",
+    ]
+
+
+def test_bug_is_called_one_and_says_how_to_see_more(capsys: pytest.CaptureFixture[str]) -> None:
+    told(ZeroDivisionError("oops"))
+
+    expected = "slumberd: ZeroDivisionError: oops (this is a bug; SLUMBERD_DEBUG=1 shows where)\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_debugging_shows_the_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLUMBERD_DEBUG", "1")
+
+    told(ZeroDivisionError("oops"))
+
+    assert "ZeroDivisionError: oops" in capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        pytest.param(KeyboardInterrupt(), 130, id="interrupted"),
+        pytest.param(BrokenPipeError(32, "Broken pipe"), 141, id="reader went away"),
+    ],
+)
+def test_what_a_person_did_is_not_commented(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(error) == code
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        pytest.param(["--bogus"], "--bogus", id="option"),
+        pytest.param(["factz"], "Did you mean 'facts'", id="command"),
+        pytest.param(["recent"], "Missing argument", id="missing argument"),
+        pytest.param(["recent", "alice", "--limit", "0"], "--limit", id="out of bounds"),
+        pytest.param(["recent", "alice", "--limit", "many"], "--limit", id="no number"),
+        pytest.param(["facts", "--valid-at", "2026-01-01T00:00"], "offset", id="naive instant"),
+        pytest.param(["fire"], "name the rules to fire, or give --all", id="nothing to fire"),
+        pytest.param(["fire", "a", "--all"], "not both", id="rules and all"),
+        pytest.param(["audit", "ls", "--kind", "wish"], "--kind", id="no such kind"),
+        pytest.param(["audit", "ls", "--after", f"{10**20}"], "--after", id="too large"),
+    ],
+)
+def test_wrong_use_exits_with_64_and_names_what_is_wrong(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(arguments) == 64
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert problem in err
+    assert "Traceback" not in err
+
+
+def test_no_command_shows_the_help_and_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([]) == 64
+    assert "Commands:" in capsys.readouterr().err
+
+
+def test_unexpected_failure_of_a_command_is_one_line_and_70(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("slumberd.cli.commands.info.version", broken)
+
+    assert call(["version"]) == 70
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+GROUPS = {
+    "audit": [["ls"], ["verify"]],
+    "quarantine": [["ls"], ["retry"], ["drop"]],
+}
+
+
+@pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: str(entry.name))
+def test_every_command_has_help_with_an_example(
+    entry: registry.Entry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in [[entry.name, *rest] for rest in GROUPS.get(entry.name, [[]])]:
+        assert call([*path, "--help"]) == 0
+
+        out = capsys.readouterr().out
+        assert f"slumberd {' '.join(path)}" in out.split("Example", 1)[1]
+
+
+def test_help_lists_every_command_with_its_whole_summary(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call(["--help"])
+
+    out = capsys.readouterr().out
+    assert all(entry.summary in out for entry in registry.ENTRIES)
+
+
+def test_version_is_told_to_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["version"]) == 0
+    assert capsys.readouterr().out.startswith(f"slumberd {slumberd.__version__} (Python 3.")
+
+    assert call(["version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == slumberd.__version__

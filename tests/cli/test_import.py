@@ -1,0 +1,153 @@
+"""Putting lines: a batch that is refused is halved until only its bad lines are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import orjson
+import pytest
+
+from slumberd.cli import call
+from slumberd.cli.commands.episodes import MOST_TOLD, Rejection, Tally, batches, put_lines
+from slumberd.cli.jsonl import Line, opened
+from slumberd.errors import InputError
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.episodes.writes import PutCounts
+from tests.support.builders import episode
+
+pytestmark = pytest.mark.unit
+
+
+def lines(*ids: str) -> list[Line]:
+    return [Line(number, episode(id)) for number, id in enumerate(ids, start=1)]
+
+
+async def put(tmp_path: Path, some: Sequence[Line]) -> Tally:
+    tally = Tally(keep=True)
+    async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
+        await put_lines(memory, some, tally)
+    return tally
+
+
+async def test_lines_are_put_and_counted(tmp_path: Path) -> None:
+    tally = await put(tmp_path, lines("e1", "e2", "e1"))
+
+    assert tally.counts == PutCounts(new=2, changed=0, unchanged=1)
+    assert tally.rejected == 0
+
+
+async def test_refused_lines_are_left_out_and_all_others_put(tmp_path: Path) -> None:
+    good = lines(*(f"e{number}" for number in range(1, 11)))
+    foreign = Line(11, episode("e3", user="mallory"))
+    unwritable = Line(12, episode("e12", metadata={"x": float("nan")}))
+    unread = Line(13, None, "a JSON object is needed")
+
+    tally = await put(tmp_path, [*good[:5], unread, foreign, unwritable, *good[5:]])
+
+    assert tally.counts.new == 10
+    assert [one.line for one in tally.kept] == [11, 12, 13]
+    assert "belongs to another scope" in tally.kept[0].reason
+    assert "JSON cannot hold" in tally.kept[1].reason
+
+
+async def test_later_line_of_an_id_wins_also_in_a_batch_that_is_halved(tmp_path: Path) -> None:
+    story = [
+        Line(1, episode("e1", content="first")),
+        Line(2, episode("e2", metadata={"x": float("inf")})),
+        Line(3, episode("e1", content="second")),
+    ]
+
+    tally = await put(tmp_path, story)
+
+    assert tally.counts == PutCounts(new=1, changed=1)
+    async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
+        (found,) = await memory.recent("alice", limit=5)
+    assert found.content == "second"
+
+
+def test_bad_lines_are_told_up_to_a_bound_and_then_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tally = Tally(keep=False)
+
+    for first in (1, MOST_TOLD):
+        tally.reject([Rejection(first + number, "bad") for number in range(MOST_TOLD - 1)])
+
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == MOST_TOLD
+    assert told[-1] == f"slumberd: line {MOST_TOLD}: bad"
+    assert tally.rejected == 2 * MOST_TOLD - 2
+    assert tally.kept == []
+
+
+def test_tally_is_told_in_one_line() -> None:
+    tally = Tally(keep=False, counts=PutCounts(new=3, changed=2, unchanged=1), rejected=4)
+
+    assert str(tally) == "imported 6 (new 3, changed 2, unchanged 1), rejected 4"
+
+
+def test_batches_hold_every_line_once_and_in_order() -> None:
+    story = [Line(number, None) for number in range(2500)]
+
+    cut = list(batches(story))
+
+    assert [len(batch) for batch in cut] == [1000, 1000, 500]
+    assert [line for batch in cut for line in batch] == story
+
+
+def test_lines_beyond_the_bound_are_counted_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.jsonl").write_bytes(b"[]\n" * (MOST_TOLD + 7))
+
+    code = call(["import", str(tmp_path / "bad.jsonl"), "--state-dir", str(tmp_path / "state")])
+
+    out, err = capsys.readouterr()
+    assert code == 65
+    assert out == f"imported 0 (new 0, changed 0, unchanged 0), rejected {MOST_TOLD + 7}\n"
+    assert err.splitlines()[-1] == "slumberd: and 7 more bad lines; --json lists all"
+
+
+def test_closed_standard_input_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+
+    with pytest.raises(InputError, match="standard input is closed"), opened("-"):
+        pass
+
+
+def test_an_unknown_key_is_a_rejected_line_and_a_misspelled_one_of_metadata_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    triple = {"Subject": "alice", "predicate": "likes", "object": "tea"}
+    told = [
+        episode("e1").model_dump_json(),
+        episode("e2", metadata=triple).model_dump_json().replace('"metadata"', '"metdata"'),
+        episode("e3", metadata=triple).model_dump_json(),
+    ]
+    (tmp_path / "some.jsonl").write_text("\n".join(told))
+
+    code = call(["import", str(tmp_path / "some.jsonl"), "--state-dir", str(tmp_path / "state")])
+
+    out, err = capsys.readouterr()
+    assert code == 65
+    assert out == "imported 2 (new 2, changed 0, unchanged 0), rejected 1\n"
+    assert err.splitlines() == [
+        "slumberd: line 2: unknown key 'metdata'; did you mean 'metadata'?",
+        "slumberd: line 3: warning: metadata key 'Subject' is not read; did you mean 'subject'?",
+    ]
+
+
+def test_warnings_are_listed_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "some.jsonl").write_text(episode(metadata={"Intent": "delete"}).model_dump_json())
+
+    code = call([
+        "import", str(tmp_path / "some.jsonl"), "--json", "--state-dir", str(tmp_path / "state"),
+    ])  # fmt: skip
+
+    told = orjson.loads(capsys.readouterr().out)
+    assert code == 0
+    assert told["new"] == 1
+    assert told["warnings"] == [
+        {"line": 1, "warning": "metadata key 'Intent' is not read; did you mean 'intent'?"}
+    ]

@@ -1,0 +1,138 @@
+"""Episodes from JSON lines: every line is an episode, empty, or a bad line with its reason."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from slumberd.cli import jsonl
+from slumberd.cli.jsonl import Line, opened, read_lines
+from slumberd.errors import InputError, NoInputError
+from tests.support.builders import episode
+
+pytestmark = pytest.mark.unit
+
+
+def line(id: str = "e1") -> bytes:
+    return episode(id).model_dump_json().encode() + b"\n"
+
+
+def lines_of(content: bytes) -> list[Line]:
+    return list(read_lines(io.BytesIO(content)))
+
+
+def test_lines_are_read_as_episodes_with_their_numbers() -> None:
+    first, second = lines_of(line("e1") + line("e2"))
+
+    assert (first, second) == (Line(1, episode("e1")), Line(2, episode("e2")))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(line().rstrip(), id="no newline at the end"),
+        pytest.param(line().replace(b"\n", b"\r\n"), id="lines end as on Windows"),
+        pytest.param(b"\xef\xbb\xbf" + line(), id="byte order mark"),
+    ],
+)
+def test_line_is_read_however_it_begins_and_ends(content: bytes) -> None:
+    assert [one.episode for one in lines_of(content)] == [episode()]
+
+
+def test_empty_lines_are_skipped_and_counted() -> None:
+    assert [one.number for one in lines_of(b"\n  \t\n" + line() + b"\r\n" + line())] == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param(b"{oops}\n", "Invalid JSON", id="no json"),
+        pytest.param(b"[1]\n", "a JSON object is needed", id="an array"),
+        pytest.param(b"\xff\xfe\n", "Invalid JSON", id="no utf-8"),
+        pytest.param(line().replace(b'"user":"alice",', b""), "key 'user' is missing", id="key"),
+        pytest.param(line().replace(b"00Z", b"0o"), "timestamp: .* datetime", id="timestamp"),
+        pytest.param(line().replace(b'"alice"', b"7"), "user: .* string", id="type"),
+        pytest.param(
+            line().replace(b'"metadata"', b'"metdata"'),
+            "^unknown key 'metdata'; did you mean 'metadata'\\?$",
+            id="a key that is misspelled",
+        ),
+        pytest.param(
+            line().replace(b'"user":', b'"x":1,"user":'),
+            "^unknown key 'x'; known are id, content, timestamp",
+            id="a key that is not known",
+        ),
+    ],
+)
+def test_bad_line_has_a_reason(content: bytes, problem: str) -> None:
+    (bad,) = lines_of(content)
+
+    assert bad.episode is None
+    assert re.search(problem, bad.problem)
+
+
+def test_reason_says_the_column_and_no_line_of_its_own() -> None:
+    (bad,) = lines_of(b'{"id": }\n')
+
+    assert bad.problem.endswith("at column 8")
+
+
+def test_line_without_end_is_a_bad_line_and_the_next_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jsonl, "MOST_BYTES", 1000)
+
+    first, second = lines_of(b"x" * 5000 + b"\n" + line())
+
+    assert first == Line(1, None, "is longer than 0 MiB")
+    assert second == Line(2, episode())
+
+
+def test_gzip_is_read_whatever_the_file_is_called(tmp_path: Path) -> None:
+    file = tmp_path / "episodes"
+    file.write_bytes(gzip.compress(line()))
+
+    with opened(str(file)) as source:
+        found = list(read_lines(source.stream))
+
+    assert found == [Line(1, episode())]
+    assert source.size == file.stat().st_size
+
+
+def test_gzip_that_ends_early_keeps_what_was_whole_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "episodes.gz"
+    file.write_bytes(gzip.compress(line("e1")) + gzip.compress(line("e2"))[:-20])
+
+    with opened(str(file)) as source:
+        *good, last = read_lines(source.stream)
+
+    assert [one.episode for one in good] == [episode("e1")]
+    assert "ends early" in last.problem
+
+
+def test_empty_file_holds_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+
+    with opened(str(tmp_path / "empty")) as source:
+        assert list(read_lines(source.stream)) == []
+
+
+def test_missing_file_is_no_input(tmp_path: Path) -> None:
+    with pytest.raises(NoInputError, match="does not exist"), opened(str(tmp_path / "none")):
+        pass
+
+
+def test_directory_is_no_file_of_lines(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a directory"), opened(str(tmp_path)):
+        pass
+
+
+def test_a_misspelled_key_of_metadata_is_a_doubt_and_no_problem() -> None:
+    (doubtful,) = lines_of(line().replace(b"{}", b'{"predicat":"likes"}'))
+
+    assert doubtful.episode == episode(metadata={"predicat": "likes"})
+    assert doubtful.doubts == ("metadata key 'predicat' is not read; did you mean 'predicate'?",)

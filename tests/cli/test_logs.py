@@ -1,0 +1,221 @@
+"""`slumberd logs`: any log for a person, followed over rotations; hostile content stays text."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import queue
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slumberd.observability.line_format import json_line, readable_line
+from tests.support.builders import triple
+from tests.support.calling import called
+from tests.support.daemons import Home
+from tests.support.site import Site, environment
+
+pytestmark = pytest.mark.integration
+
+PATIENCE_SECONDS = 60.0
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\u202e\x9b"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    site = Site(tmp_path)
+    site.put(triple("e1", "alice", "likes", "tea"))
+    assert site.call("fire", "--all").returncode == 0
+    return site
+
+
+def line(**said: Any) -> bytes:
+    return json_line({"ts": "2026-01-01T00:00:00.000000Z", "level": "info", **said})
+
+
+def test_logs_show_the_file_of_the_configuration_as_a_terminal_would(site: Site) -> None:
+    shown = site.look("logs").stdout.splitlines()
+
+    assert [text for text in shown if "delta.applied       add  e1  by profile@" in text]
+    assert len(shown) == len((site.state / "slumberd.log").read_bytes().splitlines())
+
+
+def test_logs_of_a_rule_are_the_lines_about_it(site: Site) -> None:
+    shown = site.look("logs", "--rule", "quiet").stdout.splitlines()
+    none = site.look("logs", "--rule", "nobody")
+
+    assert shown
+    assert all("quiet" in text for text in shown)
+    assert (none.stdout, none.returncode) == ("", 0)
+    assert none.stderr == "slumberd: no line is about rule 'nobody'\n"
+
+
+def test_logs_read_gzip_and_standard_input(site: Site, tmp_path: Path) -> None:
+    content = (site.state / "slumberd.log").read_bytes()
+    (tmp_path / "old.gz").write_bytes(gzip.compress(content))
+    expected = site.look("logs").stdout
+
+    assert called("logs", str(tmp_path / "old.gz")).stdout == expected
+    assert site.run("logs", "-", stdin=content).stdout == expected
+    assert site.run("logs", "-f", "-", stdin=content).stdout == expected
+
+
+def test_lines_that_are_no_json_are_shown_and_counted_when_a_rule_is_asked_for(
+    site: Site, tmp_path: Path
+) -> None:
+    file = tmp_path / "mixed"
+    file.write_bytes(b"Traceback (most recent call last):\n" + line(event="a", rule_id="r1"))
+
+    everything = site.look("logs", str(file))
+    of_a_rule = site.look("logs", str(file), "--rule", "r1")
+
+    assert everything.stdout.startswith("Traceback (most recent call last):\n")
+    assert len(of_a_rule.stdout.splitlines()) == 1
+    assert "left out: 1 lines that are not JSON" in of_a_rule.stderr
+
+
+def test_a_log_that_is_not_there_is_66(site: Site, tmp_path: Path) -> None:
+    for words in (["logs"], ["logs", "-f"]):
+        done = site.look(*words, str(tmp_path / "none"))
+        assert done.returncode == 66
+        assert "name a" in done.stderr
+
+
+def test_a_configuration_with_mistakes_leads_to_the_journal(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journalctl = tmp_path / "bin" / "journalctl"
+    journalctl.parent.mkdir()
+    journalctl.write_text('#!/bin/sh\necho "$*"\nexit ${CODE:-0}\n')
+    journalctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{journalctl.parent}:{os.environ['PATH']}")
+    site.config.write_text("nonsense: 1\n")
+
+    shown = site.look("logs", "-f")
+    monkeypatch.setenv("CODE", "1")
+    failed = site.look("logs")
+
+    assert shown.stdout.startswith("--unit=slumberd --unit=slumberd-verify --output=cat")
+    assert "--follow" in shown.stdout
+    assert "the configuration has mistakes" in shown.stderr
+    assert failed.returncode == 74
+    assert "journalctl ended with 1" in failed.stderr
+
+
+EVENTS = st.sampled_from(["delta.applied", "firing.completed", "daemon.ready", HOSTILE])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text() | st.just(HOSTILE),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = st.sampled_from(
+    ["kind", "fact_id", "source_episode_ids", "replaces", "reason", "firing_id", "channels",
+     "seconds", "exception", "truncated", "rule_id", HOSTILE]
+)  # fmt: skip
+
+
+@given(
+    st.dictionaries(KEYS, VALUES),
+    EVENTS,
+    st.text() | st.just(HOSTILE),
+    st.text() | st.just(HOSTILE),
+)
+def test_whatever_a_line_says_it_moves_no_cursor(
+    said: dict[str, Any], event: str, ts: str, level: str
+) -> None:
+    whole = json.dumps({"ts": ts, "level": level, "event": event, **said}).encode()
+
+    for text in (whole, whole[:-1], HOSTILE.encode(), b"\xff" + whole):
+        shown = readable_line(text, colors=False).decode()
+        assert shown.endswith("\n")
+        assert all(char.isprintable() for char in shown.replace("\n", ""))
+
+
+class Follower:
+    """A command that follows a log, and what it prints."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._process = process
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for text in self._process.stdout:
+            self._lines.put(text.decode())
+
+    def events(self, *expected: str) -> None:
+        """Wait for lines about these events, in this order, and nothing in between."""
+        for event in expected:
+            assert f" {event} " in self._lines.get(timeout=PATIENCE_SECONDS)
+
+
+@contextmanager
+def following(site: Site, *words: str) -> Iterator[Follower]:
+    command = site.command("logs", "--follow", *words)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment({})) as process:
+        try:
+            yield Follower(process)
+        finally:
+            process.kill()
+
+
+def append(path: Path, *events: str) -> None:
+    with path.open("ab") as file:
+        file.writelines(line(event=event, at_="") for event in events)
+
+
+def test_following_survives_renaming_replacing_and_truncating(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    log = tmp_path / "followed"
+    append(log, *(f"before.{number}" for number in range(30)))
+    with following(site, str(log)) as follower:
+        follower.events(*(f"before.{number}" for number in range(20, 30)))
+        append(log, "one")
+        follower.events("one")
+
+        log.rename(tmp_path / "followed.1")
+        append(tmp_path / "followed.1", "late")  # whoever writes has not noticed
+        follower.events("late")
+        log.touch()  # as logrotate's `create`
+        append(tmp_path / "followed.1", "later")
+        follower.events("later")
+        append(log, "two")
+        follower.events("two")
+        append(tmp_path / "followed.1", "last")
+        follower.events("last")
+
+        fresh = tmp_path / "fresh"
+        append(fresh, "three")
+        fresh.replace(log)
+        follower.events("three")
+        with log.open("r+b") as file:
+            file.truncate()
+        log.write_bytes(b"")
+        append(log, "x")
+        follower.events("x")
+
+
+@pytest.mark.slow
+def test_following_a_daemon_shows_its_rule_over_a_rotation(tmp_path: Path) -> None:
+    home = Home(tmp_path, {"logging": {"format": "json", "file": "slumberd.log"}})
+    home.rule("good", cadence={"every": 1})
+    site = Site.__new__(Site)
+    site.config, site.state = home.config, home.state
+    site.put(triple("e1", "alice", "likes", "tea"))
+    assert home.call("fire", "good").returncode == 0
+
+    with following(site, "--rule", "good") as follower:
+        follower.events("delta.applied", "firing.completed")
+        (home.state / "slumberd.log").rename(home.state / "slumberd.log.1")
+        site.put(triple("e2", "alice", "owns", "tea"))
+        assert home.call("fire", "good").returncode == 0
+        follower.events("delta.applied", "firing.completed")

@@ -1,0 +1,31 @@
+"""Misspelled keys of metadata: a command and a daemon log them, and keep the episode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.support.builders import episode
+from tests.support.site import Site
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_firing_logs_what_a_host_misspelled(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.put(
+        episode("e1", metadata={"subject": "alice", "predicat": "likes", "object": "tea"}),
+        episode("e2", metadata={"subject": "alice", "predicat": "likes", "object": "milk"}),
+    )
+
+    fired = site.call("fire", "--all")
+
+    logged = map(orjson.loads, (site.state / "slumberd.log").read_bytes().splitlines())
+    warnings = [one for one in logged if one["event"] == "metadata.misspelled"]
+    assert fired.returncode == 0
+    assert [(one["level"], one["key"], one["meant"]) for one in warnings] == [
+        ("warning", "predicat", "predicate")
+    ]
+    assert (warnings[0]["episode_id"], warnings[0]["episodes"]) == ("e1", 2)

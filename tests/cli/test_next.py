@@ -1,0 +1,192 @@
+"""`slumberd next`: rules in words, their instants, and notes on the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from freezegun import freeze_time
+
+from slumberd.cli import call
+from slumberd.cli.commands.next import outlooks
+from slumberd.model.rule import ConsolidationRule
+from slumberd.service.control_socket import Answer, Peer, listen
+from slumberd.service.pause import keep_paused
+from slumberd.service.responses import scheduled
+from tests.support.calling import called
+
+pytestmark = pytest.mark.unit
+
+NOW = datetime(2026, 3, 27, 12, tzinfo=UTC)
+RULES = """
+rules:
+  - {id: nightly, cadence: {cron: "30 2 * * *"}, when_filter: "", then_emits: [facts]}
+  - {id: profile, cadence: {every: 100}, when_filter: "", then_emits: [facts]}
+  - id: weekly
+    cadence: {cron: "@weekly", timezone: Asia/Tokyo}
+    when_filter: ""
+    then_emits: [facts]
+    enabled: false
+"""
+
+Next = Callable[..., list[str]]
+
+
+@pytest.fixture
+def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Next]:
+    """Return what `slumberd next` prints on a Friday in March, line by line."""
+    (tmp_path / "rules.d").mkdir()
+    (tmp_path / "rules.d" / "all.yaml").write_text(RULES)
+    config = tmp_path / "slumberd.yaml"
+    config.write_text("timezone: Europe/Berlin\nstate_dir: state\n")
+
+    def run(*arguments: str) -> list[str]:
+        assert call(["next", "--config", str(config), *arguments]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    with freeze_time(NOW):
+        yield run
+
+
+def _documents(lines: list[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines]
+
+
+def test_every_enabled_rule_is_shown_in_words_with_its_instants_and_notes(shown: Next) -> None:
+    assert shown("-n", "2") == [
+        "nightly '30 2 * * *' in Europe/Berlin: at 02:30, every day",
+        "  Sat 2026-03-28 02:30 +01:00  2026-03-28 01:30:00Z",
+        "  Sun 2026-03-29 03:00 +02:00  2026-03-29 01:00:00Z",
+        "  note: 2026-03-29 02:00 the clock goes forward to 03:00;"
+        " 02:30 does not exist then: fires once, at 03:00",
+        "profile: when 100 new episodes wait",
+    ]
+
+
+def test_rule_that_is_named_is_shown_though_disabled(shown: Next) -> None:
+    assert shown("weekly", "-n", "1") == [
+        "weekly '@weekly' in Asia/Tokyo (disabled): at 00:00, on Sunday",
+        "  Sun 2026-03-29 00:00 +09:00  2026-03-28 15:00:00Z",
+    ]
+
+
+def test_paused_rule_is_said_to_be_paused_by_whom_and_until_what(
+    shown: Next, tmp_path: Path
+) -> None:
+    (tmp_path / "state").mkdir()
+    keep_paused(tmp_path / "state", {"nightly": "uid 7"})
+
+    told = shown("nightly", "profile", "-n", "1")
+    nightly, profile = _documents(shown("nightly", "profile", "--json"))
+
+    assert told[0] == (
+        "nightly '30 2 * * *' in Europe/Berlin (paused by uid 7 until `slumberd resume nightly`):"
+        " at 02:30, every day"
+    )
+    assert told[-1] == "profile: when 100 new episodes wait"
+    assert (nightly["paused"], nightly["paused_by"]) == (True, "uid 7")
+    assert (profile["paused"], profile["paused_by"]) == (False, None)
+
+
+def test_rule_is_shown_five_times_when_nothing_else_is_said(shown: Next) -> None:
+    assert len([line for line in shown("nightly") if line.endswith("Z")]) == 5
+
+
+def test_expression_that_is_in_no_rule_is_shown(shown: Next) -> None:
+    assert shown("--cron", "0 0 13 * 5", "--timezone", "UTC", "-n", "1") == [
+        "'0 0 13 * 5' in UTC: at 00:00, on day 13 of the month, and also on Friday",
+        "  Fri 2026-04-03 00:00 +00:00  2026-04-03 00:00:00Z",
+    ]
+    assert "in Europe/Berlin" in shown("--cron", "@daily")[0]
+
+
+def test_programs_get_a_document_a_line(shown: Next) -> None:
+    nightly, profile = _documents(shown("--json", "-n", "2"))
+
+    assert nightly == {
+        "rule": "nightly",
+        "enabled": True,
+        "paused": False,
+        "paused_by": None,
+        "every": None,
+        "cron": "30 2 * * *",
+        "timezone": "Europe/Berlin",
+        "words": "at 02:30, every day",
+        "next": [
+            {"local": "2026-03-28T02:30:00+01:00", "utc": "2026-03-28T01:30:00Z"},
+            {"local": "2026-03-29T03:00:00+02:00", "utc": "2026-03-29T01:00:00Z"},
+        ],
+        "notes": [
+            {
+                "at": "2026-03-29T01:00:00Z",
+                "skipped": True,
+                "times": ["02:30"],
+                "fired": ["2026-03-29T01:00:00Z"],
+                "words": "2026-03-29 02:00 the clock goes forward to 03:00;"
+                " 02:30 does not exist then: fires once, at 03:00",
+            }
+        ],
+    }
+    assert (profile["every"], profile["cron"], profile["next"]) == (100, None, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        pytest.param(["nightli"], "no rule 'nightli'; did you mean 'nightly'?", id="no such rule"),
+        pytest.param(["nightly", "--cron", "@daily"], "not both", id="rule and expression"),
+        pytest.param(["--timezone", "UTC"], "--cron", id="zone without expression"),
+        pytest.param(["--cron", "61 * * * *"], "write 0 to 59", id="wrong expression"),
+        pytest.param(
+            ["--cron", "@daily", "--timezone", "Berlin"],
+            "did you mean 'Europe/Berlin'?",
+            id="wrong zone",
+        ),
+        pytest.param(["-n", "0"], "--count", id="none at all"),
+    ],
+)
+def test_wrong_use_is_told_with_its_remedy(
+    shown: Next, tmp_path: Path, arguments: list[str], problem: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert call(["next", "--config", str(tmp_path / "slumberd.yaml"), *arguments]) == 64
+    assert problem in capsys.readouterr().err
+
+
+async def test_running_daemon_is_asked_whatever_the_files_say(tmp_path: Path) -> None:
+    hourly = ConsolidationRule(
+        id="hourly", cadence={"cron": "@hourly"}, when_filter="", then_emits=["facts"]
+    )
+
+    async def answer(_: dict[str, Any], __: Peer) -> Answer:
+        return scheduled([hourly], {"hourly": "uid 7"}, "Asia/Tokyo")
+
+    async with listen(tmp_path, {"next": answer}):
+        done = await asyncio.to_thread(called, "next", "--state-dir", str(tmp_path), "-n", "1")
+
+    assert done.stdout.startswith("hourly '@hourly' in Asia/Tokyo (paused by uid 7 until")
+
+
+async def test_daemon_that_does_not_answer_is_told_instead_of_what_the_files_say(
+    tmp_path: Path,
+) -> None:
+    async with listen(tmp_path, {}):
+        done = await asyncio.to_thread(called, "next", "--state-dir", str(tmp_path))
+
+    assert (done.returncode, done.stdout) == (74, "")
+    assert "unknown operation 'next'" in done.stderr
+
+
+def test_instants_lie_after_the_time_that_is_given() -> None:
+    rule = ConsolidationRule(
+        id="r", cadence={"cron": "@hourly"}, when_filter="", then_emits=["facts"]
+    )
+
+    [found] = outlooks(scheduled([rule], {}, "UTC")["rules"], "UTC", NOW, 1)
+
+    assert found.table.instants == [NOW.replace(hour=13)]

@@ -1,0 +1,77 @@
+"""Tables and JSON: as wide as needed off a terminal, fitted on one, never moving a cursor."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from slumberd.cli.output import MOST_CHARACTERS, cell, print_json, print_table
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        pytest.param(None, "-", id="nothing"),
+        pytest.param(True, "yes", id="true"),
+        pytest.param(False, "no", id="false"),
+        pytest.param(0.25, "0.25", id="fraction"),
+        pytest.param(1.0, "1", id="whole fraction"),
+        pytest.param(7, "7", id="number"),
+        pytest.param("tea [bold]", "tea [bold]", id="text"),
+        pytest.param({"a": [1]}, '{"a":[1]}', id="object"),
+        pytest.param(datetime(2026, 1, 2, 3, 4, 5, 6, UTC), "2026-01-02 03:04:05Z", id="instant"),
+        pytest.param("\x1b[2Jgone\nnew", r"\x1b[2Jgone\nnew", id="cursor movements"),
+    ],
+)
+def test_cell_shows_a_value_as_text(value: object, text: str) -> None:
+    assert cell(value) == text
+
+
+def test_table_off_a_terminal_is_whole_and_without_trailing_blanks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_table(("id", "text"), [("e1", "x" * 300), ("e22", "short")])
+
+    assert capsys.readouterr().out == f"id   text\ne1   {'x' * 300}\ne22  short\n"
+
+
+def test_empty_table_is_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("id", "text"), [])
+
+    assert capsys.readouterr().out == "id  text\n"
+
+
+def test_table_on_a_terminal_is_folded_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")  # 80 columns, and no colours to count
+
+    print_table(("id", "text"), [("e1", "[red]" + "x" * 200)])
+
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "[red]" in out
+    assert out.count("x") == 201
+
+
+def test_json_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"at": datetime(2026, 1, 2, tzinfo=UTC), "text": "a\nb"})
+
+    assert capsys.readouterr().out == '{"at":"2026-01-02T00:00:00Z","text":"a\\nb"}\n'
+
+
+@pytest.mark.parametrize("value", ["i" * 1_000_000, "\x1b" * 1_000_000, {"a": "b" * 1_000_000}])
+def test_cell_cuts_what_is_absurdly_long(value: object) -> None:
+    shown = cell(value)
+
+    assert len(shown) == MOST_CHARACTERS
+    assert shown.endswith("…")
+
+
+def test_cell_leaves_what_just_fits_as_it_is() -> None:
+    assert cell("i" * MOST_CHARACTERS) == "i" * MOST_CHARACTERS

@@ -1,0 +1,194 @@
+"""Which episodes `backfill`, `quarantine`, `approve` and `reject` take at the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.builders import at, triple
+from tests.support.trying import Trial, rule, rules
+
+pytestmark = pytest.mark.integration
+
+STREAM = [triple(f"e{n}", f"s{n}", "is", n, timestamp=at(n)) for n in range(4)]
+SHOUT = {"intent": "shout"}
+GONE = {"intent": "delete"}
+
+
+def ids(trial: Trial) -> list[str]:
+    return [fact["id"] for fact in trial.lines("facts")]
+
+
+@pytest.fixture
+def passed(tmp_path: Path) -> Trial:
+    """Return a site whose rule has passed four episodes without promoting any."""
+    trial = Trial(tmp_path, rules(rule("all", "0"), rule("other", "0")))
+    trial.put(*STREAM)
+    trial.fire()
+    trial.rules.write_text(rules(rule("all", ""), rule("other", "0")))
+    return trial
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        pytest.param([], ["e0", "e1", "e2", "e3"], id="all"),
+        pytest.param(["--from", at(1).isoformat()], ["e1", "e2", "e3"], id="from"),
+        pytest.param(["--to", at(2).isoformat()], ["e0", "e1"], id="to"),
+        pytest.param(
+            ["--from", at(1).isoformat(), "--to", at(3).isoformat()], ["e1", "e2"], id="between"
+        ),
+        pytest.param(["--from", at(9).isoformat()], [], id="none"),
+        pytest.param(["--dry-run"], [], id="dry run"),
+    ],
+)
+def test_backfill_takes_the_episodes_of_its_range(
+    passed: Trial, words: list[str], expected: list[str]
+) -> None:
+    done = passed.call("backfill", "all", *words)
+
+    assert done.returncode == 0, done.stderr
+    assert ids(passed) == expected
+
+
+def test_backfill_is_of_the_rule_that_is_named(passed: Trial) -> None:
+    done = passed.call("backfill", "other", "--json")
+
+    assert json.loads(done.stdout)["dry_run"] is False
+    assert ids(passed) == []
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Trial:
+    """Return a site with two quarantined episodes of each of two rules."""
+    trial = Trial(tmp_path, rules(rule("one"), rule("two")))
+    trial.put(*(triple(id, "ada", "is", 1, timestamp=at(1), metadata=SHOUT) for id in ("a", "b")))
+    trial.fire()
+    return trial
+
+
+def quarantined(trial: Trial, *words: str) -> list[tuple[str, str]]:
+    found = trial.lines("quarantine", "ls", *words)
+    return sorted((one["rule_id"], one["episode_id"]) for one in found)
+
+
+EVERY = [("one", "a"), ("one", "b"), ("two", "a"), ("two", "b")]
+
+
+def test_quarantine_is_listed_by_rule(odd: Trial) -> None:
+    assert quarantined(odd) == EVERY
+    assert quarantined(odd, "--rule", "one") == EVERY[:2]
+    assert quarantined(odd, "--rule", "one", "--rule", "two") == EVERY
+    assert quarantined(odd, "--rule", "none") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        pytest.param(["a"], [("one", "b"), ("two", "b")], id="an episode"),
+        pytest.param(["a", "b"], [], id="two episodes"),
+        pytest.param(["a", "--rule", "one"], EVERY[1:], id="an episode of a rule"),
+        pytest.param(["a", "--dry-run"], EVERY, id="dry run"),
+    ],
+)
+def test_dropped_episodes_leave_the_quarantine(
+    odd: Trial, words: list[str], left: list[tuple[str, str]]
+) -> None:
+    done = odd.call("quarantine", "drop", *words, "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert quarantined(odd) == left
+
+
+def test_drop_says_how_many_entries_go_and_whether_it_was_a_dry_run(odd: Trial) -> None:
+    dry = json.loads(odd.call("quarantine", "drop", "a", "--dry-run", "--json").stdout)
+    wet = json.loads(odd.call("quarantine", "drop", "a", "--json").stdout)
+
+    assert (dry["dropped"], dry["dry_run"]) == (2, True)
+    assert (wet["dropped"], wet["dry_run"]) == (2, False)
+
+
+def test_retry_keeps_what_still_cannot_be_read(odd: Trial) -> None:
+    odd.call("quarantine", "retry", "a")
+
+    assert quarantined(odd) == EVERY
+
+
+def test_retry_takes_the_episodes_and_rules_that_are_named(odd: Trial) -> None:
+    named = answer(odd, "quarantine", "retry", "a", "--rule", "one", "--dry-run")
+    every = answer(odd, "quarantine", "retry", "--dry-run")
+
+    assert read_by(named) == {"one": 1}
+    assert read_by(every) == {"one": 2, "two": 2}
+
+
+def read_by(answered: dict[str, Any]) -> dict[str, int]:
+    """Return how many episodes each rule has read."""
+    return {
+        report["rule_id"]: report["channels"]["facts"]["read"] for report in answered["reports"]
+    }
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Trial:
+    """Return a site where a batch that would delete two facts waits for approval."""
+    trial = Trial(tmp_path, rules(rule("all", "", limits="{max_deletes: 1}")))
+    trial.put(*STREAM)
+    trial.fire()
+    gone = [
+        triple(f"d{n}", f"s{n}", "is", n, timestamp=at(10 + n), metadata=GONE) for n in range(2)
+    ]
+    trial.put(*gone, triple("late", "s9", "is", 9, timestamp=at(20)))
+    trial.call("fire", "all")
+    return trial
+
+
+def batch(trial: Trial) -> str:
+    (state,) = trial.lines("rules")
+    return str(state["held"])
+
+
+def answer(trial: Trial, *words: str) -> dict[str, Any]:
+    done = trial.call(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_held_batch_changes_nothing_until_somebody_decides(held: Trial) -> None:
+    assert ids(held) == ["e0", "e1", "e2", "e3"]
+    assert batch(held).startswith("all@")
+
+
+def test_approved_batch_goes_on(held: Trial) -> None:
+    assert answer(held, "approve", batch(held))["dry_run"] is False
+
+    assert ids(held) == ["e2", "e3", "late"]
+    assert held.lines("rules")[0]["held"] is None
+
+
+def test_rejected_batch_is_passed_over(held: Trial) -> None:
+    assert answer(held, "reject", batch(held))["dry_run"] is False
+
+    assert ids(held) == ["e0", "e1", "e2", "e3"]
+    (state,) = held.lines("rules")
+    assert (state["held"], state["pending"]) == (None, 0)
+
+
+@pytest.mark.parametrize("word", ["approve", "reject"])
+def test_dry_run_of_a_decision_decides_nothing(held: Trial, word: str) -> None:
+    waiting = batch(held)
+
+    assert answer(held, word, waiting, "--dry-run")["dry_run"] is True
+
+    assert ids(held) == ["e0", "e1", "e2", "e3"]
+    assert batch(held) == waiting
+
+
+def test_batch_that_waits_nowhere_cannot_be_decided(held: Trial) -> None:
+    refused = held.call("approve", "all@1")
+
+    assert refused.returncode == 64
+    assert batch(held).startswith("all@")

@@ -1,0 +1,64 @@
+"""A command that is told to end closes what it has open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from slumberd.cli.commands.run import tidily_ending
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(signal.default_int_handler, id="in front"),
+        pytest.param(signal.SIG_IGN, id="in the background"),
+    ]
+)
+def _started(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Do with SIGINT as the shell does for a command that it starts."""
+    before: Any = signal.signal(signal.SIGINT, request.param)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_started")
+def test_sigterm_ends_a_command_once_what_it_has_open_is_closed() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    closed = []
+
+    async def main() -> None:
+        with tidily_ending():
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                closed.append("what was open")
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+
+    assert closed == ["what was open"]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+async def test_a_cancellation_by_others_stays_one() -> None:
+    async def main() -> None:
+        with tidily_ending():
+            await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(main())
+    await asyncio.sleep(0)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task

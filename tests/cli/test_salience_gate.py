@@ -1,0 +1,158 @@
+"""Commands on rules with a gate: what they tell, and that what only looks writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from tests.support.builders import at, triple
+from tests.support.site import Site
+
+pytestmark = pytest.mark.integration
+
+GATED = """\
+rules:
+  - id: gated
+    cadence: {every: 1}
+    when_filter: ""
+    then_emits: [facts]
+    salience: {min: 0.03, tau: 2d}
+"""
+UNGATED = GATED.replace("    salience: {min: 0.03, tau: 2d}\n", "")
+TESTS = """\
+tests:
+  - name: what was only said is not worth a fact
+    episodes: [{id: e1, subject: ada, predicate: likes, object: tea}]
+    expect:
+      deltas: [{episode: e1, kind: noop, reason: below_salience}]
+      facts: []
+  - name: this is not so
+    episodes: [{id: e1, subject: ada, predicate: likes, object: tea}]
+    expect:
+      facts: [{id: e1}]
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    site = Site(tmp_path)
+    site.rules.write_text(GATED)
+    site.put(*(triple(f"e{n}", "ada", f"p{n}", n, timestamp=at(n)) for n in range(3)))
+    return site
+
+
+def footprint(site: Site) -> dict[str, str]:
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in site.state.iterdir()
+    }
+
+
+async def _read(site: Site, limit: int) -> None:
+    async with SQLiteMemoryStore(site.state / "memory.db") as memory:
+        await memory.recent("alice", limit=limit)
+
+
+def test_what_is_read_becomes_a_fact_and_why_not_tells_of_the_rest(site: Site) -> None:
+    assert site.call("fire", "--all").returncode == 0
+    assert site.lines("facts") == []
+    asyncio.run(_read(site, 1))
+    assert site.call("recent", "alice").returncode == 0  # a person looks
+    assert site.call("fire", "--all").returncode == 0
+
+    [fact] = site.lines("facts")
+    [told] = site.lines("why-not", "e1")
+
+    assert fact["id"] == "e2"
+    assert (told["became"], told["reason"]) == ("noop", "below_salience")
+    assert told["would_change"] == (
+        "its salience was 0.0000, and gated asks for 0.03; it is looked at again when it is read"
+    )
+    assert site.call("audit", "verify").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fire", "--all", "--dry-run"],
+        ["backfill", "gated", "--dry-run"],
+        ["check", "--against-data"],
+        ["diff", "{rules}"],
+        ["why-not", "e1"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_only_looks_marks_nothing_as_held_back(site: Site, words: list[str]) -> None:
+    assert site.call("fire", "--all").returncode == 0
+    site.put(triple("e3", "ada", "p3", 3))
+    before = footprint(site)
+
+    done = site.call(*(word.format(rules=site.rules.parent) for word in words))
+
+    assert done.returncode == 0, done.stderr
+    assert footprint(site) == before
+
+
+def test_a_check_against_the_data_tells_how_many_are_held_back(site: Site) -> None:
+    done = site.call("check", "--against-data", "--json")
+
+    assert "below_salience" in done.stdout
+    assert "memory.db-wal" not in footprint(site)
+
+
+def differing(site: Site, rules: str) -> dict[str, Any]:
+    candidate = site.config.parent / "candidate"
+    candidate.mkdir()
+    (candidate / "rules.yaml").write_text(rules)
+    printed = site.call("diff", str(candidate), "--json").stdout
+    summary: dict[str, Any] = json.loads(printed.splitlines()[-1])["summary"]
+    return summary
+
+
+def test_a_diff_tells_what_a_lower_gate_would_let_in(site: Site) -> None:
+    assert site.call("fire", "--all").returncode == 0
+
+    summary = differing(site, UNGATED)
+
+    assert summary["rules"][0]["fields"] == ["salience"]
+    assert (summary["appear"], summary["disappear"]) == (3, 0)
+
+
+def test_a_diff_tells_that_a_gate_takes_nothing_out(site: Site) -> None:
+    site.rules.write_text(UNGATED)
+    assert site.call("fire", "--all").returncode == 0
+
+    summary = differing(site, GATED)
+
+    assert (summary["stay"], summary["disappear"]) == (3, 0)
+
+
+def test_tests_of_rules_know_of_gates(site: Site) -> None:
+    site.rules.with_name("rules.test.yaml").write_text(TESTS)
+
+    done = site.call("test", str(site.rules.parent))
+
+    assert done.returncode == 1
+    assert "1 passed, 1 failed" in done.stdout
+    assert (
+        "why: e1 under gated: noop (below_salience); its salience was 0.0197, and gated asks for"
+        " 0.03; it is looked at again when it is read"
+    ) in done.stdout
+
+
+def test_a_rule_that_measures_relevance_does_so_from_the_command_line(site: Site) -> None:
+    gate = '{min: 0.01, weights: {recency: 0, relevance: 1}, about: "green tea"}'
+    site.rules.write_text(GATED.replace("{min: 0.03, tau: 2d}", gate))
+    site.put(
+        triple("t1", "ada", "drinks", "tea", content="Ada drinks green tea every morning."),
+        triple("t2", "ada", "works", "late", content="The meeting was moved to room 12."),
+    )
+
+    assert site.call("fire", "--all").returncode == 0
+
+    assert [fact["id"] for fact in site.lines("facts")] == ["t1"]

@@ -1,0 +1,148 @@
+"""What `why` and `status` tell of facts that went, and of rules with several stores."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.cli.commands import status
+from tests.support.builders import at, triple
+from tests.support.tables import labels, table
+from tests.support.trying import Trial, rule, rules
+
+pytestmark = pytest.mark.integration
+
+GONE = {"intent": "delete"}
+
+
+@pytest.fixture
+def moved(tmp_path: Path) -> Trial:
+    """Return a site where ada has moved twice, and left; one statement came late."""
+    trial = Trial(tmp_path, rules(rule("homes")))
+    trial.put(
+        triple("e1", "ada", "lives_in", "Porto", timestamp=at(1)),
+        triple("e2", "ada", "lives_in", "Braga", timestamp=at(2)),
+    )
+    trial.fire()
+    trial.put(
+        triple("late", "ada", "lives_in", "Lagos", timestamp=at(1.5)),
+        triple("gone", "ada", "lives_in", None, timestamp=at(3), metadata=GONE),
+    )
+    trial.fire()
+    return trial
+
+
+def why(trial: Trial, fact_id: str) -> str:
+    done = trial.look("why", fact_id)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_why_lists_the_rows_that_replaced_a_fact(moved: Trial) -> None:
+    (row,) = table(why(moved, "e1"), "row", "firing", "did", "how")
+
+    assert (row["row"], row["firing"], row["did"], row["how"]) == (
+        "3", "homes@1", "update", "e2 replaced it",
+    )  # fmt: skip
+
+
+def test_why_says_what_a_fact_replaced_and_who_took_it_out(moved: Trial) -> None:
+    text = why(moved, "e2")
+
+    assert labels(text)["replaced"] == "e1"
+    (row,) = table(text, "row", "firing", "did", "how")
+    assert (row["did"], row["how"]) == ("delete", "gone took it out")
+    (promoted,) = table(text, "firing", "did", "replaces", "counts")
+    assert (promoted["did"], promoted["replaces"], promoted["counts"]) == ("update", "e1", "yes")
+
+
+def test_why_of_a_current_fact_lists_nothing_that_replaced_it(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, rules(rule("homes")))
+    trial.put(triple("e1", "ada", "lives_in", "Porto"))
+    trial.fire()
+
+    assert "replaced" not in why(trial, "e1")
+
+
+def test_why_of_a_late_statement_says_that_it_never_was_current(moved: Trial) -> None:
+    assert "why-not late" in why(moved, "late")
+
+
+def test_why_knows_the_source_of_a_fact_that_its_host_has_pruned(moved: Trial) -> None:
+    with closing(sqlite3.connect(moved.state / "memory.db")) as host, host:
+        host.execute("DELETE FROM episodes WHERE id = 'e1'")
+
+    (document,) = moved.lines("why", "e1")
+
+    (source,) = document["sources"]
+    assert (source["id"], source["session"], source["in_memory"]) == ("e1", "s1", False)
+    assert (source["at"], source["source_node"]) == ("2026-01-01T12:00:01.000000Z", "chat")
+    (row,) = table(why(moved, "e1"), "episode", "session", "in memory")
+    assert row["in memory"] == "no longer in memory.db"
+
+
+def test_why_shows_content_only_on_request(moved: Trial) -> None:
+    (bare,) = moved.lines("why", "e1")
+    (whole,) = moved.lines("why", "e1", "--content")
+
+    assert "content" not in bare["sources"][0]
+    assert whole["sources"][0]["content"] == "content of e1"
+
+
+def firings(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(sql).fetchall()
+
+
+def test_status_shows_the_rules_that_need_somebody_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "SHOWN", 2)
+    trial = Trial(tmp_path, rules(rule("a", "0"), rule("b", "0"), rule("c", "0")))
+    trial.put(triple("e1", "ada", "lives_in", "Porto"))
+    trial.fire()
+    trial.put(triple("e2", "ada", "lives_in", "Braga"))
+    trial.call("fire", "a")
+
+    printed = trial.look("status").stdout
+
+    shown = [row["rule"] for row in table(printed, "rule", "pending")]
+    assert {"b", "c"} <= {*shown}
+    assert "a" not in shown
+    assert "`slumberd rules`" in printed
+
+
+def test_audit_shows_each_row_with_its_fact(moved: Trial) -> None:
+    rows = table(moved.look("audit", "ls").stdout, "seq", "firing", "kind", "fact", "reason")
+
+    assert [
+        (row["seq"], row["firing"], row["kind"], row["fact"], row["reason"]) for row in rows
+    ] == [
+        ("1", "homes@1", "firing", "", ""),
+        ("2", "homes@1", "add", "e1", ""),
+        ("3", "homes@1", "update", "e2", ""),
+        ("4", "homes@4", "firing", "", ""),
+        ("5", "homes@4", "noop", "late", "stale"),
+        ("6", "homes@4", "delete", "gone", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "seqs"),
+    [
+        pytest.param(["--kind", "firing"], [1, 4], id="kind"),
+        pytest.param(["--fact", "e1"], [2], id="fact"),
+        pytest.param(["--limit", "2"], [5, 6], id="the last ones"),
+        pytest.param(["--after", "2", "--limit", "2"], [3, 4], id="those above a number"),
+        pytest.param(["--rule", "homes", "--kind", "noop"], [5], id="rule and kind"),
+        pytest.param(["--rule", "other"], [], id="another rule"),
+    ],
+)
+def test_audit_shows_the_rows_that_are_asked_for(
+    moved: Trial, words: list[str], seqs: list[int]
+) -> None:
+    assert [row["seq"] for row in moved.lines("audit", "ls", *words)] == seqs

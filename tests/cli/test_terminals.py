@@ -1,0 +1,273 @@
+"""What people see: on terminals of 80 and 100 columns, of nothing, of little and of thousands."""
+
+from __future__ import annotations
+
+import re
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+import slumberd
+from tests.support.builders import at, triple
+from tests.support.calling import called
+from tests.support.commands import every_command, furnished, moved
+from tests.support.site import Site
+from tests.support.terminals import lines_on_terminal, shown_on_terminal
+
+pytestmark = pytest.mark.integration
+
+ALL = list(every_command())
+WIDTHS = (80, 100)
+UUIDS = [f"0b6b1b4e-9a58-4a5e-9a3c-1d0c7f0e5d{n:02}" for n in range(12)]
+LONG = "episode-" + "of-a-host-with-very-long-ids-" * 4
+WIDE = "日本茶が大好き🍵" * 8
+TIME = re.compile(r"\d{4}-\d\d-\d\d.?\d\d:\d\d:\d\d\S*")
+RULES = """\
+rules:
+  - id: preferences-of-everybody-who-says-what-they-prefer
+    cadence: {cron: "*/15 6-22 * * mon-fri", timezone: America/Argentina/Buenos_Aires}
+    when_filter: "(predicate IS NOT NULL AND confidence >= 0.5) OR intent IN ('update', 'delete')"
+    then_emits: [facts, notes]
+  - {id: short, cadence: {every: 1000}, when_filter: "predicate IS NULL", then_emits: [facts]}
+"""
+COMMANDS = [
+    ["facts"],
+    ["facts", "--user", "ada"],
+    ["recent", "ada"],
+    ["audit", "ls"],
+    ["quarantine", "ls"],
+    ["rules"],
+    ["status"],
+    ["why", UUIDS[3]],
+    ["why-not", UUIDS[3]],
+]
+
+
+@pytest.fixture(scope="module")
+def furnishings(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """Return a site with long ids, wide texts, and something in quarantine."""
+    site = Site(tmp_path_factory.mktemp("terminals"))
+    site.rules.write_text(RULES)
+    named = {"user": "ada", "agent": "waiter"}
+    site.put(
+        *(triple(one, f"s{n}", "prefers", WIDE, timestamp=at(n), **named)
+          for n, one in enumerate(UUIDS)),
+        triple(LONG, "ada", "prefers", "tea " * 40, timestamp=at(50), **named),
+        triple("bad", "ada", "prefers", "x", metadata={"intent": "wish"}, **named),
+        triple("e7", "bob", "prefers", "mate", user="bob-" + UUIDS[0], timestamp=at(70)),
+    )  # fmt: skip
+    assert site.call("fire", "--all").returncode == 0
+    return site
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_no_id_is_broken_and_no_line_is_too_long(
+    furnishings: Site, words: list[str], width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    site = furnishings
+    wide = site.look(*words).stdout
+    ids = {*UUIDS, LONG, "preferences-of-everybody-who-says-what-they-prefer", *_firings(site)}
+
+    lines = lines_on_terminal([*words, "--config", str(site.config)], width)
+
+    broken = [one for one in ids if one in wide and not any(one in line for line in lines)]
+    assert broken == []
+    unbreakable = (LONG, str(site.state.parent), "lineage ", "says ")
+    long = [one for one in lines if cell_len(one) > width]
+    assert [one for one in long if not any(part in one for part in unbreakable)] == []
+
+
+def _firings(site: Site) -> set[str]:
+    return {row["firing_id"] for row in site.lines("audit", "ls", "--limit", "1000")}
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_time_has_one_form_with_its_zone(furnishings: Site, words: list[str]) -> None:
+    told = re.sub(r"(?m)^lineage .*", "", furnishings.look(*words).stdout)  # its times are JSON
+
+    times = TIME.findall(told)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", one) for one in times), times
+
+
+def test_thousands_of_facts_fit_a_terminal(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.put(*(triple(f"e{n}", f"s{n}", "is", "so " * (n % 30), timestamp=at(n))
+               for n in range(2_000)))  # fmt: skip
+    assert site.call("fire", "profile").returncode == 0
+
+    lines = lines_on_terminal(["facts", "--config", str(site.config)], 80)
+    status = site.look("status").stdout
+
+    assert sum(line.startswith("e") for line in lines) == 2_000
+    assert max(map(cell_len, lines)) <= 80
+    assert "facts      2,000\n" in status
+    assert "episodes   2,000\n" in status
+
+
+@pytest.fixture
+def site(furnishings: Site, tmp_path: Path) -> Site:
+    return moved(furnishings, tmp_path / "site")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        pytest.param(["facts", "--user", "adda"],
+                     f"no facts for user 'adda'; users with facts: ada, bob-{UUIDS[0]}",
+                     id="facts of nobody"),
+        pytest.param(["facts", "--user", "ada", "--subject", "x"],
+                     "no facts match; there are others for user 'ada'", id="no such facts"),
+        pytest.param(["facts", "--subject", "x"],
+                     f"no facts match; users with facts: ada, bob-{UUIDS[0]}", id="facts of any"),
+        pytest.param(["recent", "adda"],
+                     f"no episodes of user 'adda'; users with episodes: ada, bob-{UUIDS[0]}",
+                     id="episodes of nobody"),
+        pytest.param(["recent", "ada", "--session", "x"],
+                     "no such episodes; without --session and --agent there are some of user 'ada'",
+                     id="no such episodes"),
+        pytest.param(["audit", "ls", "--rule", "x"], "no rows match; the ledger has 31 rows",
+                     id="no such rows"),
+        pytest.param(["quarantine", "ls", "--rule", "x"],
+                     "nothing is in quarantine of these rules; there is something of "
+                     "preferences-of-everybody-who-says-what-they-prefer", id="no such quarantine"),
+        pytest.param(["rules", "--removed"], "no rule was removed", id="no removed rule"),
+    ],
+)  # fmt: skip
+def test_whoever_finds_nothing_is_told_so_and_what_there_is(
+    site: Site, words: list[str], told: str
+) -> None:
+    done = site.look(*words)
+    quiet = site.look(*words, "--json")
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert re.sub(r"\b\d+ rows", "31 rows", done.stderr) == f"{told}\n"
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def test_list_of_users_is_bounded(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.put(*(triple(f"e{n}", "it", "is", n, user=f"user{n:03}") for n in range(40)))
+    assert site.call("fire", "profile").returncode == 0
+
+    for words in (["facts", "--user", "x"], ["recent", "x"]):
+        told = site.look(*words).stderr
+        assert told.endswith("user000, user001, user002, user003, user004, user005, user006,"
+                             " user007, user008, user009 and others\n")  # fmt: skip
+
+
+def test_directory_without_anything_says_what_to_do(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.rules.write_text("rules: []\n")
+
+    rules = site.look("rules").stderr
+    status = site.look("status").stderr
+
+    assert rules == status
+    assert "`slumberd init DIR` makes a first one" in rules
+
+
+@pytest.mark.parametrize("command", ["", *ALL, "audit", "quarantine"])
+def test_every_command_has_short_help_and_the_version(command: str) -> None:
+    short = called(*command.split(), "-h")
+    told = called(*command.split(), "--help")
+    version = called(*command.split(), "--version")
+
+    assert (short.returncode, short.stdout) == (0, told.stdout)
+    assert short.stdout.startswith("Usage: ")
+    assert (version.returncode, version.stdout) == (0, f"slumberd {slumberd.__version__}\n")
+
+
+@pytest.fixture
+def logging_site(tmp_path: Path) -> Site:
+    """Return a site whose log goes to standard error, with episodes to read."""
+    site = furnished(tmp_path)
+    site.config.write_text(site.config.read_text().replace("logging: {file: slumberd.log}\n", ""))
+    assert called("import", str(tmp_path / "more.jsonl"), "--config", str(site.config)).stdout
+    return site
+
+
+def on_colourful_terminal(site: Site, monkeypatch: pytest.MonkeyPatch, *words: str) -> bytes:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    return shown_on_terminal([*words, "--config", str(site.config)])
+
+
+def test_terminal_gets_a_bar_and_no_line_a_delta(
+    logging_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = on_colourful_terminal(logging_site, monkeypatch, "fire", "--all")
+
+    assert b"\x1b[?25l" in shown  # a bar hides the cursor
+    assert b": 3 of 3" in shown
+    assert b"delta.applied" not in shown
+    assert b"firing.completed" not in shown
+    assert b"1 firing, profile@" in shown or b"firings, " in shown
+
+
+def test_terminal_gets_a_line_a_delta_when_it_asks(
+    logging_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = on_colourful_terminal(logging_site, monkeypatch, "fire", "--all", "--verbose")
+
+    assert b"delta.applied" in shown
+    assert b"\x1b[?25l" not in shown
+
+
+def test_whoever_is_no_terminal_gets_a_line_a_delta(logging_site: Site) -> None:
+    done = logging_site.call("fire", "--all")
+
+    assert "delta.applied" in done.stderr
+
+
+def test_new_directory_is_for_its_owner_alone_and_works(tmp_path: Path) -> None:
+    home = tmp_path / "deep" / "mind"
+
+    done = called("init", str(home))
+
+    assert done.returncode == 0
+    assert f"export SLUMBERD_CONFIG={home / 'slumberd.yaml'}" in done.stdout
+    modes = {one: stat.S_IMODE(one.stat().st_mode) for one in [home, *home.rglob("*")]}
+    assert {mode for one, mode in modes.items() if one.is_dir()} == {0o700}
+    assert {mode for one, mode in modes.items() if one.is_file()} == {0o600}
+    config = ("--config", str(home / "slumberd.yaml"))
+    assert called("check", *config).returncode == 0
+    assert "1 test: 1 passed, 0 failed" in called("test", *config).stdout
+
+
+def test_new_directory_is_for_its_owner_alone_under_any_umask(tmp_path: Path) -> None:
+    home = tmp_path / "mind"
+    home.mkdir(0o777)
+
+    subprocess.run(
+        ["/bin/sh", "-ec", f"umask 000; {Site(tmp_path).command()[0]} -m slumberd init {home}"],
+        check=True,
+        capture_output=True,
+    )
+
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert stat.S_IMODE((home / "slumberd.yaml").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["slumberd.yaml", "something-else", None])
+def test_init_overwrites_nothing(tmp_path: Path, name: str | None) -> None:
+    home = tmp_path / "mind"
+    if name is None:
+        home.write_text("mine")
+    else:
+        home.mkdir()
+        (home / name).write_text("mine")
+
+    done = called("init", str(home))
+
+    assert done.returncode == 73
+    assert (
+        done.stderr
+        == f"slumberd: {str(home)!r} is there already: name a new or an empty directory\n"
+    )
+    assert (home if name is None else home / name).read_text() == "mine"
+    assert name is None or [one.name for one in home.iterdir()] == [name]

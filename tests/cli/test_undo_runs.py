@@ -1,0 +1,232 @@
+"""A run is what one command or one due cadence did; it is undone whole, and so is that undo."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.builders import at, triple
+from tests.support.daemons import Home
+from tests.support.site import Site, environment, wait_until
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+
+BATCHED = "facts: {batch: 5}\n"
+RULES = """\
+rules:
+  - {id: kept, cadence: {every: 1}, when_filter: "predicate = 'is'", then_emits: [facts, notes]}
+  - {id: noted, cadence: {every: 1}, when_filter: "predicate = 'has'", then_emits: [facts]}
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """Return a site whose batches are small, and whose rules emit into two channels."""
+    site = Site(tmp_path)
+    site.config.write_text(site.config.read_text() + BATCHED)
+    site.rules.write_text(RULES)
+    return site
+
+
+def put(site: Site, first: int, end: int) -> None:
+    predicates = ("is", "has")
+    site.put(
+        *(
+            triple(f"e{n}", f"s{n % 7}", predicates[n % 2], n, timestamp=at(n))
+            for n in range(first, end)
+        )
+    )
+
+
+def answered(site: Site, *arguments: str) -> dict[str, Any]:
+    done = site.call(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def facts(site: Site) -> list[dict[str, Any]]:
+    return sorted(site.lines("facts"), key=lambda fact: str(fact["id"]))
+
+
+def ledger_is_whole(site: Site) -> bool:
+    return site.call("audit", "verify").returncode == 0
+
+
+def test_fire_prints_its_run_and_its_firings(site: Site) -> None:
+    put(site, 0, 12)
+
+    done = site.call("fire", "--all")
+
+    runs = {row["run"] for row in site.lines("audit", "ls", "--kind", "firing") if row["run"]}
+    (run,) = runs
+    (told,) = [line for line in done.stdout.splitlines() if line.startswith("run ")]
+    assert told.startswith(f"run {run}: 6 firings, kept@")
+    assert told.endswith(f"`slumberd undo --run {run}` takes it back")
+
+
+def test_undo_of_a_run_takes_back_every_batch_of_every_rule(site: Site) -> None:
+    put(site, 0, 20)
+    answered(site, "fire", "--all")
+    before = facts(site)
+    put(site, 20, 60)
+    run = answered(site, "fire", "--all")["run"]
+    after = facts(site)
+
+    answer = answered(site, "undo", "--run", run)
+
+    assert facts(site) == before
+    assert len(answer["undone"]) == len(answer["firing_ids"]) > 10
+    assert ledger_is_whole(site)
+    again = answered(site, "undo", "--run", answer["run"])
+    assert sorted(again["undone"]) == sorted(answer["firing_ids"])
+    assert facts(site) == after
+    assert ledger_is_whole(site)
+
+
+def test_undo_of_a_run_again_does_nothing(site: Site) -> None:
+    put(site, 0, 12)
+    run = answered(site, "fire", "--all")["run"]
+    answered(site, "undo", "--run", run)
+    rows = len(site.lines("audit", "ls", "--limit", "1000"))
+
+    again = site.call("undo", "--run", run)
+
+    assert again.returncode == 0
+    assert again.stdout == "nothing to do: all of it is undone already\n"
+    assert len(site.lines("audit", "ls", "--limit", "1000")) == rows
+
+
+def test_undo_of_a_run_goes_on_where_one_firing_of_it_is_undone_already(site: Site) -> None:
+    put(site, 0, 12)
+    fired = answered(site, "fire", "kept")
+    first, *others = [one for report in fired["reports"] for one in report["firing_ids"]][:3]
+    answered(site, "undo", first)
+
+    answer = answered(site, "undo", "--run", fired["run"])
+
+    assert first not in answer["undone"][: len(others)]
+    assert facts(site) == []
+
+
+def test_undo_of_a_run_that_fails_changes_nothing_and_can_be_repeated(site: Site) -> None:
+    put(site, 0, 12)
+    run = answered(site, "fire", "--all")["run"]
+    before = facts(site)
+    with closing(sqlite3.connect(site.state / "facts.db", timeout=0)) as locked:
+        locked.execute("BEGIN IMMEDIATE")
+        failed = site.call("undo", "--run", run)
+        locked.rollback()
+    left = facts(site)
+
+    answer = answered(site, "undo", "--run", run)
+
+    assert failed.returncode == 75
+    assert left == before
+    assert facts(site) == []
+    assert answer["undone"]
+
+
+def killed(site: Site, point: str, *words: str) -> int:
+    """Run a command that dies at a boundary of a statement; return its exit code."""
+    command = [sys.executable, "-m", "tests.support.failing", *words, "--config", str(site.config)]
+    env = environment({"SLUMBERD_FAILPOINT": point})
+    return subprocess.run(command, env=env, capture_output=True, cwd=ROOT).returncode
+
+
+def test_undo_of_a_run_that_is_killed_is_done_whole_or_not_at_all(site: Site) -> None:
+    put(site, 0, 40)
+    run = answered(site, "fire", "--all")["run"]
+    before = facts(site)
+    counts = set()
+
+    for commit in range(1, 6):
+        code = killed(site, f"facts.db COMMIT#{commit}", "undo", "--run", run)
+        counts.add((code, len(facts(site))))
+
+    promoted = len(before)
+    assert {count for _, count in counts} == {0, promoted}
+    assert (137, promoted) in counts
+    answered(site, "undo", "--run", run)
+    assert facts(site) == []
+    assert ledger_is_whole(site)
+
+
+def test_dry_run_of_an_undo_of_a_run_changes_nothing(site: Site) -> None:
+    put(site, 0, 12)
+    run = answered(site, "fire", "--all")["run"]
+    before = facts(site)
+
+    answer = answered(site, "undo", "--run", run, "--dry-run", "--limit", "2")
+    told = site.call("undo", "--run", run, "--dry-run").stdout
+
+    assert facts(site) == before
+    assert (answer["run"], answer["firing_ids"]) == (None, [])
+    assert len(answer["undone"]) == 6
+    assert answer["counts"] == {"delete": 18}
+    assert (answer["deltas_total"], answer["deltas_cut"], len(answer["deltas"])) == (18, True, 2)
+    assert "would undo 6 firings (kept@" in told
+
+
+def test_undo_of_a_rule_since_an_instant_takes_back_all_that_it_did_since(site: Site) -> None:
+    put(site, 0, 12)
+    answered(site, "fire", "--all")
+    before = facts(site)
+    since = site.lines("audit", "ls", "--kind", "firing")[-1]["at"]
+    put(site, 12, 40)
+    answered(site, "fire", "noted")
+    answered(site, "fire", "kept")
+    moment = site.lines("audit", "ls", "--rule", "noted", "--after", "30", "--kind", "firing")
+
+    answer = answered(site, "undo", "noted", "--since", moment[0]["at"])
+    answered(site, "undo", "kept", "--since", moment[0]["at"])
+
+    assert moment[0]["at"] > since
+    assert {one.split("@")[0] for one in answer["undone"]} == {"noted"}
+    assert facts(site) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        pytest.param(["--run", "nonsense"], "no run 'nonsense'", id="unknown run"),
+        pytest.param(["nobody", "--since", "now"], "rule 'nobody' has never fired", id="no rule"),
+        pytest.param([], "name a firing, or --run ID, or a rule", id="nothing"),
+        pytest.param(["kept@1", "--run", "x"], "one of the three", id="two"),
+        pytest.param(["--since", "now"], "one of the three", id="since without a rule"),
+    ],
+)
+def test_undo_of_what_is_not_there_is_refused(site: Site, words: list[str], problem: str) -> None:
+    put(site, 0, 2)
+    answered(site, "fire", "--all")
+
+    done = site.call("undo", *words)
+
+    assert done.returncode == 64
+    assert problem in done.stderr
+
+
+def test_everything_that_one_due_cadence_does_is_one_run(tmp_path: Path) -> None:
+    home = Home(tmp_path, settings={"facts": {"batch": 10}})
+    home.rule("all", cadence={"every": 40})
+    site = Site.__new__(Site)
+    site.config, site.state = home.config, home.state
+    put(site, 0, 39)
+    with home.daemon():
+        put(site, 39, 40)
+        wait_until(lambda: len(site.lines("facts")) == 14)
+        run = site.lines("audit", "ls", "--kind", "firing")[-1]["run"]
+
+        answer = answered(site, "undo", "--run", run)
+
+        assert answer["undone"] == [f"all@{n}" for n in (1, 12, 23, 34)]
+        assert site.lines("facts") == []

@@ -1,0 +1,112 @@
+"""The parser in C reads what the one in Python reads, with the same places."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slumberd.config import yaml_reader
+from slumberd.config.yaml_reader import Document, read_document
+from slumberd.errors import FilterError
+from slumberd.filters.sandbox import check_filter, checking_filters
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = [
+    path.read_text() for place in ("rules", "config") for path in (ROOT / place).glob("*.yaml")
+]
+SMALL = [
+    "rules:\n  - {id: a, cadence: {every: 1}}\n"
+    "  - id: b\n    when_filter: \"x\\n 'y'\"\n    k: a b\n      c\n",
+    '{"rules":[{"id":"a","then_emits":["x",1,null],"when_filter":"confidence >= 0.5"}]}\n',
+    "a: [b, {c: d}]\n\"q\": 's'\nlist:\n- no\n- 1.5\n-\n",
+]
+ODD = [
+    "!", "a: ! b\n", "{ob? ject: queues}\n", "{predicat:: x, b: c}\n", "{subje:ct: bob}\n",
+    "># x\n", "a: | # x\n  b\n", '{cron: ,"0 3"}\n', "[1: ,2]\n", "{a: \n\n, b: c}\n",
+    "--- #\n", "a:\tb\n", "a: b\u2028c: d\n",
+]  # fmt: skip
+"""What the two take for different things, or place otherwise."""
+
+PIECES = [
+    *"[]{}:,-?'\"|>#&*!%@` \n~",
+    ": ",
+    "- ",
+    "\n  ",
+    "--- ",
+    "...\n",
+    "<<: ",
+    "\\x",
+    "é",
+    "1:30",
+]
+EDITS = 100
+
+
+def mutants(chance: random.Random) -> list[str]:
+    """Return stretches of real files, with a few characters changed."""
+    texts = []
+    for _ in range(EDITS):
+        text = chance.choice(SMALL + SHIPPED)
+        start = text.rfind("\n", 0, chance.randrange(len(text))) + 1
+        text = text[start : start + chance.randrange(50, 300)]
+        for _ in range(chance.randrange(4)):
+            place = chance.randrange(len(text) + 1)
+            text = text[:place] + chance.choice(PIECES) + text[place + chance.randrange(3) :]
+        texts.append(text)
+    return texts
+
+
+def both(file: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Document, Document]:
+    quick = read_document(file)
+    with monkeypatch.context() as patch:
+        patch.setattr(yaml_reader, "_QUICK", None)
+        return quick, read_document(file)
+
+
+def test_both_parsers_read_the_same_of_whatever_people_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "f.yaml"
+    for text in [*SMALL, *ODD, *SHIPPED, *mutants(random.Random(7))]:
+        file.write_text(text)
+
+        quick, thorough = both(file, monkeypatch)
+
+        assert quick == thorough, text
+
+
+def test_ordinary_files_are_read_by_the_quick_parser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(SMALL[1])
+    monkeypatch.setattr(yaml, "SafeLoader", None)
+
+    assert read_document(file).readable
+
+
+def test_filters_are_checked_on_one_database_as_they_are_alone() -> None:
+    fragments = [
+        "predicate = 'x'",
+        "nonsense(",
+        "1 = 1; SELECT",
+        "confidence > 0.5",
+        "sqlite_version()",
+    ]
+
+    def said(check: object, fragment: str) -> str:
+        try:
+            check("r", fragment)  # type: ignore[operator] # either of the two
+        except FilterError as error:
+            return str(error)
+        return ""
+
+    with checking_filters() as shared:
+        together = [said(shared, fragment) for fragment in fragments * 2]
+
+    assert together == [said(check_filter, fragment) for fragment in fragments] * 2

@@ -1,0 +1,865 @@
+"""Rule files: a set of them is loaded whole, or every mistake is told."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from slumberd.config.rule_loader import RuleSet, load_rule_files, load_rules, rule_files
+from slumberd.config.rule_schema import GraphRuleForm, RuleForm
+from slumberd.errors import ConfigurationError, FilterError
+from slumberd.filters import sandbox
+from slumberd.model.rule import ConsolidationRule
+from slumberd.scheduling import cron
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
+TEA = """
+rules:
+  - id: tea
+    cadence: {every: 5}
+    when_filter: ""
+    then_emits: [facts]
+"""
+
+
+def _accept(*_: str) -> None:
+    """Check nothing."""
+
+
+def _refuse_unsound(rule_id: str, fragment: str) -> None:
+    if "unsound" in fragment:
+        raise FilterError(rule_id, "no such column", position=fragment.index("unsound") + 2)
+
+
+def _refuse_noon(expression: str, timezone: str) -> None:
+    if expression == "noon":
+        raise ValueError(f"'noon' in {timezone} is no expression")
+
+
+def _load(directory: Path, **files: str) -> RuleSet:
+    for name, text in files.items():
+        (directory / f"{name}.yaml").write_text(textwrap.dedent(text).lstrip())
+    return load_rules(
+        directory, check_filter=_refuse_unsound, check_cron=_refuse_noon, timezone="Asia/Tokyo"
+    )
+
+
+def _mistakes(directory: Path, **files: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        _load(directory, **files)
+    return [str(mistake).removeprefix(f"{directory}/") for mistake in caught.value.mistakes]
+
+
+def test_rules_of_all_files_are_loaded_by_id(tmp_path: Path) -> None:
+    tea = TEA.replace("id: tea", "id: zest")
+
+    rules = _load(tmp_path, a=tea, b=TEA)
+
+    assert [rule.id for rule in rules.rules] == ["tea", "zest"]
+    assert rules.rules[0] == ConsolidationRule(
+        id="tea", cadence={"every": 5}, when_filter="", then_emits=["facts"]
+    )
+    assert rules.sources == {
+        "tea": str(tmp_path / "b.yaml"),
+        "zest": str(tmp_path / "a.yaml"),
+    }
+
+
+def test_rule_keeps_every_key_of_its_file(tmp_path: Path) -> None:
+    text = """
+        rules:
+          - id: tea
+            cadence: {cron: "0 3 * * *", timezone: Europe/Berlin}
+            when_filter: predicate = 'likes'
+            then_emits: [facts, notes]
+            enabled: false
+            start: now
+            limits: {max_deletes: 7}
+            on_missed: skip
+            catchup_window: 6h
+            timeout: 90
+            similarity: {min: 0.9}
+            salience: {min: 0.1, tau: 2d, weights: {importance: 0.5}}
+            description: What alice drinks.
+        """
+
+    rules = _load(tmp_path, a=text)
+
+    assert rules.rules[0].model_dump() == {
+        "id": "tea",
+        "cadence": {"cron": "0 3 * * *", "timezone": "Europe/Berlin"},
+        "when_filter": "predicate = 'likes'",
+        "then_emits": ["facts", "notes"],
+        "enabled": False,
+        "start": "now",
+        "limits": {"max_deletes": 7, "max_delete_fraction": None},
+        "on_missed": "skip",
+        "catchup_window": 21_600.0,
+        "timeout": 90.0,
+        "similarity": {"min": 0.9},
+        "salience": {
+            "min": 0.1,
+            "tau": 172_800.0,
+            "weights": {"recency": 1.0, "relevance": 0.0, "importance": 0.5},
+            "about": "",
+        },
+        "kind": "episodes",
+        "filter_cypher": "",
+        "user": "",
+        "agent": "",
+        "description": "What alice drinks.",
+    }
+
+
+def test_a_rule_may_count_episodes_in_words_and_names_may_hold_colons(tmp_path: Path) -> None:
+    text = """
+        rules:
+          - id: kg:tea
+            cadence: {every: 100 episodes}
+            when_filter: ""
+            then_emits: [team:facts]
+        channels:
+          team:facts: {multi_valued: [likes]}
+        """
+
+    rules = _load(tmp_path, a=text)
+
+    assert (rules.rules[0].id, rules.rules[0].then_emits) == ("kg:tea", ["team:facts"])
+    assert rules.rules[0].cadence == {"every": 100}
+
+
+@pytest.mark.parametrize("name", ["kg/tea", "kg@tea", "kg tea", "Kg"])
+def test_a_name_that_would_end_within_an_id_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no name"):
+        _load(tmp_path, a=TEA.replace("id: tea", f"id: {name}"))
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("on_missed: never", "'run_once' or 'skip' is needed, not 'never'"),
+        ("on_missed: skip", "'on_missed' goes with 'cron'; episodes are never missed"),
+        ("catchup_window: 1h", "'catchup_window' goes with 'cron'; episodes are never missed"),
+        ("timeout: soon", "'soon' is no duration; write seconds, or a number with s, m, h or d"),
+        ("timeout: 0", "0 is no duration; write seconds, or a number with s, m, h or d, as '10m'"),
+    ],
+)
+def test_keys_about_time_say_what_to_write_instead(tmp_path: Path, key: str, problem: str) -> None:
+    text = f"""
+        rules:
+          - {{id: a, cadence: {{every: 1}}, when_filter: "", then_emits: [facts], {key}}}
+    """
+
+    with pytest.raises(ConfigurationError, match=re.escape(problem)):
+        _load(tmp_path, a=text)
+
+
+def test_a_rule_that_compares_nothing_is_the_rule_that_it_was(tmp_path: Path) -> None:
+    text = 'rules: [{id: a, cadence: {every: 1}, when_filter: "", then_emits: [facts]%s}]'
+
+    def hashed(more: str) -> str:
+        return _load(tmp_path, a=text % more).rules[0].content_hash
+
+    assert hashed("") == "6c6f566d318b22b3"  # as before there was such a key
+    assert len({hashed(""), hashed(", similarity: {}"), hashed(", similarity: {min: 0.9}")}) == 3
+
+
+@pytest.mark.parametrize("least", ["1.1", "-0.1", ".nan", "near", "true"])
+def test_nearness_is_a_number_between_0_and_1(tmp_path: Path, least: str) -> None:
+    one = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+
+    [told] = _mistakes(tmp_path, a=f"rules: [{{{one}, similarity: {{min: {least}}}}}]")
+
+    assert "rules[0].similarity.min: " in told
+
+
+def test_a_rule_without_its_extra_is_told_where_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    one = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+
+    told = _mistakes(tmp_path, a=f"rules:\n  - {{{one}, similarity: {{}}}}")
+
+    assert told == [
+        "a.yaml:2:84: rules[0].similarity: 'similarity' needs the extra: "
+        "`pip install 'slumberd[vectors]'`"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gate", "problem"),
+    [
+        (
+            "{min: 0.1, weights: {recency: 1, novelty: 1}}",
+            "unknown key 'novelty'; known are recency",
+        ),
+        ("{min: 0.1, weights: {recency: -1}}", "at least 0 is needed, not -1"),
+        ("{min: 0.1, weights: {relevance: .nan}}", "a number is needed"),
+        ("{min: 0.1, tau: soon}", "'soon' is no duration"),
+        ("{min: 0}", "more than 0 is needed, not 0"),
+        ("{min: 0.5}", "no episode reaches 0.5: with these weights all are below 0.197"),
+        ("{min: 0.1, weights: {relevance: 1}}", "go together: give both, or none"),
+        ("{min: 0.1, about: tea}", "go together: give both, or none"),
+        ("{tau: 2h}", "key 'min' is missing"),
+        ("0.1", "keys with values are needed, not 0.1"),
+    ],
+)
+def test_a_gate_that_cannot_be_meant_is_told_with_its_place(
+    tmp_path: Path, gate: str, problem: str
+) -> None:
+    text = f"""
+        rules:
+          - {{id: a, cadence: {{every: 1}}, when_filter: "", then_emits: [facts], salience: {gate}}}
+    """
+
+    [told] = _mistakes(tmp_path, a=text)
+
+    assert told.startswith("a.yaml:2:")
+    assert "rules[0].salience" in told
+    assert problem in told
+
+
+def test_a_gate_that_needs_what_is_not_installed_is_a_mistake_of_the_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    gate = "{min: 0.1, weights: {relevance: 1}, about: tea}"
+    one = "id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]"
+
+    [told] = _mistakes(tmp_path, a=f"rules:\n  - {{{one}, salience: {gate}}}")
+
+    assert told.endswith(
+        "rules[0].salience.about: 'about' needs the extra: `pip install 'slumberd[vectors]'`"
+    )
+
+
+def test_form_of_a_rule_knows_every_key_of_a_rule() -> None:
+    assert {*RuleForm.model_fields, *GraphRuleForm.model_fields} == {
+        *ConsolidationRule.model_fields
+    }
+
+
+def test_multi_valued_predicates_are_the_union_of_all_files(tmp_path: Path) -> None:
+    one = "rules: []\nchannels: {facts: {multi_valued: [likes]}, notes: {multi_valued: [has]}}"
+    two = "rules: []\nchannels: {facts: {multi_valued: [knows]}}"
+
+    rules = _load(tmp_path, a=one, b=two, c=TEA.replace("[facts]", "[notes]"))
+
+    assert rules.multi_valued == {"facts": {"likes", "knows"}, "notes": {"has"}}
+
+
+def test_directory_without_rule_files_is_an_empty_set(tmp_path: Path) -> None:
+    assert _load(tmp_path) == RuleSet((), {}, {})
+
+
+def test_directory_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"rules_dir"):
+        _load(tmp_path / "none")
+
+
+def test_rule_files_are_those_that_are_named_so_and_neither_hidden_nor_tests(
+    tmp_path: Path,
+) -> None:
+    others = ("a.test.yaml", "b.test.yml", ".hidden.yaml", "a.yaml~", "notes.txt", "yaml")
+    for name in ("b.yml", "a.yaml", *others):
+        (tmp_path / name).touch()
+
+    assert [file.name for file in rule_files(tmp_path)] == ["a.yaml", "b.yml"]
+
+
+def test_content_hash_follows_rules_and_channels_but_not_files(tmp_path: Path) -> None:
+    sets = []
+    for number, files in enumerate(
+        (
+            {"a": TEA},
+            {"b": TEA},
+            {"a": TEA.replace("every: 5", "every: 6")},
+            {"a": TEA + "channels: {facts: {multi_valued: [likes]}}"},
+        )
+    ):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        sets.append(_load(directory, **files).content_hash)
+
+    assert sets[0] == sets[1]
+    assert len(set(sets)) == 3
+
+
+def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
+    wrong = "rules:\n  - id: Tea\n    when_filter: 5\n    cadense: x"
+
+    told = _mistakes(tmp_path, a=wrong, b=TEA, c="rules: [tea")
+
+    assert told == [
+        "a.yaml:2:5: rules[0]: key 'then_emits' is missing",
+        "a.yaml:2:9: rules[0].id: 'Tea' is no name: use 1 to 64 of a-z, 0-9, '.', '_', ':' and '-'",
+        "a.yaml:3:18: rules[0].when_filter: text is needed, not 5; quote it if that is meant",
+        "a.yaml:4:5: rules[0].cadense: unknown key 'cadense'; did you mean 'cadence'?",
+        "c.yaml:1:8: the '[' has no matching ']'; ',' goes between entries",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "mistake"),
+    [
+        pytest.param(
+            "every: 5",
+            "every: 0",
+            "3:22: rules[0].cadence.every: at least 1 is needed, not 0",
+            id="no episodes",
+        ),
+        pytest.param(
+            "every: 5",
+            "every: 2000000000",
+            "3:22: rules[0].cadence.every: at most 1000000000 is needed, not 2000000000",
+            id="too many episodes",
+        ),
+        pytest.param(
+            "every: 5",
+            "every: '5'",
+            "3:22: rules[0].cadence.every: a whole number is needed, not '5'",
+            id="episodes as text",
+        ),
+        pytest.param(
+            "every: 5",
+            "evry: 5",
+            "3:15: rules[0].cadence.evry: unknown key 'evry'; did you mean 'every'?",
+            id="misspelt cadence",
+        ),
+        pytest.param(
+            "{every: 5}",
+            "{}",
+            "3:14: rules[0].cadence: exactly one of 'every' and 'cron' is needed",
+            id="no cadence",
+        ),
+        pytest.param(
+            "every: 5",
+            "every: 5, cron: '* * * * *'",
+            "3:14: rules[0].cadence: exactly one of 'every' and 'cron' is needed",
+            id="two cadences",
+        ),
+        pytest.param(
+            "every: 5",
+            "every: 5, timezone: UTC",
+            "3:14: rules[0].cadence: 'timezone' goes with 'cron', not with 'every'",
+            id="zone without cron",
+        ),
+        pytest.param(
+            "every: 5",
+            "cron: '0 3 * * *', timezone: Europe/Berln",
+            "3:44: rules[0].cadence.timezone: time zone 'Europe/Berln' is not known;"
+            " did you mean 'Europe/Berlin'?",
+            id="unknown zone",
+        ),
+        pytest.param(
+            "every: 5",
+            "cron: noon",
+            "3:21: rules[0].cadence.cron: 'noon' in Asia/Tokyo is no expression",
+            id="cron in the zone of the settings",
+        ),
+        pytest.param(
+            "every: 5",
+            "cron: noon, timezone: UTC",
+            "3:21: rules[0].cadence.cron: 'noon' in UTC is no expression",
+            id="cron in its own zone",
+        ),
+        pytest.param(
+            '""',
+            "unsound",
+            "4:20: rules[0].when_filter: no such column",
+            id="filter",
+        ),
+        pytest.param(
+            "{every: 5}",
+            "{every: x, cron: '* * * * *'}",
+            "3:14: rules[0].cadence: exactly one of 'every' and 'cron' is needed",
+            id="two cadences, one of them wrong",
+        ),
+        pytest.param(
+            "{every: 5}",
+            "5",
+            '3:14: rules[0].cadence: {every: 100} or {cron: "0 3 * * *"} is needed, not 5',
+            id="cadence as a number",
+        ),
+        pytest.param(
+            "{every: 5}",
+            "every:5",
+            "3:14: rules[0].cadence: keys with values are needed, not 'every:5';"
+            " a space goes after ':'",
+            id="cadence without a space",
+        ),
+        pytest.param(
+            "every: 5",
+            "every:5",
+            "3:15: rules[0].cadence.every:5: unknown key 'every:5'; a space goes after ':'",
+            id="cadence without a space, in braces",
+        ),
+        pytest.param(
+            "{every: 5}",
+            "{cron: 0,30 3 * * *}",
+            "3:23: rules[0].cadence.30 3 * * *: unknown key '30 3 * * *'; is it part of a text that"
+            " holds ','? Quote the whole text",
+            id="cron with a comma, without quotes",
+        ),
+        pytest.param(
+            "every: 5",
+            "cron: */5 * * * *",
+            "3:21: rules[0].cadence.cron: a value that begins with '*' must be quoted; a cron"
+            ' expression as "*/5 * * * *"',
+            id="cron without quotes",
+        ),
+        pytest.param(
+            "every: 5",
+            "cron: ",
+            "3:20: rules[0].cadence.cron: a value is needed here; without one, leave out the key",
+            id="cron of nothing",
+        ),
+        pytest.param(
+            "cadence: {every: 5}",
+            "every: 5",
+            "3:5: rules[0].every: unknown key 'every'; it belongs under 'cadence'",
+            id="cadence's key one level up",
+        ),
+        pytest.param(
+            "then_emits:",
+            "emits:",
+            "5:5: rules[0].emits: unknown key 'emits'; did you mean 'then_emits'?",
+            id="half of a key",
+        ),
+        pytest.param(
+            "then_emits",
+            "on: 5\n    then_emits",
+            "5:5: rules[0].on: 'on' is a boolean to some YAML readers; unknown key 'on'; known are",
+            id="boolean as a key",
+        ),
+        pytest.param(
+            "rules:\n  - id: tea",
+            "rules:\n    id: tea",
+            "2:5: rules: a list is needed, not keys with values; begin each entry with '- '",
+            id="a rule that is no list",
+        ),
+        pytest.param(
+            "rules:\n  - id: tea",
+            "id: tea\nrules:\n  - id: tea",
+            "1:1: id: unknown key 'id'; it belongs under 'rules'",
+            id="key of a rule beside the rules",
+        ),
+        pytest.param(
+            'when_filter: ""',
+            "when_filter:",
+            '4:17: rules[0].when_filter: text is needed, not null; write "" for an empty one',
+            id="filter of nothing",
+        ),
+        pytest.param(
+            "[facts]",
+            "[]",
+            "5:17: rules[0].then_emits: at least one entry is needed, not []",
+            id="no channel",
+        ),
+        pytest.param(
+            "[facts]",
+            "[a, b, a]",
+            "5:17: rules[0].then_emits: channel 'a' is given twice; once is enough",
+            id="channel twice",
+        ),
+        pytest.param(
+            "[facts]",
+            "facts",
+            "5:17: rules[0].then_emits: a list is needed, not 'facts'; write [facts]",
+            id="channel as text",
+        ),
+        pytest.param(
+            "then_emits",
+            "enabled: 1\n    then_emits",
+            "5:14: rules[0].enabled: true or false is needed, not 1",
+            id="number for a boolean",
+        ),
+        pytest.param(
+            "then_emits",
+            "start: later\n    then_emits",
+            "5:12: rules[0].start: 'beginning' or 'now' is needed, not 'later'",
+            id="no such start",
+        ),
+        pytest.param(
+            "rules:",
+            "extra: 1\nrules:",
+            "1:1: extra: unknown key 'extra'; known are",
+            id="unknown key",
+        ),
+        pytest.param(
+            "rules:",
+            "channels: {A: {multi_valued: []}}\nrules:",
+            "1:12: channels.A: 'A' is no name",
+            id="name of a channel",
+        ),
+        pytest.param(
+            "rules:",
+            "channels: {a: {multivalued: []}}\nrules:",
+            "1:16: channels.a.multivalued: unknown key 'multivalued'; did you mean 'multi_valued'?",
+            id="misspelt predicates",
+        ),
+        pytest.param(
+            "rules:",
+            "channels: {a: {multi_valued: ['']}}\nrules:",
+            "1:31: channels.a.multi_valued[0]: text is needed, not ''",
+            id="empty predicate",
+        ),
+    ],
+)
+def test_mistake_is_told_with_its_place_and_remedy(
+    tmp_path: Path, old: str, new: str, mistake: str
+) -> None:
+    told = _mistakes(tmp_path, a=TEA.replace(old, new, 1))
+
+    assert any(line.startswith(f"a.yaml:{mistake}") for line in told), told
+
+
+def test_mistake_in_one_part_of_a_rule_hides_none_in_another(tmp_path: Path) -> None:
+    text = """
+        rules:
+          - id: Tea
+            cadence: {cron: noon, every: x}
+            when_filter: unsound
+            then_emits: []
+        """
+
+    told = _mistakes(tmp_path, a=text)
+
+    assert [line.split(": ")[1] for line in told] == [
+        "rules[0].id",
+        "rules[0].cadence",
+        "rules[0].cadence.cron",
+        "rules[0].cadence.every",
+        "rules[0].when_filter",
+        "rules[0].then_emits",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("filter", "places"),
+    [
+        pytest.param("unsound", [(4, 20)], id="plain"),
+        pytest.param("'unsound'", [(4, 21)], id="in single quotes"),
+        pytest.param('"\\x61\\n\\u00e9unsound"', [(4, 33)], id="escapes"),
+        pytest.param("|\n      unsound", [(5, 9)], id="literal"),
+        pytest.param(">-  # why\n\n        unsound\n", [(6, 11)], id="folded"),
+        pytest.param("a\n      unsound", [(5, 9)], id="on two lines"),
+    ],
+)
+def test_mistake_of_a_filter_is_told_where_it_stands_in_the_file(
+    tmp_path: Path, filter: str, places: list[tuple[int, int]]
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        _load(tmp_path, a=TEA.replace('""', filter))
+
+    assert [(mistake.line, mistake.column) for mistake in caught.value.mistakes] == places
+
+
+def test_every_mistake_of_a_filter_is_told(tmp_path: Path) -> None:
+    text = TEA.replace('""', ">-\n      predikate = 'x'\n      AND objekt = 'y'")
+    (tmp_path / "a.yaml").write_text(text.lstrip())
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_rules(
+            tmp_path, check_filter=sandbox.check_filter, check_cron=cron.check, timezone="UTC"
+        )
+
+    assert [str(mistake).removeprefix(f"{tmp_path}/") for mistake in caught.value.mistakes] == [
+        "a.yaml:5:7: rules[0].when_filter: 'predikate' is no column or word of filters;"
+        " did you mean 'predicate'? (a text takes single quotes)",
+        "a.yaml:6:11: rules[0].when_filter: 'objekt' is no column or word of filters;"
+        " did you mean 'object'? (a text takes single quotes)",
+    ]
+
+
+def test_rule_file_that_leads_out_of_the_directory_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "tea.yaml").write_text(TEA)
+    rules = tmp_path / "rules.d"
+    rules.mkdir()
+    (rules / "a.yaml").symlink_to("../tea.yaml")
+
+    assert "a.yaml: leads out of its directory" in _mistakes(rules)[0]
+    assert load_rule_files(
+        [rules / "a.yaml"], check_filter=_accept, check_cron=_accept, timezone="UTC"
+    ).sources == {"tea": str(rules / "a.yaml")}
+
+
+def test_root_does_not_obey_rules_that_everybody_may_write(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(TEA)
+    (tmp_path / "b.yaml").write_text("rules: 5")
+    (tmp_path / "a.yaml").chmod(0o646)
+    tmp_path.chmod(0o1777)
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_rules(tmp_path, check_filter=_accept, check_cron=_accept, timezone="UTC", by_root=True)
+
+    assert [(mistake.file, mistake.problem[:13]) for mistake in caught.value.mistakes] == [
+        (str(tmp_path), "everybody can"),
+        (str(tmp_path / "a.yaml"), "everybody can"),
+        (str(tmp_path / "b.yaml"), "a list is nee"),
+    ]
+    assert "(mode 1777)" in caught.value.mistakes[0].problem
+
+
+MOUNTED = """
+mount -t tmpfs tmpfs "$1"
+printf 'rules: []' > "$1/a.yaml"
+chmod 777 "$1" "$1/a.yaml"
+"$2" -m slumberd check "$1" && exit 1
+mount -o remount,ro "$1"
+"$2" -m slumberd check "$1"
+"""
+
+
+def test_root_obeys_rules_on_a_file_system_that_nobody_can_write_to(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "--mount", "true"], check=False).returncode:
+        pytest.skip("no mount of our own can be made here: it takes root and namespaces")
+
+    command = [unshare, "--mount", "sh", "-c", MOUNTED, "sh", str(tmp_path), sys.executable]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    refused, valid = done.stdout.split("valid", 1)
+    assert refused.count("everybody can write") == 2
+    assert valid.startswith(": 0 rules")
+
+
+def test_another_user_than_root_may_load_rules_that_everybody_may_write(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(TEA)
+    tmp_path.chmod(0o777)
+
+    rules = load_rules(
+        tmp_path, check_filter=_accept, check_cron=_accept, timezone="UTC", by_root=False
+    )
+
+    assert [rule.id for rule in rules.rules] == ["tea"]
+
+
+def test_directory_that_may_not_be_read_hides_no_mistake_of_another(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.symlink_to("gone")
+    (tmp_path / "a.yaml").write_text("rules: 5")
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_rule_files(
+            [gone, tmp_path / "a.yaml"], check_filter=_accept, check_cron=_accept, timezone="UTC"
+        )
+
+    assert [mistake.file for mistake in caught.value.mistakes] == [str(gone), f"{tmp_path}/a.yaml"]
+
+
+def test_id_that_is_given_twice_is_told_with_both_places(tmp_path: Path) -> None:
+    told = _mistakes(tmp_path, a=TEA, b="# second\n" + TEA.lstrip())
+
+    assert told == [
+        f"b.yaml:3:9: rules[0].id: id 'tea' is taken by the rule at {tmp_path}/a.yaml:2:9;"
+        " give one another id"
+    ]
+
+
+def test_id_that_is_given_twice_in_one_line_is_told(tmp_path: Path) -> None:
+    rule = "{id: tea, cadence: {every: 1}, when_filter: '', then_emits: [facts]}"
+
+    told = _mistakes(tmp_path, a=f"rules: [{rule}, {rule}]")
+
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "rules: {}", "rules: [1]", "rules:"])
+def test_file_that_is_no_rule_file_is_refused(tmp_path: Path, text: str) -> None:
+    assert len(_mistakes(tmp_path, a=text)) == 1
+
+
+def test_one_trap_of_yaml_is_one_mistake(tmp_path: Path) -> None:
+    told = _mistakes(tmp_path, a=TEA.replace("every: 5", "every: 0300"))
+
+    assert told == [
+        "a.yaml:3:22: rules[0].cadence.every: '0300' has a leading 0, and is octal to some YAML"
+        " readers; a whole number is needed"
+    ]
+
+
+def test_trap_in_a_key_is_not_taken_for_the_mistake_of_what_it_is_a_key_of(tmp_path: Path) -> None:
+    told = _mistakes(tmp_path, a="rules:\n  -\u00a0id: tea\n")
+
+    assert told == [
+        r"a.yaml:2:3: rules.-\xa0id: '-\xa0id' holds an invisible character, or a space that is"
+        " none of YAML's; quote it"
+    ]
+
+
+def _shipped() -> RuleSet:
+    return load_rules(
+        ROOT / "rules", check_filter=sandbox.check_filter, check_cron=cron.check, timezone="UTC"
+    )
+
+
+def test_shipped_rules_load_and_each_file_is_named_after_its_rule() -> None:
+    rules = _shipped()
+
+    assert [rule.id for rule in rules.rules] == ["nightly", "preferences", "profile"]
+    assert all(Path(source).stem == id for id, source in rules.sources.items())
+    assert rules.multi_valued == {"facts": {"likes", "dislikes"}}
+
+
+_NAMES = ("user", "subject", "predicate", "object", "confidence", "intent")
+
+
+@pytest.mark.parametrize(
+    ("row", "chosen_by"),
+    [
+        pytest.param(
+            ("alice", "alice", "lives_in", "Oslo", 1.0, None), {"profile", "nightly"}, id="herself"
+        ),
+        pytest.param(
+            ("alice", "bob", "prefers_tea", "green", 0.9, None),
+            {"preferences", "nightly"},
+            id="sure taste",
+        ),
+        pytest.param(
+            ("alice", "bob", "likes", "tea", 1.0, None),
+            {"preferences", "nightly"},
+            id="taste without confidence has 1",
+        ),
+        pytest.param(("alice", "bob", "likes", "tea", 0.2, None), {"nightly"}, id="unsure taste"),
+        pytest.param(
+            ("alice", "bob", "likes", "tea", 0.2, "delete"),
+            {"preferences", "nightly"},
+            id="delete of a taste",
+        ),
+        pytest.param(
+            ("alice", None, None, None, None, "delete"), {"nightly"}, id="delete by episode id"
+        ),
+        pytest.param(("alice", None, None, None, None, None), set(), id="small talk"),
+    ],
+)
+def test_shipped_rules_choose_what_they_are_for(
+    row: tuple[object, ...], chosen_by: set[str]
+) -> None:
+    connection = sqlite3.connect(":memory:")
+    values = ", ".join(f"? AS {name}" for name in _NAMES)
+
+    chosen = {
+        rule.id
+        for rule in _shipped().rules
+        if connection.execute(
+            f"SELECT 1 FROM (SELECT {values}) WHERE {rule.when_filter}", row
+        ).fetchone()
+    }
+
+    connection.close()
+    assert chosen == chosen_by
+
+
+def test_files_that_are_named_one_by_one_are_a_set_too(tmp_path: Path) -> None:
+    file = tmp_path / "any.name"
+    file.write_text(TEA)
+
+    rules = load_rule_files([file], check_filter=_accept, check_cron=_accept, timezone="UTC")
+
+    assert rules.sources == {"tea": str(file)}
+
+
+LIKES = """
+channels:
+  {channel}: {{multi_valued: {predicates}}}
+rules:
+  - id: likes
+    cadence: {{every: 5}}
+    when_filter: "predicate = 'likes' OR predicate IN ('knows', 'owns')"
+    then_emits: [facts, notes]
+"""
+
+
+@pytest.mark.parametrize(
+    ("channel", "problem"),
+    [
+        pytest.param("fact", "'fact'; did you mean 'facts'?", id="near miss of facts"),
+        pytest.param("note", "'note'; did you mean 'notes'?", id="near miss of another"),
+        pytest.param("zebra", "'zebra'; they emit into facts, notes", id="near to none"),
+    ],
+)
+def test_a_channel_that_no_rule_emits_into_is_a_mistake(
+    tmp_path: Path, channel: str, problem: str
+) -> None:
+    told = _mistakes(tmp_path, likes=LIKES.format(channel=channel, predicates="[likes]"))
+
+    assert told == [f"likes.yaml:2:3: channels.{channel}: no rule emits into channel {problem}"]
+
+
+@pytest.mark.parametrize(
+    ("predicates", "problem"),
+    [
+        pytest.param("[like]", "2:26: {}[0]: predicate 'like' is named by no rule", id="letter"),
+        pytest.param("[Knows]", "2:26: {}[0]: predicate 'Knows' is named by no rule", id="case"),
+        pytest.param("[likes, likes]", "2:33: {}[1]: predicate 'likes' is given twice", id="twice"),
+        pytest.param("['likes, owns']", "2:26: {}[0]: predicate 'likes, owns' holds a", id="comma"),
+        pytest.param("['likes ']", "2:26: {}[0]: predicate 'likes ' begins or ends", id="space"),
+    ],
+)
+def test_a_slip_in_a_multi_valued_predicate_is_a_mistake(
+    tmp_path: Path, predicates: str, problem: str
+) -> None:
+    [told] = _mistakes(tmp_path, likes=LIKES.format(channel="facts", predicates=predicates))
+
+    assert told.startswith(f"likes.yaml:{problem.format('channels.facts.multi_valued')}")
+
+
+def test_the_near_miss_of_a_multi_valued_predicate_is_named(tmp_path: Path) -> None:
+    [told] = _mistakes(tmp_path, likes=LIKES.format(channel="facts", predicates="[like]"))
+
+    assert told.endswith("a rule that emits into 'facts' says 'likes'; did you mean that?")
+
+
+@pytest.mark.parametrize("predicates", ["[likes, knows]", "[hates]", "[likes, like]", "[]"])
+def test_predicates_that_are_no_slips_are_taken(tmp_path: Path, predicates: str) -> None:
+    rules = _load(tmp_path, likes=LIKES.format(channel="notes", predicates=predicates))
+
+    assert [*rules.multi_valued] == ["notes"]
+
+
+def test_a_channel_of_another_file_is_taken(tmp_path: Path) -> None:
+    channels = "rules: []\nchannels: {notes: {multi_valued: [likes]}}"
+
+    rules = _load(tmp_path, channels=channels, tea=TEA.replace("[facts]", "[notes]"))
+
+    assert rules.multi_valued == {"notes": frozenset({"likes"})}
+
+
+def test_a_file_that_is_named_alone_may_speak_of_channels_of_others(tmp_path: Path) -> None:
+    file = tmp_path / "channels.yaml"
+    file.write_text("rules: []\nchannels: {notes: {multi_valued: [likes]}}\n")
+
+    rules = load_rule_files([file], check_filter=_accept, check_cron=_accept, timezone="UTC")
+    file.write_text("rules: []\nchannels: {fact: {multi_valued: [likes]}}\n")
+    with pytest.raises(ConfigurationError, match="did you mean 'facts'"):
+        load_rule_files([file], check_filter=_accept, check_cron=_accept, timezone="UTC")
+
+    assert rules.multi_valued == {"notes": frozenset({"likes"})}
+
+
+def test_a_graphs_rule_without_channels_emits_into_facts(tmp_path: Path) -> None:
+    graph = """
+    channels: {facts: {multi_valued: [like]}}
+    rules:
+      - {id: g, kind: graph, cadence: {cron: "@daily"}, user: a, agent: b,
+         filter_cypher: "MATCH (s)-[f]->(o) WHERE f.predicate = 'likes' RETURN s.name AS subject"}
+    """
+
+    [told] = _mistakes(tmp_path, graph=graph)
+
+    assert "predicate 'like' is named by no rule" in told

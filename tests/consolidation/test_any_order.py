@@ -1,0 +1,106 @@
+"""Equal facts, ids included, whatever the cadence, the batch size and the order of arrival."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.model.episode import Episode, microseconds
+from slumberd.model.fact import FactPattern
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, rule
+from tests.support.corpora import lines, needs_corpora
+from tests.support.fakes import FakeClock, FakeDeltaLog
+from tests.support.oracle import Told, replaced, stands, told
+
+pytestmark = [pytest.mark.acceptance, needs_corpora, pytest.mark.slow]
+
+EVERYTHING = 10**9
+DEPTH = 8
+
+ORDERS = {
+    "as it is": lambda episodes: list(episodes),
+    "reversed": lambda episodes: list(reversed(episodes)),
+    "shuffled": lambda episodes: random.Random(7).sample(episodes, len(episodes)),
+}
+
+
+@pytest.fixture(scope="module")
+def stream() -> list[Episode]:
+    return [Episode.model_validate(line) for line in lines("congress_social", "episodes")]
+
+
+@pytest.fixture(scope="module")
+def wanted(stream: Sequence[Episode]) -> dict[str, tuple[Any, ...]]:
+    """What the brute-force oracle says of the stream, user by user: they share nothing."""
+    claims: dict[str, list[Told]] = {}
+    for one in stream:
+        episode = one.model_dump() | {"at": microseconds(one.timestamp)}
+        claim = told(episode, "facts", ("all",))
+        assert claim is not None
+        claims.setdefault(one.user, []).append(claim)
+    return {
+        fact_id: (claim.object, claim.confidence, tuple(replaced(claim, mine, set(), DEPTH)))
+        for mine in claims.values()
+        for fact_id, claim in stands(mine, set()).items()
+    }
+
+
+async def consolidated(
+    folder: Path, episodes: Sequence[Episode], *, every: int, batch: int
+) -> dict[str, tuple[Any, ...]]:
+    """Put episodes in order, firing whenever `every` are pending and once at the end."""
+    clock = FakeClock()
+    fired = rule("all")
+    async with (
+        SQLiteMemoryStore(folder / "memory.db") as memory,
+        SQLiteFactStore(folder / "facts.db", synchronous="normal", lineage_depth=DEPTH) as facts,
+    ):
+        await facts.bootstrap()
+        consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=batch)
+        for start in range(0, len(episodes), min(every, 1_000)):
+            await memory.put_many(episodes[start : start + min(every, 1_000)])
+            if every < EVERYTHING:
+                await consolidator.fire(fired, "every", START)
+        await consolidator.fire(fired, "cron", START)
+        _, _, broken = await facts.verify()
+        assert broken is None
+        return {
+            fact.id: (
+                fact.payload.get("object"),
+                fact.confidence,
+                tuple(entry["replaces"] for entry in fact.lineage[1:]),
+            )
+            for fact in await facts.query(FactPattern())
+        }
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("every", "batch"),
+    [
+        pytest.param(1, 5_000, id="every 1"),
+        pytest.param(7, 5_000, id="every 7"),
+        pytest.param(100, 13, id="every 100 in batches of 13"),
+        pytest.param(EVERYTHING, 1, id="all at once in batches of 1"),
+        pytest.param(EVERYTHING, 13, id="all at once in batches of 13"),
+        pytest.param(EVERYTHING, 5_000, id="all at once"),
+    ],
+)
+async def test_facts_equal_the_oracle(
+    order: str,
+    every: int,
+    batch: int,
+    stream: list[Episode],
+    wanted: dict[str, tuple[Any, ...]],
+    tmp_path: Path,
+) -> None:
+    found = await consolidated(tmp_path, ORDERS[order](stream), every=every, batch=batch)
+
+    assert found == wanted

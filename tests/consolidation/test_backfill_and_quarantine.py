@@ -1,0 +1,355 @@
+"""What a rule meets again, or only after a person says so: backfill, retry, the brake."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from slumberd.consolidation.consolidator import Report
+from slumberd.model.episode import Episode, microseconds
+from slumberd.model.firing import DeletionImpact, Limits
+from slumberd.model.rule import ConsolidationRule
+from tests.support.builders import START, at, rule, triple
+from tests.support.house import House, house, stream
+
+pytestmark = pytest.mark.integration
+
+TEA = triple("tea", "alice", "drinks", "tea")
+PORTO = triple("porto", "alice", "lives_in", "Porto", timestamp=at(1))
+
+
+def only(predicate: str) -> ConsolidationRule:
+    return rule("all", when_filter=f"predicate = '{predicate}'")
+
+
+async def backfill(
+    home: House, fired: ConsolidationRule | None = None, *, dry_run: bool = False
+) -> Report:
+    return await home.consolidator.backfill(
+        fired or rule("all"), at(60), by="uid 7", dry_run=dry_run
+    )
+
+
+async def test_a_backfill_makes_what_was_promoted_equal_to_what_the_rule_says_today(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        await home.put(TEA, PORTO)
+        await home.fire(only("drinks"))
+
+        report = await backfill(home, only("lives_in"))
+
+        assert await home.objects() == {"porto": "Porto"}
+        assert report.channels["facts"].added == report.channels["facts"].deleted == 1
+
+
+async def test_a_backfill_of_what_is_as_it_was_leaves_no_row_but_its_own(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(TEA, PORTO)
+        await home.fire()
+        before = await home.facts.ledger_rows()
+
+        report = await backfill(home)
+
+        assert report.channels["facts"].noop == report.channels["facts"].read == 2
+        assert await home.facts.ledger_rows() == before + 1
+
+
+async def test_a_backfill_says_who_asked_for_it(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(TEA)
+        await home.fire()
+        await backfill(home)
+
+    with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
+        payloads = connection.execute("SELECT payload FROM slumberd_ledger WHERE what = 0")
+        assert [b'"uid 7"' in payload for (payload,) in payloads] == [False, True]
+
+
+async def test_a_backfill_brings_back_what_was_undone(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(TEA, PORTO)
+        fired = await home.fire()
+        await home.facts.undo(fired.firing_ids[0], at=START, by="me", dry_run=False)
+        assert await home.objects() == {}
+
+        await backfill(home)
+
+        assert await home.objects() == {"tea": "tea", "porto": "Porto"}
+
+
+async def test_undoing_the_first_meeting_takes_back_what_a_backfill_met_of_it_later(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        await home.put(TEA, PORTO)
+        fired = await home.fire()
+        await backfill(home, only("lives_in"))
+        await backfill(home)
+
+        await home.facts.undo(fired.firing_ids[0], at=START, by="me", dry_run=False)
+
+        assert await home.objects() == {}
+
+
+async def test_undoing_a_backfill_gives_each_episode_its_earlier_word(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(TEA, PORTO)
+        await home.fire(only("drinks"))
+        filled = await backfill(home, only("lives_in"))
+
+        await home.facts.undo(filled.firing_ids[0], at=START, by="me", dry_run=False)
+
+        assert await home.objects() == {"tea": "tea"}
+
+
+async def test_a_backfill_keeps_to_its_range_and_to_what_the_rule_has_passed(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(6))
+        await home.fire(only("nothing"))
+        await home.put(triple("new", "s9", "is", 9, timestamp=at(3)))
+        since, until = microseconds(at(2)), microseconds(at(4))
+
+        await home.consolidator.backfill(rule("all"), START, by="me", between=(since, until))
+
+        assert set(await home.objects()) == {"e2", "e3"}
+
+
+async def test_a_backfill_that_is_rehearsed_writes_nothing(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(TEA, PORTO)
+        await home.fire(only("drinks"))
+        before = await home.facts.records()
+
+        report = await backfill(home, dry_run=True)
+
+        assert [record.fact_id for record in report.records if record.kind == "add"] == ["porto"]
+        assert await home.facts.records() == before
+
+
+async def test_versions_keep_their_numbers_when_the_log_went_back(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=1) as home:
+        await home.put(TEA, PORTO)
+        await home.fire()
+        mark = (await home.facts.marks("all"))[-1]
+        await home.facts.rewind("all", mark)
+        await home.fire()
+        rows = await home.facts.ledger_rows()
+
+        report = await backfill(home)
+
+        assert report.channels["facts"].noop == 2
+        assert await home.facts.ledger_rows() == rows + 2  # the own rows of two batches
+
+
+POISONED = triple("poisoned", "alice", "drinks", "ink", metadata={"intent": "shout"})
+
+
+async def test_a_retry_leaves_in_quarantine_what_still_cannot_be_read(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(TEA, POISONED)
+        await home.fire()
+
+        await home.consolidator.retry(rule("all"), at(60), by="me")
+
+        assert [entry["episode_id"] for entry in await home.facts.quarantine()] == ["poisoned"]
+
+
+async def test_a_retry_settles_what_can_be_read_now_as_if_it_had_come_in_order(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        await home.put(triple("older", "alice", "drinks", "milk"), TEA)
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as foreign:
+            foreign.execute(
+                "UPDATE episodes SET scope_key = '/user/eve/session/s1/agent/rag/',"
+                " timestamp = ? WHERE id = 'older'",
+                (at(-1).isoformat(),),
+            )
+            foreign.commit()
+        await home.fire()
+        assert [entry["episode_id"] for entry in await home.facts.quarantine()] == ["older"]
+        home.memory._mismatch = "trust_episode"
+
+        report = await home.consolidator.retry(rule("all"), at(60), by="me", eids=["older"])
+
+        assert report.channels["facts"].noop == 1  # stale, as it would have been
+        assert await home.facts.quarantine() == []
+        assert await home.objects() == {"tea": "tea"}
+
+
+async def test_what_is_dropped_from_quarantine_stays_in_the_ledger(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(POISONED)
+        await home.fire()
+
+        async def drop(rules: list[str] | None, eids: list[str] | None, *, dry_run: bool) -> int:
+            return await home.facts.drop_quarantined(
+                rules, eids, at=START, by="me", dry_run=dry_run
+            )
+
+        assert await drop(None, ["other"], dry_run=False) == 0
+        assert await drop(None, None, dry_run=True) == 1
+        assert len(await home.facts.quarantine()) == 1
+
+        assert await drop(["all"], None, dry_run=False) == 1
+
+        assert await home.facts.quarantine() == []
+        assert "quarantine" in {record.kind for record in await home.facts.records()}
+
+
+def deletes(count: int) -> list[Episode]:
+    return [
+        triple(f"d{n}", f"s{n}", "is", n, timestamp=at(100 + n), metadata={"intent": "delete"})
+        for n in range(count)
+    ]
+
+
+async def held(tmp_path: Path, home: House) -> Report:
+    """Consolidate a stream, then hold a batch that would delete three facts of it."""
+    await home.put(*stream(6))
+    await home.fire()
+    await home.put(*deletes(3), triple("late", "s9", "is", 9, timestamp=at(200)))
+    return await home.fire()
+
+
+BRAKE = Limits(max_deletes=2)
+
+
+async def test_a_batch_that_would_take_out_too_much_is_held_whole(tmp_path: Path) -> None:
+    async with house(tmp_path, limits=BRAKE) as home:
+        report = await held(tmp_path, home)
+
+        assert report.held is not None
+        assert "3 facts would go; max_deletes is 2" in report.held.problem
+        assert report.firing_ids == []
+        assert len(await home.objects()) == 6
+        assert (await home.fire()).held == report.held  # once, however often it is looked at
+        kinds = [record.kind for record in await home.facts.records(after=7)]
+        assert kinds == ["firing"]
+
+
+async def test_a_batch_that_is_approved_goes_on_and_its_rule_after_it(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=3, limits=BRAKE) as home:
+        report = await held(tmp_path, home)
+        assert report.held is not None
+
+        await home.facts.decide(report.held, approve=True, at=START, by="me")
+        await home.fire()
+
+        assert set(await home.objects()) == {"e3", "e4", "e5", "late"}
+        assert await home.facts.held() == {}
+
+
+async def test_a_batch_that_is_rejected_is_passed_over(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=3, limits=BRAKE) as home:
+        report = await held(tmp_path, home)
+        assert report.held is not None
+
+        await home.facts.decide(report.held, approve=False, at=START, by="me")
+        await home.fire()
+
+        assert set(await home.objects()) == {"e0", "e1", "e2", "e3", "e4", "e5", "late"}
+        await backfill(home)
+        assert set(await home.objects()) == {"e3", "e4", "e5", "late"}
+
+
+async def test_a_rule_with_limits_of_its_own_keeps_to_them(tmp_path: Path) -> None:
+    generous = rule("all", limits={"max_deletes": 3})
+    async with house(tmp_path, limits=BRAKE) as home:
+        await home.put(*stream(6))
+        await home.fire(generous)
+        await home.put(*deletes(3))
+
+        report = await home.fire(generous)
+
+        assert report.held is None
+        assert len(await home.objects()) == 3
+
+
+async def test_a_fact_that_a_batch_says_again_and_then_takes_out_is_lost(tmp_path: Path) -> None:
+    async with house(tmp_path, limits=Limits(max_deletes=0)) as home:
+        await home.put(*stream(1))
+        await home.fire(rule("earlier"))
+        await home.put(*deletes(1))
+
+        report = await home.fire()
+
+        assert report.held is not None, "both rules promoted it, and it stood before"
+        assert list(await home.objects()) == ["e0"]
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["taken", "emptied"])
+async def test_a_fact_is_lost_when_its_place_is_emptied_and_not_when_it_is_taken(
+    tmp_path: Path, *, emptied: bool
+) -> None:
+    async with house(tmp_path, limits=Limits(max_deletes=0)) as home:
+        await home.put(triple("e", "alice", "lives_in", "Porto"))
+        await home.fire()
+        moves = [triple(f"n{n}", "alice", "lives_in", n, timestamp=at(n + 1)) for n in range(3)]
+        await home.put(*moves)
+        if emptied:
+            gone = {"intent": "delete"}
+            await home.put(triple("x", "alice", "lives_in", None, timestamp=at(9), metadata=gone))
+
+        report = await home.fire()
+
+        assert (report.held is not None) == emptied
+        assert list(await home.objects()) == (["e"] if emptied else ["n2"])
+
+
+async def test_a_first_backlog_alarms_nobody(tmp_path: Path) -> None:
+    async with house(tmp_path, limits=Limits(max_deletes=0, max_delete_fraction=0)) as home:
+        await home.put(*stream(6), *deletes(6))
+
+        report = await home.fire()
+
+        assert report.held is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "lost", "stood", "problem"),
+    [
+        pytest.param(Limits(5, None), 5, 5, "", id="as many as allowed"),
+        pytest.param(Limits(5, None), 6, 900, "max_deletes is 5", id="more than allowed"),
+        pytest.param(Limits(None, 0.5), 100, 100, "", id="few enough to alarm nobody"),
+        pytest.param(Limits(None, 0.5), 101, 101, "0 of 101 facts", id="one more than a few"),
+        pytest.param(Limits(0, None), 0, 0, "", id="nothing goes"),
+        pytest.param(Limits(None, 0.5), 150, 300, "", id="the part that is allowed"),
+        pytest.param(Limits(None, 0.5), 151, 300, "max_delete_fraction is 0.5", id="a larger part"),
+        pytest.param(Limits(), 10**6, 1, "", id="no limits"),
+    ],
+)
+def test_limits_say_what_exceeds_them(limits: Limits, lost: int, stood: int, problem: str) -> None:
+    assert problem in limits.exceeded(DeletionImpact(lost, lost), stood)
+    assert bool(problem) == bool(limits.exceeded(DeletionImpact(lost, lost), stood))
+
+
+def test_what_comes_counts_against_what_goes() -> None:
+    assert Limits(None, 0.5).exceeded(DeletionImpact(lost=300, fewer=10), 300) == ""
+
+
+async def test_a_batch_that_says_other_things_than_before_is_not_held(tmp_path: Path) -> None:
+    async with house(tmp_path, limits=Limits(max_delete_fraction=0.5)) as home:
+        await home.put(*stream(200))
+        await home.fire()
+        others = [triple(f"n{n}", f"new{n}", "is", n, timestamp=at(n + 500)) for n in range(150)]
+        await home.put(*deletes(200), *others)
+
+        report = await home.fire()
+
+        assert report.held is None, "150 of 200 stand after it, though none of those before"
+        await home.put(*(_gone(one) for one in others))
+        assert (await home.fire()).held is not None
+
+
+def _gone(one: Episode) -> Episode:
+    gone = {**one.metadata, "intent": "delete"}
+    later = one.timestamp + timedelta(hours=1)
+    return one.model_copy(update={"id": f"-{one.id}", "metadata": gone, "timestamp": later})

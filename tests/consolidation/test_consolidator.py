@@ -1,0 +1,229 @@
+"""The order of steps in a firing, on stores in memory: where it ends, and what it asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from slumberd.consolidation import consolidator as module
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.errors import FiringTimeoutError
+from slumberd.model.firing import Held, Position, Window
+from slumberd.model.record import Record
+from slumberd.model.rule import ConsolidationRule
+from tests.support.builders import START, rule
+from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
+
+pytestmark = pytest.mark.unit
+
+PATIENCE_SECONDS = 30
+TOO_OFTEN = 50
+"""So many calls are a loop without an end."""
+
+
+class OverdueClock(FakeClock):
+    """A monotonic clock that is asked so many times before every timeout is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_time = 1_000
+
+    def monotonic(self) -> float:
+        self.on_time -= 1
+        return 0.0 if self.on_time >= 0 else 1e9
+
+
+class Bench:
+    """A consolidator and the fakes that it joins."""
+
+    def __init__(
+        self, episodes: int, *, batch: int = 5_000, log: FakeDeltaLog | None = None
+    ) -> None:
+        self.episodes = CountedEpisodeLog()
+        self.episodes.append_many(episodes)
+        self.ledger = FakeLedger()
+        self.log = log or FakeDeltaLog()
+        self.clock = OverdueClock()
+        self.consolidator = Consolidator(
+            self.episodes, self.ledger, self.log, self.clock, batch=batch
+        )
+
+
+class CountedEpisodeLog(FakeEpisodeLog):
+    """An episode log that fails a test which reads it without an end."""
+
+    async def select(
+        self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
+    ) -> Window:
+        assert len(self.queries) < TOO_OFTEN
+        return await super().select(rule, after=after, limit=limit, upto=upto)
+
+
+class JammedLog(FakeDeltaLog):
+    """A log whose reader accepts no line while it is jammed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jammed = True
+        self.refused = 0
+
+    def applied(self, records: Sequence[Record]) -> None:
+        if self.jammed:
+            self.refused += 1
+            assert self.refused < TOO_OFTEN
+            raise TimeoutError
+        super().applied(records)
+
+
+class StopAfter(asyncio.Event):
+    """An event that is set once it has been asked this many times."""
+
+    def __init__(self, asked: int) -> None:
+        super().__init__()
+        self._left = asked
+
+    def is_set(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+async def test_firing_without_a_request_is_recorded_as_requested_by_nobody() -> None:
+    bench = Bench(1)
+
+    await bench.consolidator.fire(rule("all"), "every", START)
+
+    assert [outcome.firing.by for outcome in bench.ledger.outcomes] == [""]
+
+
+async def test_firing_on_request_is_recorded_with_the_requester() -> None:
+    bench = Bench(1)
+
+    await bench.consolidator.fire(rule("all"), "manual", START, by="uid 7")
+
+    assert [outcome.firing.by for outcome in bench.ledger.outcomes] == ["uid 7"]
+
+
+async def test_repeating_lines_ends_at_once_while_the_log_accepts_none() -> None:
+    jammed = JammedLog()
+    bench = Bench(2, batch=1, log=jammed)
+    await bench.consolidator.fire(rule("all"), "every", START)
+    bench.ledger.queries.clear()
+
+    repeated = await bench.consolidator.tell_again()
+
+    assert (repeated, bench.consolidator.behind) == (0, True)
+    assert bench.ledger.queries == ["unlogged"]
+    assert bench.ledger.logged == 0
+
+
+async def test_lines_of_a_jammed_log_are_written_once_when_it_accepts_them_again() -> None:
+    jammed = JammedLog()
+    bench = Bench(3, batch=1, log=jammed)
+    await bench.consolidator.fire(rule("all"), "every", START)
+    jammed.jammed = False
+
+    repeated = await bench.consolidator.tell_again()
+
+    assert (repeated, bench.consolidator.behind) == (3, False)
+    assert [record.seq for record in jammed.lines] == [1, 2, 3]
+    assert bench.ledger.logged == 3
+    assert await bench.consolidator.tell_again() == 0
+
+
+async def test_lines_are_repeated_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REPEATED", 2)
+    jammed = JammedLog()
+    bench = Bench(5, batch=1, log=jammed)
+    await bench.consolidator.fire(rule("all"), "every", START)
+    jammed.jammed = False
+
+    repeated = await bench.consolidator.tell_again()
+
+    assert repeated == 5
+    assert [record.seq for record in jammed.lines] == [1, 2, 3, 4, 5]
+
+
+async def test_dry_backfill_covers_the_first_rows_and_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "REHEARSED", 2)
+    bench = Bench(5)
+    await bench.consolidator.fire(rule("all"), "manual", START)
+
+    report = await bench.consolidator.backfill(rule("all"), START, by="me", dry_run=True)
+
+    assert report.channels["facts"].read == 2
+    assert len(bench.ledger.outcomes) == 1
+
+
+async def test_backfill_reads_all_that_its_rule_has_read_batch_by_batch() -> None:
+    bench = Bench(5, batch=2)
+    await bench.consolidator.fire(rule("all"), "manual", START)
+    bench.ledger.outcomes.clear()
+
+    report = await bench.consolidator.backfill(rule("all"), START, by="me")
+
+    assert report.channels["facts"].read == 5
+    assert [one.channels["facts"].read for one in bench.ledger.outcomes] == [2, 2, 1]
+
+
+async def test_backfill_ends_where_a_restored_log_ends_below_the_watermark() -> None:
+    bench = Bench(5, batch=2)
+    await bench.consolidator.fire(rule("all"), "manual", START)
+    bench.episodes.restore(3)
+
+    report = await bench.consolidator.backfill(rule("all"), START, by="me")
+
+    assert report.channels["facts"].read == 3
+
+
+async def test_firing_that_is_stopped_while_it_evaluates_commits_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_MET", 1)
+    bench = Bench(3)
+
+    report = await bench.consolidator.fire(rule("all"), "manual", START, stop=StopAfter(2))
+
+    assert report.cut_short
+    assert "commit" not in bench.ledger.queries
+    assert "harden" not in bench.episodes.queries
+
+
+async def _hang(*_: object, **__: object) -> Any:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("hanging", "on_time", "is_held"),
+    [
+        pytest.param("newest", 1, False, id="the end of the log"),
+        pytest.param("select", 2, False, id="a window"),
+        pytest.param("select", 2, True, id="the window of an approved batch"),
+    ],
+)
+async def test_read_that_hangs_ends_with_the_timeout_of_its_rule(
+    monkeypatch: pytest.MonkeyPatch, hanging: str, on_time: int, *, is_held: bool
+) -> None:
+    bench = Bench(3)
+    if is_held:
+        bench.ledger.holds["all"] = Held("all", "all@1", (2, "e2"), "too many", approved=True)
+    monkeypatch.setattr(bench.episodes, hanging, _hang)
+    bench.clock.on_time = on_time
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        with pytest.raises(FiringTimeoutError, match="timeout of 60"):
+            await bench.consolidator.fire(rule("all", timeout=60), "manual", START)
+
+    assert bench.ledger.outcomes == []
+
+
+async def test_store_that_times_out_is_no_timeout_of_the_rule() -> None:
+    bench = Bench(3)
+    bench.episodes.fault = TimeoutError("the store gave up")
+
+    with pytest.raises(TimeoutError, match="the store gave up"):
+        await bench.consolidator.fire(rule("all", timeout=60), "manual", START)

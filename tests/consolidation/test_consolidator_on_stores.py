@@ -1,0 +1,456 @@
+"""A firing from end to end on real stores: it reads, decides, commits and then tells."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from time import monotonic
+
+import pytest
+
+from slumberd.clock import SystemClock
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.errors import FiringTimeoutError, StaleWriterError
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import START as LOG_START
+from slumberd.model.firing import Position, Window
+from slumberd.model.record import Checkpoint
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.spelling import Misspelling
+from slumberd.storage.facts import lifecycle, store
+from slumberd.storage.facts.lifecycle import head_of
+from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.database import Database
+from tests.support.builders import START, at, episode, rule, triple
+from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
+from tests.support.house import house, stream
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.integration
+
+
+async def test_a_firing_takes_everything_pending_batch_by_batch(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=4) as home:
+        await home.put(*stream(10))
+
+        report = await home.fire()
+
+        assert len(report.firing_ids) == 3
+        assert report.channels["facts"].read == report.channels["facts"].added == 10
+
+
+async def test_a_second_firing_finds_nothing_to_do(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+        await home.fire()
+
+        report = await home.fire()
+
+        assert report.firing_ids == []
+
+
+async def test_what_is_rehearsed_is_said_and_not_written(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+
+        report = await home.consolidator.rehearse(rule("all"), START)
+
+        assert report.channels["facts"].added == 3
+        assert await home.objects() == {}
+        assert await home.facts.records() == []
+
+
+async def test_every_ledger_row_is_told_once_after_its_commit(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(5))
+        await home.fire()
+
+        told = [record.seq for record in home.log.lines]
+
+        assert told == [record.seq for record in await home.facts.records()]
+        assert await home.consolidator.tell_again() == 0
+
+
+async def test_a_crash_between_commit_and_log_repeats_lines_and_skips_none(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+        home.log.applied = _die  # type: ignore[assignment,method-assign]
+        with pytest.raises(OSError, match="no space"):
+            await home.fire()
+    async with house(tmp_path) as home:
+        repeated = await home.consolidator.tell_again()
+
+        assert repeated == 4
+        assert [record.kind for record in home.log.lines] == ["firing", "add", "add", "add"]
+
+
+async def test_lines_that_could_not_be_written_come_before_the_next_ones(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        write, home.log.applied = home.log.applied, _die  # type: ignore[assignment,method-assign]
+        await home.put(*stream(1))
+        with pytest.raises(OSError, match="no space"):
+            await home.fire()
+        home.log.applied = write  # type: ignore[method-assign]
+        await home.put(*stream(3))
+
+        await home.fire()
+
+        told = [record.seq for record in home.log.lines]
+        assert told == [record.seq for record in await home.facts.records()]
+
+
+async def test_misspelled_keys_are_logged_once_for_each_batch_whichever_rule_reads_first(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, batch=4) as home:
+        await home.put(
+            triple("e1", "alice", "likes", "tea"),
+            episode("e2", metadata={"subject": "alice", "predicat": "likes", "object": "milk"}),
+            episode("e3", metadata={"Subject": "alice", "predicat": "likes"}),
+        )
+        await home.fire(rule("first", when_filter="predicate = 'likes'"))
+        await home.fire(rule("second"))
+        await home.put(episode("e4", metadata={"predicat": "hates"}))
+        await home.fire(rule("first", when_filter="predicate = 'likes'"))
+
+        assert home.log.misspellings == [
+            Misspelling("predicat", "predicate", "e2", episodes=2),
+            Misspelling("Subject", "subject", "e3"),
+            Misspelling("predicat", "predicate", "e4"),
+        ]
+
+
+def _die(_: object) -> None:
+    raise OSError("no space left on device")
+
+
+async def test_a_stopped_firing_keeps_what_it_has_committed(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(6))
+        stop = asyncio.Event()
+        stop.set()
+
+        report = await home.consolidator.fire(rule("all"), "manual", START, stop=stop)
+
+        assert report.firing_ids == []
+        assert await home.objects() == {}
+
+
+class Soon(asyncio.Event):
+    """Is set when it is asked for the last time of so many."""
+
+    def __init__(self, asked: int) -> None:
+        super().__init__()
+        self._left = asked
+
+    def is_set(self) -> bool:
+        self._left -= 1
+        return self._left <= 0
+
+
+@pytest.mark.parametrize("asked", [2, 8, 40, 70], ids=lambda n: f"question {n}")
+async def test_a_batch_under_way_is_given_up_whole_when_it_is_told_to_stop(
+    tmp_path: Path, asked: int
+) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(1_000))
+
+        report = await home.consolidator.fire(rule("all"), "manual", START, stop=Soon(asked))
+
+        assert report.cut_short
+        assert await home.facts.watermark("all") == LOG_START
+        assert await home.facts.records() == []
+        assert await home.objects() == {}
+        assert (await home.fire()).channels["facts"].added == 1_000
+
+
+async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
+    tmp_path: Path,
+) -> None:
+    log, stop = tmp_path / "facts.db-wal", asyncio.Event()
+    async with house(tmp_path, batch=10) as home:
+        await home.put(*stream(40))
+        home.log.completed = lambda _: stop.set()  # type: ignore[assignment,method-assign]
+        assert (await home.consolidator.fire(rule("all"), "manual", START, stop=stop)).cut_short
+    assert log.stat().st_size > 0
+
+    async with house(tmp_path) as home:
+        assert len(await home.objects()) == 10
+        assert (await home.fire()).channels["facts"].added == 30
+
+    assert not log.exists(), "whoever ends in good order empties it"
+
+
+async def test_one_batch_of_a_backlog_leaves_the_file_in_its_everyday_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_BACKLOG_ROWS", 5)
+    log = tmp_path / "facts.db-wal"
+    async with house(tmp_path) as home:
+        await home.put(*stream(5))
+        await home.fire()
+        after_a_backlog = log.stat().st_size
+        await home.put(triple("more", "thing", "is", "here"))
+        await home.fire()
+
+        assert (after_a_backlog, log.stat().st_size > 0) == (0, True)
+
+
+async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halted, stop = Event(), asyncio.Event()
+    monkeypatch.setattr(store, "_BACKLOG_ROWS", 1)
+    monkeypatch.setattr(store, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(Database, "halt", lambda _: halted.set())
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(4))
+
+        def while_it_commits(connection: sqlite3.Connection) -> Checkpoint:
+            if connection.in_transaction and head_of(connection).rows:
+                stop.set()
+                assert halted.wait(PATIENCE_SECONDS)
+            return head_of(connection)
+
+        monkeypatch.setattr(lifecycle, "head_of", while_it_commits)
+
+        report = await home.consolidator.fire(rule("all"), "manual", START, stop=stop)
+
+    assert (len(report.firing_ids), report.cut_short) == (1, True)
+
+
+async def test_the_next_window_is_read_while_a_batch_is_committed(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(6))
+        reads: list[tuple[int, int]] = []
+        select = home.memory.select
+
+        async def counted(
+            fired: ConsolidationRule, *, after: Position, limit: int, upto: int | None
+        ) -> Window:
+            reads.append((after.seq, len(home.log.batches)))
+            return await select(fired, after=after, limit=limit, upto=upto)
+
+        home.memory.select = counted  # type: ignore[assignment,method-assign]
+
+        await home.fire()
+
+        assert reads == [(0, 0), (2, 0), (4, 1)]
+
+
+async def test_a_commit_that_fails_leaves_nothing_running(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(6))
+        home.facts.commit = _decide_and_die  # type: ignore[assignment,method-assign]
+
+        with pytest.raises(OSError, match="no space"):
+            await home.fire()
+
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def _decide_and_die(*_: object, decided: Callable[[], None], late: object) -> None:
+    decided()
+    await asyncio.sleep(0)
+    _die(None)
+
+
+async def test_a_rule_that_starts_now_does_so_where_the_log_ends_after_a_power_cut_too() -> None:
+    episodes = FakeEpisodeLog("e1")
+    consolidator = Consolidator(episodes, FakeLedger(), FakeDeltaLog(), FakeClock(), batch=5)
+
+    await consolidator.fire(rule("late", start="now"), "manual", START)
+
+    assert "harden" in episodes.queries
+
+
+async def test_a_rule_that_starts_now_leaves_the_past_alone(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+        late = rule("late", start="now")
+        await home.fire(late)
+        await home.put(triple("new", "s", "is", "here", timestamp=at(9)))
+
+        await home.fire(late)
+
+        assert list(await home.objects()) == ["new"]
+
+
+async def test_a_store_restored_from_a_backup_is_read_again_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, batch=2) as home:
+        await home.put(*stream(4))
+        await home.fire()
+    shutil.copy(tmp_path / "memory.db", tmp_path / "backup.db")
+    async with house(tmp_path, batch=2) as home:
+        await home.put(triple("lost", "s9", "is", 9, timestamp=at(9)))
+        await home.fire()
+    shutil.copy(tmp_path / "backup.db", tmp_path / "memory.db")
+
+    async with house(tmp_path, batch=2) as home:
+        await home.put(
+            triple("other", "s8", "is", 8, timestamp=at(8)),
+            triple("e1", "s1", "is", "edited", timestamp=at(1)),
+        )
+        await home.fire()
+
+        objects = await home.objects()
+        assert objects == {"e0": 0, "e1": "edited", "e2": 2, "e3": 3, "lost": 9, "other": 8}
+        assert (await home.facts.verify())[2] is None
+
+
+async def test_two_rules_read_a_restored_store_as_one_generation(tmp_path: Path) -> None:
+    rules = [rule("one"), rule("two")]
+    async with house(tmp_path) as home:
+        await home.put(*stream(2))
+        for fired in rules:
+            await home.fire(fired)
+    for file in tmp_path.glob("memory.db*"):
+        file.unlink()
+
+    async with house(tmp_path) as home:
+        await home.put(triple("e1", "s1", "is", "again", timestamp=at(1)))
+        for fired in rules:
+            await home.fire(fired)
+
+        (fact,) = (one for one in await home.facts.query(FactPattern()) if one.id == "e1")
+        assert [entry["rule_id"] for entry in fact.lineage] == ["one", "two"]
+        assert fact.payload["object"] == "again"
+
+
+async def test_a_memory_that_lost_everything_is_read_from_its_beginning(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(2))
+        await home.fire()
+    for file in tmp_path.glob("memory.db*"):
+        file.unlink()
+
+    async with house(tmp_path) as home:
+        await home.put(triple("e1", "s1", "is", "again", timestamp=at(1)))
+        await home.fire()
+
+        assert await home.objects() == {"e0": 0, "e1": "again"}
+
+
+async def test_a_daemon_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:
+    async with house(tmp_path) as stale, house(tmp_path) as home:
+        await stale.facts.take_over()
+        await home.facts.take_over()
+        await stale.put(*stream(2))
+
+        with pytest.raises(StaleWriterError):
+            await stale.fire()
+
+        assert await home.objects() == {}
+        assert await home.facts.watermark("all") in (None, LOG_START)
+
+
+async def test_a_version_is_read_only_at_its_newest_place_in_the_log(tmp_path: Path) -> None:
+    async with house(tmp_path, batch=1) as home:
+        await home.put(triple("e1", "s", "is", "first"))
+        await home.put(triple("e2", "t", "is", "other"))
+        await home.put(triple("e1", "s", "is", "last"))
+
+        report = await home.fire()
+
+        assert report.channels["facts"].read == report.channels["facts"].added == 2
+        assert await home.objects() == {"e1": "last", "e2": "other"}
+
+
+class Impatient(FakeClock):
+    """Its time is up when it has been asked so many times."""
+
+    def __init__(self, asked: int) -> None:
+        super().__init__()
+        self._left = asked
+
+    def monotonic(self) -> float:
+        self._left -= 1
+        return 0.0 if self._left > 0 else 1e9
+
+
+async def test_a_firing_that_takes_too_long_is_stopped_and_keeps_whole_batches(
+    tmp_path: Path,
+) -> None:
+    clock, slow = FakeClock(), rule("all", timeout=60)
+    async with house(tmp_path, batch=4, clock=clock) as home:
+        await home.put(*stream(10))
+        home.log.completed = lambda _: clock.advance(40)  # type: ignore[assignment,method-assign]
+
+        with pytest.raises(FiringTimeoutError, match="rule 'all' fired for more than its timeout"):
+            await home.fire(slow)
+
+        assert await home.facts.watermark("all") == Position(8, "e7")
+        assert len(await home.objects()) == 8
+        assert await home.consolidator.tell_again() == 0
+        report = await home.fire(slow)
+        assert report.channels["facts"].added == 2
+
+
+@pytest.mark.parametrize("asked", [5, 40, 100, 160, 205], ids=lambda n: f"question {n}")
+async def test_a_batch_that_is_late_is_taken_back_wherever_it_was(
+    tmp_path: Path, asked: int
+) -> None:
+    async with house(tmp_path, clock=Impatient(asked)) as home:
+        await home.put(*stream(3_000))
+
+        with pytest.raises(FiringTimeoutError):
+            await home.fire(rule("all", timeout=60))
+
+        assert await home.facts.watermark("all") == LOG_START
+        assert await home.facts.records() == []
+        assert await home.objects() == {}
+        assert (await home.fire()).channels["facts"].added == 3_000
+
+
+@pytest.mark.timing
+async def test_a_late_firing_ends_within_a_tenth_of_a_second(tmp_path: Path) -> None:
+    overdue = []
+    async with house(tmp_path, batch=24_000, clock=SystemClock()) as home:
+        await home.put(*stream(24_000))
+        for timeout in (0.05, 0.2, 0.3, 0.4, 0.5):
+            began = monotonic()
+            with pytest.raises(FiringTimeoutError):
+                await home.fire(rule("all", timeout=timeout))
+            overdue.append(monotonic() - began - timeout)
+
+        assert await home.facts.records() == []
+    assert sorted(overdue)[2] < 0.1, overdue
+
+
+async def test_last_success_is_remembered_over_a_restart(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+        await home.fire()
+        await home.consolidator.backfill(rule("all", when_filter="0"), at(60), by="me")
+    async with house(tmp_path) as home:
+        assert await home.facts.successes() == {"all": START}
+
+        await home.facts.serve("all", at(90), succeeded_at=at(91))
+        await home.facts.serve("all", at(120))
+
+        assert await home.facts.successes() == {"all": at(91)}
+
+
+async def test_facts_of_an_older_slumberd_have_no_successes_yet(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*stream(3))
+        await home.fire()
+    with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
+        connection.execute("DROP TABLE slumberd_successes")
+
+    async with SQLiteFactStore(tmp_path / "facts.db") as facts:
+        assert await facts.successes() == {}
+        assert not (await facts.replay(tmp_path / "again.db")).broken
+        await facts.bootstrap()
+        await facts.serve("all", at(90), succeeded_at=at(91))
+        assert await facts.successes() == {"all": at(91)}
+        assert (await facts.verify())[2] is None

@@ -1,0 +1,23 @@
+"""Which claims of one fact id count."""
+
+from __future__ import annotations
+
+import pytest
+
+from slumberd.consolidation.claim import EPISODE, MANUAL, Claim, Precedence
+from slumberd.consolidation.precedence import HANDS, Evaluation, effective_claims
+
+pytestmark = pytest.mark.unit
+
+
+def claim(owner: str, precedence: Precedence) -> Claim:
+    return Claim("e1", owner, f"{owner}s/p", precedence, True, '"x"', (), False, 1.0, {})
+
+
+def test_a_person_keeps_an_id_that_another_owners_episode_claims_too() -> None:
+    episodes = Evaluation(1, "all", 1, claim("ann/rag/facts/", Precedence(1, EPISODE, "e1")), 0)
+    persons = Evaluation(2, HANDS, 0, claim("bob/rag/facts/", Precedence(2, MANUAL, "2")), 0)
+
+    [found] = effective_claims([episodes, persons])
+
+    assert found.claim.owner == "bob/rag/facts/"

@@ -1,0 +1,83 @@
+"""How much of what a fact replaced its lineage names: the same, whatever came first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.model.episode import Episode
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, at, rule, triple
+from tests.support.fakes import FakeClock, FakeDeltaLog
+
+pytestmark = pytest.mark.integration
+
+DEPTH = 2
+
+
+def says(id: str, what: str, seconds: float) -> Episode:
+    return triple(id, "alice", "drinks", what, timestamp=at(seconds))
+
+
+async def fired(folder: Path, episodes: Sequence[Episode], *, together: bool) -> list[Fact]:
+    """Return the facts of episodes that come in this order, at once or one by one."""
+    folder.mkdir(exist_ok=True)
+    async with (
+        SQLiteMemoryStore(folder / "memory.db") as memory,
+        SQLiteFactStore(
+            folder / "facts.db", synchronous="normal", lineage_depth=DEPTH, clock=FakeClock()
+        ) as facts,
+    ):
+        await facts.bootstrap()
+        consolidator = Consolidator(memory, facts, FakeDeltaLog(), FakeClock(), batch=5_000)
+        for some in [episodes] if together else [[one] for one in episodes]:
+            await memory.put_many(some)
+            await consolidator.fire(rule("all"), "manual", START)
+        return await facts.query(FactPattern())
+
+
+def links(fact: Fact) -> list[str]:
+    return [entry["replaces"] for entry in fact.lineage if "replaces" in entry]
+
+
+STREAM = [says(f"e{n}", f"drink {n}", n) for n in range(5)]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["at once", "one by one"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param([0, 1, 2, 3, 4], id="in order"),
+        pytest.param([4, 3, 2, 1, 0], id="backwards"),
+        pytest.param([2, 0, 4, 1, 3], id="mixed"),
+    ],
+)
+async def test_lineage_names_the_newest_of_what_was_replaced_up_to_its_depth(
+    tmp_path: Path, order: Sequence[int], *, together: bool
+) -> None:
+    (fact,) = await fired(tmp_path, [STREAM[n] for n in order], together=together)
+
+    assert (fact.id, links(fact)) == ("e4", ["e3", "e2"])
+    assert [entry["source_episode_ids"] for entry in fact.lineage] == [["e4"], ["e3"], ["e2"]]
+
+
+async def test_lineage_of_fewer_names_them_all(tmp_path: Path) -> None:
+    (fact,) = await fired(tmp_path, STREAM[:2], together=True)
+
+    assert (fact.id, links(fact)) == ("e1", ["e0"])
+
+
+async def test_lineage_depends_on_the_claims_and_not_on_their_arrival(tmp_path: Path) -> None:
+    same = [says("a", "tea", 1), says("b", "tea", 1), says("c", "tea", 1)]
+    found = []
+    for number, order in enumerate(permutations(same)):
+        (fact,) = await fired(tmp_path / str(number), order, together=False)
+        found.append((fact.id, links(fact)))
+
+    assert found == [("c", ["b", "a"])] * 6

@@ -1,0 +1,17 @@
+"""Which predicates look as if they held several objects at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from slumberd.consolidation.multi_valued_hints import replaced_predicates
+
+pytestmark = pytest.mark.unit
+
+
+def test_keys_without_a_subject_are_passed_over() -> None:
+    counts = [("alice/rag/facts//e1", 9), ("alice/rag/facts/alice/likes", 9)]
+
+    found = replaced_predicates(counts)
+
+    assert [(one.channel, one.predicate) for one in found] == [("facts", "likes")]

@@ -1,0 +1,504 @@
+"""The law on real files: what stands is a function of the set of acts, whatever came first."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slumberd.consolidation.incoming import meet
+from slumberd.model.episode import EpisodeVersion, instant, microseconds
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import Reach
+from slumberd.storage.audit import partition
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, rule
+from tests.support.oracle import Told, fact_id, replaced, said_at, stands, told
+from tests.support.samples import amount
+
+pytestmark = pytest.mark.integration
+
+MULTI = {("facts", "likes"), ("notes", "likes")}
+CHANNELS = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
+DEPTH = 1
+
+RULES = {
+    "all": (rule("all", then_emits=["facts"]), lambda tag: True),
+    "tagged": (rule("tagged", then_emits=["facts", "notes"]), lambda tag: tag > 0),
+    "first": (rule("a-first", then_emits=["notes"]), lambda tag: tag < 2),
+}
+
+
+class LaterAndLater:
+    """A clock that no two hands read alike, later than every episode."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def now(self) -> datetime:
+        self.calls += 1
+        return START + timedelta(days=1, seconds=self.calls)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+FORGETTABLE = "s2"
+"""The session that may be forgotten."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_parts() -> Iterator[None]:
+    """Let a replay part these ledgers, which are small, as much as it can."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition, "ROWS", 1)
+        yield
+
+
+def session_of(eid: str) -> str:
+    return FORGETTABLE if eid in ("e2", "@e4") else "s1"
+
+
+@dataclass
+class Heard:
+    """What one rule met of one episode in one firing; no episode when it has nothing to say."""
+
+    firing: str
+    rule_id: str
+    eid: str
+    seq: int
+    episode: dict[str, Any] | None
+
+
+@dataclass
+class World:
+    """A memory, its log and what each rule has met: the story that both sides are told."""
+
+    store: SQLiteFactStore
+    episodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+    read: dict[str, int] = field(default_factory=dict)
+    heard: list[Heard] = field(default_factory=list)
+    hands: list[tuple[str, str, Told | None]] = field(default_factory=list)
+    """Firing, fact id and claim of what people and programs did; no claim for a removal."""
+    firings: list[str] = field(default_factory=list)
+    undone: dict[str, str] = field(default_factory=dict)
+    forgotten: bool = False
+    fired: int = 0
+    moments: int = 0
+    multi: set[tuple[str, str]] = field(default_factory=lambda: set(MULTI))
+
+    def put(self, episode: dict[str, Any]) -> None:
+        if self.episodes.get(episode["id"]) != episode:
+            self.episodes[episode["id"]] = episode
+            self.log.append(episode["id"])
+
+    async def fire(self, name: str, limit: int) -> None:
+        fired, matches = RULES[name]
+        after = self.read.get(name, 0)
+        upto = min(after + limit, len(self.log))
+        if upto == after:
+            return
+        newest = {eid: seq for seq, eid in enumerate(self.log, start=1)}
+        current = {eid: seq for eid, seq in newest.items() if after < seq <= upto}
+        versions = [self._version(eid, seq, matches) for eid, seq in current.items()]
+        self.fired += 1
+        at = START + timedelta(seconds=self.fired)
+        position = Position(upto, self.log[upto - 1])
+        outcome = await self.store.commit(
+            Firing(fired.id, "h", "every", at, Position(), position), meet(versions, fired)
+        )
+        self.read[name] = upto
+        self.firings.append(outcome.firing_id)
+        self._remember(outcome.firing_id, fired, versions)
+
+    def _version(self, eid: str, seq: int, matches: Any) -> EpisodeVersion:
+        told_ = self.episodes[eid]
+        return EpisodeVersion(
+            seq, eid, told_["user"], session_of(eid), told_["agent"], told_["at"], "text", "node",
+            told_["metadata"], matches(told_["tag"]),
+        )  # fmt: skip
+
+    def _remember(
+        self, firing: str, fired: ConsolidationRule, versions: Sequence[EpisodeVersion]
+    ) -> None:
+        mine = self.words(fired.id)
+        for one in versions:
+            if self.forgotten and session_of(one.id) == FORGETTABLE:
+                continue
+            episode = self.episodes[one.id]
+            readable = told(episode, "facts", ()) is not None
+            if one.matched or mine.get(one.id, (0, None))[1] is not None:
+                said = episode if one.matched and readable else None
+                self.heard.append(Heard(firing, fired.id, one.id, one.seq, said))
+
+    def counts(self, firing: str) -> bool:
+        """Say whether a firing is not undone; an undoing that was undone undoes nothing."""
+        return not any(of == firing and self.counts(by) for by, of in self.undone.items())
+
+    def words(self, rule_id: str) -> dict[str, tuple[int, dict[str, Any] | None]]:
+        """Return the last that a rule says of each episode, without what was undone."""
+        return {
+            one.eid: (one.seq, one.episode)
+            for one in self.heard
+            if one.rule_id == rule_id and self.counts(one.firing)
+        }
+
+    async def forget(self, eids: Iterable[str] = ()) -> None:
+        """Erase a session, with the hands that took out what it said."""
+        moment = microseconds(START) + 10
+        at = START + timedelta(days=2, seconds=self.fired)
+        reach = Reach("alice", FORGETTABLE, None)
+        await self.store.forget(reach, eids, moment=moment, at=at, by="me", dry_run=False)
+        gone = {
+            fact_id(channel, one.eid)
+            for one in self.heard
+            if session_of(one.eid) == FORGETTABLE
+            for fired, _ in RULES.values()
+            if fired.id == one.rule_id
+            for channel in fired.then_emits
+        }
+        self.heard = [one for one in self.heard if session_of(one.eid) != FORGETTABLE]
+        self.hands = [
+            (firing, name, claim)
+            for firing, name, claim in self.hands
+            if name not in gone and (claim is None or claim.asserts or not gone & set(claim.names))
+        ]
+        self.forgotten = True
+
+    async def undo(self, firing: str) -> None:
+        moment = START + timedelta(days=2, seconds=self.fired)
+        outcome = await self.store.undo(firing, at=moment, by="me", dry_run=False)
+        self.undone[outcome.firing_id] = firing
+        self.firings.append(outcome.firing_id)
+
+    def claims(self) -> list[Told]:
+        found = []
+        for channel in ("facts", "notes"):
+            said: dict[str, list[tuple[int, str, dict[str, Any] | None]]] = {}
+            for fired, _ in RULES.values():
+                if channel in fired.then_emits:
+                    for eid, (seq, episode) in self.words(fired.id).items():
+                        said.setdefault(eid, []).append((seq, fired.id, episode))
+            for versions in said.values():
+                newest = max(seq for seq, _, _ in versions)
+                now = [(rule_id, e) for seq, rule_id, e in versions if seq == newest and e]
+                if now:
+                    claim = told(now[0][1], channel, tuple(sorted(r for r, _ in now)))
+                    assert claim is not None
+                    found.append(claim)
+        hands = {name: claim for firing, name, claim in self.hands if self.counts(firing)}
+        return [*found, *(claim for claim in hands.values() if claim is not None)]
+
+
+async def check_equals_oracle(world: World) -> None:
+    claims = world.claims()
+    expected = stands(claims, world.multi)
+    facts = await world.store.query(FactPattern())
+    found = {fact.id: fact for fact in facts}
+    assert set(found) == set(expected)
+    for id_, claim in expected.items():
+        check_fact(found[id_], claim, replaced(claim, claims, world.multi, DEPTH))
+    rows, _, broken = await world.store.verify()
+    assert broken is None, (rows, broken)
+
+
+def check_fact(fact: Fact, claim: Told, older: list[str]) -> None:
+    assert (fact.user, fact.agent) == (claim.user, claim.agent)
+    assert fact.confidence == claim.confidence
+    assert fact.payload.get("object") == claim.object
+    instant_at = said_at(claim)
+    assert fact.said_at == (fact.pinned_at if instant_at is None else instant(instant_at))
+    if claim.precedence[1] < 2:
+        own = [entry["rule_id"] for entry in fact.lineage if "rule_id" in entry]
+        assert own == list(claim.rules)
+        assert [entry["replaces"] for entry in fact.lineage[len(own) :]] == older
+
+
+IDS = ["e1", "e2", "e3", "@e4", "bobs"]
+INTENTS = [None, None, None, "add", "update", "update", "delete", "delete", "noop", "?"]
+
+
+@st.composite
+def wild(draw: st.DrawFn) -> dict[str, Any]:
+    """Return metadata of any kind, some of it malformed."""
+    metadata: dict[str, Any] = {}
+    if draw(st.integers(0, 9)):
+        metadata["subject"] = draw(st.sampled_from(["s", "s", "s", "t/u", "", None]))
+        metadata["predicate"] = draw(st.sampled_from(["is", "likes"]))
+    if draw(st.integers(0, 3)):
+        metadata["object"] = draw(st.sampled_from(["a", "a", "b", 1, {"x": 1}]))
+    intent = draw(st.sampled_from(INTENTS))
+    if intent:
+        metadata["intent"] = intent
+        metadata["replaces"] = draw(
+            st.none() | st.sampled_from(IDS) | st.lists(st.sampled_from(IDS), max_size=2)
+        )
+    if draw(st.booleans()):
+        metadata["confidence"] = 0.5
+    return metadata
+
+
+@st.composite
+def plain(draw: st.DrawFn) -> dict[str, Any]:
+    """Return metadata that quarrels about two keys, one of them multi-valued."""
+    metadata = {"subject": "s", "predicate": draw(st.sampled_from(["is", "likes"]))}
+    if draw(st.integers(0, 4)):
+        return metadata | {"object": draw(st.sampled_from("ab"))}
+    return metadata | {"intent": "delete"}
+
+
+@st.composite
+def episodes(draw: st.DrawFn) -> dict[str, Any]:
+    id_ = draw(st.sampled_from(IDS))
+    return {
+        "id": id_,
+        "user": "bob" if id_ == "bobs" else "alice",
+        "agent": "rag",
+        "at": microseconds(START) + draw(st.integers(0, 3)),
+        "tag": draw(st.integers(0, 2)),
+        "metadata": draw(plain() | wild()),
+    }
+
+
+PINNABLE = st.sampled_from(["e1", "e2", "p1", "p2"])
+ANY_ID = st.sampled_from([*IDS, "p1", "p2", "@notes/e1"])
+STEPS = st.lists(
+    st.tuples(st.just("put"), episodes())
+    | st.tuples(st.just("put"), episodes())
+    | st.tuples(st.just("fire"), st.sampled_from(list(RULES)), st.integers(1, 4))
+    | st.tuples(st.just("fire"), st.sampled_from(list(RULES)), st.integers(1, 4))
+    | st.tuples(st.just("correct"), PINNABLE, st.sampled_from("ab"))
+    | st.tuples(st.just("declare"), PINNABLE, st.sampled_from("ab"), st.integers(0, 5))
+    | st.tuples(st.just("write_row"), PINNABLE, st.sampled_from("ab"), st.integers(0, 5))
+    | st.tuples(st.just("channels"), st.booleans())
+    | st.tuples(st.just("undo"), st.integers(1, 6))
+    | st.just(("forget",))
+    | st.tuples(st.sampled_from(["retract", "remove", "delete_row"]), ANY_ID),
+    min_size=5,
+    max_size=40,
+)
+
+
+async def tell(world: World, step: tuple[Any, ...]) -> None:
+    what, *rest = step
+    if what == "put":
+        world.put(*rest)
+    elif what == "fire":
+        await world.fire(*rest)
+    elif what == "forget":
+        await world.forget()
+    elif what == "undo":
+        if len(world.firings) >= rest[0]:
+            await world.undo(world.firings[-rest[0]])
+    elif what == "channels":
+        await change_channels(world, several=bool(rest[0]))
+    else:
+        await DIRECT[what](world, *rest)
+
+
+async def change_channels(world: World, *, several: bool) -> None:
+    world.multi = set(MULTI) if several else set()
+    await world.store.set_channels(CHANNELS if several else {}, at=START)
+
+
+def fact_of(id_: str, what: str, at: int = 0) -> Fact:
+    return Fact(
+        id=id_,
+        user="alice",
+        agent="rag",
+        payload={"subject": "s", "predicate": "is", "object": what},
+        lineage=[{"kind": "hand", "source_id": "me"}],
+        confidence=1.0,
+        pinned_at=START + timedelta(microseconds=at),
+    )
+
+
+async def firing_of_a_hand(world: World, rule_id: str = "@hand") -> str:
+    """Return the id that the next firing will have."""
+    return f"{rule_id}@{await world.store.ledger_rows() + 1}"
+
+
+def remember(world: World, firing: str, name: str, claim: Told | None) -> None:
+    world.hands.append((firing, name, claim))
+    world.firings.append(firing)
+
+
+def asserted(world: World, id_: str, what: str) -> Told:
+    return Told(id_, "alice", "rag", "facts", hand_stamp(world), True, "s", "is", what, (), "")
+
+
+async def correct(world: World, id_: str, what: str) -> None:
+    """State a fact as a person; what is there by the same words is not recorded again."""
+    claim = asserted(world, id_, what)
+    rows = await world.store.ledger_rows()
+    await world.store.correct(fact_of(id_, what), by="me", reason="so it is")
+    if await world.store.ledger_rows() > rows:
+        remember(world, f"@hand@{rows + 1}", id_, claim)
+
+
+def current(world: World, id_: str) -> Told | None:
+    return stands(world.claims(), world.multi).get(id_)
+
+
+async def retract(world: World, id_: str) -> None:
+    """Retract a fact as a person."""
+    target = current(world, id_)
+    firing = await firing_of_a_hand(world)
+    await world.store.retract(id_, by="me", reason="it is not so")
+    if target is not None:
+        claim = retraction(world, id_, target)
+        remember(world, firing, claim.fact_id, claim)
+
+
+def retraction(world: World, id_: str, target: Told) -> Told:
+    precedence = hand_stamp(world)
+    return Told(
+        f"hand {stamp}", target.user, target.agent, target.channel, precedence, False,
+        target.subject, target.predicate, target.object, (id_,),
+        "" if target.declared else "object", about=target,
+    )  # fmt: skip
+
+
+def declared(world: World, id_: str, what: str, at: int) -> Told:
+    """Return what a program that pins a row says: a manual edit of a promoted fact, else a fact."""
+    before = current(world, id_)
+    told_ = asserted(world, id_, what)
+    if before is not None and not before.declared:
+        return told_
+    precedence = (microseconds(START) + at, 2, "")
+    return replace(told_, precedence=precedence, declared=True)
+
+
+async def declare(world: World, id_: str, what: str, at: int) -> None:
+    """Pin a fact through the library, as a Stargraph host does; what is there is not recorded."""
+    claim = declared(world, id_, what, at)
+    rows = await world.store.ledger_rows()
+    await world.store.pin(fact_of(id_, what, at))
+    if await world.store.ledger_rows() > rows:
+        remember(world, f"@hand@{rows + 1}", id_, claim)
+    else:
+        assert current(world, id_) is not None
+
+
+async def remove(world: World, id_: str) -> None:
+    """Unpin a fact through the library."""
+    target = current(world, id_)
+    firing = await firing_of_a_hand(world)
+    await world.store.unpin(id_)
+    if target is not None:
+        remove_from_oracle(world, firing, id_, target)
+
+
+def remove_from_oracle(world: World, firing: str, id_: str, target: Told) -> None:
+    rivals = [claim for claim in world.claims() if claim.fact_id == id_ and not claim.declared]
+    if target.declared and not rivals:
+        remember(world, firing, id_, None)
+    else:
+        claim = retraction(world, id_, target)
+        remember(world, firing, claim.fact_id, claim)
+
+
+async def write_row(world: World, id_: str, what: str, at: int) -> None:
+    """Let another program write a row into the table of facts."""
+    before, claim = current(world, id_), declared(world, id_, what, at)
+    firing = await firing_of_a_hand(world, "@external")
+    fact = fact_of(id_, what, at)
+    row = (
+        id_, "alice", "rag", orjson.dumps(fact.payload), b'[ {"of": "another program"} ]', 1.0,
+        "{}", fact.pinned_at.isoformat(),
+    )  # fmt: skip
+    with closing(sqlite3.connect(world.store.path)) as connection, connection:
+        connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    if await world.store.notice_external():
+        remember(world, firing, id_, claim)
+    else:
+        assert before is not None
+
+
+async def delete_row(world: World, id_: str) -> None:
+    """Let another program delete a row from the table of facts."""
+    target = current(world, id_)
+    firing = await firing_of_a_hand(world, "@external")
+    with closing(sqlite3.connect(world.store.path)) as connection, connection:
+        connection.execute("DELETE FROM facts WHERE fact_id = ?", (id_,))
+    await world.store.notice_external()
+    if target is not None:
+        remove_from_oracle(world, firing, id_, target)
+
+
+DIRECT: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {
+    "correct": correct,
+    "retract": retract,
+    "declare": declare,
+    "remove": remove,
+    "write_row": write_row,
+    "delete_row": delete_row,
+}
+"""What people and programs do to facts."""
+
+
+def hand_stamp(world: World) -> tuple[int, int, str]:
+    world.moments += 1
+    return (10**18, 2, f"{world.moments:09d}")
+
+
+async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
+    store = SQLiteFactStore(
+        Path(folder) / "facts.db", lineage_depth=DEPTH, clock=LaterAndLater(), synchronous="normal"
+    )
+    async with store:
+        await store.bootstrap()
+        await store.set_channels(CHANNELS, at=START)
+        world = World(store)
+        for step in steps:
+            await tell(world, step)
+            if step[0] != "put":
+                await check_equals_oracle(world)
+        for name in RULES:
+            await world.fire(name, 1_000)
+        await check_equals_oracle(world)
+        replayed = await store.replay(Path(folder) / "again.db")
+        assert replayed.differing == 0, replayed
+
+
+@pytest.mark.sampled
+@settings(max_examples=amount(40, full=800), deadline=None, suppress_health_check=list(HealthCheck))
+@given(STEPS)
+def test_what_stands_equals_the_oracle_after_every_step(steps: list[tuple[Any, ...]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(play(steps, folder))
+
+
+def says(id_: str, tag: int, **metadata: str) -> dict[str, Any]:
+    return {
+        "id": id_, "user": "alice", "agent": "rag", "at": microseconds(START), "tag": tag,
+        "metadata": {"subject": "s", **metadata},
+    }  # fmt: skip
+
+
+def test_a_delete_of_a_whole_key_that_a_second_rule_meets_has_the_reason_that_a_replay_finds() -> (
+    None
+):
+    steps = [
+        ("put", says("e1", 0, predicate="is", intent="delete")),
+        ("put", says("e1", 0, predicate="likes", object="a")),
+        ("put", says("e2", 0, predicate="is", intent="delete")),
+        ("fire", "tagged", 2),
+        ("put", says("e2", 1, predicate="likes", intent="delete")),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(play(steps, folder))

@@ -1,0 +1,123 @@
+"""The law in a small world, whole: every short story about a key, told to users of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from slumberd.consolidation.incoming import meet
+from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import Firing, Position
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, rule
+from tests.support.oracle import stands, told
+
+pytestmark = pytest.mark.integration
+
+MULTI = {("facts", "likes")}
+
+
+class Says(NamedTuple):
+    """One episode, or an edit of one: which, when, and what about the key."""
+
+    id: str
+    at: int
+    metadata: dict[str, Any]
+
+
+def add(id: str, at: int, what: str) -> Says:
+    return Says(id, at, {"object": what})
+
+
+def take(at: int, *, what: str | None = None, name: str | None = None) -> Says:
+    said = {"intent": "delete", "object": what, "replaces": name and [name]}
+    said = {key: value for key, value in said.items() if value is not None}
+    return Says(f"take {what or name or 'all'} at {at}", at, said)
+
+
+SAYINGS = [
+    add("A", 1, "a"),
+    add("B", 3, "b"),
+    add("C", 5, "a"),
+    add("A", 1, "b"),
+    add("B", 6, "b"),
+    Says("A", 1, {"intent": "noop"}),
+    Says("D", 2, {"intent": "update", "replaces": ["B"], "object": "a"}),
+    Says("E", 4, {"intent": "update", "replaces": ["A"], "object": "b"}),
+    take(2),
+    take(4),
+    take(2, what="a"),
+    take(4, what="b"),
+    take(2, name="B"),
+    take(6, name="A"),
+]
+"""Enough to quarrel in every way: edits, retractions of a key, of an object, of an id."""
+
+Story = Sequence[Says]
+
+
+def version(number: int, says: Says, seq: int, predicate: str) -> EpisodeVersion:
+    metadata = {"subject": "s", "predicate": predicate} | says.metadata
+    if "replaces" in metadata:
+        metadata["replaces"] = [f"{number}/{name}" for name in metadata["replaces"]]
+    return EpisodeVersion(
+        seq, f"{number}/{says.id}", f"user {number}", "s", "rag",
+        microseconds(START) + says.at, "text", "node", metadata,
+    )  # fmt: skip
+
+
+def expected(stories: Sequence[Story], upto: int, predicate: str) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for number, story in enumerate(stories):
+        current = {says.id: version(number, says, 0, predicate) for says in story[:upto]}
+        claims = [told(vars_of(one), "facts", ("all",)) for one in current.values()]
+        standing = stands([claim for claim in claims if claim], MULTI)
+        found |= {id_: claim.object for id_, claim in standing.items()}
+    return found
+
+
+def vars_of(version: EpisodeVersion) -> dict[str, Any]:
+    return version._asdict() | {"id": version.id}
+
+
+def batches(stories: Sequence[Story], predicate: str) -> Iterator[tuple[int, list[EpisodeVersion]]]:
+    """Yield the first saying of every story, then every second one, and so on."""
+    seq = 0
+    for upto in range(1, len(stories[0]) + 1):
+        batch = []
+        for number, story in enumerate(stories):
+            seq += 1
+            batch.append(version(number, story[upto - 1], seq, predicate))
+        yield upto, batch
+
+
+@pytest.mark.parametrize("predicate", ["is", "likes"])
+@pytest.mark.parametrize(("length", "every"), [(3, 1), pytest.param(4, 6, marks=pytest.mark.slow)])
+async def test_every_story_ends_as_the_oracle_says(
+    tmp_path: Path, predicate: str, length: int, every: int
+) -> None:
+    stories = list(permutations(SAYINGS, length))[::every]
+    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
+        await store.bootstrap()
+        await store.set_channels({"facts": frozenset({"likes"})}, at=START)
+        after = Position()
+        for upto, batch in batches(stories, predicate):
+            firing = Firing(
+                "all", "h", "every", START, after, Position(batch[-1].seq, batch[-1].id)
+            )
+            after = firing.upto
+            await store.commit(firing, meet(batch, rule("all")))
+            facts = {
+                fact.id: fact.payload.get("object") for fact in await store.query(FactPattern())
+            }
+            wanted = expected(stories, upto, predicate)
+            wrong = {id_ for id_, _ in facts.items() ^ wanted.items()}
+            numbers = sorted({int(id_.split("/")[0]) for id_ in wrong})[:5]
+            assert not wrong, {number: stories[number][:upto] for number in numbers}
+        _, _, broken = await store.verify()
+        assert broken is None

@@ -1,0 +1,109 @@
+"""What the gatekeeper asks, and of what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from slumberd.consolidation.salience_gate import SalienceGate, no_embedder
+from slumberd.errors import StoppedError
+from slumberd.model.salience import Access
+from tests.support.builders import START, rule, version
+from tests.support.fakes import FakeEpisodeLog
+
+pytestmark = pytest.mark.unit
+
+GATED = rule(salience={"min": 0.03})
+
+
+async def test_only_what_matches_and_can_be_read_is_judged() -> None:
+    episodes = FakeEpisodeLog()
+    good, other = version("e1", seq=1), version("e2", seq=2)._replace(matched=False)
+    bad = version("e3", seq=3)._replace(fault="unreadable: so")
+
+    judged = await SalienceGate(episodes, no_embedder).judged([good, other, bad], GATED, START)
+
+    assert [one.gated is not None for one in judged] == [True, False, False]
+    assert judged[1:] == [other, bad]
+
+
+async def test_nobody_is_asked_about_nothing() -> None:
+    episodes = FakeEpisodeLog()
+    gatekeeper = SalienceGate(episodes, no_embedder)
+    some = [version("e1")._replace(matched=False)]
+
+    assert await gatekeeper.judged(some, GATED, START) is some
+    assert await gatekeeper.judged([version("e1")], rule(), START) == [version("e1")]
+    assert episodes.queries == []
+
+
+async def test_what_was_read_passes() -> None:
+    episodes = FakeEpisodeLog()
+    episodes.reads["e1"] = Access(1)
+
+    [judged] = await SalienceGate(episodes, no_embedder).judged([version("e1")], GATED, START)
+
+    assert judged.gated is None
+
+
+ABOUT_TEA = rule(salience={"min": 0.015, "weights": {"recency": 0, "relevance": 1}, "about": "tea"})
+LONG = "tea " * 20_000
+
+
+class Taster:
+    """An embedder that fails on a text with poison, and counts the others."""
+
+    def __init__(self) -> None:
+        self.tasted = 0
+
+    def embed(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
+        if any("poison" in text for text in texts):
+            raise ValueError("the model broke")
+        self.tasted += sum(text != "tea" for text in texts)
+        return [(1.0, 0.0) if "tea" in text else (0.0, 1.0) for text in texts]
+
+
+async def test_a_content_that_the_model_fails_on_is_a_fault_of_that_episode_alone() -> None:
+    told = [version("e1", content="tea"), version("e2", content="poison"), version("e3")]
+
+    judged = await SalienceGate(FakeEpisodeLog(), Taster).judged(told, ABOUT_TEA, START)
+
+    assert [one.fault for one in judged] == [
+        "", "relevance_failed: the content cannot be compared: ValueError", "",
+    ]  # fmt: skip
+    assert [one.gated is None for one in judged] == [True, True, False]
+
+
+async def test_it_returns_what_is_judged_when_that_is_enough() -> None:
+    taster = Taster()
+    told = [version("e0")._replace(matched=False)]
+    told += [version(f"e{number}", content=LONG) for number in range(1, 6)]
+
+    judged = await SalienceGate(FakeEpisodeLog(), lambda: taster).judged(
+        told, ABOUT_TEA, START, enough=lambda: taster.tasted >= 2
+    )
+
+    assert [one.id for one in judged] == ["e0", "e1", "e2"]
+
+
+async def test_it_judges_one_at_least() -> None:
+    told = [version("e1", content=LONG), version("e2", content=LONG)]
+
+    judged = await SalienceGate(FakeEpisodeLog(), Taster).judged(
+        told, ABOUT_TEA, START, enough=lambda: True
+    )
+
+    assert [one.id for one in judged] == ["e1"]
+
+
+async def test_it_ends_within_a_few_texts_when_it_is_late() -> None:
+    taster = Taster()
+    told = [version(f"e{number}", content=LONG) for number in range(100)]
+
+    with pytest.raises(StoppedError):
+        await SalienceGate(FakeEpisodeLog(), lambda: taster).judged(
+            told, ABOUT_TEA, START, late=lambda: taster.tasted >= 3
+        )
+
+    assert taster.tasted == 3

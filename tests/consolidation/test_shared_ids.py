@@ -1,0 +1,394 @@
+"""Two users under one id: whatever is done to what one of them said leaves the other alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from slumberd.errors import UsageError
+from slumberd.model.episode import Episode
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Limits
+from slumberd.service.control_socket import Peer
+from slumberd.service.operations import Operations
+from tests.support.builders import START, at, rule, triple
+from tests.support.fakes import FakeClock
+from tests.support.house import House, house
+
+pytestmark = pytest.mark.integration
+
+ME = Peer(1, 1, 1)
+
+
+@pytest_asyncio.fixture
+async def home(tmp_path: Path) -> AsyncIterator[House]:
+    async with house(tmp_path) as home:
+        yield home
+
+
+def of_ann(id: str = "e0", what: str = "tea", **overrides: Any) -> Episode:
+    return triple(id, "ann", "drinks", what, **{"user": "ann"} | overrides)
+
+
+def of_bob(id: str = "e0", what: str = "milk", **overrides: Any) -> Episode:
+    return triple(id, "bob", "drinks", what, **{"user": "bob"} | overrides)
+
+
+def unreadable(id: str = "e0") -> Episode:
+    return of_ann(id, metadata={"intent": "shout"})
+
+
+def operations(home: House) -> Operations:
+    return home.operations(rule("all"), clock=FakeClock(at(60)))
+
+
+async def pin_for_bob(home: House, id: str = "e0") -> None:
+    payload = {"subject": "bob", "predicate": "is", "object": "pinned"}
+    await home.facts.pin(
+        Fact(
+            id=id, user="bob", agent="rag", payload=payload, lineage=[{"by": "a person"}],
+            confidence=1.0, pinned_at=START,
+        )
+    )  # fmt: skip
+
+
+async def undo(home: House, firing_id: str) -> str:
+    done = await home.facts.undo(firing_id, at=at(30), by="me", dry_run=False)
+    return done.firing_id
+
+
+async def forget(home: House, user: str, **scope: Any) -> dict[str, Any]:
+    return await operations(home).forget({"user": user, **scope}, ME)
+
+
+async def facts_of(home: House, user: str) -> list[dict[str, Any]]:
+    return [fact.model_dump() for fact in await home.facts.query(FactPattern(user=user))]
+
+
+async def verified(home: House) -> bool:
+    return (await home.facts.verify())[2] is None
+
+
+def pruned(folder: Path, id: str = "e0") -> None:
+    """Delete an episode past slumberd, as its host does."""
+    with closing(sqlite3.connect(folder / "memory.db")) as host, host:
+        assert host.execute("DELETE FROM episodes WHERE id = ?", (id,)).rowcount == 1
+
+
+def selected(folder: Path, sql: str) -> list[Any]:
+    with closing(sqlite3.connect(folder / "facts.db")) as facts:
+        return facts.execute(sql).fetchall()
+
+
+def rows_of(folder: Path, word: str) -> list[int]:
+    """Return the numbers of the ledger's rows that hold a word."""
+    found = selected(folder, "SELECT seq, payload FROM slumberd_ledger WHERE payload IS NOT NULL")
+    return [seq for seq, payload in found if word.encode() in payload]
+
+
+async def test_forgetting_who_was_quarantined_keeps_what_a_person_pinned_there(
+    home: House, tmp_path: Path
+) -> None:
+    await home.put(unreadable())
+    await home.fire()
+    await pin_for_bob(home)
+    before = await facts_of(home, "bob")
+
+    certificate = await forget(home, "ann")
+
+    assert await facts_of(home, "bob") == before != []
+    assert certificate["rows"]["facts.db"]["facts"] == 0
+    assert rows_of(tmp_path, "ann") == []
+    assert rows_of(tmp_path, "pinned")
+    assert await verified(home)
+
+
+async def test_forgetting_whose_episode_was_pruned_keeps_what_another_put_there(
+    home: House, tmp_path: Path
+) -> None:
+    await home.put(unreadable())
+    await home.fire()
+    pruned(tmp_path)
+    await home.put(of_bob())
+    await home.fire()
+    before = await facts_of(home, "bob")
+
+    await forget(home, "ann")
+
+    assert await facts_of(home, "bob") == before != []
+    assert (await home.fire()).firing_ids == []
+    assert selected(tmp_path, "SELECT eid FROM slumberd_watermark") == [("e0",)]
+    assert await verified(home)
+
+
+async def test_forgetting_whose_firing_was_undone_keeps_what_a_person_pinned_there(
+    home: House, tmp_path: Path
+) -> None:
+    await home.put(of_ann())
+    await home.fire()
+    await undo(home, "all@1")
+    await pin_for_bob(home)
+    before = await facts_of(home, "bob")
+
+    await forget(home, "ann")
+
+    assert await facts_of(home, "bob") == before != []
+    assert rows_of(tmp_path, "ann") == []
+    assert selected(tmp_path, "SELECT DISTINCT key FROM slumberd_keys") == [
+        ("bob/rag/facts/bob/is",)
+    ]
+    assert await verified(home)
+
+
+async def test_forgetting_a_session_keeps_what_another_user_has_under_its_ids(
+    home: House, tmp_path: Path
+) -> None:
+    await home.put(unreadable(), of_ann("e1", session="s2"))
+    await home.fire()
+    await pin_for_bob(home)
+    before = await facts_of(home, "bob")
+
+    await forget(home, "ann", session="s1")
+
+    assert await facts_of(home, "bob") == before != []
+    assert [fact["id"] for fact in await facts_of(home, "ann")] == ["e1"]
+    assert await verified(home)
+
+
+async def test_forgetting_keeps_what_another_user_named_under_the_same_id(
+    home: House, tmp_path: Path
+) -> None:
+    naming = of_bob("e1", "milk", timestamp=at(9), metadata={"intent": "delete", "replaces": "e0"})
+    await home.put(unreadable(), naming)
+    await home.fire()
+    pruned(tmp_path)
+
+    await forget(home, "ann")
+    await home.put(of_bob("e0", timestamp=at(1)))
+    await home.fire()
+
+    assert await facts_of(home, "bob") == []
+    assert await verified(home)
+
+
+async def test_nobody_elses_log_row_is_read_again_when_an_id_was_shared(
+    home: House, tmp_path: Path
+) -> None:
+    await home.put(unreadable())
+    await home.fire()
+    pruned(tmp_path)
+    await home.put(of_bob())
+    await home.fire()
+
+    await forget(home, "ann")
+
+    assert await home.facts.marks("all") != []
+    assert selected(tmp_path, "SELECT upto_eid FROM slumberd_firings ORDER BY n") == [
+        ("e0",), ("e0",), ("",)
+    ]  # fmt: skip
+    await home.fire()
+    assert selected(tmp_path, "SELECT count(*) FROM slumberd_generations") == [(0,)]
+
+
+async def test_undoing_an_undoing_does_not_give_one_id_to_two_users(
+    home: House, tmp_path: Path
+) -> None:
+    await home.put(of_ann())
+    await home.fire()
+    undoing = await undo(home, "all@1")
+    await pin_for_bob(home)
+    before = await facts_of(home, "bob")
+
+    done = await home.facts.undo(undoing, at=at(40), by="me", dry_run=False)
+
+    assert [(one.kind, one.reason) for one in done.records[1:]] == [("quarantine", "id_taken")]
+    assert await facts_of(home, "bob") == before
+    assert await facts_of(home, "ann") == []
+    assert await verified(home)
+    assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+    held = await home.facts.quarantine()
+    assert [(one["rule_id"], one["episode_id"], one["reason"]) for one in held] == [
+        ("all", "e0", "id_taken")
+    ]
+
+
+async def test_what_an_undoing_could_not_bring_back_comes_with_a_retry_once_the_id_is_free(
+    home: House, tmp_path: Path
+) -> None:
+    await home.put(of_ann())
+    await home.fire()
+    undoing = await undo(home, "all@1")
+    await pin_for_bob(home)
+    pinning = (await home.facts.records())[-1].firing_id
+    await undo(home, undoing)
+
+    await undo(home, pinning)
+    await home.consolidator.retry(rule("all"), at(50), by="me")
+
+    assert [fact["id"] for fact in await facts_of(home, "ann")] == ["e0"]
+    assert await home.facts.quarantine() == []
+    assert await verified(home)
+    assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
+async def test_undoing_a_withdrawal_does_not_take_an_id_back_from_another_user(
+    home: House, tmp_path: Path
+) -> None:
+    picky = rule("all", when_filter="object = 'tea'")
+    await home.put(of_ann())
+    await home.fire(picky)
+    await home.put(of_ann(what="juice"))
+    withdrawing = (await home.fire(picky)).firing_ids[0]
+    await pin_for_bob(home)
+    before = await facts_of(home, "bob")
+
+    done = await home.facts.undo(withdrawing, at=at(40), by="me", dry_run=False)
+
+    assert [(one.kind, one.reason) for one in done.records[1:]] == [("quarantine", "id_taken")]
+    assert await facts_of(home, "bob") == before
+    assert await verified(home)
+    assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
+async def test_a_backfill_does_not_take_an_id_back_from_another_user(
+    home: House, tmp_path: Path
+) -> None:
+    await home.put(of_ann())
+    await home.fire()
+    await undo(home, "all@1")
+    await pin_for_bob(home)
+    before = await facts_of(home, "bob")
+
+    await home.consolidator.backfill(rule("all"), at(40), by="me")
+
+    assert await facts_of(home, "bob") == before
+    assert [one["reason"] for one in await home.facts.quarantine()] == ["id_taken"]
+    assert await verified(home)
+
+
+async def test_undoing_a_pin_undone_does_not_take_an_id_back_from_an_episode(
+    home: House, tmp_path: Path
+) -> None:
+    await pin_for_bob(home)
+    undoing = await undo(home, (await home.facts.records())[0].firing_id)
+    await home.put(of_ann())
+    await home.fire()
+    before = await facts_of(home, "ann")
+
+    await undo(home, undoing)
+
+    assert await facts_of(home, "ann") == before != []
+    assert await facts_of(home, "bob") == []
+    assert await verified(home)
+
+
+async def test_why_tells_of_one_user_alone_what_an_id_that_was_anothers_says(home: House) -> None:
+    await home.put(of_ann())
+    await home.fire()
+    await undo(home, "all@1")
+    await pin_for_bob(home)
+
+    told = await home.facts.why("e0")
+
+    assert b"ann" not in orjson.dumps(told, default=str)
+
+
+async def test_nothing_is_left_of_whose_filtered_episode_took_over_anothers_id(
+    home: House, tmp_path: Path
+) -> None:
+    """Two rules: one still goes by ann's first version when nobody holds the id any more."""
+    slow, quick = (
+        rule("slow", when_filter="object = 'tea'"),
+        rule("quick", when_filter="object = 'tea'"),
+    )
+    await home.put(of_ann())
+    await home.fire(slow)
+    await home.fire(quick)
+    await home.put(of_ann(what="juice"))
+    await home.fire(quick)
+    pruned(tmp_path)
+    await home.put(of_bob())
+    await home.fire(slow)
+    assert rows_of(tmp_path, "bob")
+
+    await forget(home, "bob")
+
+    assert rows_of(tmp_path, "bob") == []
+    assert await verified(home)
+
+
+async def test_undoing_a_firing_takes_what_it_quarantined_off_the_list(
+    home: House, tmp_path: Path
+) -> None:
+    await home.put(unreadable("e1"))
+    await home.fire()
+    await home.put(unreadable("e2"))
+    second = (await home.fire()).firing_ids[0]
+
+    await undo(home, second)
+
+    assert [one["episode_id"] for one in await home.facts.quarantine()] == ["e1"]
+
+
+async def test_what_a_firing_quarantined_is_as_before_it_once_that_is_undone(home: House) -> None:
+    await home.put(of_ann())
+    await home.fire()
+    await home.put(unreadable())
+    second = (await home.fire()).firing_ids[0]
+    assert await facts_of(home, "ann") == []
+
+    await undo(home, second)
+
+    assert [fact["payload"]["object"] for fact in await facts_of(home, "ann")] == ["tea"]
+    await home.consolidator.backfill(rule("all"), at(50), by="me")
+    assert [one["episode_id"] for one in await home.facts.quarantine()] == ["e0"]
+    assert await verified(home)
+
+
+async def test_a_batch_that_waits_at_the_episode_of_another_keeps_its_name(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path, limits=Limits(max_deletes=0)) as home:
+        await home.put(of_ann("a"), of_bob("b"))
+        await home.fire()
+        gone = of_bob("c", timestamp=at(9), metadata={"intent": "delete", "replaces": "b"})
+        await home.put(gone)
+        await home.fire()
+        assert (await home.facts.held())["all"].upto == (3, "c")
+
+        await forget(home, "ann")
+        kept = (await home.facts.held())["all"].upto
+        await forget(home, "bob")
+
+        assert (kept, (await home.facts.held())["all"].upto) == ((3, "c"), (3, ""))
+
+
+async def test_forgetting_one_keeps_what_another_program_wrote_of_another(
+    home: House, tmp_path: Path
+) -> None:
+    await home.put(of_ann(), of_bob("b"))
+    await home.fire()
+    with closing(sqlite3.connect(tmp_path / "facts.db")) as facts, facts:
+        facts.execute("UPDATE facts SET confidence = 0.25 WHERE user = 'bob'")
+
+    await forget(home, "ann")
+    await home.fire()
+
+    assert [fact["confidence"] for fact in await facts_of(home, "bob")] == [0.25]
+    assert await verified(home)
+
+
+@pytest.mark.parametrize("number", ["9" * 19, "9" * 18, "-1", "1e3"])
+async def test_a_firing_that_cannot_be_is_refused(home: House, number: str) -> None:
+    await home.put(of_ann())
+    await home.fire()
+
+    with pytest.raises(UsageError, match="no firing"):
+        await undo(home, f"all@{number}")

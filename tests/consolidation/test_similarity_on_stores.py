@@ -1,0 +1,405 @@
+"""What is near to what stands: linked, and replaced only when it says the very same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.precedence import HANDS
+from slumberd.errors import ExtraMissingError
+from slumberd.model.episode import EpisodeVersion, Gated
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position, Trigger
+from slumberd.model.record import Outcome
+from slumberd.model.rule import ConsolidationRule, Similarity
+from slumberd.model.scope import Reach
+from slumberd.retrieval.embeddings import WordEmbedder
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import at, rule, version
+from tests.support.fakes import FakeClock, FakeComparer
+from tests.support.samples import amount
+
+pytestmark = pytest.mark.integration
+
+NEAR = rule("near", similarity=Similarity(min=0.5))
+PLAIN = rule("plain")
+
+
+def said(id: str, seq: int, content: str, **overrides: Any) -> EpisodeVersion:
+    return version(id, seq=seq, timestamp=at(seq), content=content, **overrides)
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[SQLiteFactStore]:
+    path, clock = folder / "facts.db", FakeClock(at(5000))
+    async with SQLiteFactStore(
+        path, synchronous="normal", clock=clock, comparer=FakeComparer
+    ) as store:
+        await store.bootstrap()
+        yield store
+
+
+async def fire(
+    store: SQLiteFactStore,
+    fired: ConsolidationRule,
+    *versions: EpisodeVersion,
+    trigger: Trigger = "every",
+) -> Outcome:
+    upto = Position(versions[-1].seq, versions[-1].id)
+    alike = fired.similarity.min if fired.similarity else None
+    firing = Firing(fired.id, fired.content_hash, trigger, at(100), Position(), upto, alike=alike)
+    return await store.commit(firing, meet(versions, fired))
+
+
+async def standing(store: SQLiteFactStore) -> dict[str, Any]:
+    facts = await store.query(FactPattern())
+    return {fact.id: fact.metadata.get("possible_duplicate", []) for fact in facts}
+
+
+async def sound(store: SQLiteFactStore, folder: Path) -> None:
+    """Expect the ledger to verify, and to give the same facts again."""
+    assert (await store.verify())[2] is None
+    replay = await store.replay(folder / "again.db")
+    assert (replay.differing, replay.unclear, replay.first) == (0, 0, None)
+
+
+@pytest.fixture
+def tell(tmp_path: Path) -> Any:
+    """Run a story on a store of its own, whose ledger must be sound in the end."""
+
+    def run(story: Any) -> Any:
+        async def whole() -> Any:
+            async with opened(tmp_path) as store:
+                came = await story(store)
+                await sound(store, tmp_path)
+                return came
+
+        return asyncio.run(whole())
+
+    return run
+
+
+MORNING, TURNED = "every morning ada drinks tea", "ada drinks tea every morning"
+
+
+def test_what_says_the_very_same_takes_the_older_ones_place(tell: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, NEAR, said("e1", 1, MORNING))
+        outcome = await fire(store, NEAR, said("e2", 2, TURNED))
+        assert [(one.kind, one.replaces) for one in outcome.records[1:]] == [("update", ("e1",))]
+        assert await standing(store) == {"e2": []}
+        why = await store.why("e2")
+        assert [(near.fact_id, near.same) for near in why.near] == [("e1", True)]
+
+    tell(story)
+
+
+def test_what_is_only_near_stands_beside_it_and_is_linked(tell: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, NEAR, said("e1", 1, "the shop is open on monday"))
+        await fire(store, NEAR, said("e2", 2, "the shop is closed on monday"))
+        assert await standing(store) == {"e1": [], "e2": ["e1"]}
+        [near] = (await store.why("e2")).near
+        assert not near.same
+        assert 0.5 <= near.cosine < 1
+
+    tell(story)
+
+
+def test_a_rule_that_does_not_ask_compares_nothing(tell: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, PLAIN, said("e1", 1, MORNING), said("e2", 2, TURNED))
+        assert await standing(store) == {"e1": [], "e2": []}
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"user": "bob"}, id="user"),
+        pytest.param({"agent": "other"}, id="agent"),
+        pytest.param({"metadata": {"subject": "tea"}}, id="subject"),
+        pytest.param({"metadata": {"subject": "tea", "predicate": "is"}}, id="key"),
+    ],
+)
+def test_facts_of_others_and_about_others_are_never_compared(tell: Any, other: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, NEAR, said("e1", 1, MORNING), said("e2", 2, MORNING, **other))
+        await fire(store, NEAR, said("e3", 3, MORNING, **other))
+        found = await standing(store)
+        assert found == {"e1": [], "e3": []}
+
+    tell(story)
+
+
+def test_channels_are_never_compared(tell: Any) -> None:
+    notes = rule("notes", then_emits=["notes"], similarity=Similarity())
+
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, NEAR, said("e1", 1, MORNING))
+        await fire(store, notes, said("e2", 2, MORNING))
+        assert await standing(store) == {"e1": [], "@notes/e2": []}
+
+    tell(story)
+
+
+def test_several_values_of_one_predicate_are_compared(tell: Any) -> None:
+    def likes(id: str, seq: int, what: str) -> EpisodeVersion:
+        told = {"subject": "ada", "predicate": "likes", "object": what}
+        return said(id, seq, "ada likes it", metadata=told)
+
+    async def story(store: SQLiteFactStore) -> None:
+        await store.set_channels({"facts": frozenset({"likes"})}, at=at(1))
+        await fire(store, NEAR, likes("e1", 1, "tea"), likes("e2", 2, "tea."))
+        await fire(store, NEAR, likes("e3", 3, "coffee"))
+        assert await standing(store) == {"e2": [], "e3": ["e2"]}
+
+    tell(story)
+
+
+def test_what_comes_late_replaces_nothing(tell: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, NEAR, said("e2", 2, TURNED)._replace(at=10**16))
+        await fire(store, NEAR, said("e1", 3, MORNING))
+        assert await standing(store) == {"e2": [], "e1": ["e2"]}
+
+    tell(story)
+
+
+def test_what_a_person_pinned_is_a_persons_to_take_back(tell: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        payload = {"content": MORNING}
+        manually = [{"kind": "note", "source_id": "n1"}]
+        await store.pin(
+            Fact(
+                id="p1", user="alice", agent="rag", payload=payload, lineage=manually,
+                confidence=1.0, pinned_at=at(1),
+            )
+        )  # fmt: skip
+        later = said("e1", 3, MORNING)._replace(at=10**16)
+        await fire(store, NEAR, later)
+        assert await standing(store) == {"p1": [], "e1": ["p1"]}
+
+    tell(story)
+
+
+def test_undoing_and_editing_bring_the_older_one_back(tell: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, NEAR, said("e1", 1, MORNING))
+        again = await fire(store, NEAR, said("e2", 2, TURNED))
+        undone = await store.undo(again.firing_id, at=at(200), by="", dry_run=False)
+        assert await standing(store) == {"e1": []}
+        await store.undo(undone.firing_id, at=at(201), by="", dry_run=False)
+        assert await standing(store) == {"e2": []}
+        await fire(store, NEAR, said("e2", 3, "something else altogether"))
+        assert await standing(store) == {"e1": [], "e2": []}
+
+    tell(story)
+
+
+def test_what_was_edited_is_compared_as_it_is_now(tell: Any) -> None:
+    edited, near = said("e1", 2, "something else altogether"), said("e2", 3, TURNED)
+    also = said("e3", 4, "altogether something else")
+
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, NEAR, said("e1", 1, MORNING))
+        await fire(store, NEAR, edited, near, also)
+        assert await standing(store) == {"e1": [], "e2": [], "e3": ["e1"]}
+
+    tell(story)
+
+
+@pytest.mark.parametrize("order", [(NEAR, PLAIN), (PLAIN, NEAR)])
+def test_a_version_is_heard_alike_by_every_rule(tell: Any, order: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        first, second = order
+        for one in order:
+            await fire(store, one, said("e1", 1, MORNING))
+        await fire(store, first, said("e2", 2, TURNED))
+        before = await standing(store)
+        await fire(store, second, said("e2", 2, TURNED))
+        assert await standing(store) == before
+        assert before == ({"e2": []} if first is NEAR else {"e1": [], "e2": []})
+        for one in order:
+            await fire(store, one, said("e2", 2, TURNED), trigger="backfill")
+        assert await standing(store) == before
+
+    tell(story)
+
+
+def test_a_newer_version_that_the_other_rule_met_first_decides(tell: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, PLAIN, said("e2", 1, "something else"))
+        await fire(store, NEAR, said("e1", 2, MORNING)._replace(at=0))
+        await fire(store, NEAR, said("e2", 3, TURNED))
+        assert await standing(store) == {"e2": []}
+        await fire(store, PLAIN, said("e2", 3, TURNED))
+        assert await standing(store) == {"e2": []}
+
+    tell(story)
+
+
+def test_of_a_forgotten_session_what_it_replaced_stands_again(tell: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, NEAR, said("e1", 1, MORNING))
+        await fire(store, NEAR, said("e2", 2, TURNED, session="s2"))
+        reach = Reach.of("alice", "s2", None)
+        await store.forget(reach, moment=10**15 * 2, at=at(300), by="", dry_run=False)
+        assert await standing(store) == {"e1": []}
+
+    tell(story)
+
+
+def test_without_the_extra_a_firing_says_what_to_install(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with SQLiteFactStore(tmp_path / "facts.db") as store:
+            await store.bootstrap()
+            with pytest.raises(ExtraMissingError, match="near"):
+                await fire(store, NEAR, said("e1", 1, MORNING))
+            assert await standing(store) == {}
+
+    asyncio.run(story())
+
+
+def test_what_a_gate_holds_back_is_near_to_nothing(tell: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, NEAR, said("e1", 1, MORNING))
+        held = said("e2", 2, TURNED)._replace(gated=Gated(0.01, 0.1))
+        await fire(store, NEAR, held, said("e3", 3, "ada drinks tea"))
+        assert await standing(store) == {"e1": [], "e3": ["e1"]}
+        await fire(store, NEAR, said("e2", 2, TURNED), trigger="backfill")
+        assert await standing(store) == {"e2": ["e3"], "e3": ["e1"]}
+
+    tell(story)
+
+
+OPPOSITES = [
+    ("The shop in Main Street is open on Sunday", "The shop in Main Street is closed on Sunday"),
+    ("Ada likes green tea in the morning", "Ada hates green tea in the morning"),
+    ("Ada is allergic to peanuts", "Ada is not allergic to peanuts"),
+    ("The meeting with Bob is at 10:00", "The meeting with Bob is at 11:00"),
+    ("Bob owes Ada money for lunch", "Ada owes Bob money for lunch"),
+    ("The flight to Rome leaves from gate B", "The flight to Rome leaves from gate C"),
+    ("Turn the heating on before lunch", "Turn the heating on after lunch"),
+    ("likes dogs but not cats", "likes cats but not dogs"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), OPPOSITES)
+def test_opposites_are_near_to_a_real_model_and_both_stand(
+    tmp_path: Path, one: str, other: str
+) -> None:
+    async def story() -> None:
+        path = tmp_path / "facts.db"
+        async with SQLiteFactStore(path, comparer=WordEmbedder) as store:
+            await store.bootstrap()
+            fired = rule("near", similarity=Similarity(min=0.8))
+            await fire(store, fired, said("e1", 1, one), said("e2", 2, other))
+            assert await standing(store) == {"e1": [], "e2": ["e1"]}
+
+    asyncio.run(story())
+
+
+WORDS = ["ada likes tea", "ada likes tea.", "tea ada likes", "ada hates tea", "ada likes tea not",
+         "at 5 ada drinks tea", "ada drinks tea at 5", "ada drinks tea at 6"]  # fmt: skip
+
+ABOUT: list[dict[str, str]] = [
+    {},
+    {"subject": "ada"},
+    *({"subject": "ada", "predicate": "likes", "object": what} for what in ("tea", "tea.", "x")),
+    {"subject": "ada", "predicate": "is", "object": "tea"},
+]
+
+stories = st.lists(
+    st.tuples(
+        st.sampled_from(WORDS),
+        st.sampled_from(["alice", "bob"]),
+        st.sampled_from(ABOUT),
+    ),
+    max_size=8,
+)
+
+
+def versions_of(told: Sequence[tuple[str, str, dict[str, str]]]) -> list[EpisodeVersion]:
+    return [
+        said(f"e{seq}", seq, content, user=user, metadata=about)
+        for seq, (content, user, about) in enumerate(told, 1)
+    ]
+
+
+async def outcome_of(fired: ConsolidationRule, batches: Sequence[Sequence[EpisodeVersion]]) -> Any:
+    with TemporaryDirectory() as name:
+        async with opened(Path(name)) as store:
+            await store.set_channels({"facts": frozenset({"likes"})}, at=at(1))
+            for batch in batches:
+                await fire(store, fired, *batch)
+            await sound(store, Path(name))
+            return await standing(store)
+
+
+def words_of(content: str) -> frozenset[str]:
+    return frozenset(content.strip(".").split())
+
+
+@pytest.mark.sampled
+@settings(max_examples=amount(8, full=40))
+@given(stories, st.data())
+def test_whatever_went_was_said_again_and_cuts_change_nothing(
+    told: list[tuple[str, str, dict[str, str]]], data: st.DataObject
+) -> None:
+    versions = versions_of(told)
+    cut = data.draw(st.integers(0, len(versions)))
+    parts = [part for part in (versions[:cut], versions[cut:]) if part]
+
+    found = asyncio.run(outcome_of(NEAR, parts))
+
+    assert found == asyncio.run(outcome_of(NEAR, [[one] for one in versions]))
+    by_id = {one.id: one for one in versions}
+    for gone in asyncio.run(outcome_of(PLAIN, parts)).keys() - found.keys():
+        assert any(says_again(by_id[gone], one) for one in versions)
+
+
+def says_again(gone: EpisodeVersion, one: EpisodeVersion) -> bool:
+    """Say, by sets of words alone, whether one says again what went."""
+    return (
+        one.seq > gone.seq
+        and one.user == gone.user
+        and _bare(one.metadata) == _bare(gone.metadata)
+        and words_of(one.content) == words_of(gone.content)
+    )
+
+
+def _bare(metadata: dict[str, str]) -> dict[str, str]:
+    return {part: value.strip(".") for part, value in metadata.items()}
+
+
+def test_hands_are_not_compared(tell: Any) -> None:
+    async def story(store: SQLiteFactStore) -> None:
+        await fire(store, NEAR, said("e1", 1, MORNING))
+        [row] = await store.query(FactPattern())
+        await store.pin(row.model_copy(update={"id": "p1"}))
+        assert await standing(store) == {"e1": [], "p1": []}
+        assert (await store.why("p1")).sayings[-1].line.rule_id == HANDS
+
+    tell(story)
+
+
+async def test_what_does_not_come_before_the_law_is_near_to_nothing(tmp_path: Path) -> None:
+    held = said("e1", 1, "tea tea")._replace(gated=Gated(0.02, 0.03))
+    passed = said("e2", 2, "tea tea")._replace(reread=True)
+    async with opened(tmp_path) as store:
+        await fire(store, NEAR, held, passed, said("e3", 3, "tea tea"))
+
+        assert await standing(store) == {"e3": []}
+        assert not (await store.why("e3")).near
+        await sound(store, tmp_path)

@@ -1,0 +1,85 @@
+"""A head is all of a slot that the law still needs: folded in any order it comes out equal."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, Precedence
+from slumberd.consolidation.precedence import Assertion, Head, link
+
+pytestmark = pytest.mark.unit
+
+DEPTH = 2
+
+
+def said(at: int, what: str = "a") -> Assertion:
+    return Assertion(Precedence(at, EPISODE, f"e{at}"), f"e{at}", what)
+
+
+def by(at: int) -> Precedence:
+    return Precedence(at, EPISODE, f"r{at}")
+
+
+def test_the_newest_assertion_stands() -> None:
+    head = Head()
+
+    for at in (2, 3, 1):
+        head.asserted(said(at), DEPTH)
+
+    assert head.standing == said(3)
+
+
+def test_a_retraction_reaches_only_what_is_older() -> None:
+    head = Head()
+    head.asserted(said(2), DEPTH)
+    seen = []
+
+    for at in (1, 3):
+        head.retracted(ALL, by(at))
+        seen.append(head.standing)
+    head.asserted(said(4), DEPTH)
+
+    assert [*seen, head.standing] == [said(2), None, said(4)]
+    assert head.reach == {}
+
+
+def test_the_trail_names_what_the_top_replaced_newest_first() -> None:
+    head = Head()
+
+    for at in (1, 2, 3, 4):
+        head.asserted(said(at), DEPTH)
+
+    assert head.trail == [link(said(3)), link(said(2))]
+
+
+def test_a_late_assertion_leaves_the_trail_to_be_worked_out() -> None:
+    head = Head()
+
+    for at in (2, 1, 3):
+        head.asserted(said(at), DEPTH)
+
+    assert (head.standing, head.trail) == (said(3), None)
+
+
+def test_a_link_to_what_a_hand_said_names_no_episode() -> None:
+    hand = Assertion(Precedence(1, MANUAL, "7"), "mine", "a")
+
+    assert link(hand) == {"replaces": "mine", "source_episode_ids": []}
+
+
+def test_the_order_of_folding_does_not_matter() -> None:
+    steps = [(1, "a", True), (2, "b", True), (3, "a", False), (3, ALL, False), (4, "b", True)]
+    heads = set()
+
+    for order in permutations(steps):
+        head = Head()
+        for at, what, asserts in order:
+            if asserts:
+                head.asserted(said(at, what), DEPTH)
+            else:
+                head.retracted(what, by(at))
+        heads.add((head.top, head.standing, tuple(head.reach.items())))
+
+    assert heads == {(said(4, "b"), said(4, "b"), ())}

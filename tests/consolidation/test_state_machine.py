@@ -1,0 +1,100 @@
+"""Anything may happen in any order, crashes too: the facts are always those of the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from tests.integration.test_law import DEPTH, LaterAndLater
+
+from slumberd.consolidation.incoming import Candidate
+from slumberd.consolidation.precedence import Evaluation, History
+from slumberd.model.firing import Firing
+from slumberd.model.record import Outcome
+from slumberd.sql_statements import statements
+from slumberd.storage.audit import partition
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.machine import Machine
+from tests.support.samples import amount
+
+pytestmark = pytest.mark.integration
+
+MOVE = statements("ledger")["set_watermark"]
+LONG = settings.get_current_profile_name() == "long"
+EXAMPLES = settings.get_profile("long").max_examples if LONG else amount(5, full=30)
+STEPS = 50 if LONG else 25
+UNTIL_SEEN = 1_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_parts() -> Iterator[None]:
+    """Let a replay part these ledgers, which are small, as much as it can."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition, "ROWS", 1)
+        yield
+
+
+def live(machine: type[Machine], examples: int, *phases: Phase) -> None:
+    """Run a machine through so many stories."""
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=STEPS,
+            deadline=None,
+            database=None,
+            print_blob=False,
+            phases=phases or tuple(Phase),
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.mark.sampled
+def test_facts_equal_the_oracle_whatever_happens() -> None:
+    live(Machine, EXAMPLES)
+
+
+class Hasty(SQLiteFactStore):
+    """A store whose watermark moves first, in a transaction of its own."""
+
+    async def commit(
+        self, firing: Firing, met: Mapping[str, Sequence[Candidate]], **more: Any
+    ) -> Outcome:
+        end = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
+        await self._database.write(lambda connection: connection.execute(MOVE, end).rowcount)
+        return await super().commit(firing, met, **more)
+
+
+class HastyMachine(Machine):
+    """Lives with it."""
+
+    def _facts(self, folder: Path) -> SQLiteFactStore:
+        return Hasty(
+            folder / "facts.db", lineage_depth=DEPTH, clock=LaterAndLater(), synchronous="normal"
+        )
+
+
+@pytest.mark.slow
+def test_the_machine_sees_a_watermark_that_moves_before_the_facts() -> None:
+    with pytest.raises(AssertionError):
+        live(HastyMachine, UNTIL_SEEN, Phase.generate)
+
+
+@pytest.mark.slow
+def test_the_machine_sees_an_undoing_that_takes_back_what_was_met_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def too_much(history: History) -> list[Evaluation]:
+        earliest = min((one.firing for one in history.undone), default=10**9)
+        return [met for met in history.evaluations if met.firing < earliest]
+
+    monkeypatch.setattr(History, "remaining", too_much)
+
+    with pytest.raises(AssertionError):
+        live(Machine, UNTIL_SEEN, Phase.generate)

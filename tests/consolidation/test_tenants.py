@@ -1,0 +1,274 @@
+"""What a tenant sees is byte-equal whether or not a hostile other exists."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from slumberd.consolidation import claim
+from slumberd.consolidation.state import KnownState
+from slumberd.model import fact_ids
+from slumberd.model.episode import Episode
+from slumberd.model.scope import escape
+from slumberd.storage.episodes.rows import decode, episode_of
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.ledger import fact_rows
+from tests.support.samples import amount
+from tests.support.tenants import MINE, Look, Owner, Step, Story, play
+from tests.support.views import everything, printed, stands
+
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.filterwarnings("ignore:Generating overly large repr"),
+]
+
+USERS = ("alice", "caf\u00e9", "a_i%ce", "al/ice")
+MOST = 65_536
+PLANTED = settings(
+    max_examples=300,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],  # it is enough to find it
+    suppress_health_check=[HealthCheck.too_slow],
+    report_multiple_bugs=False,
+)
+
+
+def look_alikes(word: str) -> list[str]:
+    """Return what is not a word, but could be taken for it, or for a pattern that it fits."""
+    found = [
+        *(word.upper(), word.title(), word.casefold()),
+        *(unicodedata.normalize(form, word) for form in ("NFC", "NFD", "NFKC", "NFKD")),
+        *("%", "_" * len(word), f"{word}%", f"{word[:-1]}_", f"%{word[1:]}", "%25", "*", "?"),
+        *(f"{word}/", f"/{word}", f"{word}/session/s1/agent/rag", f"../{word}", "/"),
+        *(quote(word, safe=""), word.replace("/", "%2F"), word.replace("%", "%25")),
+        *(word[:-1], f"{word}2", f"{word} ", f" {word}", f"{word}\u200b", f"\ufeff{word}"),
+        *(word.replace("a", "\u0430"), word.replace("e", "\uff45"), f"{word}\u202e"),
+        *(f"{word}\0", f"{word}\n", f"{word}\x7f"),  # no user may be called so
+        f"{word}'; DROP TABLE facts; --",
+        word + "x" * MOST,
+    ]
+    return [one for one in dict.fromkeys(found) if one not in ("", word)]
+
+
+@st.composite
+def owners(draw: st.DrawFn) -> tuple[Owner, Owner]:
+    """Return two tenants that differ in the user, or in the agent alone."""
+    one = Owner(draw(st.sampled_from(USERS)), "rag")
+    if draw(st.integers(0, 2)):
+        user = draw(st.sampled_from(look_alikes(one.user)))
+        return one, Owner(user, draw(st.sampled_from(["rag", "Rag", "%", "rag/"])))
+    return one, Owner(one.user, draw(st.sampled_from(look_alikes(one.agent))))
+
+
+THEIRS = ("b1", "b2", "@notes/e1.", *(f"{alike}." for alike in look_alikes("e1")[:-1]))
+"""Ids of the other's episodes, none of which is one of the one's: ids go to who comes first."""
+
+SESSIONS = ("s1", "s/2")
+SECONDS = st.integers(0, 5)
+
+
+@st.composite
+def said(draw: st.DrawFn, own: tuple[str, ...]) -> dict[str, Any]:
+    """Return what an episode says; of the one's keys, and naming whose ids it may."""
+    predicate = draw(st.sampled_from(["is", "is", "likes"]))
+    metadata: dict[str, Any] = {"subject": "s", "predicate": predicate}
+    if draw(st.integers(0, 5)):
+        metadata["object"] = draw(st.sampled_from("abc"))
+    intent = draw(st.sampled_from([None, None, "update", "delete", "delete", "noop", "?"]))
+    if intent:
+        metadata["intent"] = intent
+    if intent in ("update", "delete") and draw(st.integers(0, 3)):
+        some = st.sampled_from([*MINE, *own])
+        metadata["replaces"] = draw(st.lists(some, min_size=1, max_size=3))
+    return metadata
+
+
+MY_ID, THEIR_ID = st.sampled_from(MINE), st.sampled_from(THEIRS)
+STEPS: st.SearchStrategy[Step] = st.one_of(
+    *[st.tuples(st.just("put"), MY_ID, st.sampled_from(SESSIONS), SECONDS, said(THEIRS))] * 4,
+    *[st.tuples(st.just("fire"))] * 3,
+    st.tuples(st.just("undo"), st.integers(0, 9)),
+    st.tuples(st.just("backfill"), st.sampled_from(["all", "likes"])),
+    st.tuples(st.just("retry")),
+    st.tuples(st.just("pin"), st.sampled_from(["p1", "e1"]), st.sampled_from("ab")),
+    st.tuples(st.just("unpin"), st.sampled_from([*MINE, "p1", "@notes/e_"])),
+    st.tuples(st.just("forget"), st.sampled_from(SESSIONS)),
+)
+ROWS = st.tuples(
+    st.just("row"),
+    THEIR_ID,
+    st.sampled_from(["one", "other"]),
+    st.just("other"),
+    st.one_of(said(THEIRS).map(lambda told: orjson.dumps(told).decode()), st.just('{"a": ')),
+    st.sampled_from(["2026-01-01T12:00:03+00:00", "9999-12-31T23:59:59+00:00", "now"]),
+)
+OTHERS: st.SearchStrategy[Step] = st.one_of(
+    *[
+        st.tuples(
+            st.just("put"),
+            THEIR_ID,
+            st.sampled_from([*SESSIONS, *look_alikes("s1")]),
+            st.sampled_from([0, 3, 5, 10**9, -(10**9)]),
+            said(THEIRS),
+            st.sampled_from([*MINE, "chat"]),
+        )
+    ]
+    * 5,
+    ROWS,
+    st.tuples(st.just("restate"), MY_ID),
+    st.tuples(st.just("steal"), MY_ID),
+    st.tuples(st.just("pin"), st.sampled_from(["b1", "q1", "@notes/b1"]), st.sampled_from("ab")),
+    st.tuples(st.just("unpin"), st.sampled_from(["b1", "q1", "@notes/b1"])),
+    st.tuples(st.just("delta"), THEIR_ID, st.lists(MY_ID, min_size=1, max_size=2)),
+    st.tuples(st.just("edit"), st.sampled_from(["b3", "@notes/b3"])),
+    st.tuples(st.just("fire_and_undo"), st.booleans()),
+    st.tuples(st.just("forget"), st.sampled_from([None, *SESSIONS])),
+)
+
+
+@st.composite
+def stories(draw: st.DrawFn, /, **fields: Any) -> Story:
+    """Return a story of some steps, between which the other does its worst."""
+    steps = draw(st.lists(STEPS, min_size=3, max_size=9))
+    between = [draw(st.lists(OTHERS, min_size=1, max_size=4)) for _ in steps]
+    return Story(*draw(owners()), steps, between, **fields)
+
+
+def check(story: Story, look: Look) -> None:
+    alone, beside = (play(story, hostile=hostile, look=look) for hostile in (False, True))
+
+    for name in alone:
+        assert _bytes(alone[name]) == _bytes(beside[name]), name
+
+
+def _bytes(seen: Any) -> bytes:
+    return orjson.dumps(seen, option=orjson.OPT_INDENT_2)
+
+
+EXAMPLES = int(os.environ.get("SLUMBERD_TEST_TENANTS", amount(2, full=20)))
+"""How many stories are played; other tests of this module play a part of that."""
+
+
+def examples(count: int) -> settings:
+    # Nothing is made smaller: that would take many minutes, and stories are short as they are.
+    some = [Phase.explicit, Phase.reuse, Phase.generate]
+    return settings(max_examples=count, phases=some, suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.mark.sampled
+@examples(EXAMPLES)
+@given(stories())
+def test_a_tenant_sees_the_same_beside_a_hostile_other(story: Story) -> None:
+    check(story, everything)
+
+
+@pytest.mark.slow
+@examples(max(1, EXAMPLES // 5))
+@given(stories(held=True))
+def test_a_tenant_sees_the_same_where_each_deletion_is_held_and_approved(story: Story) -> None:
+    check(story, everything)
+
+
+@pytest.mark.slow
+@examples(max(1, EXAMPLES // 5))
+@given(stories(batch=2))
+def test_a_tenant_knows_the_same_wherever_the_other_cuts_the_batches(story: Story) -> None:
+    check(story, stands)
+
+
+@pytest.mark.slow
+@examples(max(1, EXAMPLES // 10))
+@given(stories())
+def test_the_command_line_shows_a_tenant_the_same_beside_a_hostile_other(story: Story) -> None:
+    check(story, printed)
+
+
+async def recent_by_pattern(
+    self: SQLiteMemoryStore,
+    user: str,
+    session: str | None = None,
+    agent: str | None = None,
+    *,
+    limit: int,
+) -> list[Episode]:
+    """Read as Stargraph does: by LIKE, of a key in which nothing is escaped."""
+    pattern = f"/user/{user}/session/{session or '%'}/agent/{agent or '%'}/"
+    with closing(sqlite3.connect(self._path)) as connection:
+        rows = connection.execute(
+            "SELECT id, scope_key, content, timestamp, metadata FROM episodes"
+            " WHERE scope_key LIKE ? ORDER BY timestamp DESC LIMIT ?",
+            (pattern[:40_000], limit),
+        ).fetchall()
+    return [episode_of(decode(0, row, mismatch="trust_episode")) for row in rows]
+
+
+def read_by_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SQLiteMemoryStore, "recent", recent_by_pattern)
+
+
+def search_by_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("find_facts_of_user", "find_facts_of_user_and_agent"):
+        sql = fact_rows._FACTS[name].replace("user = :user", "user LIKE :user")
+        monkeypatch.setitem(fact_rows._FACTS, name, sql)
+    monkeypatch.setattr(fact_rows, "_equal_to", lambda _: lambda _: True)
+
+
+def normalise_owners(monkeypatch: pytest.MonkeyPatch) -> None:
+    def normal(part: str) -> str:
+        return escape(unicodedata.normalize("NFKC", part).casefold().strip())
+
+    monkeypatch.setattr(fact_ids, "escape", normal)
+    fact_ids.owner_of.cache_clear()
+
+
+def replace_whoever_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def targets(self: KnownState, said: claim.Claim) -> list[claim.Claim]:
+        found = [one.claim for name in said.names for one in self.counted(name)]
+        return [one for one in found if one.asserts]
+
+    monkeypatch.setattr(KnownState, "targets", targets)
+
+
+@pytest.fixture
+def owners_forgotten() -> Iterator[None]:
+    """Let no owner be remembered as a planted fault spells it."""
+    yield
+    fact_ids.owner_of.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("owners_forgotten")
+@pytest.mark.parametrize(
+    "plant", [read_by_pattern, search_by_pattern, normalise_owners, replace_whoever_it_is_of]
+)
+def test_a_fault_of_tenancy_that_is_planted_is_caught(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caught: list[Story] = []
+
+    @settings(PLANTED)
+    @given(stories())
+    def look_for_it(story: Story) -> None:
+        try:
+            check(story, everything)
+        except AssertionError:
+            caught.append(story)
+            raise
+
+    plant(monkeypatch)
+
+    with pytest.raises(AssertionError):
+        look_for_it()
+
+    assert caught

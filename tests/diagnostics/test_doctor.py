@@ -1,0 +1,532 @@
+"""`slumberd doctor` and `status --check`: what they find, whatever state things are in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.cli.client import asked
+from slumberd.cli.commands import status as commands_status
+from slumberd.clock import SystemClock
+from slumberd.config.settings import load_settings
+from slumberd.diagnostics.doctor import run_checks, urgent
+from slumberd.diagnostics.host_checks import Account, Machine, clock, room, unit, unit_user, zones
+from slumberd.diagnostics.store_checks import DoctorContext
+from slumberd.model.finding import KINDS, Finding
+from slumberd.service.composition import rules_of
+from slumberd.service.control_socket import Answer, Peer, listen
+from tests.support.builders import at, triple
+from tests.support.calling import called
+from tests.support.site import CONFIG, Site
+
+pytestmark = pytest.mark.integration
+
+TEA = triple("e1", "ada", "likes", "tea", timestamp=at(1))
+NOWHERE = Path("/nonexistent")
+QUIET = Machine(NOWHERE, NOWHERE, (NOWHERE,), NOWHERE, ("no-such-command",))
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Return a site that is well: one rule, which has fired, on a machine without marks."""
+    monkeypatch.setattr("slumberd.surroundings.LOW_BYTES", 1)
+    monkeypatch.setattr(commands_status, "THIS_MACHINE", QUIET)
+    site = Site(tmp_path)
+    site.put(TEA)
+    assert site.call("fire", "--all").returncode == 0
+    return site
+
+
+def examined(site: Site, *words: str) -> tuple[int, dict[str, Any]]:
+    done = site.call(*words, "--json")
+    return done.returncode, json.loads(done.stdout)
+
+
+def found(site: Site, *words: str) -> set[str]:
+    code, document = examined(site, *(words or ("doctor",)))
+    ids = {finding["id"] for finding in document["findings"]}
+    assert (code, document["ok"]) == (bool(ids), not ids)
+    assert all(finding["remedy"] and finding["problem"] for finding in document["findings"])
+    return ids
+
+
+def sql(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def footprint(site: Site) -> dict[str, tuple[int, ...]]:
+    return {
+        str(path): (status.st_size, status.st_mtime_ns, status.st_mode)
+        for path in site.config.parent.rglob("*")
+        for status in [path.stat()]
+    }
+
+
+def test_doctor_finds_nothing_where_all_is_well_and_leaves_no_trace(site: Site) -> None:
+    before = footprint(site)
+
+    assert found(site) == set()
+
+    assert footprint(site) == before
+
+
+def test_status_check_asks_for_a_daemon_and_leaves_no_trace(site: Site) -> None:
+    before = footprint(site)
+
+    assert found(site, "status", "--check") == {"daemon.down"}
+
+    assert footprint(site) == before
+
+
+def test_nothing_is_found_of_a_daemon_that_runs(site: Site) -> None:
+    with site.daemon():
+        assert found(site) == set()
+        assert found(site, "status", "--check") == set()
+
+
+def test_people_read_id_and_remedy(site: Site) -> None:
+    site.state.chmod(0o777)
+
+    shown = site.call("doctor").stdout
+
+    assert "error    file.open" in shown
+    assert f"remedy: run `chmod o-rwx {site.state}`" in shown
+    assert shown.endswith("1 finding\n")
+
+
+def test_list_names_every_kind() -> None:
+    shown = called("doctor", "--list").stdout
+
+    assert all(f"\n{id} " in shown for id in KINDS)
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[4096:] = bytes(len(content) - 4096)
+    path.write_bytes(content)
+
+
+def as_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+BREAKS = [
+    pytest.param(lambda s: s.state.chmod(0o755), "file.open", id="state for all"),
+    pytest.param(lambda s: (s.state / "facts.db").chmod(0o664), "file.open", id="store for all"),
+    pytest.param(lambda s: s.rules.chmod(0o646), "file.open", id="rules for all"),
+    pytest.param(lambda s: s.config.write_text("x: ["), "config.invalid", id="configuration"),
+    pytest.param(lambda s: s.rules.write_text("rules: 1"), "config.invalid", id="rules"),
+    pytest.param(
+        lambda s: s.rules.with_name("a.yaml~").touch(), "rules.ignored", id="ignored file"
+    ),
+    pytest.param(lambda s: (s.state / "facts.db").unlink(), "state.missing", id="no facts"),
+    pytest.param(lambda s: damage(s.state / "memory.db"), "store.damaged", id="damage"),
+    pytest.param(
+        lambda s: (s.state / "facts.db").write_text("hello " * 99), "store.unreadable", id="text"
+    ),
+    pytest.param(lambda s: as_pipe(s.state / "memory.db"), "store.unreadable", id="pipe"),
+    pytest.param(
+        lambda s: sql(s.state / "memory.db", "PRAGMA journal_mode = DELETE"),
+        "store.journal",
+        id="journal",
+    ),
+    pytest.param(
+        lambda s: sql(s.state / "memory.db", "DROP TRIGGER slumberd_episode_inserted"),
+        "store.triggers",
+        id="triggers on episodes",
+    ),
+    pytest.param(
+        lambda s: sql(s.state / "facts.db", "DROP TRIGGER slumberd_facts_deleted"),
+        "store.triggers",
+        id="triggers on facts",
+    ),
+    pytest.param(
+        lambda s: sql(s.state / "facts.db", "UPDATE slumberd_numbers SET value = 0"),
+        "log.unwritten",
+        id="log lines",
+    ),
+    pytest.param(
+        lambda s: sql(s.state / "facts.db", "UPDATE slumberd_firings SET at = at + 3600000000"),
+        "clock.behind",
+        id="future",
+    ),
+    pytest.param(
+        lambda s: sql(s.state / "facts.db", "UPDATE slumberd_watermark SET served = 0"),
+        "rule.late",
+        id="late cron",
+    ),
+    pytest.param(
+        lambda s: s.put(triple("e2", "ada", "likes", "rum")), "rule.late", id="full every"
+    ),
+]
+
+
+@pytest.mark.parametrize(("broken", "id"), BREAKS)
+def test_doctor_finds_what_is_broken_and_changes_nothing(site: Site, broken: Any, id: str) -> None:
+    broken(site)
+    before = footprint(site)
+
+    assert id in found(site)
+
+    assert footprint(site) == before
+
+
+@pytest.mark.parametrize(
+    ("broken", "id"), [one for one in BREAKS if one.values[1] in ("config.invalid", "rule.late")]
+)
+def test_status_check_finds_what_is_urgent(site: Site, broken: Any, id: str) -> None:
+    broken(site)
+
+    assert id in found(site, "status", "--check")
+
+
+def test_doctor_finds_what_could_not_be_read(site: Site) -> None:
+    odd = triple("e2", "ada", "likes", "x", metadata={"intent": "shout", "predicate": "likes"})
+    site.put(odd, triple("e3", "ada", "likes", "gin"))
+    other = "UPDATE episodes SET scope_key = replace(scope_key, 'user/', 'user/x') WHERE id = 'e3'"
+    sql(site.state / "memory.db", other)
+    site.call("fire", "--all")
+
+    assert found(site) == {"episodes.quarantined", "episodes.mismatched"}
+
+
+def test_doctor_lists_a_retraction_that_reaches_nothing(site: Site) -> None:
+    early = {"intent": "delete", "replaces": "e1", "predicate": "likes"}
+    late = {"intent": "delete", "replaces": "e9", "predicate": "likes"}
+    site.put(triple("e0", "ada", "likes", "x", timestamp=at(0), metadata=early))
+    site.put(triple("e8", "ada", "likes", "x", timestamp=at(8), metadata=late))
+    site.call("fire", "--all")
+    site.put(triple("e9", "ada", "likes", "rum", timestamp=at(7)))
+    site.call("fire", "--all")
+
+    _, document = examined(site, "doctor")
+
+    (finding,) = document["findings"]
+    assert finding["id"] == "acts.unreached"
+    assert finding["problem"] == "1 retraction reaches nothing: e0"
+
+
+def declare(site: Site, predicate: str) -> None:
+    """Let another program pin what it has Ada say of coffee."""
+    payload = json.dumps({"subject": "ada", "predicate": predicate, "object": "coffee"})
+    sql(
+        site.state / "facts.db",
+        f"INSERT INTO facts VALUES ('theirs', '{TEA.user}', '{TEA.agent}', '{payload}',"
+        """ '[{"by": "them"}]', 1.0, '{}', '2026-01-01T00:00:00+00:00')""",
+    )
+
+
+def test_doctor_lists_a_declared_fact_that_disagrees_with_a_promoted_one(site: Site) -> None:
+    declare(site, "drinks")
+    site.put(triple("e2", "ada", "drinks", "tea", timestamp=at(2)))
+    site.call("fire", "--all")
+
+    _, document = examined(site, "doctor")
+
+    (finding,) = document["findings"]
+    assert finding["id"] == "facts.disagree"
+    assert "theirs (declared) and e2" in finding["problem"]
+
+
+def test_doctor_lists_no_declared_fact_of_a_predicate_with_several_values(site: Site) -> None:
+    declare(site, "likes")
+    site.put(triple("e2", "ada", "likes", "water", timestamp=at(2)))
+    site.call("fire", "--all")
+
+    assert found(site) == set()
+
+
+def test_doctor_finds_a_held_batch(site: Site) -> None:
+    site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
+    gone = {"intent": "delete", "replaces": "e1", "predicate": "likes"}
+    site.put(triple("e2", "ada", "likes", "tea", timestamp=at(2), metadata=gone))
+    site.call("fire", "--all")
+
+    assert found(site) == {"rule.held"}
+    assert found(site, "status", "--check") == {"rule.held", "daemon.down"}
+
+
+def test_doctor_says_that_there_is_nothing_yet(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+
+    assert "state.missing" in found(site)
+    assert not site.state.exists()
+
+
+def test_status_says_what_waits_what_came_of_the_last_firing_and_what_comes_next(
+    site: Site,
+) -> None:
+    site.put(triple("e2", "ada", "likes", "rum", timestamp=at(2)))
+    before = footprint(site)
+
+    (status,) = site.lines("status")
+    shown = site.look("status").stdout
+
+    profile, quiet = status["rules"]
+    assert (profile["pending"], profile["oldest_pending"]) == (1, at(2).isoformat())
+    assert (profile["last_outcome"]["added"], profile["next_at"]) == (1, None)
+    assert quiet["next_at"].endswith("T03:00:00.000000Z")
+    assert "+1 ~0 -0" in shown
+    assert f"{at(2):%Y-%m-%d %H:%M:%S}" in shown
+    assert [one["path"] for one in status["databases"]] == [
+        str(site.state / "memory.db"), str(site.state / "facts.db"),
+    ]  # fmt: skip
+    assert status["disk_free_bytes"] > 0
+    assert footprint(site) == before
+
+
+def test_status_shows_of_many_rules_those_that_somebody_would_look_for(site: Site) -> None:
+    many = "".join(
+        f"  - {{id: r{number:02}, cadence: {{every: 9}}, when_filter: '', then_emits: [facts]}}\n"
+        for number in range(40)
+    )
+    site.rules.write_text(site.rules.read_text() + many)
+
+    shown = site.look("status").stdout
+
+    rows = [line for line in shown.splitlines() if line.startswith("r") and "every 9" in line]
+    assert len(rows) == 30
+    assert "and 12 more rules; `slumberd rules` shows all" in shown
+
+
+@contextmanager
+def deaf_daemon(directory: Path) -> Iterator[None]:
+    with socket.socket(socket.AF_UNIX) as listening:
+        # A path of a socket has 107 bytes; this one is short, however deep the directory lies.
+        folder = os.open(directory, os.O_PATH)
+        listening.bind(f"/proc/self/fd/{folder}/control.sock")
+        os.close(folder)
+        listening.listen()
+        yield
+
+
+def test_daemon_that_does_not_answer_is_not_waited_for(site: Site) -> None:
+    with deaf_daemon(site.state):
+        daemon, (finding,) = asked(site.state, seconds=0.05)
+
+    assert daemon is None
+    assert (finding.id, finding.problem) == ("daemon.silent", "does not answer within 0.05 s")
+
+
+def test_rules_that_the_daemon_has_not_taken_are_found(site: Site) -> None:
+    settings = load_settings(site.config, overrides={}, environ={})
+    daemon = {"rules_hash": "another", "uptime_seconds": 1.0}
+    context = DoctorContext(
+        settings, rules_of(settings), site.config, daemon, SystemClock().now(), QUIET
+    )
+
+    assert [finding.id for finding in urgent(context)] == ["rules.stale"]
+
+
+def test_configuration_that_the_daemon_has_not_taken_is_found(site: Site) -> None:
+    settings = load_settings(site.config, overrides={}, environ={})
+    rules, now = rules_of(settings), SystemClock().now()
+    daemon = {"rules_hash": rules.content_hash, "uptime_seconds": 1.0}
+    outdated = {"reload": ["timezone"], "restart": ["facts.batch", "stop_seconds"]}
+    context = DoctorContext(settings, rules, site.config, daemon, now, QUIET, outdated=outdated)
+
+    found = [one for one in run_checks(context).findings if one.id == "config.stale"]
+
+    assert [(one.problem, one.remedy) for one in found] == [
+        ("the daemon has read another value of timezone", "`slumberd reload`"),
+        (
+            "the daemon has read another value of facts.batch, stop_seconds",
+            "`systemctl restart slumberd`",
+        ),
+    ]
+    assert urgent(context) == []
+
+
+async def test_doctor_asks_the_daemon_what_it_has_not_taken(site: Site) -> None:
+    async def outdated(_: dict[str, Any], __: Peer) -> Answer:
+        return {"reload": [], "restart": ["facts.batch"]}
+
+    async def status(_: dict[str, Any], __: Peer) -> Answer:
+        return {"rules_hash": rules_of(settings).content_hash, "uptime_seconds": 1.0}
+
+    settings = load_settings(site.config, overrides={}, environ={})
+    async with listen(site.state, {"status": status, "outdated": outdated}):
+        assert await asyncio.to_thread(found, site) == {"config.stale"}
+    async with listen(site.state, {"status": status}):  # one of an older version
+        assert await asyncio.to_thread(found, site) == set()
+
+
+def test_daemon_that_runs_has_a_while_for_what_is_due(site: Site) -> None:
+    site.put(triple("e2", "ada", "likes", "rum"))
+    settings = load_settings(site.config, overrides={}, environ={})
+    rules, now = rules_of(settings), SystemClock().now()
+    daemon = {"rules_hash": rules.content_hash, "uptime_seconds": 9e9}
+
+    def late(minutes: int) -> list[str]:
+        when = now + timedelta(minutes=minutes)
+        context = DoctorContext(settings, rules, None, daemon, when, QUIET)
+        return [one.subject for one in run_checks(context).findings if one.id == "rule.late"]
+
+    assert late(5) == []
+    assert late(15) == ["rule profile"]
+
+
+def told(findings: Iterable[Finding]) -> list[str]:
+    return [finding.id for finding in findings]
+
+
+def test_clock_that_nobody_sets_is_found_where_that_can_be_told(tmp_path: Path) -> None:
+    mark = tmp_path / "synchronized"
+    said_no = Machine(synchronised=mark, clock_command=("echo", "no"))
+
+    assert told(clock(said_no)) == ["clock.unsynchronised"]
+    assert told(clock(Machine(synchronised=mark, clock_command=("echo", "yes")))) == []
+    assert told(clock(QUIET)) == []
+    mark.touch()
+    assert told(clock(said_no)) == []
+
+
+def test_unit_is_held_against_the_shipped_one(tmp_path: Path) -> None:
+    shipped, units, state = tmp_path / "shipped", tmp_path / "units", Path("/var/lib/slumberd")
+    shipped.write_text("new")
+    units.mkdir()
+    machine = Machine(systemd=tmp_path, units=(units,), shipped=shipped)
+
+    assert told(unit(machine, state)) == ["unit.missing"]
+    (units / "slumberd.service").write_text("old")
+    assert told(unit(machine, state)) == ["unit.changed"]
+    (units / "slumberd.service").write_text("new")
+    assert told(unit(machine, state)) == []
+    assert told(unit(machine, tmp_path)) == []
+
+
+def test_place_of_the_figures_for_prometheus_is_looked_at(site: Site) -> None:
+    places = ["slumberd.prom", str(site.state.parent / "none" / "slumberd.prom")]
+    found = []
+    for place in places:
+        site.config.write_text(f"{CONFIG}metrics: {{textfile: {place}}}\n")
+        findings = json.loads(site.look("doctor", "--json").stdout)["findings"]
+        found.append([one["subject"] for one in findings if one["id"] == "metrics.unwritable"])
+
+    assert found == [[], [places[1]]]
+
+
+@contextmanager
+def in_the_open(name: str) -> Iterator[Path]:
+    """Give a file that everybody may reach, wherever the directory of tests is."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder, name)
+        file.touch(0o644)
+        yield file
+
+
+STRANGER = Account("stranger", 54_321, frozenset({54_321}))
+
+
+def test_user_who_may_read_is_not_barred() -> None:
+    with in_the_open("rules.yaml") as file:
+        assert STRANGER.barred(file) is None
+        file.chmod(0)
+        assert Account("root", 0, frozenset()).barred(file) is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "account", "barred"),
+    [
+        pytest.param(0o640, STRANGER, True, id="a file for others"),
+        pytest.param(
+            0o640,
+            replace(STRANGER, groups=frozenset({os.getgid()})),
+            False,
+            id="a file of its group",
+        ),
+        pytest.param(
+            0o604,
+            replace(STRANGER, groups=frozenset({os.getgid()})),
+            True,
+            id="a file not for its group",
+        ),
+        pytest.param(0o400, replace(STRANGER, uid=os.getuid() or 1), False, id="a file of its own"),
+        pytest.param(0o044, replace(STRANGER, uid=os.getuid() or 1), True, id="not even its own"),
+    ],
+)
+def test_user_reads_as_owner_as_group_or_as_other(
+    mode: int, account: Account, *, barred: bool
+) -> None:
+    with in_the_open("rules.yaml") as file:
+        os.chown(file, account.uid if os.getuid() == 0 and account.uid == 1 else -1, -1)
+        file.chmod(mode)
+
+        assert account.barred(file) == (file if barred else None)
+
+
+def test_user_is_barred_by_a_directory_above() -> None:
+    with in_the_open("rules.yaml") as file:
+        file.parent.chmod(0o700)
+
+        assert STRANGER.barred(file) == file.parent
+
+
+def test_user_of_the_unit_who_may_not_read_rules_is_found(tmp_path: Path) -> None:
+    units, state = tmp_path / "units", Path("/var/lib/slumberd")
+    (units / "slumberd.service.d").mkdir(parents=True)
+    (units / "slumberd.service").write_text("[Service]\nUser=no-such-user\n#User=root\n")
+    machine = Machine(systemd=tmp_path, units=(units,))
+    with in_the_open("rules.yaml") as file:
+        missing = list(unit_user(machine, state, [file]))
+        (units / "slumberd.service.d" / "own.conf").write_text("[Service]\nUser=nobody\n")
+        well = list(unit_user(machine, state, [file]))
+        file.chmod(0o600)
+        (finding,) = unit_user(machine, state, [file])
+
+        assert (missing[0].id, missing[0].problem) == (
+            "unit.user",
+            "there is no user 'no-such-user'",
+        )
+        assert well == []
+        assert finding.problem == "user 'nobody', whom the unit runs as, may not read it"
+        assert finding.remedy.startswith(f"run `chmod o+rX {file}`")
+        assert list(unit_user(machine, tmp_path, [file])) == [], "is not the unit's"
+
+
+def test_disk_and_zones_are_looked_at(tmp_path: Path) -> None:
+    assert told(room(tmp_path, 10**18)) == ["disk.low"]
+    assert told(zones(["Mars/Olympus"])) == ["timezone.missing"]
+    assert told(zones(["Asia/Tokyo"])) == []
+
+
+def test_rules_of_an_engine_are_for_nobody_else_to_write(site: Site) -> None:
+    site.config.write_text(f"{CONFIG}provenance: {{sink: file, pack: pack}}\n")
+    rules = site.state / "pack" / "rules" / "one.yaml"
+    rules.parent.mkdir(parents=True)
+    rules.write_text("")
+    for path in (rules, rules.parent, rules.parent.parent):
+        path.chmod(0o750)
+    assert found(site) == set()
+
+    rules.chmod(0o666)
+
+    assert found(site) == {"file.open"}
+
+
+def test_what_a_sink_was_told_is_for_nobody_else_to_read(site: Site) -> None:
+    site.config.write_text(f"{CONFIG}provenance: {{sink: file}}\n")
+    told = site.state / "provenance.jsonl"
+    told.write_text("")
+    told.chmod(0o640)
+    assert found(site) == set()
+
+    told.chmod(0o644)
+
+    assert found(site) == {"file.open"}

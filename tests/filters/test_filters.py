@@ -1,0 +1,341 @@
+"""What a filter selects, what it says of mistakes, and what it leaves behind."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from threading import Event
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slumberd.errors import FilterError, StoppedError
+from slumberd.filters.checks import COLUMNS, FUNCTIONS
+from slumberd.filters.sandbox import LARGEST, Filter, Verdict, check_filter, prepare
+from slumberd.model.episode import Episode
+from slumberd.model.scope import Scope, ScopeMismatch
+from slumberd.sql_statements import statements
+from slumberd.storage.episodes.rows import encode
+from tests.support.builders import episode
+from tests.support.fragments import AGE, BARE, LEGITIMATE, ROWS, TEA
+
+pytestmark = pytest.mark.unit
+
+EPISODES = statements("episodes")
+
+
+@contextmanager
+def store(*episodes: Episode, afterwards: str = "") -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute(EPISODES["create_table"])
+        for one in episodes:
+            row = encode(one, Scope(one.user, one.session, one.agent), operation="put")
+            connection.execute(EPISODES["insert"], row)
+        connection.execute(afterwards)
+        prepare(connection)
+        yield connection
+
+
+def judged(
+    fragment: str, *episodes: Episode, mismatch: ScopeMismatch = "quarantine", seconds: float = 5
+) -> Verdict:
+    with store(*episodes) as connection:
+        judge = Filter("r1", fragment, mismatch=mismatch, seconds=seconds)
+        return judge.judge(connection, range(1, len(episodes) + 1))
+
+
+def selected(fragment: str) -> str:
+    verdict = judged(fragment, *ROWS)
+    assert verdict.failed == {}
+    return " ".join(ROWS[rid - 1].id for rid in sorted(verdict.matched))
+
+
+@pytest.mark.parametrize(
+    ("fragment", "expected"),
+    LEGITIMATE,
+    ids=[one.fragment[:60] for one in LEGITIMATE],
+)
+def test_a_filter_over_the_documented_columns_selects(fragment: str, expected: str) -> None:
+    check_filter("r1", fragment)
+
+    assert selected(fragment) == expected
+
+
+def test_a_filter_selects_the_same_where_the_content_tells_the_owner() -> None:
+    expected = [set(one.selects.split()) for one in LEGITIMATE]
+
+    found = [judged(one.fragment, *ROWS, mismatch="trust_episode") for one in LEGITIMATE]
+
+    assert [{ROWS[rid - 1].id for rid in one.matched} for one in found] == expected
+
+
+def test_the_readme_lists_every_column_and_function() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    told = readme.partition("The columns of `when_filter`")[2].partition("`slumberd check` says")[0]
+    words = set(re.findall(r"\w+", told))
+
+    assert {*COLUMNS, *FUNCTIONS} <= words
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "date(content) IS NOT NULL",
+        "unixepoch(json_extract(metadata, '$.x')) IS NOT NULL",
+        "date('no' || 'w') IS NOT NULL",
+        "strftime('%s', content) IS NOT NULL",
+        "strftime('%s', 'sub' || 'sec') IS NOT NULL",
+        "datetime(timestamp, 'local' || 'time') IS NOT NULL",
+        "datetime(timestamp, '+1 day', lower('UT') || 'c') IS NOT NULL",
+        "julianday(CAST(content AS BLOB)) IS NOT NULL",
+        "time(coalesce(NULL, content)) IS NOT NULL",
+        "iif(1, date(content COLLATE NOCASE), '') IS NOT NULL",
+    ],
+)
+def test_nothing_that_a_row_says_makes_a_filter_read_the_clock(fragment: str) -> None:
+    row = episode("e1", content="NOW", metadata={"x": "now"})
+
+    assert judged(fragment, row) == Verdict()
+
+
+def test_dates_are_what_sqlite_says_of_them() -> None:
+    calls = [
+        "date(timestamp, '+1 month', 'weekday 1')",
+        "time('12:00')",
+        "datetime(2461041.5)",
+        "julianday(' 2026-01-01')",
+        "unixepoch(timestamp, 'start of year')",
+        "strftime('%Y week %W', timestamp)",
+        "date('tomorrow')",
+        "date(NULL)",
+    ]
+    with closing(sqlite3.connect(":memory:")) as plain:
+        for call in calls:
+            asked = call.replace("timestamp", "'2026-01-01T12:00:00+00:00'")
+            (said,) = plain.execute(f"SELECT {asked}").fetchone()
+            told = "NULL" if said is None else repr(said)
+
+            assert judged(f"{call} IS NOT DISTINCT FROM {told}", episode()).matched == {1}
+
+
+@pytest.mark.parametrize("column", ["content", "metadata"])
+def test_an_episode_too_large_for_a_filter_fails_alone_and_only_where_it_is_read(
+    column: str,
+) -> None:
+    large = (
+        f"UPDATE episodes SET {column} = '{{\"content\": \"{'a' * LARGEST}\"}}' WHERE id = 'tea'"
+    )
+    with store(TEA, AGE, afterwards=large) as connection:
+        read = Filter("r1", f"{column} NOT LIKE '%b'").judge(connection, [1, 2])
+        unread = Filter("r1", "user = 'alice'").judge(connection, [1, 2])
+
+    assert read.matched == {2}
+    assert read.failed == {1: "reads or makes a text of more than 1048576 bytes"}
+    assert unread == Verdict(matched={1})
+
+
+def test_a_filter_that_runs_long_is_stopped_at_its_budget() -> None:
+    heavy = episode("big", content="a" * 60_000)
+    slow = " OR ".join([f"content LIKE '%{'a' * 90}b'"] * 60)
+
+    with pytest.raises(FilterError, match=r"ran over its budget of 0\.05 s"):
+        judged(slow, *(heavy.model_copy(update={"id": f"e{n}"}) for n in range(20)), seconds=0.05)
+
+
+def test_a_filter_that_is_told_to_stop_stops() -> None:
+    stop = Event()
+    stop.set()
+    many = [episode(f"e{n}") for n in range(200)]
+
+    with store(*many) as connection, pytest.raises(StoppedError):
+        Filter("r1", "content LIKE '%x%'", stop=stop).judge(connection, range(1, 201))
+
+
+@pytest.mark.parametrize(
+    ("fragment", "position", "advice"),
+    [
+        ("predicat = 'x'", 0, "did you mean 'predicate'?"),
+        ("user = 'x' AND sesion = 'y'", 15, "did you mean 'session'?"),
+        ("user = 'x' AND lenght(id) > 1", 15, "did you mean 'length'?"),
+        ('user = "alice"', 7, "texts take single quotes"),
+        ("user = 'x' -- all", 11, "comments are not allowed"),
+        ("user = 'x')", 10, "')' closes nothing"),
+        ("user = ('x'", 7, "'(' is never closed"),
+        ("user = 'x", 7, "has no end"),
+        ("user = 'x'; 1", 10, "without ';'"),
+        ("user = 'x' agent", 11, "'agent' does not fit here"),
+        ("user = 'x' user", 11, "'user' does not fit here"),
+        ("user = 'x' AND id = 'y' AND AND id = 'z'", 28, "'AND' does not fit here"),
+        ("user = 'x' AND lower(id, id)", 15, "wrong number of arguments"),
+        ("user = 'x' OR", 13, "something is missing at its end"),
+        ("content LIKE", 12, "something is missing at its end"),
+        ("subject = NULL", 8, "'= NULL' is never true; write IS NULL"),
+        ("subject <> NULL", 8, "write IS NOT NULL"),
+        ("1 AND NULL = subject", 6, "write IS NULL"),
+        ("user = 'x' && 1", 11, "write AND for '&&'"),
+        ("!confidence", 0, "write NOT, or <> for what is not equal"),
+        ("predicate = prefers", 12, "a text takes single quotes"),
+        ("metadata.topic = 'x'", 9, "a part of metadata is metadata ->> '$.topic'"),
+        ("json_extract(metadata, 'topic') = 'x'", None, "a path begins with '$.'"),
+        ("replace(content, 'a', 'b') = 'x'", 0, "one call of it can take seconds or gigabytes"),
+        ("count(*) > 1", 0, "a filter sees one episode at a time"),
+        ("id IN (SELECT 1)", 7, "a filter reads the columns of its episode, and no table"),
+        ("content REGEXP 'x'", 8, "LIKE and GLOB take patterns"),
+        ("contains(content, 'x')", 0, "instr(content, 'word') > 0 looks for a word"),
+        ("date('now') = '2'", 5, "depends on the machine's clock"),
+        ("strftime('%s') > 1", 0, "without a time reads the machine's clock"),
+        ("id = id AND " * 70 + "1", 768, "more than 128 times; a list takes IN"),
+        ("lower(id) = 'x' AND lower(id, id)", None, "wrong number of arguments"),
+        ("user = 'x' AND", 14, "something is missing at its end"),
+        ("predicate = likes", 12, "a text takes single quotes"),
+        ("user = \u2018x\u2019", 7, "plain single quotes"),
+        ("user =\u00a0'x'", 6, "no plain space"),
+        ("startswith(user, 'x')", 0, "functions are abs, coalesce"),
+    ],
+)
+def test_a_mistake_is_shown_at_its_position_with_its_remedy(
+    fragment: str, position: int | None, advice: str
+) -> None:
+    with pytest.raises(FilterError) as caught:
+        check_filter("r1", fragment)
+
+    assert caught.value.position == position
+    assert advice in str(caught.value)
+
+
+def test_a_date_function_that_is_not_called_is_told_once() -> None:
+    with pytest.raises(FilterError) as caught:
+        check_filter("r1", "date > '2026'")
+
+    assert caught.value.further == ()
+
+
+def test_every_unknown_name_of_a_filter_is_told_once() -> None:
+    with pytest.raises(FilterError) as caught:
+        check_filter("r1", "predikate = 'x' AND lowr(subjekt) = 'y' OR predikate = 'z'")
+
+    told = [caught.value, *caught.value.further]
+    assert [error.position for error in told] == [0, 20, 25]
+    assert "did you mean 'subject'?" in told[2].problem
+
+
+def test_a_row_that_the_filter_fails_on_takes_no_other_with_it() -> None:
+    broken = episode("broken", source_node="{")
+    rows = [episode(f"e{n}", source_node='{"kind": "json"}') for n in range(20)]
+
+    verdict = judged("json_extract(source_node, '$.kind') = 'json'", *rows, broken, TEA)
+
+    assert verdict.matched == set(range(1, 21))
+    assert verdict.failed == {21: "malformed JSON", 22: "malformed JSON"}
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "json_extract(content, '$.topic') = 'food'",
+        "json_valid(content) AND json_extract(content, '$.topic') = 'food'",
+        "JSON_EXTRACT(\"Content\", '$.topic') = 'food'",
+        "json_type(episodes.content) = 'object'",
+        "json_array_length(lower(content), '$.tags') = 1",
+        "content ->> '$.topic' = 'food'",
+        "intent = 'delete' OR [content] -> 'topic' IS NULL",
+    ],
+)
+def test_a_filter_that_reads_the_content_as_json_is_refused_with_the_remedy(
+    fragment: str,
+) -> None:
+    with pytest.raises(FilterError, match="'content' is a text and no JSON; name 'metadata'"):
+        check_filter("r1", fragment)
+
+
+def test_a_filter_that_hides_the_content_from_the_lexer_is_refused_when_it_is_tried() -> None:
+    with pytest.raises(FilterError, match="malformed JSON"):
+        check_filter("r1", "(content) ->> '$.topic' = 'food'")
+
+
+def test_a_filter_may_ask_whether_the_content_is_json_and_for_its_place_in_metadata() -> None:
+    check_filter("r1", "json_valid(content) OR json_extract(metadata, '$.content') = content")
+
+
+def test_a_row_whose_error_cannot_be_read_takes_no_other_with_it() -> None:
+    # Found by fuzzing: the message quotes the path, which is no UTF-8.
+    mangled = "UPDATE episodes SET id = CAST(x'24ff' AS TEXT) WHERE id = 'tea'"
+    with store(TEA, AGE, afterwards=mangled) as connection:
+        fragment = "json_extract('{}', CASE WHEN user = 'alice' THEN id ELSE '$' END) = '{}'"
+        verdict = Filter("r1", fragment).judge(connection, [1, 2])
+
+    assert verdict == Verdict({2}, {1: "fails on a text that is no UTF-8"})
+
+
+def test_rows_that_cannot_be_parsed_have_no_columns_and_raise_nothing() -> None:
+    garbage = "UPDATE episodes SET metadata = x'ff', content = '{'"
+    with store(TEA, afterwards=garbage) as connection:
+        rest = "intent IS NULL AND subject IS NULL AND object IS NULL AND metadata IS NULL"
+
+        verdict = Filter("r1", f"{rest} AND content IS NULL AND confidence = 1").judge(
+            connection, [1]
+        )
+
+    assert verdict == Verdict(matched={1})
+
+
+def test_a_long_content_is_cut_and_long_metadata_still_gives_its_parts() -> None:
+    long = episode("e1", content="a" * 70_000, metadata={"subject": "s", "x": "b" * 70_000})
+
+    assert judged("length(content) = 65536", long).matched == {1}
+    assert judged("metadata IS NULL AND subject = 's'", long).matched == {1}
+
+
+@pytest.mark.parametrize(
+    ("mismatch", "user"),
+    [("quarantine", "alice"), ("trust_scope", "alice"), ("trust_episode", "bob")],
+)
+def test_the_owner_that_a_filter_sees_is_the_one_that_the_store_trusts(
+    mismatch: ScopeMismatch, user: str
+) -> None:
+    moved = "UPDATE episodes SET scope_key = replace(scope_key, 'bob', 'alice')"
+    with store(episode("e1", user="bob"), afterwards=moved) as connection:
+        verdict = Filter("r1", f"user = '{user}'", mismatch=mismatch).judge(connection, [1])
+
+    assert verdict.matched == {1}
+
+
+def test_a_judgement_leaves_the_connection_as_it_was() -> None:
+    with store(TEA) as connection:
+        limits = [connection.getlimit(limit) for limit in range(11)]
+        Filter("r1", "user = 'alice'").judge(connection, [1])
+
+        assert [connection.getlimit(limit) for limit in range(11)] == limits
+        assert connection.execute("SELECT count(*), hex(randomblob(1)) FROM episodes").fetchone()
+        assert connection.execute("PRAGMA query_only").fetchone() == (1,)
+
+
+def test_only_the_rows_asked_for_are_judged() -> None:
+    with store(TEA, AGE, BARE) as connection:
+        assert Filter("r1", "1").judge(connection, [1, 3]).matched == {1, 3}
+        assert Filter("r1", "1").judge(connection, []).matched == set()
+
+
+def test_an_empty_filter_is_accepted() -> None:
+    check_filter("r1", "")
+    check_filter("r1", " \n")
+
+
+WORDS = st.sampled_from(
+    [*COLUMNS, *sorted(FUNCTIONS), "(", ")", ",", "'x'", '"id"', "1", "=", "||", "AND", "NOT",
+     "IN", "SELECT", "FROM", "episodes", "--", ";", "CASE", "END", "->", ".", "*", "sqlite_master"]
+)  # fmt: skip
+
+
+@given(st.lists(WORDS, max_size=12).map(" ".join))
+def test_whatever_words_are_strung_together_nothing_but_a_filter_error_comes_of_it(
+    fragment: str,
+) -> None:
+    try:
+        check_filter("r1", fragment)
+    except FilterError as error:
+        assert error.rule_id == "r1"  # noqa: PT017 # either outcome is right

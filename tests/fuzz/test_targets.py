@@ -1,0 +1,174 @@
+"""The targets of the fuzzer, without a fuzzer: all that was kept, and oracles that see faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import orjson
+import pytest
+
+from slumberd.config import rule_loader
+from slumberd.storage.episodes import rows as episode_rows
+from slumberd.storage.sqlite import strict_json
+from tests.fuzz.control import ControlTarget
+from tests.fuzz.rows import RowTarget, row_of, spelled
+from tests.fuzz.rules import RuleTarget, peak
+from tests.fuzz.targets import Finding, corpus
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def rows() -> RowTarget:
+    return RowTarget()
+
+
+@pytest.fixture
+def rules() -> Iterator[RuleTarget]:
+    with closing(RuleTarget()) as target:
+        yield target
+
+
+@pytest.fixture(scope="module")
+def control() -> Iterator[ControlTarget]:
+    with closing(ControlTarget()) as target:
+        yield target
+
+
+def kept(name: str) -> list[bytes]:
+    return [file.read_bytes() for file in corpus(name)]
+
+
+# rows
+
+
+def test_rows_that_were_kept_still_find_nothing(rows: RowTarget) -> None:
+    for given in [*rows.seeds(), *kept("rows")]:
+        rows.meet(given)
+
+
+def of_metadata(metadata: bytes) -> bytes:
+    good = next(iter(RowTarget().seeds())).rpartition(b"\xfe")[0]
+    return good + b"\xfe" + metadata
+
+
+def test_a_row_is_spelled_by_types_and_columns() -> None:
+    given = spelled(b"01243", b"id", b"key", b"four", b"", b"seven")
+
+    assert row_of(given) == ("id", b"key", 4, None, 2.5)
+
+
+def test_the_oracle_sees_a_decoder_that_stumbles(
+    rows: RowTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(episode_rows, "read_object", orjson.loads)
+
+    with pytest.raises(AttributeError):
+        rows.meet(of_metadata(b"[]"))
+
+
+def test_the_oracle_sees_a_decoder_that_takes_one_of_two_keys(
+    rows: RowTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strict_json, "_says_each_key_once", lambda *_: True)
+
+    with pytest.raises(Finding, match="a key is given twice"):
+        rows.meet(of_metadata(b'{"a":1,"a":1}'))
+
+
+def test_the_oracle_sees_a_decoder_that_rounds(
+    rows: RowTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strict_json, "_kept", int)
+
+    with pytest.raises(Finding, match="another reader reads other metadata"):
+        rows.meet(of_metadata(b'{"a":18446744073709551617}'))
+
+
+def test_the_oracle_sees_a_decoder_that_goes_too_deep(
+    rows: RowTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strict_json, "MOST_DEPTH", 900)
+
+    with pytest.raises((Finding, TypeError)):
+        rows.meet(of_metadata(b'{"a":' + b"[" * 300 + b"]" * 300 + b"}"))
+
+
+# rules
+
+
+def test_rule_files_that_were_kept_still_find_nothing(rules: RuleTarget) -> None:
+    for given in [*rules.seeds(), *kept("rules")]:
+        rules.meet(given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(b"rules: " + b"[" * 200_000, id="depth"),
+        pytest.param(b"rules: [" + b"a, " * 80_000 + b"]", id="values"),
+        pytest.param(b"rules:\n" + b"- id: a\n" * 30_000, id="mistakes"),
+    ],
+)
+def test_a_rule_file_takes_a_bounded_amount_of_memory(rules: RuleTarget, given: bytes) -> None:
+    assert peak(rules, given[: 256 * 1024]) < 64 * 1024 * 1024
+
+
+TWICE = b"""rules:
+- {id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]}
+- {id: a, cadence: {every: 1}, when_filter: '', then_emits: [facts]}
+"""
+
+
+def test_the_oracle_sees_a_loader_that_takes_an_id_twice(
+    rules: RuleTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule_loader, "_repeated_ids", lambda _: [])
+
+    with pytest.raises(Finding, match=r"rules \['a', 'a'\]"):
+        rules.meet(TWICE)
+
+
+def test_the_oracle_sees_a_loader_that_lets_an_error_pass(
+    rules: RuleTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule_loader, "_sheet", lambda *_: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        rules.meet(TWICE)
+
+
+# control
+
+
+def test_requests_that_were_kept_still_find_nothing(control: ControlTarget) -> None:
+    for given in [*control.seeds(), *kept("control")]:
+        control.meet(given)
+
+
+def request(operation: str) -> bytes:
+    return orjson.dumps({"version": 1, "operation": operation}) + b"\n"
+
+
+async def stumble(*_: Any) -> dict[str, Any]:
+    raise RuntimeError("a bug")
+
+
+def test_the_oracle_sees_an_operation_that_stumbles(
+    control: ControlTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(control.operations, "fuzz.stumble", stumble)
+
+    with pytest.raises(Finding, match="which is a bug"):
+        control.meet(request("fuzz.stumble"))
+
+
+@pytest.mark.parametrize(
+    "answer", [pytest.param(b"", id="nothing"), pytest.param(b'{"ok":true}', id="no end of line")]
+)
+def test_the_oracle_sees_what_is_no_line(control: ControlTarget, answer: bytes) -> None:
+    with pytest.raises(Finding, match="not one line"):
+        control.check(answer)

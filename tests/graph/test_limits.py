@@ -1,0 +1,144 @@
+"""A query of a graph that builds huge values by itself: a real process, watched from outside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.support.daemons import Home, resident_mebibytes
+
+pytestmark = pytest.mark.integration
+
+MOST_MEBIBYTES = 1_000
+MOST_SECONDS = 60.0
+ASKING = """
+import asyncio, json, sys
+from slumberd.errors import StoreError
+from slumberd.graph.ladybug_store import LadybugGraphStore
+
+async def main(path, queries):
+    graph = LadybugGraphStore(path, timeout_seconds=5)
+    await graph.bootstrap()
+    for number in range(20):
+        await graph.add_triple(f"subject {number}", "likes", f"object {number}")
+    for query in queries:
+        try:
+            print(len((await graph.query(query)).rows), flush=True)
+        except StoreError as error:
+            print(getattr(error, "rule", error), flush=True)
+    await graph.close()
+
+asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))
+"""
+
+
+def repeated(seed: str, combine: str, *, before: str = "", times: int = 9) -> str:
+    """Return a query in which every step uses what the one before made ten times."""
+    steps = [f"WITH {combine.format(*[f'v{step}'] * 10)} AS v{step + 1}" for step in range(times)]
+    return " ".join([f"{before}WITH {seed} AS v0", *steps, f"RETURN v{times} AS n"])
+
+
+SUM = "+".join(["{}"] * 10)
+HOSTILE = {
+    "a range": "UNWIND range(1, 10000000000) AS x RETURN count(*)",
+    "a range in a function": "RETURN size(range(1, 1000000000)) AS n",
+    "a range in a condition": "MATCH (n) WHERE size(range(1, 1000000000)) > 3 RETURN n.name",
+    "a range backwards": "RETURN size(range(1000000000, 1, -1)) AS n",
+    "a range to a computed end": "RETURN size(range(1, 10 * 100000000)) AS n",
+    "a range to a variable": "WITH 1000000000 AS n UNWIND range(1, n) AS x RETURN count(*)",
+    "a range to a property": "MATCH (n) RETURN size(range(1, size(n.name) * 100000000)) AS n",
+    "a range in backticks": "RETURN size(`range`(1, 1000000000)) AS n",
+    "texts joined again and again": repeated("'aaaaaaaaaa'", SUM),
+    "properties joined": repeated("n.name", SUM, before="MATCH (n) "),
+    "lists joined": repeated("[1, 2, 3]", SUM),
+    "lists of lists": repeated("'aaaaaaaaaa'", "[" + ",".join(["{}"] * 10) + "]"),
+    "maps of maps": repeated("'aa'", "{{" + ",".join(f"{c}: {{}}" for c in "abcdefghij") + "}}"),
+    "joined in a CASE": repeated("'aaaaaaaaaa'", f"CASE WHEN true THEN {SUM} ELSE '' END"),
+    "what was collected, joined": (
+        "UNWIND range(1, 100000) AS x UNWIND range(1, 30) AS y WITH collect(x) AS l"
+        " RETURN size(l+l+l+l+l+l+l+l+l+l) AS n"
+    ),
+}
+HARMLESS = {
+    "RETURN size(range(1, 100000)) AS n": 1,
+    "UNWIND range(-5, 100) AS x RETURN x": 106,
+    "UNWIND range(1, 1000000000, 100000) AS x RETURN x": 10_000,
+    "MATCH (n) RETURN n.name + ' ' + n.name + ' ' + n.name AS n": 40,
+    "MATCH (n) WITH n.name AS a, n.name + '!' AS b WITH a + b AS c, b RETURN c + b AS n": 40,
+    "MATCH (s)-[f]->(o) WITH s, collect(o.name) AS objects UNWIND objects AS one"
+    " RETURN s.name AS subject, 'likes: ' + one + ', ' + one AS object": 20,
+}
+
+
+def answers(folder: Path, queries: list[str]) -> list[str]:
+    """Return what a process that may use so much memory and time prints for each query."""
+    told = folder / "told"
+    command = [
+        sys.executable, "-c", ASKING, str(folder / "graph.lbug"), orjson.dumps(queries).decode(),
+    ]  # fmt: skip
+    with told.open("wb") as out, subprocess.Popen(command, stdout=out) as process:
+        ends_at = time.monotonic() + MOST_SECONDS
+        while process.poll() is None:
+            used = _resident_mebibytes(process)
+            if used > MOST_MEBIBYTES or time.monotonic() > ends_at:
+                process.kill()
+                done = len(told.read_bytes().splitlines())
+                pytest.fail(f"{used:.0f} MiB, after {MOST_SECONDS:g} s at most: {queries[done]}")
+            try:
+                process.wait(timeout=0.05)
+            except subprocess.TimeoutExpired:
+                continue
+    return told.read_text().splitlines()
+
+
+def _resident_mebibytes(process: subprocess.Popen[bytes]) -> float:
+    try:
+        return resident_mebibytes(process.pid)
+    except StopIteration:  # it has ended since
+        return 0.0
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_query_that_builds_a_huge_value_is_refused(tmp_path: Path, name: str) -> None:
+    assert answers(tmp_path, [HOSTILE[name]]) == ["unbounded-value"]
+
+
+def test_queries_that_build_values_of_a_usual_size_are_answered(tmp_path: Path) -> None:
+    assert answers(tmp_path, [*HARMLESS]) == [*map(str, HARMLESS.values())]
+
+
+def test_the_largest_value_that_is_let_through_is_built_in_little_memory(tmp_path: Path) -> None:
+    at_the_bound = [
+        repeated("'" + "a" * 100 + "'", SUM, times=3),
+        repeated("n.name", SUM, before="MATCH (n) ", times=3),
+        "UNWIND range(1, 100000) AS x WITH collect(x) AS l RETURN size(l + l) AS n",
+        "MATCH (n) RETURN size(range(1, 100000)) AS n",
+    ]
+
+    assert answers(tmp_path, at_the_bound) == ["1", "40", "1", "40"]
+
+
+def test_check_names_the_place_of_a_range_that_is_too_long(tmp_path: Path) -> None:
+    home = Home(tmp_path, {"graph": {"path": "graph.lbug"}})
+    (home.rules / "team.yaml").write_text("""\
+rules:
+  - id: team
+    kind: graph
+    cadence: {cron: "0 3 * * *"}
+    user: alice
+    agent: rag
+    filter_cypher: "UNWIND range(1, 10000000000) AS x RETURN x AS subject"
+""")
+
+    checked = home.call("check", check=False)
+
+    assert checked.returncode == 78
+    assert "team.yaml:7:34: " in checked.stderr + checked.stdout
+    assert "unbounded-value: a range takes at most 100,000 numbers" in (
+        checked.stderr + checked.stdout
+    )

@@ -1,0 +1,759 @@
+"""What a graph says becomes facts: all of it or nothing, once, one way, and over nobody's word."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from slumberd import PromoteTriplesToFacts
+from slumberd.consolidation.incoming import meet
+from slumberd.errors import PromotionError, ProvenanceError, UnportableCypherError
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position
+from slumberd.model.graph import MOST_ROWS, Owner, Triple, fact_id_for
+from slumberd.model.health import MigrationPlan, StoreHealth
+from slumberd.model.provenance import ProvenanceBundle, encoded_bundle
+from slumberd.model.scope import Reach
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, at, rule, version
+from tests.support.fakes import FakeClock
+from tests.support.graphs import BARE, QUERY, FakeGraph, row, saying
+from tests.support.samples import amount
+
+pytestmark = pytest.mark.integration
+
+ANYTHING = FactPattern()
+TEA = row("alice", "likes", "tea", triple_id="t1")
+WORK = row("alice", "works_at", "Acme", triple_id="t2")
+
+
+class Sink:
+    """Keeps what it is told; implements ``ports.ProvenanceSink``."""
+
+    def __init__(self, *failures: Exception | None) -> None:
+        self.told: list[tuple[str, Mapping[str, object], ProvenanceBundle]] = []
+        self._failures = [*failures]
+
+    async def assert_with_provenance(
+        self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
+    ) -> None:
+        failure = self._failures.pop(0) if self._failures else None
+        if failure is not None:
+            raise failure
+        self.told.append((template, slots, provenance))
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SQLiteFactStore]:
+    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal", clock=clock) as facts:
+        await facts.bootstrap()
+        yield facts
+
+
+async def promote(store: SQLiteFactStore, *rows: Mapping[str, Any], **named: Any) -> list[Fact]:
+    given: dict[str, Any] = {
+        "rule_id": "team",
+        "agent_id": "rag",
+        "user": "alice",
+        "clock": FakeClock(at(9)),
+    }
+    graph, sink = named.pop("graph", None), named.pop("sink", None)
+    return await PromoteTriplesToFacts(
+        graph or FakeGraph(*rows), store, sink, filter_cypher=QUERY, **(given | named)
+    )
+
+
+async def objects(store: SQLiteFactStore) -> set[object]:
+    return {fact.payload["object"] for fact in await store.query(ANYTHING)}
+
+
+async def rows_in(store: SQLiteFactStore) -> int:
+    return await store.ledger_rows()
+
+
+async def last_firing(store: SQLiteFactStore) -> str:
+    records = await store.records(limit=10_000)
+    return records[-1].firing_id
+
+
+async def proven(store: SQLiteFactStore) -> None:
+    """Hold the ledger against the store, and settle all of it again."""
+    _, _, broken = await store.verify()
+    assert broken is None
+    with tempfile.TemporaryDirectory() as name:
+        replay = await store.replay(Path(name) / "replayed.db")
+    assert (replay.differing, replay.first) == (0, None)
+
+
+async def tell(
+    store: SQLiteFactStore, id: str, seconds: int, *, user: str = "alice", **said: str
+) -> None:
+    """Let an episode of the same agent, and user, say something."""
+    one = version(id, seq=seconds, user=user, agent="rag", timestamp=at(seconds), metadata=said)
+    firing = Firing("all", "", "manual", START, Position(), Position(seconds, id))
+    await store.commit(firing, meet([one], rule("all")))
+
+
+async def test_a_row_becomes_a_fact_that_names_its_triple_and_its_rule(
+    store: SQLiteFactStore,
+) -> None:
+    (fact,) = await promote(store, TEA)
+
+    assert await store.query(FactPattern(user="alice", subject="alice")) == [fact]
+    assert fact.payload == {
+        "subject": "alice", "predicate": "likes", "object": "tea",
+        "source": "fakegraph:/var/graphs/team (1).db",
+    }  # fmt: skip
+    assert (fact.user, fact.agent, fact.confidence, fact.pinned_at) == ("alice", "rag", 1.0, at(9))
+    assert fact.lineage == [
+        {
+            "triple_id": "t1", "rule_id": "team", "agent_id": "rag",
+            "promotion_ts": at(9).isoformat(),
+        }
+    ]  # fmt: skip
+    await proven(store)
+
+
+async def test_a_real_graph_is_promoted_with_all_that_it_says(store: SQLiteFactStore) -> None:
+    graph = await saying(("alice", "likes", "tea"), ("bob", "likes", "mate", "t2"))
+    await graph.add_triple("bob", "is", "here", confidence=0.25)
+
+    facts = await promote(store, graph=graph)
+
+    found = {fact.payload["object"]: fact.confidence for fact in facts}
+    assert found == {"tea": 1.0, "mate": 1.0, "here": 0.25}
+    assert {fact.payload["source"] for fact in facts} == {"memory_graph"}
+
+
+@pytest.mark.parametrize(
+    "path", ["/a/b.db", "relative", "(", "with space\n", "naïve", ":memory:", ""]
+)
+async def test_provenance_names_a_source_that_every_sink_takes_whatever_the_path_is(
+    store: SQLiteFactStore, path: str
+) -> None:
+    sink = Sink()
+
+    (fact,) = await promote(store, graph=FakeGraph(TEA, path=path), sink=sink)
+
+    ((template, slots, bundle),) = sink.told
+    assert template == "stargraph.evidence"
+    assert slots == {
+        "subject": "alice", "predicate": "likes", "object": "tea",
+        "source": f"fakegraph:{path}" if path else "fakegraph",
+    }  # fmt: skip
+    assert slots["source"] == fact.payload["source"]
+    assert encoded_bundle(bundle) == {
+        "_origin": "graph_promotion", "_source": "fakegraph", "_run_id": "team", "_step": 0,
+        "_confidence": "1.0", "_timestamp": "2026-01-01T12:00:09Z",
+    }  # fmt: skip
+
+
+async def test_a_graph_without_a_proper_name_has_a_source_all_the_same(
+    store: SQLiteFactStore,
+) -> None:
+    graph = FakeGraph(TEA)
+    graph.source = "ryugraph:/a/b\n"  # type: ignore[attr-defined]  # as another's store may
+    sink = Sink()
+
+    await promote(store, graph=graph, sink=sink)
+
+    assert [bundle["source"] for _, _, bundle in sink.told] == ["fakegraph"]
+
+
+async def test_a_store_of_another_program_names_its_kind_and_its_path(
+    store: SQLiteFactStore,
+) -> None:
+    class RyuGraphStore(FakeGraph):
+        """Keeps its path where Stargraph's store does."""
+
+    graph = RyuGraphStore(TEA, path="")
+    graph._path = Path("/var/graphs/team")  # type: ignore[attr-defined]  # as in Stargraph
+
+    (fact,) = await promote(store, graph=graph)
+
+    assert fact.payload["source"] == "ryugraph:/var/graphs/team"
+
+
+class SyncSink:
+    """Keeps what it is told, without waiting; implements ``ports.SyncProvenanceSink``."""
+
+    def __init__(self, *failures: Exception | None) -> None:
+        self.told: list[tuple[str, dict[str, Any], ProvenanceBundle]] = []
+        self._failures = [*failures]
+
+    def assert_with_provenance(
+        self, template: str, slots: dict[str, Any], provenance: ProvenanceBundle
+    ) -> None:
+        failure = self._failures.pop(0) if self._failures else None
+        if failure is not None:
+            raise failure
+        self.told.append((template, slots, provenance))
+
+
+async def test_an_adapter_that_is_not_asynchronous_is_told_of_every_fact(
+    store: SQLiteFactStore,
+) -> None:
+    sink = SyncSink()
+
+    with capture_logs() as lines:
+        facts = await promote(store, TEA, WORK, sink=sink)
+
+    assert [slots["object"] for _, slots, _ in sink.told] == [
+        fact.payload["object"] for fact in facts
+    ]
+    assert {frozenset(slots) for _, slots, _ in sink.told} == {
+        frozenset({"subject", "predicate", "object", "source"})
+    }
+    assert lines == []
+
+
+async def test_an_adapter_that_is_not_asynchronous_and_fails_loses_no_fact(
+    store: SQLiteFactStore,
+) -> None:
+    with capture_logs() as lines:
+        facts = await promote(store, TEA, WORK, sink=SyncSink(RuntimeError("down")))
+
+    assert await store.query(ANYTHING) == facts
+    assert [(one["event"], one["facts"]) for one in lines] == [("graph.evidence_failed", 2)]
+
+
+class PlainFactStore:
+    """A store of the protocol and nothing else, in memory."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Fact] = {}
+
+    async def bootstrap(self) -> None:
+        """Do nothing."""
+
+    async def health(self) -> StoreHealth:
+        return StoreHealth(ok=True, version=1, fs_type="memory", lock_state="free")
+
+    async def migrate(self, plan: MigrationPlan) -> None:
+        """Do nothing."""
+
+    async def pin(self, fact: Fact) -> None:
+        self.facts[fact.id] = fact
+
+    async def query(self, pattern: FactPattern) -> list[Fact]:
+        return [self.facts[id] for id in sorted(self.facts)]
+
+    async def unpin(self, fact_id: str) -> None:
+        self.facts.pop(fact_id, None)
+
+
+async def test_any_store_of_the_protocol_takes_the_facts_of_a_graph_one_by_one(
+    store: SQLiteFactStore,
+) -> None:
+    plain: Any = PlainFactStore()
+
+    facts = await promote(plain, TEA, WORK)
+    again = await promote(plain, TEA, WORK)
+
+    assert facts == again == await plain.query(ANYTHING)
+    assert facts == await promote(store, TEA, WORK)
+
+
+async def test_any_store_of_the_protocol_keeps_several_objects_of_one_predicate() -> None:
+    plain: Any = PlainFactStore()
+
+    await promote(plain, row("alice", "knows", "bob"), row("alice", "knows", "carol"))
+
+    assert {fact.payload["object"] for fact in await plain.query(ANYTHING)} == {"bob", "carol"}
+
+
+async def test_a_row_that_is_not_whole_pins_nothing_in_a_store_of_the_protocol() -> None:
+    plain: Any = PlainFactStore()
+
+    with pytest.raises(PromotionError, match="row 2"):
+        await promote(plain, TEA, {"subject": "alice", "predicate": "likes"})
+
+    assert plain.facts == {}
+
+
+async def test_a_sink_that_fails_loses_no_fact_and_is_told_again_the_next_time(
+    store: SQLiteFactStore,
+) -> None:
+    sink = Sink(RuntimeError("down"))
+
+    first = await promote(store, TEA, WORK, sink=sink)
+    assert sink.told == []
+    assert len(await store.query(ANYTHING)) == len(first) == 2
+
+    await promote(store, TEA, WORK, sink=sink)
+    await promote(store, TEA, WORK, sink=sink)
+
+    assert len(sink.told) == 4
+    assert sink.told[:2] == sink.told[2:]
+
+
+async def test_a_fact_that_no_sink_can_store_keeps_none_of_the_others_back(
+    store: SQLiteFactStore,
+) -> None:
+    sink = Sink(ProvenanceError("_source", "odd"))
+
+    await promote(store, TEA, WORK, sink=sink)
+
+    assert len(sink.told) == 1
+
+
+async def test_promoting_twice_changes_nothing_not_even_the_ledger(store: SQLiteFactStore) -> None:
+    first = await promote(store, TEA, WORK)
+    rows = await rows_in(store)
+
+    again = await promote(store, WORK, TEA, clock=FakeClock(at(99)))
+
+    assert again == first == await store.query(ANYTHING)
+    assert await rows_in(store) == rows
+
+
+@pytest.mark.parametrize("other", [{"rule_id": "two"}, {"agent_id": "two"}, {"user": "two"}])
+async def test_rule_agent_and_user_are_parts_of_a_facts_id(
+    store: SQLiteFactStore, other: dict[str, str]
+) -> None:
+    (one,) = await promote(store, TEA)
+    (two,) = await promote(store, TEA, **other)
+
+    assert one.id != two.id
+
+
+async def test_ids_of_triples_without_one_do_not_run_together(store: SQLiteFactStore) -> None:
+    facts = await promote(store, row("a|b", "c", "d"), row("a", "b|c", "d"))
+
+    assert len({fact.id for fact in facts}) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "confidence"),
+    [
+        (0.3, 0.3), (1, 1.0), (0, 0.0), (Decimal("0.25"), 0.25), ("0.5", 0.5), (" 1e-1 ", 0.1),
+        (None, 1.0),
+    ],
+)  # fmt: skip
+async def test_a_confidence_is_taken_as_it_is_given(
+    store: SQLiteFactStore, given: object, confidence: float
+) -> None:
+    (fact,) = await promote(store, TEA | {"confidence": given})
+
+    assert fact.confidence == confidence
+
+
+@pytest.mark.parametrize(
+    "given", [True, False, math.nan, math.inf, 7, -0.1, 1.0001, "NaN", "", "much", [0.5], {}, b"1"]
+)
+async def test_a_confidence_that_is_none_is_refused_with_its_row(
+    store: SQLiteFactStore, given: object
+) -> None:
+    with pytest.raises(PromotionError, match="row 2 of the graph's answer: 'confidence' is") as one:
+        await promote(store, WORK, TEA | {"confidence": given})
+
+    assert one.value.row == 2
+    assert await store.query(ANYTHING) == []
+
+
+@pytest.mark.parametrize("part", ["subject", "predicate", "object"])
+@pytest.mark.parametrize(
+    "bad", [None, "", " ", "nul\0", "\ud800", {"name": "alice"}, ["alice"], math.nan, "missing"]
+)
+async def test_a_row_that_is_not_whole_is_refused_and_nothing_is_promoted(
+    store: SQLiteFactStore, part: str, bad: object
+) -> None:
+    wrong = TEA | {part: bad}
+    if bad == "missing":
+        del wrong[part]
+
+    with pytest.raises(PromotionError, match=f"row 2 of .*{part}"):
+        await promote(store, WORK, wrong)
+
+    assert await store.query(ANYTHING) == []
+    assert await rows_in(store) == 0
+
+
+async def test_numbers_are_said_as_texts(store: SQLiteFactStore) -> None:
+    rows = [("is_aged", 42), ("weighs", Decimal("61.5")), ("sleeps", 7.5), ("is_here", True)]
+    await promote(store, *(row("alice", predicate, what) for predicate, what in rows))
+
+    assert await objects(store) == {"42", "61.5", "7.5", "True"}
+
+
+async def test_more_rows_than_fit_are_refused(store: SQLiteFactStore) -> None:
+    graph = FakeGraph()
+    graph.rows = [TEA] * (MOST_ROWS + 1)
+
+    with pytest.raises(PromotionError, match="more than"):
+        await promote(store, graph=graph)
+
+
+async def test_one_id_that_says_two_things_is_refused(store: SQLiteFactStore) -> None:
+    with pytest.raises(PromotionError, match=r"row 3 .*'t1' of row 1 and says something else"):
+        await promote(store, TEA, WORK, TEA | {"object": "mate"})
+
+    assert await rows_in(store) == 0
+
+
+async def test_several_objects_of_one_predicate_are_all_promoted(store: SQLiteFactStore) -> None:
+    rows = [row("alice", "knows", name) for name in ("bob", "carol", "dave")]
+
+    await promote(store, *rows)
+    before = await rows_in(store)
+    await promote(store, *rows)
+
+    assert await objects(store) == {"bob", "carol", "dave"}
+    assert await rows_in(store) == before
+    await proven(store)
+
+
+async def test_triples_of_two_ids_are_two_facts_though_they_say_the_same(
+    store: SQLiteFactStore,
+) -> None:
+    rows = [row("a", "b", "c", triple_id=id) for id in ("1", "2")]
+
+    promoted = await promote(store, *rows)
+
+    assert len({fact.id for fact in promoted}) == 2
+    assert await store.query(ANYTHING) == promoted
+
+
+async def test_a_triple_that_vanishes_takes_nothing_out(store: SQLiteFactStore) -> None:
+    await promote(store, TEA, WORK)
+    await promote(store, TEA)
+    await promote(store)
+
+    assert await objects(store) == {"tea", "Acme"}
+
+
+@pytest.mark.parametrize("change", [{"object": "mate"}, {"confidence": 0.5}, {"subject": "bob"}])
+async def test_what_changes_of_a_triple_changes_its_one_fact(
+    store: SQLiteFactStore, change: dict[str, Any]
+) -> None:
+    (before,) = await promote(store, TEA)
+    (after,) = await promote(store, TEA | change)
+
+    assert after.id == before.id
+    assert after.model_dump() != before.model_dump()
+    assert await store.query(ANYTHING) == [after]
+    records = await store.records_of(after.id)
+    assert [record.kind for record in records] == ["add", "update"]
+    await proven(store)
+
+
+async def test_a_triple_that_says_something_else_again_changes_its_one_fact(
+    store: SQLiteFactStore,
+) -> None:
+    for what in ("Berlin", "Paris", "Berlin"):
+        await promote(store, row("alice", "lives_in", what, triple_id="home"))
+        assert await objects(store) == {what}
+
+
+async def test_two_rules_that_disagree_are_both_promoted_once(store: SQLiteFactStore) -> None:
+    berlin, paris = row("alice", "lives_in", "Berlin"), row("alice", "lives_in", "Paris")
+    await promote(store, berlin, rule_id="one")
+    await promote(store, paris, rule_id="two")
+    rows = await rows_in(store)
+
+    await promote(store, berlin, rule_id="one")
+    await promote(store, paris, rule_id="two")
+
+    assert await objects(store) == {"Berlin", "Paris"}
+    assert await rows_in(store) == rows
+
+
+@pytest.mark.parametrize("seconds", [1, 500])
+async def test_episodes_and_triples_do_not_compete(store: SQLiteFactStore, seconds: int) -> None:
+    await tell(store, "e1", seconds, subject="alice", predicate="lives_in", object="Rome")
+
+    await promote(store, row("alice", "lives_in", "Berlin"))
+
+    assert await objects(store) == {"Berlin", "Rome"}
+    await proven(store)
+
+
+async def test_an_episode_that_deletes_a_key_deletes_its_older_triples(
+    store: SQLiteFactStore,
+) -> None:
+    await promote(store, row("alice", "lives_in", "Berlin"))
+
+    await tell(store, "e1", 500, subject="alice", predicate="lives_in", intent="delete")
+    await promote(store, row("alice", "lives_in", "Berlin"), clock=FakeClock(at(600)))
+
+    assert await objects(store) == set()
+    await proven(store)
+
+
+async def test_a_triple_that_a_person_retracted_is_not_promoted_again(
+    store: SQLiteFactStore,
+) -> None:
+    (fact,) = await promote(store, TEA)
+    await store.retract(fact.id, by="me", reason="it is wrong")
+    rows = await rows_in(store)
+
+    for change in ({}, {"confidence": 0.5}):
+        assert await promote(store, TEA | change, clock=FakeClock(at(99))) == []
+
+    assert await store.query(ANYTHING) == []
+    assert await rows_in(store) == rows
+    await proven(store)
+
+
+async def test_a_retracted_triple_that_says_something_else_is_promoted(
+    store: SQLiteFactStore,
+) -> None:
+    (fact,) = await promote(store, TEA)
+    await store.retract(fact.id, by="me", reason="it is wrong")
+
+    await promote(store, TEA | {"object": "mate"}, clock=FakeClock(at(99)))
+
+    assert await objects(store) == {"mate"}
+
+
+async def test_a_triple_that_its_program_removed_is_not_promoted_again(
+    store: SQLiteFactStore,
+) -> None:
+    (fact,) = await promote(store, TEA)
+    await store.unpin(fact.id)
+
+    assert await promote(store, TEA, clock=FakeClock(at(99))) == []
+
+
+@pytest.mark.parametrize("same_lineage", [True, False])
+async def test_what_a_person_says_over_a_promoted_fact_stands(
+    store: SQLiteFactStore, same_lineage: bool
+) -> None:
+    (fact,) = await promote(store, TEA)
+    own = fact.lineage if same_lineage else [{"kind": "hand"}]
+    said = fact.model_copy(update={"payload": fact.payload | {"object": "water"}, "lineage": own})
+    await store.correct(said, by="me", reason="it is so")
+    rows = await rows_in(store)
+
+    for change in ({}, {"confidence": 0.5}, {"object": "mate"}):
+        assert await promote(store, TEA | change, clock=FakeClock(at(99))) == []
+
+    assert await objects(store) == {"water"}
+    assert await rows_in(store) == rows
+
+
+async def test_a_persons_fact_stays_beside_the_promoted_one(store: SQLiteFactStore) -> None:
+    (fact,) = await promote(store, TEA)
+    said = fact.model_copy(update={"id": "mine", "payload": fact.payload | {"object": "water"}})
+
+    await store.correct(said, by="me", reason="it is so")
+
+    assert await objects(store) == {"tea", "water"}
+
+
+async def test_a_person_who_takes_a_word_back_leaves_it_to_the_graph(
+    store: SQLiteFactStore,
+) -> None:
+    (fact,) = await promote(store, TEA)
+    await store.retract(fact.id, by="me", reason="it is wrong")
+    await store.undo(await last_firing(store), at=at(20), by="me", dry_run=False)
+
+    (again,) = await promote(store, TEA | {"confidence": 0.5})
+
+    assert again.confidence == 0.5
+
+
+async def test_one_undo_takes_a_whole_promotion_back_and_it_stays_so(
+    store: SQLiteFactStore,
+) -> None:
+    await promote(store, TEA, WORK)
+    firing = await last_firing(store)
+    assert firing == "@graph/team@1"
+
+    await store.undo(firing, at=at(20), by="me", dry_run=False)
+    rows = await rows_in(store)
+    await promote(store, TEA, WORK)
+
+    assert await store.query(ANYTHING) == []
+    assert await rows_in(store) == rows
+    (fact,) = await promote(store, TEA | {"confidence": 0.5})
+    assert fact.confidence == 0.5
+    await proven(store)
+
+
+async def test_an_undone_change_leaves_what_was_said_before(store: SQLiteFactStore) -> None:
+    await promote(store, TEA)
+    await promote(store, TEA | {"object": "mate"})
+    await store.undo(await last_firing(store), at=at(20), by="me", dry_run=False)
+    assert await objects(store) == {"tea"}
+    rows = await rows_in(store)
+
+    for what in ("mate", "tea", "mate"):
+        await promote(store, TEA | {"object": what})
+
+    assert await objects(store) == {"tea"}
+    assert await rows_in(store) == rows
+
+
+async def test_the_id_of_another_users_fact_is_left_alone(store: SQLiteFactStore) -> None:
+    taken = fact_id_for(
+        Triple("t1", "alice", "likes", "tea", 1.0), Owner("team", "alice", "rag", "x")
+    )
+    await tell(store, taken, 1, user="mallory", subject="a", predicate="b", object="theirs")
+
+    (other,) = await promote(store, TEA, WORK)
+
+    assert other.payload["object"] == "Acme"
+    (theirs,) = await store.query(FactPattern(user="mallory"))
+    assert (theirs.id, theirs.payload["object"]) == (taken, "theirs")
+    await proven(store)
+
+
+async def test_a_scope_that_was_forgotten_is_not_filled_again(store: SQLiteFactStore) -> None:
+    await promote(store, TEA)
+    reach = Reach.of("alice", None, None)
+    await store.forget(reach, moment=10**15, at=at(20), by="me", dry_run=False)
+
+    assert await promote(store, TEA, WORK, clock=FakeClock(at(10**7))) == []
+
+    assert await store.query(ANYTHING) == []
+    assert await promote(store, TEA, user="bob")
+    _, _, broken = await store.verify()
+    assert broken is None
+
+
+async def test_a_query_that_writes_is_not_even_asked(store: SQLiteFactStore) -> None:
+    graph = FakeGraph(TEA)
+
+    with pytest.raises(UnportableCypherError) as refused:
+        await PromoteTriplesToFacts(
+            graph, store, None, filter_cypher="MATCH (n) DELETE n", rule_id="r", agent_id="a"
+        )
+
+    assert (refused.value.rule, graph.asked) == ("write-in-promotion", [])
+
+
+async def test_what_is_no_fact_store_is_refused_before_the_graph_is_asked() -> None:
+    graph = FakeGraph(TEA)
+
+    with pytest.raises(PromotionError, match="a FakeGraph is no fact store"):
+        await PromoteTriplesToFacts(
+            graph, graph, None, filter_cypher=BARE, rule_id="r", agent_id="a"  # type: ignore[arg-type]  # the point
+        )  # fmt: skip
+
+    assert graph.asked == []
+
+
+async def test_a_fact_without_a_user_is_one_of_nobody(store: SQLiteFactStore) -> None:
+    (fact,) = await PromoteTriplesToFacts(
+        FakeGraph(TEA), store, None, filter_cypher=QUERY, rule_id="r", agent_id="a"
+    )
+
+    assert (fact.user, fact.agent) == ("", "a")
+
+
+@pytest.mark.parametrize("named", [{"rule_id": ""}, {"rule_id": "a\0"}, {"user": "\ud800"}])
+async def test_a_name_that_no_ledger_keeps_is_refused(
+    store: SQLiteFactStore, named: dict[str, str]
+) -> None:
+    with pytest.raises(PromotionError, match="rule_id must be non-empty"):
+        await promote(store, TEA, **named)
+
+
+async def test_a_rehearsal_writes_nothing(store: SQLiteFactStore) -> None:
+    fact = Fact(
+        id="graph:1", user="u", agent="a",
+        payload={"subject": "s", "predicate": "p", "object": "o"},
+        lineage=[{"triple_id": "1"}], confidence=1.0, pinned_at=START,
+    )  # fmt: skip
+
+    done = await store.promote([fact], rule_id="team", dry_run=True)
+
+    assert len(done.facts) == 1
+    assert await store.query(ANYTHING) == []
+    assert await rows_in(store) == 0
+
+
+SAID = st.tuples(st.sampled_from("st"), st.sampled_from("xyz"), st.sampled_from("12"))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("promote"), st.lists(SAID, max_size=3)),
+        st.tuples(st.just("unpin"), SAID),
+        st.tuples(st.just("pin"), SAID),
+        st.tuples(st.just("undo"), st.integers(0, 9)),
+        st.tuples(st.just("episode"), SAID),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def _whole(said: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """Return rows without a contradiction: one object for each subject, one thing for each id."""
+    by_subject = {subject: (subject, what, id) for subject, what, id in said}
+    by_id = {id: one for one in by_subject.values() for id in one[2:]}
+    return [row(subject, "is", what, triple_id=id) for id, (subject, what, _) in by_id.items()]
+
+
+@pytest.mark.sampled
+@settings(max_examples=amount(20, full=120), deadline=None, suppress_health_check=list(HealthCheck))
+@given(STEPS)
+def test_whatever_has_happened_promoting_twice_is_promoting_once_and_no_persons_word_goes(
+    steps: list[tuple[str, Any]],
+) -> None:
+    asyncio.run(_played(steps))
+
+
+async def _played(steps: list[tuple[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        clock = FakeClock()
+        path = Path(folder) / "facts.db"
+        async with SQLiteFactStore(path, synchronous="normal", clock=clock) as store:
+            await store.bootstrap()
+            for number, (what, said) in enumerate(steps, 1):
+                clock.advance(10)
+                await _step(store, clock, number, what, said)
+            await proven(store)
+
+
+async def _step(
+    store: SQLiteFactStore, clock: FakeClock, number: int, what: str, said: Any
+) -> None:
+    facts = {fact.id: fact for fact in await store.query(ANYTHING)}
+    match what:
+        case "promote":
+            pinned = {id for id in facts if id.startswith("mine")}
+            await promote(store, *_whole(said), clock=clock)
+            after = {fact.id for fact in await store.query(ANYTHING)}
+            assert pinned <= after
+            rows = await rows_in(store)
+            await promote(store, *_whole(said), clock=clock)
+            assert await rows_in(store) == rows
+            assert {fact.id for fact in await store.query(ANYTHING)} == after
+        case "unpin":
+            for fact_id in itertools.islice(facts, 1):
+                await store.unpin(fact_id)
+        case "pin":
+            payload = {"subject": said[0], "predicate": "is", "object": said[1]}
+            await store.pin(
+                Fact(
+                    id=f"mine{number}", user="alice", agent="rag", payload=payload,
+                    lineage=[{"kind": "hand"}], confidence=1.0, pinned_at=START,
+                )
+            )  # fmt: skip
+        case "undo":
+            firings = [one for one in await store.records(limit=999) if one.kind == "firing"]
+            if firings:
+                firing_id = firings[said % len(firings)].firing_id
+                await store.undo(firing_id, at=clock.now(), by="me", dry_run=False)
+        case _:
+            seconds = int((clock.now() - START).total_seconds())
+            await tell(
+                store, f"e{number}", seconds, subject=said[0], predicate="is", object=said[1]
+            )

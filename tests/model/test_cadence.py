@@ -1,0 +1,125 @@
+"""A cadence is exactly one of two things, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import orjson
+import pytest
+
+from slumberd.model.cadence import MOST_EVERY, Cron, Every, cadence_of
+from slumberd.model.firing import Limits
+from slumberd.model.rule import ConsolidationRule, Similarity
+from slumberd.model.salience import Gate
+from tests.support.builders import rule
+
+pytestmark = pytest.mark.unit
+
+
+def test_every_counts_episodes() -> None:
+    assert cadence_of({"every": 100}) == Every(100)
+
+
+@pytest.mark.parametrize(
+    ("words", "count"), [("100 episodes", 100), ("1 episode", 1), ("999999999 episodes", 999999999)]
+)
+def test_every_counts_episodes_in_words(words: str, count: int) -> None:
+    assert cadence_of({"every": words}) == Every(count)
+    assert rule(cadence={"every": words}).due == Every(count)
+
+
+def test_cron_has_an_expression_and_may_have_a_time_zone() -> None:
+    assert cadence_of({"cron": "0 3 * * *"}) == Cron("0 3 * * *")
+    assert cadence_of({"cron": "@daily", "timezone": "UTC"}) == Cron("@daily", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        pytest.param({}, "exactly one of", id="neither"),
+        pytest.param({"every": 1, "cron": "@daily"}, "exactly one of", id="both"),
+        pytest.param({"evry": 1}, "unknown key 'evry'", id="slip"),
+        pytest.param({"every": 0}, "from 1 to", id="zero"),
+        pytest.param({"every": -1}, "from 1 to", id="negative"),
+        pytest.param({"every": MOST_EVERY + 1}, "from 1 to", id="huge"),
+        pytest.param({"every": True}, "from 1 to", id="boolean"),
+        pytest.param({"every": 1.5}, "from 1 to", id="fraction"),
+        pytest.param({"every": "0 episodes"}, "as '100 episodes'", id="zero in words"),
+        pytest.param({"every": "100"}, "as '100 episodes'", id="number as text"),
+        pytest.param({"every": "5 minutes"}, "as '100 episodes'", id="other words"),
+        pytest.param({"every": 1, "timezone": "UTC"}, "goes with 'cron'", id="zone of every"),
+        pytest.param({"cron": ""}, "an expression in quotes", id="empty"),
+        pytest.param({"cron": 5}, "an expression in quotes", id="number"),
+        pytest.param({"cron": "@daily", "timezone": 1}, "a name as", id="zone of cron"),
+    ],
+)
+def test_what_is_no_cadence_is_refused_with_its_reason(
+    document: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        cadence_of(document)
+    with pytest.raises(ValueError, match=problem):
+        ConsolidationRule(id="r", cadence=document, when_filter="", then_emits=["facts"])
+
+
+OTHERS: dict[str, list[Any]] = {
+    "cadence": [{"every": 2}, {"cron": "@daily"}, {"cron": "@daily", "timezone": "Europe/Berlin"}],
+    "start": ["now"],
+    "limits": [Limits(max_deletes=1), Limits(max_delete_fraction=0.5)],
+    "on_missed": ["skip"],
+    "timeout": [60.0],
+    "similarity": [Similarity(), Similarity(min=0.5)],
+    "salience": [Gate(min=0.1), Gate(min=0.15), Gate(min=0.1, tau=60.0)],
+    "kind": ["graph"],
+}
+"""Values of the fields that `other_values` cannot make from the value that a rule has."""
+
+
+def other_values(field: str) -> list[Any]:
+    """Return values of a field, each of which makes another rule of it."""
+    if field in OTHERS:
+        return [*OTHERS[field]]
+    match getattr(rule("a"), field):
+        case bool() as value:
+            return [not value]
+        case str() | float() as value:
+            return [value * 2 or "other"]
+        case list() as value:
+            return [[*value, "other"], ["other"]]
+        case _:
+            raise AssertionError(f"OTHERS needs values of the field {field!r}")
+
+
+@pytest.mark.parametrize(
+    "field", [name for name in ConsolidationRule.model_fields if name != "description"]
+)
+def test_a_rules_hash_changes_with_every_field(field: str) -> None:
+    others = [rule("a").model_copy(update={field: value}) for value in other_values(field)]
+
+    hashes = {one.content_hash for one in [rule("a"), *others]}
+
+    assert len(hashes) == 1 + len(others)
+    assert rule("a").content_hash in hashes
+
+
+def test_a_description_leaves_a_rules_hash_as_it_is() -> None:
+    described = rule("a", description="What alice likes.")
+
+    assert described.content_hash == rule("a").content_hash
+
+
+def test_content_hash_stays_as_it_was_before_there_were_more_keys() -> None:
+    old = {"id": "a", "cadence": {"every": 1}, "when_filter": "", "then_emits": ["facts"]}
+    canonical = orjson.dumps(
+        old | {"enabled": True, "start": "beginning"}, option=orjson.OPT_SORT_KEYS
+    )
+
+    assert rule("a").content_hash == hashlib.sha256(canonical).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    "key", [{"on_missed": "skip"}, {"catchup_window": "1h"}, {"timeout": "10m"}], ids=str
+)
+def test_content_hash_follows_a_key_that_is_used(key: dict[str, str]) -> None:
+    assert rule("a", **key).content_hash != rule("a").content_hash

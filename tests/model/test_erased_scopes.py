@@ -1,0 +1,54 @@
+"""What was forgotten does not count, in the scope that was named and up to its moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from slumberd.model.scope import ErasedScopes, digest_of
+
+pytestmark = pytest.mark.unit
+
+KEY = b"salt"
+MOMENT = 1_000
+
+
+def forgotten(*scopes: tuple[str, str | None, str | None], at: int = MOMENT) -> ErasedScopes:
+    return ErasedScopes(KEY, {digest_of(KEY, *scope): at for scope in scopes}.get)
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        pytest.param(("alice", None, None), id="user"),
+        pytest.param(("alice", "s1", None), id="session"),
+        pytest.param(("alice", None, "rag"), id="agent"),
+        pytest.param(("alice", "s1", "rag"), id="all three"),
+    ],
+)
+def test_a_scope_is_covered_up_to_its_moment_whenever_it_is_asked(
+    scope: tuple[str, str | None, str | None],
+) -> None:
+    found = forgotten(scope)
+
+    asked = [found.covers("alice", "s1", "rag", at) for at in (MOMENT, MOMENT + 1, MOMENT - 1)]
+
+    assert asked == [True, False, True]
+
+
+def test_what_lies_beside_a_forgotten_scope_is_not_covered() -> None:
+    found = forgotten(("alice", "s1", None), ("bob", None, "rag"))
+
+    assert not found.covers("alice", "s2", "rag", 0)
+    assert not found.covers("bob", "s1", "chat", 0)
+    assert not found.covers("carol", "s1", "rag", 0)
+
+
+def test_the_latest_of_several_moments_counts() -> None:
+    narrow, wide = digest_of(KEY, "alice", "s1", None), digest_of(KEY, "alice", None, None)
+
+    found = ErasedScopes(KEY, {narrow: 5, wide: 9}.get)
+
+    assert (found.covers("alice", "s1", "rag", 9), found.covers("alice", "s1", "rag", 10)) == (
+        True,
+        False,
+    )

@@ -1,0 +1,87 @@
+"""Scope keys: no two scopes share one, and nothing odd gets into them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from slumberd.errors import MemoryScopeError
+from slumberd.model.scope import Scope, checked_scope, escape, scope_of, unescape
+
+pytestmark = pytest.mark.unit
+
+PARTS = st.text(
+    alphabet=st.one_of(
+        st.sampled_from("%/2F5_aA\u0430"), st.characters(exclude_categories=("Cc", "Cs"))
+    ),
+    min_size=1,
+    max_size=12,
+)
+SCOPES = st.builds(Scope, PARTS, PARTS, PARTS)
+
+
+def test_an_ordinary_scope_is_written_as_the_specification_has_it() -> None:
+    assert Scope("Alice", "S1", "rag").key == "/user/Alice/session/S1/agent/rag/"
+
+
+@given(SCOPES, SCOPES)
+@example(Scope("u", "b/agent/c", "d"), Scope("u", "b", "c/agent/d"))
+@example(Scope("a/b", "s", "r"), Scope("a%2Fb", "s", "r"))
+@example(Scope("%", "s", "r"), Scope("%25", "s", "r"))
+def test_two_scopes_never_share_a_key(one: Scope, other: Scope) -> None:
+    assert (one.key == other.key) == (one == other)
+
+
+@given(SCOPES)
+def test_a_key_tells_the_scope_that_it_was_made_from(scope: Scope) -> None:
+    assert scope_of(scope.key) == scope
+
+
+@given(PARTS)
+def test_an_escaped_part_holds_no_slash_and_comes_back(part: str) -> None:
+    assert "/" not in escape(part)
+    assert unescape(escape(part)) == part
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("/user/alice/", id="too short"),
+        pytest.param("/user/a/b/session/s/agent/r/", id="a slash within a part"),
+        pytest.param("/user/alice/session/s1/agent/rag", id="no slash at the end"),
+        pytest.param("user/alice/session/s1/agent/rag/", id="no slash at the beginning"),
+        pytest.param("/agent/alice/session/s1/user/rag/", id="axes in another order"),
+    ],
+)
+def test_what_is_no_key_has_no_scope(key: str) -> None:
+    assert scope_of(key) is None
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("a\nb", id="newline"),
+        pytest.param("\0", id="nul"),
+        pytest.param("\x7f", id="delete"),
+        pytest.param("\x85", id="next line"),
+        pytest.param("\ud800", id="lone surrogate"),
+    ],
+)
+@pytest.mark.parametrize("axis", Scope._fields)
+def test_a_part_that_cannot_be_told_is_refused_and_its_axis_named(axis: str, part: str) -> None:
+    scope = Scope("alice", "s1", "rag")._replace(**{axis: part})
+
+    with pytest.raises(MemoryScopeError, match=axis) as caught:
+        checked_scope(scope, operation="put")
+
+    assert caught.value.scope == scope
+    assert caught.value.operation == "put"
+
+
+def test_what_is_not_printable_and_no_control_character_may_be_part_of_a_scope() -> None:
+    joined = Scope("zero\u200dwidth", "s", "a")
+
+    assert checked_scope(joined, operation="put") == joined

@@ -1,0 +1,43 @@
+"""Keys of metadata that are probably misspelled."""
+
+from __future__ import annotations
+
+import pytest
+
+from slumberd.model.spelling import READ_KEYS, misspelled_keys
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        pytest.param("Subject", "subject", id="a capital"),
+        pytest.param("PREDICATE", "predicate", id="capitals"),
+        pytest.param("predicat", "predicate", id="a letter is missing at the end"),
+        pytest.param("redicate", "predicate", id="a letter is missing at the beginning"),
+        pytest.param("objects", "object", id="a letter too many"),
+        pytest.param("confidance", "confidence", id="another letter"),
+        pytest.param("inetnt", "intent", id="two letters are swapped"),
+        pytest.param("repalces", "replaces", id="two letters in the middle are swapped"),
+        pytest.param(" subject", "subject", id="a space"),
+        pytest.param("object:", "object", id="a colon"),
+    ],
+)
+def test_a_key_that_is_one_slip_away_is_named_with_what_is_meant(key: str, meant: str) -> None:
+    assert list(misspelled_keys({key: "x"})) == [(key, meant)]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *sorted(READ_KEYS), "topic", "content", "project", "subject_id", "objective", "reject",
+        "confident", "", "x", "s" * 10_000, "subject" * 10,
+    ],
+)  # fmt: skip
+def test_a_key_of_the_hosts_own_is_not_named(key: str) -> None:
+    assert list(misspelled_keys({key: "x"})) == []
+
+
+def test_a_key_beside_the_one_that_it_is_near_to_is_the_hosts_own() -> None:
+    assert list(misspelled_keys({"object": "tea", "objects": ["tea", "milk"]})) == []

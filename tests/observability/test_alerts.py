@@ -1,0 +1,190 @@
+"""The alerts of the monitoring kit: for each a log that trips it, and one that does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.support.builders import at
+from tests.support.catalogue import complaints_on
+from tests.support.logql import Entry
+from tests.support.monitoring import MINUTE, alerts, told
+
+pytestmark = pytest.mark.unit
+
+DAY = 24 * 60
+
+
+def beats(minutes: Iterable[int], **said: Any) -> list[Entry]:
+    return [told(minute, "daemon.heartbeat", **said) for minute in minutes]
+
+
+def deltas(count: int, rule_id: str, kind: str) -> list[Entry]:
+    level = "warning" if kind == "quarantine" else "info"
+    said = {"rule_id": rule_id, "kind": kind, "level": level}
+    return [told(n, "delta.applied", **said, seq=n) for n in range(count)]
+
+
+def checkpoints(*rows: int) -> list[Entry]:
+    return [told(5 * n, "ledger.checkpoint", rows=r) for n, r in enumerate(rows)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two logs, of so many minutes each.
+
+    Attributes:
+        trips: What makes the alert fire.
+        quiet: What comes close, and does not.
+        minutes: How long both are watched.
+    """
+
+    trips: Sequence[Entry]
+    quiet: Sequence[Entry]
+    minutes: int = 40
+
+
+CASES = {
+    "SlumberdHeartbeatDead": Case(
+        trips=beats(range(30)),
+        quiet=beats([*range(30), *range(34, 40)]),
+        minutes=36,
+    ),
+    "SlumberdSilent": Case(
+        trips=beats(range(5)),
+        quiet=beats([*range(5), *range(14, 40)]),
+        minutes=19,
+    ),
+    "SlumberdDaemonFailed": Case(
+        trips=[told(0, "daemon.failed", error="StoreError")],
+        quiet=[told(0, "daemon.stopping"), told(0, "daemon.stopped"), told(1, "daemon.ready")],
+    ),
+    "SlumberdWatchdogWithheld": Case(
+        trips=[told(0, "watchdog.withheld", reason="the loop is late")],
+        quiet=beats(range(40), loop_lag_seconds=2.0),
+    ),
+    "SlumberdReloadFailed": Case(
+        trips=[told(0, "config.reload_failed", mistakes=1, errors=["rules.yaml:1:1: what"])],
+        quiet=[told(0, "config.restart_needed", keys=["facts.batch"]), told(0, "config.reloaded")],
+    ),
+    "SlumberdStoreInTrouble": Case(
+        trips=[told(0, "heartbeat.failed"), told(1, "heartbeat.failed")],
+        quiet=[told(0, "look.failed"), told(1, "external.failed"), told(20, "look.failed")],
+    ),
+    "SlumberdLogsDropped": Case(
+        trips=[told(0, "logs.dropped", lines=3)],
+        quiet=[told(0, "logs.repeated", rows=3)],
+    ),
+    "SlumberdWalGrowing": Case(
+        trips=beats(range(40), wal_bytes=2 * 10**9),
+        quiet=[
+            one for n in range(40) for one in beats([n], wal_bytes=2 * 10**9 if n % 14 else 4096)
+        ],
+    ),
+    "SlumberdMetricsUnwritten": Case(
+        trips=[told(0, "metrics.failed", error="OSError")], quiet=beats(range(40))
+    ),
+    "SlumberdProvenanceFailing": Case(
+        trips=[told(0, "provenance.failed", error="OSError")],
+        quiet=[told(0, "provenance.refused", slot="object"), told(1, "provenance.resumed")],
+    ),
+    "SlumberdRuleFailing": Case(
+        trips=[told(n, "firing.failed", rule_id="tea", error="StoreError") for n in range(2)],
+        quiet=[
+            told(0, "firing.failed", rule_id="tea", error="StoreError"),
+            told(1, "firing.failed", rule_id="cake", error="StoreError"),
+            told(35, "firing.failed", rule_id="tea", error="StoreError"),
+        ],
+    ),
+    "SlumberdRuleDegraded": Case(
+        trips=beats(range(3), failing=1, degraded=1),
+        quiet=[told(0, "rule.degraded"), told(0.5, "rule.recovered"), *beats([1], failing=1)],
+    ),
+    "SlumberdLagging": Case(
+        trips=[one for n in range(12) for one in beats([n], late_seconds=901.0 + 60 * n)],
+        quiet=[
+            *beats(range(6), late_seconds=5000.0),
+            *beats(range(6, 40), pending=49, oldest_pending_seconds=500_000.0),
+        ],
+    ),
+    "SlumberdFiringHeld": Case(trips=beats([0], held=1), quiet=beats(range(40))),
+    "SlumberdQuarantineGrowing": Case(
+        trips=deltas(11, "tea", "quarantine"),
+        quiet=[
+            *deltas(10, "tea", "quarantine"),
+            *deltas(10, "cake", "quarantine"),
+            *deltas(30, "tea", "noop"),
+        ],
+    ),
+    "SlumberdRuleIneffective": Case(
+        trips=[told(0, "rule.ineffective", rule_id="tea", firings=3, read=9)],
+        quiet=[told(n, "firing.completed", rule_id="tea") for n in range(2)],
+    ),
+    "SlumberdAlarmBroken": Case(
+        trips=[told(0, "alarm.failed", rule_id="tea")],
+        quiet=[told(0, "firing.skipped", rule_id="tea"), told(0, "clock.jumped")],
+    ),
+    "SlumberdChainBroken": Case(
+        trips=[told(0, "ledger.broken", seq=7, problem="it was changed")],
+        quiet=[told(0, "ledger.verified")],
+    ),
+    "SlumberdLedgerShrank": Case(
+        trips=checkpoints(100, 90),
+        quiet=checkpoints(90, 90, 100),
+    ),
+    "SlumberdVerificationStopped": Case(
+        trips=[told(0, "ledger.verified")],
+        quiet=[told(n * DAY, "ledger.verified" if n != 1 else "ledger.broken") for n in range(4)],
+        minutes=4 * DAY - 1,
+    ),
+}
+
+
+def fired(name: str, entries: Sequence[Entry], minutes: float) -> list[dict[str, str]]:
+    return alerts()[name].fires(entries, until=at(minutes * MINUTE).timestamp())
+
+
+def test_each_alert_has_its_logs() -> None:
+    assert [*CASES] == [*alerts()]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_log_that_trips_an_alert_fires_it(name: str) -> None:
+    assert fired(name, CASES[name].trips, CASES[name].minutes)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_log_that_does_not_trip_an_alert_leaves_it_quiet(name: str) -> None:
+    assert fired(name, CASES[name].quiet, CASES[name].minutes) == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logs_of_an_alert_are_lines_of_the_catalogue(name: str) -> None:
+    case = CASES[name]
+
+    assert [c for one in [*case.trips, *case.quiet] for c in complaints_on(one.line.encode())] == []
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_alert_tells_by_labels_that_it_has(name: str) -> None:
+    named = set(re.findall(r"\$labels\.(\w+)", " ".join(alerts()[name].annotations.values())))
+
+    for labels in fired(name, CASES[name].trips, CASES[name].minutes):
+        assert named <= labels.keys()
+
+
+def test_dead_heartbeat_names_the_host_that_is_dead_and_no_other() -> None:
+    alive = [told(minute, "daemon.heartbeat", host="bob") for minute in range(40)]
+
+    assert fired("SlumberdHeartbeatDead", [*beats(range(30)), *alive], 40) == [{"host": "ada"}]
+
+
+def test_lag_must_last_as_long_as_the_alert_says() -> None:
+    late = beats(range(9), late_seconds=901.0)
+
+    assert fired("SlumberdLagging", late, 9) == []
+    assert fired("SlumberdLagging", [*late, *beats([9, 10], late_seconds=901.0)], 10)

@@ -1,0 +1,156 @@
+"""Lines of deltas name user and agent, also when they are written late, never once erased."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from slumberd.consolidation.incoming import meet
+from slumberd.model.episode import Episode, microseconds
+from slumberd.model.fact import Fact
+from slumberd.model.firing import Firing, Position
+from slumberd.model.record import Outcome, Record
+from slumberd.model.scope import Reach
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, at, episode, rule, triple, version
+from tests.support.daemons import Home
+from tests.support.fakes import FakeClock
+
+pytestmark = pytest.mark.integration
+
+LATER = at(10**6)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteFactStore]:
+    async with SQLiteFactStore(tmp_path / "facts.db", clock=FakeClock(LATER)) as facts:
+        await facts.bootstrap()
+        yield facts
+
+
+async def fire(store: SQLiteFactStore, name: str, *episodes: Episode) -> Outcome:
+    """Let a rule read episodes, numbered as they come."""
+    versions = [
+        version(seq=number, **(one.model_dump() | {"timestamp": one.timestamp}))
+        for number, one in enumerate(episodes, 1)
+    ]
+    end = Position(len(versions), versions[-1].id)
+    firing = Firing(name, "", "manual", START, Position(), end)
+    return await store.commit(firing, meet(versions, rule(name)))
+
+
+def said() -> list[Episode]:
+    return [
+        triple("e1", "alice", "likes", "tea", user="al/ice%", timestamp=at(0)),
+        triple("e2", "alice", "likes", "mate", user="al/ice%", timestamp=at(1)),
+        triple("b1", "bob", "likes", "tea", user="bob", agent="other", timestamp=at(2)),
+        triple("p1", "bob", "is", "here", user="bob", timestamp=at(2)),
+        episode("n1", user="bob", metadata={"intent": "noop"}, timestamp=at(3)),
+        episode("q1", user="bob", metadata={"intent": "?"}, timestamp=at(4)),
+    ]
+
+
+async def everything(store: SQLiteFactStore) -> list[Record]:
+    """Let every kind of row come about; return the records as they were made."""
+    mine = Fact(
+        id="p1", user="al/ice%", agent="rag",
+        payload={"subject": "s", "predicate": "p", "object": 1},
+        lineage=[{"by": "me"}], confidence=1.0, pinned_at=START,
+    )  # fmt: skip
+    await store.pin(mine)
+    pinned = await store.unlogged(limit=9)
+    fired = await fire(store, "one", *said())
+    known = await fire(store, "one", *said())
+    again = await fire(store, "two", *said())
+    undone = await store.undo(fired.firing_id, at=LATER, by="me", dry_run=False)
+    both = await store.undo(again.firing_id, at=LATER, by="me", dry_run=False)
+    back = await store.undo(both.firing_id, at=LATER, by="me", dry_run=False)
+    await store.unpin("p1")
+    made = [fired, known, again, undone, both, back]
+    return [*pinned, *(record for outcome in made for record in outcome.records)]
+
+
+def owners(records: Iterable[Record]) -> dict[int, tuple[str, str]]:
+    return {one.seq: (one.user, one.agent) for one in records if one.kind != "firing"}
+
+
+def without_an_owner(records: Iterable[Record]) -> set[int]:
+    """Return the rows that undo a quarantine: nothing was ever asserted under its id."""
+    return {one.seq for one in records if one.fact_id == "q1" and one.reason == "undone"}
+
+
+async def test_rows_name_their_user_and_agent_at_once_and_when_they_are_read_again(
+    store: SQLiteFactStore,
+) -> None:
+    made = await everything(store)
+
+    read = await store.unlogged(limit=1_000)
+
+    assert read[: len(made)] == made
+    known = {whose for seq, whose in owners(read).items() if seq not in without_an_owner(read)}
+    assert known == {("al/ice%", "rag"), ("bob", "other"), ("bob", "rag")}
+    assert {one.reason for one in made} >= {"known", "intent_unknown", "id_taken", "undone"}
+
+
+async def test_rows_that_were_erased_before_they_were_logged_name_nobody(
+    store: SQLiteFactStore,
+) -> None:
+    await everything(store)
+
+    await store.forget(
+        Reach.of("al/ice%", None, None), moment=microseconds(LATER), at=LATER, by="me",
+        dry_run=False,
+    )  # fmt: skip
+
+    left = await store.unlogged(limit=1_000)
+    assert {user for user, _ in owners(left).values()} == {"", "bob"}
+    assert not [one for one in left if "e1" in (one.fact_id, *one.replaces)]
+
+
+async def test_the_key_of_the_hashes_stays_and_differs_between_stores(
+    store: SQLiteFactStore, tmp_path: Path
+) -> None:
+    first = await store.scope_key()
+    async with SQLiteFactStore(tmp_path / "other.db") as other:
+        await other.bootstrap()
+        foreign = await other.scope_key()
+    await store.close()
+
+    assert await store.scope_key() == first != foreign
+    assert len(first) == 16
+
+
+def fired_lines(home: Home) -> list[dict[str, Any]]:
+    home.rule("all", cadence={"every": 1})
+    tea = triple("e1", "alice", "likes", "tea")
+
+    async def put() -> None:
+        async with SQLiteMemoryStore(home.state / "memory.db") as memory:
+            await memory.put(tea, user=tea.user, session=tea.session, agent=tea.agent)
+
+    home.state.mkdir()
+    asyncio.run(put())
+    done = home.call("fire", "all")
+    lines = [orjson.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    return [line for line in lines if line["event"] == "delta.applied"]
+
+
+def test_an_auditor_groups_lines_by_tenant_and_firing_instant(tmp_path: Path) -> None:
+    [line] = fired_lines(Home(tmp_path))
+
+    assert (line["user"], line["agent"]) == ("alice", "rag")
+    assert line["promotion_ts"].endswith("Z")
+
+
+@pytest.mark.parametrize(("scope", "kind"), [("hashed", str), ("none", type(None))])
+def test_an_operator_keeps_names_out_of_the_log(tmp_path: Path, scope: str, kind: type) -> None:
+    [line] = fired_lines(Home(tmp_path, {"logging": {"format": "json", "scope": scope}}))
+
+    assert {type(line["user"]), type(line["agent"])} == {kind}
+    assert "alice" not in line.values()

@@ -1,0 +1,202 @@
+"""The monitoring kit: its files agree with each other, with the catalogue and with the commands."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.service.heartbeat import EVERY_SECONDS
+from tests.support.logql import Aggregate, Expr, Json, Log, Range
+from tests.support.monitoring import (
+    ALLOY,
+    DASHBOARD,
+    KIT,
+    VECTOR,
+    alerts,
+    events_in,
+    labels_of_alloy,
+    labels_of_vector,
+    panels,
+    queries,
+    told,
+)
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.queries import lines, metric
+
+pytestmark = pytest.mark.unit
+
+LABELS = {"service_name", "host", "level", "event"}
+NAMED = [
+    *((name, alert.expr) for name, alert in alerts().items()),
+    *((title, metric(query)) for title, query in queries() if not query.startswith("{")),
+]
+EXPRS = [pytest.param(expr, id=name) for name, expr in NAMED]
+PARTS = [part for _, expr in NAMED for part in expr.parts()]
+LOGS = [
+    *(pytest.param(log, id=name) for name, expr in NAMED for log in expr.logs()),
+    *(pytest.param(lines(q), id=title) for title, q in queries() if q.startswith("{")),
+]
+
+
+def fields_of(log: Log) -> dict[str, str]:
+    """Return what a query takes out of a line: each path, by the name that it gets."""
+    return {k: v for stage in log.stages if isinstance(stage, Json) for k, v in stage.paths.items()}
+
+
+def schema_at(schema: Mapping[str, Any], path: str) -> Any:
+    """Return the schema of what lies at a path of a line; None where nothing does."""
+    found: Any = schema
+    for name, _ in re.findall(r"(\w+)|\[(\d+)\]", path):
+        found = (found or {}).get("properties", {}).get(name) if name else found.get("items")
+    return found
+
+
+def test_both_collectors_set_the_same_few_labels() -> None:
+    assert labels_of_alloy() == labels_of_vector() == LABELS
+
+
+def test_no_label_has_values_without_end() -> None:
+    text = ALLOY.read_text() + VECTOR.read_text()
+
+    assert not re.findall(r"^\s*(rule_id|firing_id|fact_id|user)\s*[:=]", text, re.MULTILINE)
+
+
+def test_what_alloy_takes_for_labels_is_what_it_parsed() -> None:
+    text = ALLOY.read_text()
+    [parsed] = re.findall(r"expressions = \{(.*?)\}", text)
+    taken = re.findall(r"stage\.labels \{\s*values = \{(.*?)\}", text)
+
+    assert re.findall(r'(\w+) = "(\w+)"', parsed) == [(n, n) for n in ("ts", "level", "event")]
+    assert re.findall(r"(\w+) =", taken[0]) == ["level", "event"]
+
+
+def test_each_component_of_alloy_that_is_named_is_there() -> None:
+    text = re.sub(r"//.*", "", ALLOY.read_text())
+    there = {".".join(two) for two in re.findall(r'^([\w.]+) "(\w+)" \{', text, re.MULTILINE)}
+    named = re.findall(r"((?:loki|local)\.[\w.]+)\.(?:receiver|rules|targets)\b", text)
+
+    assert {*named} <= there
+    assert text.count("{") == text.count("}")
+
+
+def test_each_component_of_vector_is_fed_by_one_that_is_there() -> None:
+    config = yaml.safe_load(VECTOR.read_text())
+    there = {*config["sources"], *config["transforms"]}
+
+    fed = {**config["transforms"], **config["sinks"]}
+    assert {name for one in fed.values() for name in one["inputs"]} == there
+
+
+def test_collectors_read_the_units_that_there_are() -> None:
+    units = {"slumberd.service", "slumberd-verify.service"}
+
+    assert {*re.findall(r"_SYSTEMD_UNIT=([\w.-]+)", ALLOY.read_text())} == units
+    assert {
+        *yaml.safe_load(VECTOR.read_text())["sources"]["slumberd_journal"]["include_units"]
+    } == units
+    assert (KIT / "systemd" / "slumberd-verify.service").exists()
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_query_selects_by_labels_that_collectors_set(log: Log) -> None:
+    assert {matcher.name for matcher in log.stream} <= LABELS
+    assert ("service_name", "=", "slumberd") in [(m.name, m.op, m.value) for m in log.stream]
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_query_names_events_and_fields_of_the_catalogue(log: Log) -> None:
+    levels = [level for m in log.stream if m.name == "level" for level in m.values]
+    for event in events_in(log.stream):
+        kind = CATALOGUE[event]
+        for path in fields_of(log).values():
+            assert schema_at(kind.schema["else"], path), f"{event} has no {path}"
+        assert "event" not in {m.name for m in log.stream if m.op == "="} or {*levels} <= {
+            *kind.levels
+        }
+
+
+@pytest.mark.parametrize("query", EXPRS)
+def test_query_groups_and_counts_by_what_it_has(query: Expr) -> None:
+    for expr in query.parts():
+        there = LABELS.union(*map(fields_of, expr.logs()))
+        if isinstance(expr, Aggregate):
+            assert {*expr.by} <= there
+        if isinstance(expr, Range):
+            assert expr.unwrapped is None or expr.unwrapped in there - LABELS
+            assert expr.seconds > 2 * EVERY_SECONDS
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_number_of_a_query_is_one_in_the_catalogue(log: Log) -> None:
+    numbers = [part.unwrapped for part in PARTS if isinstance(part, Range) and part.log is log]
+    for path in [fields_of(log)[name] for name in numbers if name]:
+        for event in events_in(log.stream):
+            kind = schema_at(CATALOGUE[event].schema["else"], path)["type"]
+            assert {*([kind] if isinstance(kind, str) else kind)} <= {"integer", "number", "null"}
+
+
+def test_panels_of_the_dashboard_have_a_number_and_a_place_of_their_own() -> None:
+    ids = [panel["id"] for panel in panels()]
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels())
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+
+    assert len({*ids}) == len(ids) == len({panel["title"] for panel in panels()})
+    assert len({*cells}) == len(cells)
+    assert max(x for x, _ in cells) == 23
+
+
+def test_panels_of_the_dashboard_go_by_its_variables() -> None:
+    for panel in panels():
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+        for one in (panel, *panel["targets"]):
+            assert one["datasource"] == {"type": "loki", "uid": "${datasource}"}
+        for target in panel["targets"]:
+            assert 'host=~"$host"' in target["expr"]
+    assert {*re.findall(r"\$\{?(\w+)", DASHBOARD.read_text())} == {
+        "datasource", "host", "__interval", "__all",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("title", "query"), [*queries()])
+def test_panel_shows_something_of_a_log_that_has_it(title: str, query: str) -> None:
+    behind = [{"rule_id": f"r{n}", "pending": n, "oldest_seconds": 1.0} for n in range(5)]
+    entries = [
+        told(0, "daemon.heartbeat", behind=behind, rss_bytes=1),
+        told(1, "firing.completed"),
+        told(2, "firing.failed"),
+        told(3, "firing.served"),
+        told(4, "delta.applied"),
+    ]
+
+    if query.startswith("{"):
+        assert list(lines(query).lines(entries)), title
+    else:
+        assert metric(query).at(entries[-1].at, entries), title
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
+def test_systemd_finds_no_fault_with_the_timer(tmp_path: Path) -> None:
+    for unit in (KIT / "systemd").glob("slumberd-verify.*"):
+        text = unit.read_text().replace("/usr/local/bin/slumberd", "/bin/true")
+        (tmp_path / unit.name).write_text(text)
+
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *map(str, sorted(tmp_path.iterdir()))],  # noqa: S607
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

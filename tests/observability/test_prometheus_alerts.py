@@ -1,0 +1,147 @@
+"""The alerts for Prometheus: for each a course of figures that trips it, and one that does not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from slumberd.observability.prometheus import OF_DAEMON, OF_RULE
+from tests.support.monitoring import KIT, alerts
+
+pytestmark = pytest.mark.unit
+
+RULES = KIT / "prometheus-alerts.yaml"
+PROMTOOL = shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(
+    PROMTOOL is None, reason="promtool is not here (Debian has it in the package prometheus)"
+)
+
+DAEMON = '{instance="host"}'
+RULE = '{instance="host", rule="tea"}'
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two courses of one figure, as promtool writes series, a value each minute.
+
+    Attributes:
+        series: The figure.
+        trips: What makes the alert fire.
+        quiet: What comes close, and does not.
+        minutes: When it is looked.
+    """
+
+    series: str
+    trips: str
+    quiet: str
+    minutes: int = 60
+
+
+CASES = {
+    "SlumberdHeartbeatDead": Case(
+        f"slumberd_heartbeat_timestamp_seconds{DAEMON}", "0+60x30 1800x40", "0+60x56 3360x20"
+    ),
+    "SlumberdSilent": Case(
+        f"slumberd_heartbeat_timestamp_seconds{DAEMON}", "0+60x30 _x40", "0+60x42 _x40"
+    ),
+    "SlumberdDaemonFailed": Case(
+        f"slumberd_uptime_seconds{DAEMON}", "0+60x50 0 60 0 60 0 60x9", "0+60x50 0 60 0 60x9"
+    ),
+    "SlumberdLogsDropped": Case(
+        f"slumberd_log_lines_dropped_total{DAEMON}", "0x55 3x9", "0x10 3x60"
+    ),
+    "SlumberdWalGrowing": Case(f"slumberd_wal_bytes{DAEMON}", "2e9x60", "2e9x50 5e8 2e9x20"),
+    "SlumberdProvenanceFailing": Case(
+        f"slumberd_provenance_lag_seconds{DAEMON}", "0+20x60", "0x57 700x9"
+    ),
+    "SlumberdLedgerShrank": Case(f"slumberd_ledger_rows_total{DAEMON}", "0+9x50 5x20", "0+9x60"),
+    "SlumberdRuleFailing": Case(
+        f"slumberd_rule_failures_total{RULE}", "0x40 1 2 3x30", "0x40 1x30"
+    ),
+    "SlumberdRuleDegraded": Case(
+        f"slumberd_rule_consecutive_failures{RULE}", "0x50 1 2 3x20", "0x50 1 2x20"
+    ),
+    "SlumberdLagging": Case(f"slumberd_rule_late_seconds{RULE}", "0+60x60", "0x52 901x20"),
+    "SlumberdFiringHeld": Case(f"slumberd_rule_held_batches{RULE}", "0x50 1x20", "1x50 0x20"),
+    "SlumberdQuarantineGrowing": Case(
+        f"slumberd_rule_versions_quarantined_total{RULE}", "0+1x60", "0x50 9x20"
+    ),
+}
+
+
+def documents() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def promtool(*words: str) -> subprocess.CompletedProcess[str]:
+    assert PROMTOOL is not None
+    command = [PROMTOOL, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def outcome(folder: Path, name: str, values: str, minutes: int) -> bool:
+    """Say whether an alert fires on a course of figures, as promtool evaluates it."""
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": CASES[name].series, "values": values}],
+        "alert_rule_test": [{"eval_time": f"{minutes}m", "alertname": name, "exp_alerts": []}],
+    }
+    file = folder / "test.yaml"
+    file.write_bytes(orjson.dumps({"rule_files": [str(RULES)], "tests": [test]}))
+    done = promtool("test", "rules", str(file))
+    told = done.stdout + done.stderr
+    assert done.returncode == 0 or "got:[" in told.replace(" ", ""), told
+    return done.returncode != 0
+
+
+def test_each_alert_has_a_case() -> None:
+    assert {document["alert"] for document in documents()} == {*CASES}
+
+
+def test_each_alert_is_one_of_the_runbook_and_says_so() -> None:
+    for document in documents():
+        name, annotations = document["alert"], document["annotations"]
+        assert name in alerts()
+        assert {*annotations} == {"summary", "description", "runbook"}
+        assert annotations["runbook"] == alerts()[name].annotations["runbook"]
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda document: document["alert"])
+def test_alert_goes_by_figures_that_the_textfile_has(document: dict[str, Any]) -> None:
+    families: list[Any] = [*OF_DAEMON, *OF_RULE]
+    known = {f"slumberd_{family.name}": family.kind for family in families}
+    expr = document["expr"]
+
+    named = re.findall(r"slumberd_\w+", expr)
+    counted = re.findall(r"(?:increase|rate)\((\w+)", expr)
+    assert {*named} <= {*known}
+    assert {known[one] for one in counted} <= {"counter"}
+    assert CASES[document["alert"]].series.partition("{")[0] in named
+
+
+@needs_promtool
+def test_promtool_finds_no_fault_with_the_alerts() -> None:
+    done = promtool("check", "rules", str(RULES))
+
+    assert done.returncode == 0, done.stderr
+    assert f"{len(CASES)} rules found" in done.stdout
+
+
+@needs_promtool
+@pytest.mark.parametrize("name", CASES)
+def test_alert_fires_on_its_figures_and_not_on_those_that_come_close(
+    name: str, tmp_path: Path
+) -> None:
+    case = CASES[name]
+
+    assert outcome(tmp_path, name, case.trips, case.minutes)
+    assert not outcome(tmp_path, name, case.quiet, case.minutes)

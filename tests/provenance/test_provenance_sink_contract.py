@@ -1,0 +1,216 @@
+"""The contract of sinks of provenance: all that is told is kept as it is, or refused whole."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, cast
+from uuid import UUID
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slumberd.errors import ProvenanceError
+from slumberd.model.provenance import ProvenanceBundle, asserted
+from slumberd.provenance.fathom_sink import FathomSink, open_engine, template_of
+from slumberd.provenance.file_sink import FileSink
+from slumberd.provenance.protocols import ProvenanceSink
+from tests.support.builders import START
+from tests.support.fakes import FakeSink
+
+pytestmark = pytest.mark.integration
+
+TEMPLATE = "stargraph.evidence"
+SLOTS = ("subject", "predicate", "object", "source")
+Told = list[dict[str, Any]]
+Kind = Enum("Kind", ["GRAPH"])
+
+needs_fathom = pytest.mark.skipif(
+    find_spec("fathom") is None, reason="fathom-rules needs Python 3.12 or newer"
+)
+
+
+class Kept(Protocol):
+    """A sink, and a way to see what it keeps."""
+
+    @property
+    def sink(self) -> ProvenanceSink: ...
+    def told(self) -> Told: ...
+
+
+class Faked:
+    """The fake, and what it keeps."""
+
+    def __init__(self) -> None:
+        self.sink = FakeSink()
+
+    def told(self) -> Told:
+        return [told for template, told in self.sink.told if template == TEMPLATE]
+
+
+class Filed:
+    """A file, and its lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "provenance.jsonl"
+        self.sink = FileSink(self.path)
+
+    def told(self) -> Told:
+        if not self.path.exists():
+            return []
+        lines = map(orjson.loads, self.path.read_bytes().splitlines())
+        return [one["slots"] for one in lines if one["template"] == TEMPLATE]
+
+
+class Reasoned:
+    """An engine, and its facts."""
+
+    def __init__(self) -> None:
+        self.engine: Any = open_engine(None, {TEMPLATE: SLOTS})
+        self.sink = FathomSink(self.engine)
+
+    def told(self) -> Told:
+        found: Told = self.engine.query(template_of(TEMPLATE))
+        return found
+
+
+@asynccontextmanager
+async def opened(kind: str) -> AsyncIterator[Kept]:
+    with TemporaryDirectory() as folder:
+        if kind == "fake":
+            yield Faked()
+            return
+        kept = Filed(Path(folder)) if kind == "file" else Reasoned()
+        yield kept
+        await kept.sink.close()
+
+
+KINDS = ["fake", "file", pytest.param("fathom", marks=needs_fathom)]
+on_every_sink = pytest.mark.parametrize("kind", KINDS)
+
+
+def slots(**other: object) -> dict[str, object]:
+    plain: dict[str, object] = dict(zip(SLOTS, ("ada", "drinks", '"tea"', "graph"), strict=True))
+    return plain | other
+
+
+def bundle(**other: object) -> ProvenanceBundle:
+    plain: dict[str, object] = {
+        "origin": "graph_promotion",
+        "source": "graph",
+        "run_id": "evidence@1",
+        "step": 0,
+        "confidence": Decimal("0.3"),
+        "timestamp": START,
+    }
+    return cast("ProvenanceBundle", plain | other)
+
+
+def told_as(slots: dict[str, object], bundle: ProvenanceBundle) -> dict[str, Any]:
+    return dict(asserted(slots, bundle))
+
+
+@on_every_sink
+async def test_sink_is_one(kind: str) -> None:
+    async with opened(kind) as kept:
+        assert isinstance(kept.sink, ProvenanceSink)
+        method = type(kept.sink).assert_with_provenance
+        assert inspect.iscoroutinefunction(method)
+        assert [*inspect.signature(method).parameters] == [
+            "self", "template", "slots", "provenance",
+        ]  # fmt: skip
+
+
+@on_every_sink
+async def test_sink_keeps_what_it_is_told_and_where_it_comes_from(kind: str) -> None:
+    async with opened(kind) as kept:
+        given = (slots(), bundle(run_id=UUID(int=7), origin=Kind.GRAPH, confidence=1))
+        await kept.sink.assert_with_provenance(TEMPLATE, *given)
+        [told] = kept.told()
+        if kind == "fathom":  # all of its slots are texts, but for the numbers of rows
+            assert told.pop("_confidence") == "1"
+            assert told | {"_confidence": 1} == told_as(*given)
+        else:
+            assert told == told_as(*given)
+
+
+@on_every_sink
+async def test_what_is_told_again_is_the_same(kind: str) -> None:
+    async with opened(kind) as kept:
+        for _ in range(3):
+            await kept.sink.assert_with_provenance(TEMPLATE, slots(), bundle())
+        told = kept.told()
+        assert all(one == told_as(slots(), bundle()) for one in told)
+        assert 1 <= len(told) <= 3
+
+
+@on_every_sink
+@pytest.mark.parametrize(
+    ("forged", "slot"),
+    [
+        pytest.param(lambda: (slots(_origin="forged"), bundle()), "_origin", id="an origin"),
+        pytest.param(lambda: (slots(_step=1), bundle()), "_step", id="a step"),
+        pytest.param(lambda: (slots(subject="a\0b"), bundle()), "subject", id="NUL"),
+        pytest.param(lambda: (slots(subject=0.5), bundle()), "subject", id="a float"),
+        pytest.param(lambda: (slots(), bundle(source="abc\n")), "_source", id="a line feed"),
+        pytest.param(lambda: (slots(), bundle(source="a:b")), "_source", id="no identifier"),
+        pytest.param(lambda: (slots(), bundle(run_id="(")), "_run_id", id="parentheses"),
+        pytest.param(
+            lambda: (slots(), bundle(timestamp=START.replace(tzinfo=None))),
+            "_timestamp",
+            id="naive",
+        ),
+        pytest.param(lambda: (slots(), bundle(confidence=0.3)), "_confidence", id="a float of it"),
+    ],
+)
+async def test_what_cannot_be_kept_is_refused_whole(
+    kind: str, forged: Callable[[], tuple[dict[str, object], ProvenanceBundle]], slot: str
+) -> None:
+    async with opened(kind) as kept:
+        with pytest.raises(ProvenanceError) as caught:
+            await kept.sink.assert_with_provenance(TEMPLATE, *forged())
+        assert caught.value.slot == slot
+        assert kept.told() == []
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+HOSTILE = st.sampled_from(
+    ['"', "\\", '\\"', ")", "(assert (x))", "?x", "nil", "\n", "\r\n", "\u2028", "", " ", "TRUE"]
+)
+
+
+@on_every_sink
+@settings(max_examples=60, deadline=None)
+@given(told=st.lists(st.tuples(TEXT | HOSTILE, HOSTILE | TEXT, TEXT), max_size=4))
+def test_every_text_comes_back_to_the_letter(kind: str, told: list[tuple[str, str, str]]) -> None:
+    async def main() -> None:
+        async with opened(kind) as kept:
+            given = [slots(subject=one, predicate=two, object=three) for one, two, three in told]
+            for one in given:
+                await kept.sink.assert_with_provenance(TEMPLATE, one, bundle())
+            expected = [told_as(one, bundle()) for one in given]
+            found = kept.told()
+            assert all(one in found for one in expected)
+            assert all(one in expected for one in found)
+
+    asyncio.run(main())
+
+
+@on_every_sink
+async def test_many_may_tell_it_at_once(kind: str) -> None:
+    async with opened(kind) as kept:
+        async with asyncio.TaskGroup() as group:
+            for step in range(50):
+                group.create_task(
+                    kept.sink.assert_with_provenance(TEMPLATE, slots(), bundle(step=step))
+                )
+        assert sorted(one["_step"] for one in kept.told()) == [*range(50)]

@@ -1,0 +1,438 @@
+"""A sink of provenance beside a daemon: told of everything, and never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sqlite3
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+from tests.integration.test_service import Life
+from tests.unit.test_fathom import DOUBTS, pack_of
+
+from slumberd.config.settings import ProvenanceSettings, Settings
+from slumberd.errors import ExtraMissingError
+from slumberd.provenance import file_sink
+from slumberd.provenance.fathom_sink import open_engine
+from slumberd.provenance.protocols import ProvenanceSink
+from slumberd.service import composition, heartbeat
+from slumberd.service import daemon as service_daemon
+from tests.support.builders import rule, triple
+from tests.support.daemons import Home
+from tests.support.fakes import FakeSink
+from tests.support.lives import FIRST, LATER
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+
+pytestmark = pytest.mark.integration
+
+ALWAYS = rule("always")
+TO_A_FILE = ProvenanceSettings(sink="file")
+TO_AN_ENGINE = ProvenanceSettings(sink="fathom")
+needs_fathom = pytest.mark.skipif(
+    find_spec("fathom") is None, reason="fathom-rules needs Python 3.12 or newer"
+)
+
+
+async def put(life: Life, episodes: list[Any]) -> None:
+    async with life.stores() as (stores, _):
+        await stores.memory.put_many(episodes)
+
+
+def promotions(path: Path) -> list[int]:
+    """Return the numbers of the rows of a ledger that made a fact stand."""
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute(
+            "SELECT seq FROM slumberd_ledger WHERE kind IN (1, 2) ORDER BY seq"
+        )
+        return [seq for (seq,) in found]
+
+
+def seqs_in(path: Path) -> list[int]:
+    """Return the numbers of the rows that a file tells of; a line that was cut is none."""
+    return [line["slots"]["seq"] for line in told_in(path)]
+
+
+def told_in(path: Path) -> list[dict[str, Any]]:
+    found = []
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        try:
+            found.append(orjson.loads(line))
+        except orjson.JSONDecodeError:
+            continue
+    return found
+
+
+async def eventually(true: Callable[[], bool]) -> None:
+    """Wait for what another thread, or the courier, brings about."""
+    await asyncio.to_thread(wait_until, true)
+
+
+async def test_daemon_tells_a_file_of_every_promotion(tmp_path: Path) -> None:
+    life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
+    await put(life, FIRST)
+    async with life.running():
+        await eventually(lambda: _is_all_told(tmp_path))
+    told = told_in(tmp_path / "provenance.jsonl")
+    assert [one["slots"]["seq"] for one in told] == promotions(tmp_path / "facts.db")
+    assert {one["template"] for one in told} == {"slumberd.fact"}
+    assert {one["slots"]["_source"] for one in told} == {"rule-always"}
+
+
+async def test_next_daemon_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
+    for episodes in (FIRST, LATER):
+        await put(life, episodes)
+        async with life.running():
+            await eventually(lambda: _is_all_told(tmp_path))
+    seqs = seqs_in(tmp_path / "provenance.jsonl")
+    assert seqs == promotions(tmp_path / "facts.db")
+
+
+async def test_daemon_that_stops_before_the_sink_answers_publishes_that_promotion_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
+    path = tmp_path / "provenance.jsonl"
+    await put(life, FIRST)
+
+    with _answering_late(monkeypatch, after=4) as is_written:
+        async with life.running():
+            await asyncio.to_thread(is_written.wait, PATIENCE_SECONDS)
+    unanswered = seqs_in(path)
+    place = _place(tmp_path / "facts.db")
+    async with life.running():
+        await eventually(lambda: _is_all_told(tmp_path))
+
+    expected = promotions(tmp_path / "facts.db")
+    assert unanswered == expected[:4]
+    assert expected[2] <= place < expected[3]
+    assert seqs_in(path) == expected[:4] + expected[3:]
+
+
+@contextmanager
+def _answering_late(monkeypatch: pytest.MonkeyPatch, *, after: int) -> Iterator[threading.Event]:
+    """Keep the file sink from answering for one line, until the block ends.
+
+    Yields:
+        An event that is set when the line is in the file.
+    """
+    append = file_sink._append
+    is_written, may_answer, lines = threading.Event(), threading.Event(), itertools.count(1)
+
+    def appending(path: Path, line: bytes) -> None:
+        append(path, line)
+        if next(lines) == after:
+            is_written.set()
+            may_answer.wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file_sink, "_append", appending)
+        try:
+            yield is_written
+        finally:
+            may_answer.set()
+
+
+def _is_all_told(folder: Path) -> bool:
+    """Return whether every episode is read, and every promotion published and marked so.
+
+    A daemon that stops before the mark moves publishes the last promotion again when it starts.
+    """
+    told = told_in(folder / "provenance.jsonl")
+    facts = folder / "facts.db"
+    return (
+        _mark(facts) == _newest(folder / "memory.db")
+        and {one["slots"]["seq"] for one in told} == {*promotions(facts)}
+        and _place(facts) == _last_row(facts)
+    )
+
+
+def _place(path: Path) -> int:
+    """Return up to which ledger row the file sink has published."""
+    with closing(sqlite3.connect(path)) as connection:
+        row = connection.execute(
+            "SELECT value FROM slumberd_numbers WHERE name = 'asserted:file'"
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+
+def _last_row(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("SELECT max(seq) FROM slumberd_ledger").fetchone()[0] or 0)
+
+
+def _mark(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        row = connection.execute("SELECT max(seq) FROM slumberd_watermark").fetchone()
+        return int(row[0] or 0)
+
+
+def _newest(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("SELECT max(seq) FROM slumberd_episode_log").fetchone()[0])
+
+
+class Unbearable(FakeSink):
+    """A sink that fails, hangs, or gives up, in turn, and takes nothing for long."""
+
+    async def assert_with_provenance(self, template: str, slots: Any, provenance: Any) -> None:
+        way = next(self.ways)
+        self.fault = {0: OSError("down"), 1: asyncio.CancelledError(), 2: None, 3: None}[way]
+        self.hangs = way == 2
+        await super().assert_with_provenance(template, slots, provenance)
+
+    ways: Iterator[int] = itertools.cycle([0, 1, 2, 3])
+
+
+def everything_in(path: Path) -> list[str]:
+    """Return a database, but for how far a sink was told."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM slumberd_numbers WHERE name GLOB '*:*'")
+        return [*connection.iterdump()]
+
+
+@pytest.mark.parametrize("kind", ["file", "unbearable", "hanging"])
+async def test_facts_and_ledger_are_the_same_to_the_byte_with_a_sink(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    sinks = {"unbearable": Unbearable(), "hanging": FakeSink()}
+    sinks["hanging"].hangs = True
+    without = await lived(tmp_path / "without", monkeypatch, ProvenanceSettings())
+    if kind in sinks:
+        monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: given(sinks[kind]))
+    asked = sinks[kind].asked if kind in sinks else None
+    assert await lived(tmp_path / "with", monkeypatch, TO_A_FILE, asked) == without
+
+
+async def lived(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: ProvenanceSettings,
+    asked: asyncio.Event | None = None,
+) -> list[str]:
+    """Return what a daemon makes of all episodes, half of them once a sink was asked.
+
+    Chance is none, and time stands still.
+    """
+    salts = itertools.count()
+    monkeypatch.setattr(os, "urandom", lambda size: next(salts).to_bytes(size, "big"))
+    folder.mkdir()
+    life = Life(folder, ALWAYS, rule("again", then_emits=["notes"]), provenance=wanted)
+    await put(life, FIRST)
+    with capture_logs():
+        async with life.running():
+            await eventually(lambda: _is_logged(folder, life))
+            if asked is not None:
+                await asked.wait()
+            await put(life, LATER)
+            await eventually(lambda: _is_logged(folder, life))
+    return everything_in(folder / "facts.db")
+
+
+def _is_logged(folder: Path, life: Life) -> bool:
+    """Return whether every episode is read and every ledger row is logged.
+
+    A daemon that stops before it logs a batch leaves the number ``logged`` behind.
+    """
+    logged = {line.seq for line in life.log.lines}
+    return _is_read(folder) and _last_row(folder / "facts.db") in logged
+
+
+def _is_read(folder: Path) -> bool:
+    with closing(sqlite3.connect(folder / "facts.db")) as connection:
+        marks = connection.execute("SELECT seq FROM slumberd_watermark").fetchall()
+    return marks == [(_newest(folder / "memory.db"),)] * 2
+
+
+@asynccontextmanager
+async def given(sink: ProvenanceSink) -> AsyncIterator[ProvenanceSink]:
+    yield sink
+
+
+async def test_without_the_extra_a_daemon_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fathom", None)
+    with pytest.raises(ExceptionGroup) as caught:
+        async with Life(tmp_path, ALWAYS, provenance=TO_AN_ENGINE).running():
+            raise AssertionError("it runs")
+    assert caught.group_contains(ExtraMissingError)
+    assert not (tmp_path / "facts.db").exists()
+
+
+async def test_heartbeat_tells_how_far_the_sink_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = FakeSink()
+    sink.hangs = True
+    monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: given(sink))
+    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0)
+    life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
+    await put(life, [triple("e1", "alice", "likes", "tea")])
+    with capture_logs() as logs:
+        async with life.running():
+            await sink.asked.wait()
+            seen = len(logs)
+            await eventually(lambda: any(map(_is_beat, logs[seen:])))
+    told = [line["provenance"] for line in logs if _is_beat(line)]
+    assert told[-1] == {"rows": 2, "seconds": 0.0, "refused": 0}
+
+
+def _is_beat(line: Any) -> bool:
+    return bool(line["event"] == "daemon.heartbeat")
+
+
+def home_of(folder: Path, **provenance: Any) -> Home:
+    home = Home(folder, {"provenance": {"sink": "file", **provenance}})
+    home.rule("all", cadence={"every": 1})
+    return home
+
+
+def put_by_command(home: Home, *episodes: Any) -> None:
+    file = home.folder / "put.jsonl"
+    file.write_text("\n".join(one.model_dump_json() for one in episodes))
+    home.call("import", file, check=False)
+
+
+def test_status_tells_how_far_the_sink_is_behind(tmp_path: Path) -> None:
+    home = home_of(tmp_path)
+    put_by_command(home, triple("e1", "alice", "likes", "tea"))
+    home.call("fire", "all")
+
+    told = orjson.loads(home.call("status", "--json").stdout)["provenance"]
+    screen = home.call("status").stdout
+
+    assert (told["sink"], told["rows"], told["refused"]) == ("file", 2, 0)
+    assert "provenance file: 2 rows behind" in screen
+    assert Home(tmp_path).call("status", "--json").stdout.count('"provenance":null') == 1
+
+
+def _behind(home: Home, place: int, since: int) -> None:
+    with closing(sqlite3.connect(home.state / "facts.db")) as connection, connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO slumberd_numbers VALUES ('asserted:file', ?)", [place]
+        )
+        connection.execute("INSERT OR REPLACE INTO slumberd_numbers VALUES ('refused:file', 3)")
+        connection.execute("UPDATE slumberd_firings SET at = at - ?", [since])
+
+
+def test_doctor_tells_that_the_sink_has_been_behind_for_long(tmp_path: Path) -> None:
+    home = home_of(tmp_path)
+    put_by_command(home, triple("e1", "alice", "likes", "tea"))
+    home.call("fire", "all")
+
+    def found() -> list[str]:
+        told = orjson.loads(home.call("doctor", "--json", check=False).stdout)["findings"]
+        return [one["problem"] for one in told if one["id"] == "provenance.behind"]
+
+    _behind(home, 1, 0)
+    assert found() == []
+    _behind(home, 1, 3_600_000_000)
+    assert len(found()) == 1
+    assert "1 row behind" in found()[0]
+    assert "3 refused" in home.call("status").stdout
+    _behind(home, 2, 0)
+    assert found() == []
+    assert "provenance file: all told, 3 refused" in home.call("status").stdout
+
+
+def _has_told(file: Path, more_than: int) -> bool:
+    return file.exists() and len(told_in(file)) > more_than
+
+
+@pytest.mark.slow
+def test_kills_lose_nothing_that_is_to_be_told(tmp_path: Path) -> None:
+    home = home_of(tmp_path)
+    file = home.state / "provenance.jsonl"
+    for number in range(8):
+        episodes = [triple(f"e{number}-{one}", f"s{one}", "is", number) for one in range(40)]
+        put_by_command(home, *episodes)
+        with home.started() as daemon:
+            wait_until(partial(_has_told, file, 12 * number))
+            daemon.kill()
+    with home.daemon():
+        wait_until(lambda: _is_all_told(home.state))
+    assert list(dict.fromkeys(seqs_in(file))) == promotions(home.state / "facts.db")
+    home.slumberd("audit", "verify")
+
+
+def test_change_of_the_sink_needs_a_restart(tmp_path: Path) -> None:
+    home = home_of(tmp_path)
+    with home.daemon() as daemon:
+        Home(tmp_path, {"provenance": {"sink": "file", "timeout_seconds": 20}})
+        home.call("reload")
+        told = daemon.wait_for("config.restart_needed")
+    assert told["keys"] == ["provenance.timeout_seconds"]
+
+
+@needs_fathom
+async def test_daemon_tells_an_engine_and_the_next_one_anew_of_what_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines: list[Any] = []
+
+    def opened(*arguments: Any) -> Any:
+        engines.append(open_engine(*arguments))
+        return engines[-1]
+
+    monkeypatch.setattr(composition, "open_engine", opened)
+    life = Life(tmp_path, ALWAYS, provenance=TO_AN_ENGINE)
+    for episodes in (FIRST, LATER):
+        await put(life, episodes)
+        async with life.running():
+            await eventually(lambda: _engine_has_all(tmp_path, engines[-1]))
+    first, second = engines
+    with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
+        stands = {id for (id,) in connection.execute("SELECT fact_id FROM facts")}
+    assert {one["fact_id"] for one in second.query("slumberd-fact")} >= stands
+    gone = {one["fact_id"] for one in first.query("slumberd-fact")} - stands
+    assert gone, "the story takes something out again"
+    for one in second.query("slumberd-fact"):
+        assert one["_origin"] == "consolidation"
+        assert one["_step"] == one["seq"]
+
+
+def _engine_has_all(folder: Path, engine: Any) -> bool:
+    """Say whether an engine was told of what stands, once everything was read."""
+    with closing(sqlite3.connect(folder / "facts.db")) as connection:
+        stands = connection.execute("SELECT fact_id FROM facts").fetchall()
+        rows = connection.execute("SELECT max(seq) FROM slumberd_ledger").fetchone()
+        place = connection.execute(
+            "SELECT value FROM slumberd_numbers WHERE name = 'asserted:fathom'"
+        ).fetchone()
+    told = {one["fact_id"] for one in engine.query("slumberd-fact")}
+    read = _mark(folder / "facts.db") == _newest(folder / "memory.db")
+    return read and place == rows and told >= {id for (id,) in stands}
+
+
+@needs_fathom
+def test_rules_of_a_real_engine_fire_in_a_real_daemon(tmp_path: Path) -> None:
+    pack = pack_of(tmp_path, **DOUBTS)
+    home = home_of(tmp_path / "home", sink="fathom", pack=str(pack))
+    with home.daemon() as daemon:
+        put_by_command(
+            home,
+            triple("e1", "alice", "lives_in", "Porto"),
+            triple("e2", "alice", "lives_in", "Braga", timestamp=FIRST[-1].timestamp),
+        )
+        told = daemon.wait_for("provenance.concluded")
+    assert told["rules"] == ["review::doubt"]
+    assert told["decision"] == "escalate"
+
+
+def test_settings_of_the_sample_are_the_defaults() -> None:
+    settings = Settings(state_dir=Path("/s"), rules_dir=Path("/r"))
+    assert settings.provenance.sink is None
+    assert settings.provenance_path == Path("/s/provenance.jsonl")
+    assert settings.pack_path is None

@@ -1,0 +1,193 @@
+"""A diff is what two consolidations from scratch differ by; and the copies belong together."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import Settings
+from slumberd.model.episode import Episode, instant
+from slumberd.model.fact import FactPattern
+from slumberd.model.fact_ids import channel_of
+from slumberd.model.rule import ConsolidationRule
+from slumberd.rule_testing.data_copy import copied
+from slumberd.rule_testing.diff import differing
+from tests.support.builders import START, rule, triple
+from tests.support.fakes import FakeClock
+from tests.support.histories import MULTI, episodes
+from tests.support.house import House, house
+from tests.support.samples import amount
+
+pytestmark = pytest.mark.integration
+
+CLOCK = FakeClock(START + timedelta(days=1))
+FILTERS = [
+    "",
+    "predicate = 'is'",
+    "object = 'a' OR intent = 'delete'",
+    "object != 'b' AND intent IS NULL",
+    "metadata LIKE '%replaces%' OR object = 'c'",
+]
+CHANNELS = [["facts"], ["notes"], ["facts", "notes"]]
+
+Facts = dict[str, tuple[Any, ...]]
+Told = set[tuple[str, str | None, str | None]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A present set of rules and a candidate, neither of which leaves anything behind."""
+
+    present: RuleSet
+    candidate: RuleSet
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Return two sets of rules; none is removed, disabled, or leaves a channel."""
+    present, candidate = [], []
+    for name in "ab"[: draw(st.integers(1, 2))]:
+        old, new = draw(st.permutations(FILTERS))[:2]
+        channels = draw(st.sampled_from(CHANNELS))
+        more = sorted({*channels, *draw(st.sampled_from(CHANNELS))})
+        match draw(st.sampled_from(["changed", "changed", "changed", "added", "enabled", "same"])):
+            case "changed":
+                present.append(rule(name, when_filter=old, then_emits=channels))
+                candidate.append(rule(name, when_filter=new, then_emits=more))
+            case "added":
+                candidate.append(rule(name, when_filter=new, then_emits=more))
+            case "enabled":
+                present.append(rule(name, when_filter=old, then_emits=more, enabled=False))
+                candidate.append(rule(name, when_filter=old, then_emits=more))
+            case _:
+                present.append(rule(name, when_filter=old, then_emits=more))
+                candidate.append(present[-1])
+    return Case(set_of(draw, present), set_of(draw, candidate))
+
+
+@st.composite
+def sayings(draw: st.DrawFn) -> Episode:
+    """Return an episode of one of a dozen ids, so that some are edited and many name another."""
+    told = draw(episodes())
+    more = draw(st.sampled_from(["", "-b", "-c"]))
+    fields = {"session": "s", "content": f"text {told['tag']}", "source_node": "node"}
+    said = {name: told[name] for name in ("user", "agent", "metadata")}
+    return Episode(id=told["id"] + more, timestamp=instant(told["at"]), **fields, **said)
+
+
+def set_of(draw: st.DrawFn, rules: Sequence[ConsolidationRule]) -> RuleSet:
+    return RuleSet(tuple(rules), draw(st.sampled_from([{}, MULTI])), {})
+
+
+async def consolidate(home: House, rules: RuleSet) -> None:
+    await home.facts.set_channels(rules.multi_valued, at=START)
+    for one in rules.rules:
+        if one.enabled:
+            await home.fire(one)
+
+
+async def from_scratch(folder: Path, said: Sequence[Episode], rules: RuleSet) -> Facts:
+    """Return what stands once a set of rules has met everything that was said."""
+    async with house(folder) as home:
+        for one in said:
+            await home.put(one)
+        await consolidate(home, rules)
+        found = await home.facts.query(FactPattern())
+    return {one.id: (one.user, one.agent, one.payload, one.confidence) for one in found}
+
+
+def expected(before: Facts, after: Facts) -> Told:
+    """Return the differences by brute force, from the words of the documentation alone."""
+    gone, come = before.keys() - after.keys(), after.keys() - before.keys()
+    changed = {fact for fact in before.keys() & after.keys() if before[fact] != after[fact]}
+    keys = Counter([*(key_of(before, fact) for fact in gone), *(key_of(after, f) for f in come)])
+    pairs = {
+        (old, new)
+        for old in gone
+        for new in come
+        if key_of(before, old) == key_of(after, new) and keys[key_of(before, old)] == 2
+    }
+    paired = {fact for pair in pairs for fact in pair}
+    return {
+        *(("~", old, new) for old, new in pairs),
+        *(("~", fact, fact) for fact in changed),
+        *(("-", fact, None) for fact in gone - paired),
+        *(("+", None, fact) for fact in come - paired),
+    }
+
+
+def key_of(facts: Facts, fact: str) -> tuple[Any, ...]:
+    user, agent, payload, _ = facts[fact]
+    return user, agent, channel_of(fact), payload["subject"], payload["predicate"]
+
+
+async def told_by_diff(folder: Path, said: Sequence[Episode], case: Case, half: int) -> Told:
+    """Return what a diff tells on a store in which the present rules have met a part."""
+    async with house(folder) as home:
+        for one in said[:half]:
+            await home.put(one)
+        await consolidate(home, case.present)
+        for one in said[half:]:
+            await home.put(one)
+    async with differing(
+        Settings(state_dir=folder, rules_dir=folder), case.present, case.candidate,
+        clock=CLOCK, tell=lambda _: None,
+    ) as found:  # fmt: skip
+        told = [
+            (one.sign, one.old and one.old.fact_id, one.new and one.new.fact_id)
+            async for one in found.facts.differences()
+        ]
+        signs = Counter(sign for sign, *_ in told)
+        assert found.totals[:3] == (signs["+"], signs["~"], signs["-"])
+    assert len(told) == len({*told})
+    return {*told}
+
+
+@pytest.mark.sampled
+@settings(max_examples=amount(5, full=30), deadline=None)
+@given(said=st.lists(sayings(), min_size=6, max_size=15), case=cases(), half=st.integers(0, 15))
+def test_a_diff_is_what_two_consolidations_from_scratch_differ_by(
+    said: list[Episode], case: Case, half: int
+) -> None:
+    async def main(folder: Path) -> None:
+        for name in ("before", "after", "live"):
+            (folder / name).mkdir()
+        before = await from_scratch(folder / "before", said, case.present)
+        after = await from_scratch(folder / "after", said, case.candidate)
+
+        assert await told_by_diff(folder / "live", said, case, half) == expected(before, after)
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(main(Path(folder)))
+
+
+async def test_watermarks_of_a_copy_never_lie_beyond_its_log(tmp_path: Path) -> None:
+    async def say(name: str) -> None:
+        async with house(tmp_path) as home:
+            await home.put(triple(name, name, "is", name))
+            await home.fire()
+
+    def go_on(words: str) -> None:
+        # Heard in a thread, before each database is copied.
+        asyncio.run(say(words))
+
+    await say("e1")
+    place = Settings(state_dir=tmp_path, rules_dir=tmp_path)
+    async with copied(place, CLOCK, go_on) as copy:
+        mark = await copy.stores.facts.watermark("all")
+        newest = await copy.stores.memory.newest()
+        _, _, broken = await copy.stores.facts.verify()
+
+    assert mark is not None
+    assert (mark.seq, newest.seq, broken) == (2, 3, None)

@@ -1,0 +1,428 @@
+"""`slumberd test`: cases of rules run on real stores, and what differs is shown."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from slumberd.cli import call
+from slumberd.rule_testing import runner
+from tests.support.site import Site
+
+pytestmark = pytest.mark.integration
+
+SHIPPED = Path(__file__).parents[2] / "rules"
+RULES = """\
+channels:
+  facts: {multi_valued: [likes]}
+rules:
+  - {id: tea, cadence: {every: 1}, when_filter: "confidence >= 0.5", then_emits: [facts]}
+  - {id: asleep, cadence: {every: 9}, when_filter: "", then_emits: [notes], enabled: false}
+"""
+OTHER = """\
+channels:
+  facts: {multi_valued: [owns]}
+rules:
+  - {id: other, cadence: {cron: "0 3 * * *"}, when_filter: "", then_emits: [facts], start: now}
+"""
+GOOD = """\
+tests:
+  - name: something is said
+    episodes: [{id: e1, subject: alice, predicate: likes, object: tea}]
+    expect: {facts: [{id: e1}]}
+"""
+BAD = """\
+tests:
+  - name: all of it is wrong
+    steps:
+      - episodes:
+          - {id: e1, subject: alice, predicate: lives_in, object: Porto}
+          - {id: e2, subject: alice, predicate: lives_in, object: Braga}
+          - {id: e3, subject: alice, predicate: lives_in, object: Faro, confidence: 0.4}
+          - {id: e4, subject: alice, predicate: owns, object: a boat, intent: remember}
+        expect:
+          deltas:
+            - {episode: e1, kind: add}
+            - {episode: e2, kind: add, replaces: []}
+            - {episode: e3, kind: update}
+            - {episode: e4, kind: add}
+          filtered: []
+      - episodes:
+          - id: e5
+            subject: alice
+            predicate: lives_in
+            object: "Beja: the old town"
+            timestamp: "2025-01-01T00:00:00Z"
+        expect:
+          deltas:
+            - {episode: e5, kind: update}
+          facts:
+            - {id: e5, object: "Beja: the old town"}
+            - {id: e2, object: Faro}
+"""
+TOLD = """\
+FAILED  rules/tea.test.yaml:2: all of it is wrong
+
+rules/tea.test.yaml:2: all of it is wrong
+  step 1, deltas
+      {episode: e1, kind: add}
+    - {episode: e2, kind: add, replaces: []}
+    + {episode: e2, kind: update, replaces: [e1]}
+                          ^^^^^^            ^^^^
+    - {episode: e3, kind: update}
+    - {episode: e4, kind: add}
+    + {episode: e4, kind: quarantined, reason: intent_unknown}
+                          ^^^^^^^^^^^
+  step 1, filtered
+    + e3
+  why: e3 under tea: filtered; the filter of tea does not select it: confidence >= 0.5
+  why: e4 under tea: quarantined (intent_unknown: intent is 'remember'; write one of add, update,\
+ delete, noop)
+  step 2, deltas
+    - {episode: e5, kind: update}
+    + {episode: e5, kind: noop, reason: stale}
+                          ^^^^
+  step 2, facts
+    - {id: e5, object: "Beja: the old town"}
+    - {id: e2, object: Faro}
+    + {id: e2, object: Braga}
+                       ^^^^^
+  why: e5 under tea: noop (stale); a newer episode holds the key: e2; say it again with a later\
+ timestamp
+
+1 test: 0 passed, 1 failed
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    directory = Path("rules")
+    directory.mkdir()
+    (directory / "tea.yaml").write_text(RULES)
+    return directory
+
+
+def _case(expect: str, *, episodes: str = "[{id: e1}]", rules: str = "") -> str:
+    named = f", rules: {rules}" if rules else ""
+    return f"tests: [{{name: a, episodes: {episodes}, expect: {expect}{named}}}]\n"
+
+
+def _holds(file: Path, expect: str, **case: str) -> bool:
+    """Say whether a test that expects this passes; it must be in order."""
+    file.write_text(_case(expect, **case))
+    code = call(["test", str(file)])
+    assert code in (0, 1)
+    return code == 0
+
+
+def test_test_that_fails_is_shown_as_a_difference_with_its_reasons(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (rules / "tea.test.yaml").write_text(BAD)
+
+    code = call(["test", "rules"])
+
+    assert (code, capsys.readouterr().out) == (1, TOLD)
+
+
+def test_marks_stand_below_what_differs_and_reasons_name_their_channel(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    episodes = "[{id: e1, object: \u6771\u4eac}, {id: e2, intent: remember}]"
+    expect = (
+        "{facts: [{id: '@notes/e1', object: \u6771\u4eac, confidence: 0.5}, {id: '@notes/e2'}]}"
+    )
+    case = _case(expect, episodes=episodes, rules="[asleep]")
+    (rules / "tea.test.yaml").write_text(case)
+
+    call(["test", "rules"])
+
+    told = capsys.readouterr().out.splitlines()
+    assert told[5:8] == [
+        '    + {id: "@notes/e1", object: \u6771\u4eac, confidence: 1.0}',
+        "                                                  ^^^",  # each of the two takes two cells
+        '    - {id: "@notes/e2"}',
+    ]
+    assert told[8].startswith("  why: e2 under asleep in notes: quarantined (intent_unknown: ")
+
+
+def test_test_that_passes_is_one_line(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (rules / "tea.test.yaml").write_text(GOOD)
+
+    assert call(["test", "rules"]) == 0
+
+    told = "ok      rules/tea.test.yaml:2: something is said\n\n1 test: 1 passed, 0 failed\n"
+    assert capsys.readouterr().out == told
+
+
+def test_every_part_of_what_comes_about_can_be_named(rules: Path) -> None:
+    episodes = """[{id: e1, user: ann, agent: ben, subject: s, predicate: p, object: 1, content: c,
+        confidence: 0.75}]"""
+    file = rules / "tea.test.yaml"
+    delta = "{episode: e1, rule: asleep, channel: notes, kind: add, reason: null, fact: '@notes/e1'"
+    fact = "{id: '@notes/e1', user: ann, agent: ben, channel: notes, subject: s, predicate: p"
+    more = "object: 1, confidence: 0.75, content: c, episodes: [e1]"
+    whole = f"{{deltas: [{delta}, replaces: []}}], filtered: [], facts: [{fact}, {more}}}]}}"
+
+    assert _holds(file, whole, episodes=episodes, rules="[asleep]")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "deltas: [{episode: e1, rule: tea}]",
+        "deltas: [{episode: e1, channel: notes}]",
+        "deltas: [{episode: e1, kind: update}]",
+        "deltas: [{episode: e1, reason: known}]",
+        "deltas: [{episode: e1, fact: '@notes/e1'}]",
+        "deltas: [{episode: e1, replaces: [e1]}]",
+        "deltas: [{episode: e1}, {episode: e1}]",
+        "deltas: []",
+        "filtered: [e1]",
+        "facts: []",
+        "facts: [{id: '@notes/e1'}]",
+        "facts: [{user: bob}]",
+        "facts: [{agent: bob}]",
+        "facts: [{channel: notes}]",
+        "facts: [{subject: s}]",
+        "facts: [{predicate: s}]",
+        "facts: [{object: s}]",
+        "facts: [{confidence: 0.9}]",
+        "facts: [{content: s}]",
+        "facts: [{episodes: []}]",
+    ],
+)
+def test_whatever_is_not_so_fails(rules: Path, wrong: str) -> None:
+    (rules / "other.yaml").write_text(OTHER)
+
+    assert _holds(rules / "other.test.yaml", "{deltas: [{episode: e1}], facts: [{id: e1}]}")
+    assert not _holds(rules / "other.test.yaml", f"{{{wrong}}}")
+
+
+def test_what_is_left_out_is_not_looked_at(rules: Path) -> None:
+    assert _holds(rules / "tea.test.yaml", "{filtered: []}")
+    assert not _holds(rules / "tea.test.yaml", "{facts: []}")
+    assert not _holds(rules / "tea.test.yaml", "{deltas: []}")
+
+
+@pytest.mark.parametrize(
+    ("name", "named", "fired"),
+    [
+        pytest.param("tea.test.yaml", "", ["tea"], id="enabled ones of the file of that name"),
+        pytest.param("tea.test.yml", "", ["tea"], id="other ending"),
+        pytest.param("all.test.yaml", "", ["other", "tea"], id="enabled ones of the directory"),
+        pytest.param("tea.test.yaml", "[other, asleep]", ["asleep", "other"], id="named ones"),
+    ],
+)
+def test_rules_are_those_that_a_test_is_about_in_order_of_id(
+    rules: Path, capsys: pytest.CaptureFixture[str], name: str, named: str, fired: list[str]
+) -> None:
+    (rules / "other.yaml").write_text(OTHER)
+    (rules / name).write_text(_case("{deltas: []}", rules=named))
+
+    call(["test", "rules", "--json"])
+
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["rules"] == fired
+    assert [one["got"]["rule"] for one in verdict["differences"]] == fired
+
+
+def test_channels_of_all_files_hold_as_in_production(rules: Path) -> None:
+    (rules / "other.yaml").write_text(OTHER)
+    said = ", ".join(
+        f"{{id: {p}{n}, subject: a, predicate: {p}, object: {n}}}"
+        for p in ("likes", "owns", "is")
+        for n in (1, 2)
+    )
+    stands = ", ".join(f"{{id: {id}}}" for id in ("likes1", "likes2", "owns1", "owns2", "is2"))
+
+    assert _holds(rules / "tea.test.yaml", f"{{facts: [{stands}]}}", episodes=f"[{said}]")
+
+
+def test_rule_that_starts_now_meets_the_first_step(rules: Path) -> None:
+    (rules / "other.yaml").write_text(OTHER)
+
+    assert _holds(rules / "other.test.yaml", "{deltas: [{episode: e1, kind: add}]}")
+
+
+def test_tests_do_not_see_each_other_and_steps_do(rules: Path) -> None:
+    text = """\
+tests:
+  - name: first
+    steps:
+      - episodes: [{id: e1, subject: a, predicate: is, object: 1}]
+      - episodes: [{id: e2, subject: a, predicate: is, object: 2}]
+        expect: {facts: [{id: e2}]}
+      - episodes: [{id: e2, subject: a, predicate: is, object: 2}]
+        expect: {deltas: [], filtered: [], facts: [{id: e2}]}
+      - episodes: [{id: e2, subject: a, predicate: is, object: 2, confidence: 0.1}]
+        expect:
+          deltas: [{episode: e2, kind: delete, replaces: [e2]}, {episode: e1, kind: add}]
+          filtered: []
+          facts: [{id: e1}]
+  - name: second
+    episodes: [{id: e1, subject: a, predicate: is, object: 3}]
+    expect: {deltas: [{episode: e1, kind: add}], facts: [{id: e1, object: 3}]}
+"""
+    (rules / "tea.test.yaml").write_text(text)
+
+    assert call(["test", "rules"]) == 0
+
+
+def test_json_is_a_document_for_each_test(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (rules / "a.test.yaml").write_text(GOOD)
+    (rules / "b.test.yaml").write_text(_case("{facts: [{id: e1, confidence: 0.25}]}"))
+
+    assert call(["test", "rules", "--json"]) == 1
+
+    good, bad = map(json.loads, capsys.readouterr().out.splitlines())
+    assert good == {
+        "name": "something is said",
+        "file": "rules/a.test.yaml",
+        "line": 2,
+        "rules": ["tea"],
+        "ok": True,
+        "refused": None,
+        "differences": [],
+        "why": [],
+    }
+    (difference,) = bad["differences"]
+    assert (bad["ok"], difference["step"], difference["part"]) == (False, 1, "facts")
+    assert difference["expected"] == {"id": "e1", "confidence": 0.25}
+    assert (difference["got"]["confidence"], difference["differing"]) == (1.0, ["confidence"])
+
+
+def test_batch_that_the_brake_holds_is_told(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = RULES.replace("then_emits: [facts]}", "then_emits: [facts], limits: {max_deletes: 0}}")
+    (rules / "tea.yaml").write_text(held)
+    text = """\
+tests:
+  - name: it goes
+    steps:
+      - episodes: [{id: e1, subject: a, predicate: is, object: 1}]
+      - episodes: [{id: e2, subject: a, predicate: is, intent: delete}]
+        expect: {deltas: [{episode: e2, kind: delete}]}
+"""
+    (rules / "tea.test.yaml").write_text(text)
+
+    assert call(["test", "rules"]) == 1
+
+    assert "  why: tea is held: " in capsys.readouterr().out
+
+
+def test_episode_that_no_store_takes_fails_its_test_and_no_other(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (rules / "a.test.yaml").write_text(_case("{facts: []}", episodes=r'[{id: "e\0"}]'))
+    (rules / "b.test.yaml").write_text(GOOD)
+
+    assert call(["test", "rules"]) == 1
+
+    told = capsys.readouterr().out
+    assert "  cannot go on: episode 'e\\x00': the id holds NUL or no valid Unicode\n" in told
+    assert told.endswith("2 tests: 1 passed, 1 failed\n")
+
+
+def test_without_a_path_the_configured_directory_is_tested(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    nothing = site.look("test")
+    site.rules.with_name("rules.test.yaml").write_text(GOOD)
+
+    done = site.look("test")
+
+    assert (nothing.returncode, done.returncode) == (66, 0)
+    assert done.stdout.startswith(f"ok      {site.rules.parent}/rules.test.yaml:2: ")
+    assert not site.state.exists()
+
+
+def test_nothing_to_test_is_66_with_a_remedy(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (rules / "tea.test.yaml").write_text(GOOD)
+    Path("empty").mkdir()
+
+    assert call(["test", "rules", "empty"]) == 66
+    assert call(["test", "rules/coffee.test.yaml"]) == 66
+
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("slumberd: 'empty/*.test.yaml' does not exist: write tests beside")
+    assert second.startswith("slumberd: 'rules/coffee.test.yaml' does not exist: name a file")
+
+
+def test_file_of_rules_is_no_file_of_tests(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["test", "rules/tea.yaml"]) == 64
+    assert "'rules/tea.yaml' is no file of tests" in capsys.readouterr().err
+
+
+def test_every_mistake_of_tests_and_of_rules_is_told_at_once(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (rules / "broken.yaml").write_text("rules: [{id: x}]")
+    (rules / "a.test.yaml").write_text("tests: [{name: a}]")
+    (rules / "b.test.yaml").write_text(_case("{factz: []}", rules="[unknown]"))
+
+    assert call(["test", "rules/b.test.yaml", "rules"]) == 78
+
+    files = [line.split(":")[1].strip() for line in capsys.readouterr().err.splitlines()]
+    assert files == [*["rules/broken.yaml"] * 3, "rules/b.test.yaml", "rules/a.test.yaml"]
+
+
+def test_test_of_no_enabled_rule_is_a_mistake(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (rules / "tea.yaml").write_text(RULES.replace("[facts]}", "[facts], enabled: false}"))
+    (rules / "tea.test.yaml").write_text(GOOD)
+
+    assert call(["test", "rules"]) == 78
+
+    problem = "no rule in 'rules' that it is about is enabled; name it in 'rules'"
+    assert capsys.readouterr().err == f"slumberd: rules/tea.test.yaml:2: {problem}\n"
+
+
+def test_rules_and_tests_in_one_directory_do_not_mind_each_other(rules: Path) -> None:
+    (rules / "tea.test.yaml").write_text(GOOD)
+
+    assert call(["check", "rules"]) == 0
+
+
+def test_files_are_kept_in_memory_and_none_is_left_behind(
+    rules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "memory"
+    place.mkdir()
+    os.utime(place, (0, 0))
+    monkeypatch.setattr(runner, "IN_MEMORY", place)
+    (rules / "tea.test.yaml").write_text(BAD)
+
+    assert call(["test", "rules"]) == 1
+
+    assert place.stat().st_mtime > 0
+    assert list(place.iterdir()) == []
+    assert sorted(path.name for path in rules.iterdir()) == ["tea.test.yaml", "tea.yaml"]
+
+
+def test_where_no_files_can_be_kept_in_memory_they_are_on_disk(
+    rules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "IN_MEMORY", tmp_path / "none")
+
+    assert _holds(rules / "tea.test.yaml", "{facts: [{id: e1}]}")
+
+
+def test_check_passes_over_tests_that_a_shell_names_with_the_rules(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shipped = [str(file) for file in sorted(SHIPPED.glob("*.yaml"))]
+
+    assert call(["check", *shipped]) == 0
+    assert call(["check", str(SHIPPED / "profile.test.yaml")]) == 64
+
+    told = capsys.readouterr()
+    assert told.out == "valid: 3 rules in 3 files: nightly, preferences, profile\n"
+    assert "`slumberd test` runs them" in told.err

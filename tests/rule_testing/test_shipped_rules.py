@@ -1,0 +1,87 @@
+"""The shipped rules: their own tests pass, and fail when a rule is not what it was."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from slumberd.rule_testing.loader import Trial, case_files, prepared
+from slumberd.rule_testing.runner import Verdict, tried
+
+pytestmark = pytest.mark.integration
+
+RULES = Path(__file__).parents[2] / "rules"
+
+
+async def _failed(trials: list[Trial]) -> list[Verdict]:
+    verdicts = [await tried(trial) for trial in trials]
+    return [verdict for verdict in verdicts if not verdict.ok]
+
+
+def test_shipped_rules_do_what_their_tests_say() -> None:
+    trials = prepared(case_files([RULES]), timezone="UTC")
+
+    assert asyncio.run(_failed(trials)) == []
+
+
+def test_every_shipped_rule_has_tests() -> None:
+    tests = {file.name.removesuffix(".test.yaml") for file in case_files([RULES])}
+
+    assert tests == {file.stem for file in RULES.glob("*.yaml") if ".test." not in file.name}
+
+
+CHANGES = [
+    ("nightly", "subject IS NOT NULL AND", ""),
+    ("nightly", "AND predicate IS NOT NULL", ""),
+    ("nightly", "subject IS NOT NULL AND", "subject IS NOT NULL OR"),
+    ("nightly", "OR intent", "AND intent"),
+    ("nightly", "OR intent IN ('update', 'delete')", ""),
+    ("nightly", "'update', 'delete'", "'update'"),
+    ("nightly", "'update', 'delete'", "'delete'"),
+    ("nightly", "('update', 'delete')", "('add', 'update', 'delete')"),
+    ("nightly", "then_emits: [facts]", "then_emits: [notes]"),
+    ("preferences", "predicate LIKE 'prefers%' OR", ""),
+    ("preferences", "predicate LIKE 'prefers%'", "predicate LIKE '%'"),
+    ("preferences", "predicate LIKE 'prefers%'", "predicate = 'prefers'"),
+    ("preferences", "predicate LIKE 'prefers%'", "predicate GLOB 'prefers*'"),
+    ("preferences", "('likes', 'dislikes')", "('likes')"),
+    ("preferences", "('likes', 'dislikes')", "('dislikes')"),
+    ("preferences", "'dislikes'))", "'dislikes', 'lives_in'))"),
+    ("preferences", "AND (confidence >= 0.5 OR intent = 'delete')", ""),
+    ("preferences", "confidence >= 0.5", "confidence > 0.5"),
+    ("preferences", "confidence >= 0.5", "confidence >= 0.4"),
+    ("preferences", "OR intent = 'delete'", ""),
+    ("preferences", "intent = 'delete'", "intent IS NOT NULL"),
+    ("preferences", "AND (confidence", "OR (confidence"),
+    ("preferences", "[likes, dislikes]", "[likes]"),
+    ("preferences", "[likes, dislikes]", "[dislikes]"),
+    ("preferences", "[likes, dislikes]", "[likes, dislikes, prefers_seat]"),
+    ("profile", "predicate IS NOT NULL\n      AND", ""),
+    ("profile", "IS NOT NULL\n      AND", "IS NOT NULL\n      OR"),
+    ("profile", "subject = user OR", ""),
+    ("profile", "subject = user", "subject LIKE user"),
+    ("profile", "('user', 'me')", "('user')"),
+    ("profile", "('user', 'me')", "('me')"),
+    ("profile", "AND (subject = user OR subject IN ('user', 'me'))", ""),
+    ("profile", "('user', 'me'))", "('user', 'me') OR intent = 'delete')"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [pytest.param(*change, id=" to ".join(change[1:])) for change in CHANGES],
+)
+def test_change_of_a_shipped_rule_fails_its_tests(
+    tmp_path: Path, name: str, old: str, new: str
+) -> None:
+    for file in RULES.glob("*.yaml"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    rules = (RULES / f"{name}.yaml").read_text()
+    assert rules.count(old) == 1, "it is not the rule's own any more"
+    (tmp_path / f"{name}.yaml").write_text(rules.replace(old, new))
+
+    trials = prepared([tmp_path / f"{name}.test.yaml"], timezone="UTC")
+
+    assert asyncio.run(_failed(trials)) != []

@@ -1,0 +1,290 @@
+"""When a rule is due, which goes first, and how long one that failed must wait."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slumberd.model.cadence import Cron, Every
+from slumberd.model.firing import Timing
+from slumberd.model.rule import OnMissed
+from slumberd.scheduling.due import (
+    BACKOFF_SECONDS,
+    Due,
+    Held,
+    Missed,
+    due_cron,
+    due_every,
+    in_due_order,
+    is_cut_short,
+    is_held_back,
+    may_be_due,
+    set_back,
+    why_skipped,
+)
+from tests.support.builders import START, at
+
+pytestmark = pytest.mark.unit
+
+DAILY = Cron("0 3 * * *")
+seconds = st.integers(-(10**6), 10**6)
+
+
+def pending(newest: int, *, after: int = 0, rule_id: str = "r1") -> Due:
+    """Return what a counting rule looks like at this end of the log."""
+    return Due(rule_id, "every", START, after=after, newest=newest)
+
+
+def passed(seconds: float, *, rule_id: str = "r1") -> Due:
+    """Return what a cron rule looks like when an instant has just passed."""
+    return Due(rule_id, "cron", at(seconds), missed=1, upto=at(seconds))
+
+
+def one(seconds: float) -> Missed:
+    """Return one missed instant."""
+    return Missed(at(seconds), at(seconds), 1)
+
+
+@pytest.mark.parametrize(("count", "due"), [(9, False), (10, True), (11, True)])
+def test_every_ten_is_due_at_ten_pending(count: int, due: bool) -> None:
+    assert due_every(Every(10), count) is due
+
+
+@given(after=st.integers(0, 99), newest=st.integers(0, 99), count=st.integers(1, 99))
+def test_cheap_test_never_rules_out_what_counting_would_find(
+    after: int, newest: int, count: int
+) -> None:
+    at_most_pending = max(newest - after, 0)
+
+    possible = may_be_due(pending(newest, after=after), Every(count))
+
+    assert possible or not due_every(Every(count), at_most_pending)
+
+
+@pytest.mark.parametrize(("newest", "cut"), [(4, True), (5, False), (6, False)])
+def test_log_that_ends_below_the_watermark_is_cut_short(newest: int, cut: bool) -> None:
+    assert is_cut_short(pending(newest, after=5)) is cut
+
+
+def test_instant_that_has_just_passed_makes_a_rule_due() -> None:
+    due = due_cron("r1", one(10), served=at(0), now=at(11))
+
+    assert due == Due("r1", "cron", at(10), missed=1, upto=at(10))
+
+
+@pytest.mark.parametrize(
+    ("missed", "now"),
+    [
+        pytest.param(one(10), 10 + 60.001, id="over a minute late"),
+        pytest.param(Missed(at(10), at(70), 2), 70, id="the second already"),
+    ],
+)
+def test_what_was_missed_is_caught_up_in_one_firing(missed: Missed, now: float) -> None:
+    due = due_cron("r1", missed, served=at(0), now=at(now))
+
+    assert due == Due("r1", "catchup", at(10), missed=missed.count, upto=missed.latest)
+
+
+@pytest.mark.parametrize(
+    ("due", "timing"),
+    [
+        pytest.param(passed(10), Timing(0, 2_500), id="on time"),
+        pytest.param(
+            Due("r1", "catchup", at(1), missed=4, upto=at(10)), Timing(4, 2_500), id="catching up"
+        ),
+        pytest.param(pending(3), Timing(0, None), id="counting"),
+    ],
+)
+def test_firing_knows_how_late_it_is_and_for_how_many(due: Due, timing: Timing) -> None:
+    assert due.timing(at(12.5)) == timing
+
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("on_missed", "now", "since", "reason"),
+    [
+        pytest.param("run_once", 1_000, 500, "", id="missed"),
+        pytest.param("skip", 1_000, 500, "on_missed", id="missed, and not wanted"),
+        pytest.param("skip", 1_000, 0, "", id="late, for others took their time"),
+        pytest.param("skip", 160, 150, "", id="a moment ago"),
+        pytest.param("skip", 160.001, 150, "on_missed", id="more than a moment ago"),
+        pytest.param("run_once", 3_700, 500, "", id="just within the window"),
+        pytest.param("run_once", 3_700.001, 500, "catchup_window", id="beyond the window"),
+        pytest.param("run_once", 9_999, 0, "", id="beyond the window, but late only"),
+    ],
+)
+def test_only_what_nobody_was_there_for_is_skipped(
+    on_missed: OnMissed, now: float, since: float, reason: str
+) -> None:
+    due = passed(100)
+
+    assert why_skipped(due, on_missed, HOUR, now=at(now), since=at(since)) == reason
+
+
+def test_rule_that_counts_is_never_skipped() -> None:
+    assert why_skipped(pending(3), "skip", HOUR, now=at(9_999), since=at(9_999)) == ""
+
+
+def test_rule_that_missed_nothing_is_not_due() -> None:
+    assert due_cron("r1", None, served=at(0), now=at(99)) is None
+
+
+@given(first=seconds, length=st.integers(0, 999), served=seconds, now=seconds)
+def test_instant_at_or_before_the_last_one_served_never_fires_again(
+    first: int, length: int, served: int, now: int
+) -> None:
+    missed = Missed(at(first), at(first + length), 2)
+
+    due = due_cron("r1", missed, served=at(served), now=at(now))
+
+    assert (due is not None) == (served < first + length <= now)
+
+
+def test_first_due_goes_first_then_the_rule_id_decides() -> None:
+    dues = [passed(2, rule_id="a"), passed(1, rule_id="c"), passed(1, rule_id="b")]
+
+    assert [due.rule_id for due in in_due_order(dues)] == ["b", "c", "a"]
+
+
+@given(st.permutations([passed(n % 3, rule_id=f"r{n}") for n in range(7)]))
+def test_due_order_does_not_depend_on_the_order_of_looking(dues: list[Due]) -> None:
+    assert in_due_order(dues) == in_due_order(reversed(dues))
+
+
+def test_pauses_grow_then_the_next_due_moment_is_awaited() -> None:
+    setbacks = [set_back(pending(1), None, now=0.0)]
+    for _ in BACKOFF_SECONDS:
+        setbacks.append(set_back(pending(1), setbacks[-1], now=0.0))
+
+    pauses = [setback.retry_at for setback in setbacks]
+
+    assert [setback.failures for setback in setbacks] == [1, 2, 3, 4]
+    assert pauses == [
+        pytest.approx(1, rel=0.2),
+        pytest.approx(5, rel=0.2),
+        pytest.approx(25, rel=0.2),
+        None,
+    ]
+
+
+def test_rules_that_failed_together_try_again_apart() -> None:
+    retries = {set_back(pending(1, rule_id=f"r{n}"), None, now=0.0).retry_at for n in range(20)}
+
+    assert len(retries) == 20
+
+
+def test_failure_at_the_next_due_moment_starts_the_pauses_afresh() -> None:
+    setback = set_back(pending(1), None, now=0.0)
+    for _ in BACKOFF_SECONDS:
+        setback = set_back(pending(1), setback, now=0.0)
+
+    again = set_back(pending(2), setback, now=0.0)
+
+    assert again.failures == 1
+    assert again.retry_at is not None
+
+
+def test_failed_rule_is_held_back_until_its_pause_is_over() -> None:
+    setback = set_back(pending(10), None, now=100.0)
+
+    assert is_held_back(pending(99), setback, Every(10), now=100.7)
+    assert not is_held_back(pending(10), setback, Every(10), now=101.3)
+
+
+@pytest.mark.parametrize(
+    ("newest", "held"),
+    [
+        pytest.param(19, True, id="nine more"),
+        pytest.param(20, False, id="ten more"),
+        pytest.param(3, False, id="another memory.db"),
+    ],
+)
+def test_given_up_counting_rule_waits_for_as_many_again(newest: int, held: bool) -> None:
+    setback = set_back(pending(10), None, now=0.0)
+    for _ in BACKOFF_SECONDS:
+        setback = set_back(pending(10), setback, now=0.0)
+
+    assert is_held_back(pending(newest), setback, Every(10), now=9e9) is held
+
+
+@pytest.mark.parametrize(("instant", "held"), [(10, True), (70, False)])
+def test_given_up_cron_rule_waits_for_its_next_instant(instant: int, held: bool) -> None:
+    setback = set_back(passed(10), None, now=0.0)
+    for _ in BACKOFF_SECONDS:
+        setback = set_back(passed(10), setback, now=0.0)
+
+    assert is_held_back(passed(instant), setback, DAILY, now=9e9) is held
+
+
+def test_moment_that_was_fired_for_is_not_fired_for_again() -> None:
+    held = Held()
+
+    held.succeeded(pending(10, after=3))
+
+    assert not held.allows(pending(10, after=3), Every(1), monotonic=0.0)
+    assert held.allows(pending(11, after=3), Every(1), monotonic=0.0)
+    assert held.allows(pending(10, after=4), Every(1), monotonic=0.0)
+    assert held.allows(pending(10, after=3, rule_id="r2"), Every(1), monotonic=0.0)
+
+
+def test_failed_rule_is_ripe_when_its_pause_is_over() -> None:
+    held = Held()
+
+    held.failed(pending(1), monotonic=0.0)
+
+    assert held.ripe(0.5) == set()
+    assert held.ripe(1.5) == {"r1"}
+    assert not held.allows(pending(1), Every(1), monotonic=0.5)
+    assert held.allows(pending(1), Every(1), monotonic=1.5)
+
+
+def test_given_up_rule_is_never_ripe() -> None:
+    held = Held()
+
+    for _ in range(len(BACKOFF_SECONDS) + 1):
+        held.failed(pending(1), monotonic=0.0)
+
+    assert held.ripe(9e9) == set()
+
+
+@pytest.mark.parametrize("how", ["succeeded", "forgotten"])
+def test_rule_that_recovered_pauses_shortly_at_its_next_failure(how: str) -> None:
+    held = Held()
+    held.failed(pending(1), monotonic=0.0)
+    held.failed(pending(1), monotonic=0.0)
+
+    held.succeeded(pending(1)) if how == "succeeded" else held.forget("r1")
+
+    assert held.failed(pending(2), monotonic=0.0).failures == 1
+
+
+def test_one_minute_late_is_still_on_time() -> None:
+    due = due_cron("r1", one(0), served=at(-1), now=at(0) + timedelta(seconds=60))
+
+    assert due is not None
+    assert due.trigger == "cron"
+
+
+def test_rule_that_was_forgotten_may_fire_at_the_same_moment_again() -> None:
+    held, due = Held(), passed(10)
+    held.succeeded(due)
+    assert not held.allows(due, DAILY, monotonic=0)
+
+    held.forget(due.rule_id)
+
+    assert held.allows(due, DAILY, monotonic=0)
+
+
+def test_failure_of_a_forgotten_rule_counts_as_its_first() -> None:
+    held, due = Held(), passed(10)
+    held.failed(due, monotonic=0)
+
+    held.forget(due.rule_id)
+
+    assert held.allows(due, DAILY, monotonic=0)
+    assert held.failed(due, monotonic=0).failures == 1

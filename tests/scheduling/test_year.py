@@ -1,0 +1,153 @@
+"""A year of cron rules at a million times the speed: every instant is accounted for once.
+
+The real process runs under libfaketime (Debian's package ``faketime``), which lets all of its
+clocks run much faster. Which instants there are is worked out here once more, by zoneinfo alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from slumberd.model.firing import START as BEGINNING
+from slumberd.scheduling.cron import MOST_COUNTED
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import triple
+from tests.support.daemons import Event, Home
+
+pytestmark = pytest.mark.acceptance
+
+FIRST, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
+FAKETIME = {"FAKETIME": "@2026-01-01 00:00:00 x1000000", "TZ": "UTC"}
+EPISODES = 50
+YEARS = 3
+"""That are looked at: a year takes 32 seconds, and a busy machine starts a daemon in a minute."""
+SUNDAY = 7
+
+ZONES = {"berlin": ZoneInfo("Europe/Berlin"), "new_york": ZoneInfo("America/New_York")}
+EXPRESSIONS = {
+    "hourly": "0 * * * *",
+    "at_half_past_two": "30 2 * * *",
+    "on_sundays": "*/20 1-3 * * 0",
+    "twice_a_month": "15 9 1,15 * *",
+}
+RULES = {f"{name}.{place}": (name, zone) for name in EXPRESSIONS for place, zone in ZONES.items()}
+
+
+def libfaketime() -> str:
+    """Return the path of the library, or skip the test without it."""
+    for path in Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"):
+        return str(path)
+    pytest.skip("no clock is run fast: the Debian package faketime is not installed")
+
+
+def instants(name: str, zone: ZoneInfo) -> list[datetime]:
+    """Return every instant of the years in which the daemon can end, in order."""
+    if name in ("hourly", "on_sundays"):
+        return [at for at in _every(timedelta(minutes=20)) if _shows(name, at.astimezone(zone))]
+    time = (2, 30) if name == "at_half_past_two" else (9, 15)
+    days = [at for at in _every(timedelta(days=1)) if name != "twice_a_month" or at.day in (1, 15)]
+    return [_first(day.replace(tzinfo=None, hour=time[0], minute=time[1]), zone) for day in days]
+
+
+def _every(step: timedelta) -> list[datetime]:
+    return [FIRST + number * step for number in range((END - FIRST) // step * YEARS)]
+
+
+def _shows(name: str, wall: datetime) -> bool:
+    """Say whether a clock on the wall shows what an expression with a star names."""
+    if name == "hourly":
+        return wall.minute == 0
+    return wall.isoweekday() == SUNDAY and wall.hour in (1, 2, 3)
+
+
+def _first(local: datetime, zone: ZoneInfo) -> datetime:
+    """Return when a clock on the wall first shows a time, or one after it that it leaves out."""
+    midnight = local.replace(hour=0, minute=0, tzinfo=zone).astimezone(UTC)
+    quarters = (midnight + number * timedelta(minutes=15) for number in range(100))
+    return next(at for at in quarters if at.astimezone(zone).replace(tzinfo=None) >= local)
+
+
+async def put(home: Home, count: int) -> None:
+    """Put some episodes."""
+    async with SQLiteMemoryStore(home.state / "memory.db") as memory:
+        await memory.bootstrap()
+        await memory.put_many([triple(f"e{n}", "alice", f"knows {n}", n) for n in range(count)])
+
+
+async def begin(home: Home) -> None:
+    """Put some episodes, and let every rule be served up to the year's first instant."""
+    await put(home, EPISODES)
+    async with SQLiteFactStore(home.state / "facts.db") as facts:
+        await facts.bootstrap()
+        for rule_id in RULES:
+            await facts.begin(rule_id, BEGINNING, served=FIRST)
+
+
+def lived_through(home: Home) -> dict[str, list[Event]]:
+    """Run the daemon for a year; return what it says of served instants, by rule."""
+    served = defaultdict(list)
+    with home.daemon(LD_PRELOAD=libfaketime(), **FAKETIME) as daemon:
+        # What is due at one look is served in order: after this one nothing older is left.
+        event = daemon.wait_for("firing.served")
+        while datetime.fromisoformat(event["first"]) < END:
+            served[event["rule_id"]].append(event)
+            event = daemon.wait_for("firing.served")
+    return served
+
+
+def accounted_for(events: list[Event], all_of_them: list[datetime]) -> list[datetime]:
+    """Return the instants that firings say they serve: from the first to the last of each."""
+    found = []
+    for event in events:
+        first, upto = (datetime.fromisoformat(event[key]) for key in ("first", "upto"))
+        meant = [at for at in all_of_them if first <= at <= upto]
+        # On a busy machine one firing serves more than are counted.
+        assert min(len(meant), MOST_COUNTED) == max(event["missed_count"], 1), event
+        assert {first, upto} <= set(meant), event
+        found += meant
+    return found
+
+
+@pytest.mark.timing
+def test_a_year_of_instants_is_served_each_of_them_once(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for rule_id, (name, zone) in RULES.items():
+        cadence = {"cron": EXPRESSIONS[name], "timezone": zone.key}
+        home.rule(rule_id, cadence=cadence, catchup_window="366d")  # to start takes months
+    asyncio.run(begin(home))
+
+    served = lived_through(home)
+
+    for rule_id, (name, zone) in RULES.items():
+        expected = [at for at in instants(name, zone) if at > FIRST]
+        found = accounted_for(served[rule_id], expected)
+        assert found == expected[: len(found)], rule_id
+        assert expected[len(found)] >= END, rule_id
+    assert len(home.facts()) == EPISODES
+    home.call("audit", "verify")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("now", ["1969-12-31 23:59:58", "2100-02-28 23:59:58"])
+def test_a_daemon_whose_clock_is_far_off_consolidates(tmp_path: Path, now: str) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    # A daemon that starts after midnight, on a busy machine, is due a minute later.
+    home.rule("minutely", cadence={"cron": "* * * * *", "timezone": "Europe/Berlin"})
+    asyncio.run(put(home, EPISODES))
+
+    with home.daemon(LD_PRELOAD=libfaketime(), FAKETIME=f"@{now}", TZ="UTC") as daemon:
+        daemon.wait_until_read(EPISODES)
+        daemon.wait_for("firing.completed", lambda event: event["rule_id"] == "minutely")
+
+    own = {entry["rule_id"] for fact in home.facts() for entry in fact["lineage"]}
+    assert own == {"all", "minutely"}
+    assert len(home.facts()) == EPISODES
+    home.call("audit", "verify")

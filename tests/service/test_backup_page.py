@@ -1,0 +1,53 @@
+"""The page on backups: its commands can be read, and its exit codes are those of the errors."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd import errors
+from slumberd.cli.registry import program
+from slumberd.service.backup import KEY, MANIFEST
+from slumberd.storage.sqlite.file_exchange import JOURNAL
+
+pytestmark = pytest.mark.unit
+
+PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    spans = re.findall(r"`(slumberd [a-z]+ [^`\n]+)`", PAGE.read_text())
+    lines = [line for block in blocks for line in block.splitlines()]
+    return sorted({one for one in [*lines, *spans] if one.startswith("slumberd ")})
+
+
+@pytest.mark.parametrize("command", commands())
+def test_command_of_the_page_can_be_read(command: str) -> None:
+    context: Any = program().make_context("slumberd", shlex.split(command)[1:])
+    while hasattr(context.command, "resolve_command"):
+        left = [*context._protected_args, *context.args]
+        name, found, words = context.command.resolve_command(context, left)
+        context = found.make_context(name, words, parent=context)
+
+    assert context.command.name
+
+
+def test_page_names_the_files_and_exit_codes_that_there_are() -> None:
+    text = PAGE.read_text()
+
+    assert all(f"`{name}`" in text for name in (KEY, MANIFEST, JOURNAL))
+    for error, code in (
+        (errors.BackupError, 65),
+        (errors.NoInputError, 66),
+        (errors.OutputExistsError, 73),
+        (errors.StoreError, 74),
+        (errors.BackupBusyError, 75),
+        (errors.StateDirectoryLockedError, 75),
+    ):
+        assert error.exit_code == code
+        assert re.search(rf"^\| {code}[ ,]", text, re.MULTILINE)

@@ -1,0 +1,150 @@
+"""Channels share one fact store: ids and keys keep their facts apart; commands reach them all."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.model.episode import Episode
+from slumberd.service.control_socket import Peer
+from tests.support.builders import rule, triple
+from tests.support.estate import estate
+from tests.support.site import CONFIG, Site
+
+pytestmark = pytest.mark.integration
+
+ME = Peer(7, 7, 7)
+EVERYWHERE = rule("everywhere", then_emits=["facts", "work", "home"])
+ABROAD = rule("abroad", then_emits=["notes", "work"], when_filter="predicate = 'likes'")
+RULES = [EVERYWHERE, ABROAD]
+
+
+def put(id: str, **overrides: Any) -> Episode:
+    return triple(id, "alice", "likes", overrides.pop("what", id), **overrides)
+
+
+async def test_a_firing_reports_and_logs_the_deltas_of_all_its_channels(tmp_path: Path) -> None:
+    async with estate(tmp_path, RULES) as home:
+        await home.stores.memory.put_many([put("e1")])
+
+        answer = await home.operations.fire({"rules": ["everywhere"]}, ME)
+
+        [report] = answer["reports"]
+        assert {name: counts["added"] for name, counts in report["channels"].items()} == {
+            "facts": 1, "home": 1, "work": 1,
+        }  # fmt: skip
+        logged = {one.fact_id for one in home.logs.deltas.lines if one.fact_id}
+        assert logged == {"e1", "@work/e1", "@home/e1"}
+
+
+async def test_rules_share_the_facts_of_a_channel_in_a_ledger_that_verifies(
+    tmp_path: Path,
+) -> None:
+    async with estate(tmp_path, RULES) as home:
+        await home.stores.memory.put_many([put("e1")])
+        await home.fire(EVERYWHERE)
+        await home.fire(ABROAD)
+
+        assert await home.ids() == ["@home/e1", "@notes/e1", "@work/e1", "e1"]
+        rows, _, broken = await home.stores.facts.verify()
+        assert (rows > 0, broken) == (True, None)
+
+
+async def test_an_undo_of_a_firing_reaches_all_its_channels(tmp_path: Path) -> None:
+    async with estate(tmp_path, [EVERYWHERE]) as home:
+        await home.stores.memory.put_many([put("e1")])
+        answer = await home.operations.fire({"rules": ["everywhere"]}, ME)
+        [firing_id] = answer["reports"][0]["firing_ids"]
+
+        await home.operations.undo({"firing": firing_id}, ME)
+        undone = await home.ids()
+        await home.operations.backfill({"rule": "everywhere"}, ME)
+
+        assert (undone, await home.ids()) == ([], ["@home/e1", "@work/e1", "e1"])
+
+
+async def test_one_unpin_takes_facts_of_several_channels_out(tmp_path: Path) -> None:
+    said = {
+        "user": "alice", "agent": "rag", "subject": "s", "predicate": "is", "object": 1,
+        "reason": "so", "id": "p1", "channel": "work",
+    }  # fmt: skip
+    async with estate(tmp_path, RULES) as home:
+        await home.stores.memory.put_many([put("e1")])
+        await home.fire(EVERYWHERE)
+        await home.operations.pin(said, ME)
+        assert "@work/p1" in await home.ids()
+
+        await home.operations.unpin({"facts": ["@work/p1", "e1"], "reason": "so"}, ME)
+
+        assert await home.ids() == ["@home/e1", "@work/e1"]
+
+
+async def test_forget_reaches_every_channel(tmp_path: Path) -> None:
+    async with estate(tmp_path, RULES) as home:
+        canary = put("canary-1", user="canary-user", what="canary-what", content="canary-said")
+        await home.stores.memory.put_many([canary, put("e1")])
+        await home.operations.fire({"rules": None}, ME)
+        pinned = {"user": "canary-user", "agent": "rag", "subject": "canary-s", "predicate": "is"}
+        await home.operations.pin({**pinned, "object": 1, "reason": "so", "channel": "home"}, ME)
+
+        certificate = await home.operations.forget({"user": "canary-user"}, ME)
+
+        assert certificate["rows"]["facts.db"]["facts"] == 5
+        assert certificate["head_after"] == (await home.stores.facts.head()).head.hex()
+        assert await home.ids() == ["@home/e1", "@notes/e1", "@work/e1", "e1"]
+        assert (await home.stores.facts.verify())[2] is None
+    for path in tmp_path.iterdir():
+        assert b"canary" not in path.read_bytes(), path.name
+
+
+async def test_the_quarantine_of_every_channel_is_retried_and_dropped(tmp_path: Path) -> None:
+    async with estate(tmp_path, [EVERYWHERE]) as home:
+        await home.stores.memory.put_many([put("e1", metadata={"intent": "shout"})])
+        await home.operations.fire({"rules": ["everywhere"]}, ME)
+
+        retried = await home.operations.retry({"rules": ["everywhere"]}, ME)
+        dropped = await home.operations.drop({"all": True}, ME)
+
+        [report] = retried["reports"]
+        assert Counter(counts["read"] for counts in report["channels"].values()) == {1: 3}
+        assert dropped == {"dropped": 3}
+
+
+def test_facts_of_one_channel_are_shown_alone(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.rules.write_text(site.rules.read_text().replace("[facts]", "[facts, notes]"))
+    site.put(put("e1"))
+    assert site.call("fire", "profile").returncode == 0
+
+    shown = {
+        words: [fact["id"] for fact in site.lines("facts", *words)]
+        for words in ((), ("--channel", "notes"), ("--channel", "facts"), ("--channel", "later"))
+    }
+
+    assert [*shown.values()] == [["@notes/e1", "e1"], ["@notes/e1"], ["e1"], []]
+
+
+def test_a_configuration_that_gives_a_channel_a_database_is_refused(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.config.write_text(CONFIG + "facts: {channels: {notes: notes.db}}\n")
+
+    checked = site.look("check")
+
+    assert checked.returncode == 78
+    assert "facts.channels: unknown key 'channels'" in checked.stdout
+
+
+def test_an_audit_takes_no_channel(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.put(put("e1"))
+    assert site.call("fire", "--all").returncode == 0
+
+    refused = site.look("audit", "verify", "--channel", "facts")
+    verified = json.loads(site.look("audit", "verify", "--json").stdout)
+
+    assert refused.returncode == 64
+    assert (verified["ok"], "store" in verified) == (True, False)

@@ -1,0 +1,278 @@
+"""The control socket answers one line with one line, and says why when it will not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from slumberd.errors import NotRunningError, StoreError, UsageError
+from slumberd.service.control_socket import (
+    MOST_BYTES,
+    MOST_CONNECTIONS,
+    SOCKET,
+    Answer,
+    Operation,
+    Peer,
+    RefusedError,
+    ask,
+    listen,
+)
+from tests.support.daemons import Home
+
+pytestmark = pytest.mark.integration
+
+
+async def greet(request: dict[str, Any], _: Peer) -> Answer:
+    return {"hello": request["name"]}
+
+
+async def refuse(_: dict[str, Any], __: Peer) -> Answer:
+    raise UsageError("not like this")
+
+
+async def stumble(_: dict[str, Any], __: Peer) -> Answer:
+    raise RuntimeError("a bug")
+
+
+async def babble(_: dict[str, Any], __: Peer) -> Answer:
+    return {"number": 2**70}
+
+
+async def mumble(_: dict[str, Any], __: Peer) -> Answer:
+    raise UsageError("no caf\udce9")
+
+
+async def overflow(_: dict[str, Any], __: Peer) -> Answer:
+    raise OSError(28, "No space left on device")
+
+
+OPERATIONS: dict[str, Operation] = {
+    "greet": greet, "refuse": refuse, "stumble": stumble, "babble": babble,
+    "mumble": mumble, "overflow": overflow,
+}  # fmt: skip
+
+
+async def asked(directory: Path, operation: str, **fields: Any) -> Answer:
+    return await asyncio.to_thread(ask, directory, operation, **fields)
+
+
+async def test_a_question_gets_its_answer(tmp_path: Path) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
+
+
+async def test_a_directory_may_lie_deeper_than_a_socket_path_may_be_long(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    deep.mkdir(parents=True)
+
+    async with listen(deep, OPERATIONS):
+        assert await asked(deep, "greet", name="you") == {"hello": "you"}
+
+
+@pytest.fixture
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.parametrize(
+    ("umask", "mode"), [(0o007, 0o660), (0o077, 0o600), (0, 0o660)], indirect=["umask"]
+)
+@pytest.mark.usefixtures("umask")
+async def test_the_socket_is_for_the_group_where_the_umask_lets_it_write(
+    tmp_path: Path, mode: int
+) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        assert (tmp_path / SOCKET).stat().st_mode & 0o777 == mode
+
+
+async def test_what_a_dead_daemon_left_is_replaced_and_nothing_is_left(tmp_path: Path) -> None:
+    (tmp_path / SOCKET).touch()
+
+    async with listen(tmp_path, OPERATIONS):
+        assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
+
+    assert not (tmp_path / SOCKET).exists()
+
+
+async def test_what_answers_is_not_replaced_even_when_its_state_directory_is_ours(
+    tmp_path: Path,
+) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        with pytest.raises(StoreError, match="somebody answers on"):
+            async with listen(tmp_path, {}):
+                pass
+
+        assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
+
+
+async def test_a_socket_that_nobody_listens_on_any_more_is_replaced(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / SOCKET))
+        dead.listen()
+
+    async with listen(tmp_path, OPERATIONS):
+        assert await asked(tmp_path, "greet", name="you") == {"hello": "you"}
+
+
+async def test_the_socket_lies_in_the_runtime_directory_and_is_found_from_the_state(
+    tmp_path: Path,
+) -> None:
+    state, runtime = tmp_path / "state", tmp_path / "run"
+    state.mkdir()
+    runtime.mkdir()
+
+    async with listen(state, OPERATIONS, runtime=runtime):
+        assert (runtime / SOCKET).is_socket()
+        assert (state / SOCKET).readlink() == runtime / SOCKET
+        assert await asked(state, "greet", name="you") == {"hello": "you"}
+
+    assert [*state.iterdir(), *runtime.iterdir()] == []
+
+
+async def test_a_link_of_a_killed_daemon_whose_runtime_directory_is_gone_is_replaced(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / SOCKET).symlink_to("/run/gone/control.sock")
+    with pytest.raises(NotRunningError, match="no slumberd runs"):
+        await asked(tmp_path, "greet")
+
+    async with listen(tmp_path, OPERATIONS):
+        assert (tmp_path / SOCKET).is_socket() and not (tmp_path / SOCKET).is_symlink()
+
+
+async def test_no_daemon_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(NotRunningError, match="no slumberd runs"):
+        await asked(tmp_path, "greet")
+
+
+@pytest.mark.parametrize(
+    "value", [pytest.param("caf\udce9", id="no unicode"), pytest.param(2**70, id="too large")]
+)
+async def test_what_json_cannot_say_is_wrong_use_and_not_asked(
+    tmp_path: Path, value: object
+) -> None:
+    with pytest.raises(UsageError, match="cannot be said in JSON"):
+        await asked(tmp_path, "greet", name=value)
+
+
+@pytest.mark.parametrize(
+    ("operation", "message", "code"),
+    [
+        pytest.param("refuse", "not like this", 64, id="an error of ours"),
+        pytest.param("stumble", "a bug", 70, id="a bug"),
+        pytest.param("mumble", r"no caf\\udce9", 64, id="words that are no Unicode"),
+        pytest.param("babble", "a bug", 70, id="an answer that is no JSON"),
+        pytest.param("overflow", "cannot write: .*No space", 74, id="a full disk"),
+        pytest.param("dance", "unknown operation 'dance'", 64, id="unknown"),
+    ],
+)
+async def test_a_refusal_keeps_its_exit_code(
+    tmp_path: Path, operation: str, message: str, code: int
+) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        with pytest.raises(RefusedError, match=message) as refused:
+            await asked(tmp_path, operation)
+        assert await asked(tmp_path, "greet", name="still here") == {"hello": "still here"}
+
+    assert refused.value.exit_code == code
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b"not json\n", id="no json"),
+        pytest.param(b"[]\n", id="no object"),
+        pytest.param(b'{"version": 99, "operation": "greet"}\n', id="another version"),
+        pytest.param(b"x" * (MOST_BYTES + 9) + b"\n", id="too long"),
+    ],
+)
+async def test_what_is_no_request_is_refused_with_usage(tmp_path: Path, line: bytes) -> None:
+    def send() -> bytes:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(tmp_path / SOCKET))
+            connection.sendall(line)
+            return connection.makefile("rb").readline()
+
+    async with listen(tmp_path, OPERATIONS):
+        answer = orjson.loads(await asyncio.to_thread(send))
+
+    assert (answer["ok"], answer["exit_code"]) == (False, 64)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b'{"version":1,"operation":"greet","name":"a","name":"b"}', "'name' is given twice"),
+        (b'{"version":1,"operation":"greet","name":123456789012345678901234}', "64 bits"),
+        (b'{"version":1,"operation":"greet","name":{"a":1,"a":2}}', "'a' is given twice"),
+    ],
+)
+async def test_a_request_that_would_be_read_in_two_ways_is_refused(
+    tmp_path: Path, line: bytes, problem: str
+) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        answer = orjson.loads(await asyncio.to_thread(exchanged, tmp_path, line + b"\n"))
+
+    assert (answer["ok"], answer["exit_code"]) == (False, 64)
+    assert problem in answer["error"]
+
+
+def exchanged(directory: Path, line: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(directory / SOCKET))
+        connection.sendall(line)
+        return connection.makefile("rb").readline()
+
+
+def connected(directory: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    # Through the directory's descriptor, because its path may be too long for a socket.
+    opened = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        connection.connect(f"/proc/self/fd/{opened}/{SOCKET}")
+    finally:
+        os.close(opened)
+    return connection
+
+
+async def test_a_user_with_too_many_connections_is_told_to_try_again(tmp_path: Path) -> None:
+    async with listen(tmp_path, OPERATIONS):
+        idle = [await asyncio.to_thread(connected, tmp_path) for _ in range(MOST_CONNECTIONS)]
+        with pytest.raises(RefusedError, match="try again") as refused:
+            await asked(tmp_path, "greet", name="you")
+        for one in idle:
+            one.close()
+        while True:  # until the daemon has seen that they hung up
+            try:
+                answer = await asked(tmp_path, "greet", name="you")
+                break
+            except RefusedError:
+                continue
+
+    assert refused.value.exit_code == 75
+    assert answer == {"hello": "you"}
+
+
+def test_a_flood_of_connections_fills_no_log_and_keeps_nobody_out(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    with home.daemon() as daemon:
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (256, 256))
+        flood = [connected(home.state) for _ in range(400)]
+        for one in flood:
+            one.close()
+        home.slumberd("fire", "--all")
+    daemon.close()
+    left = [daemon._events.get() for _ in range(daemon._events.qsize())]
+
+    assert "library.logged" not in {one["event"] for one in [*daemon.seen, *left] if one}

@@ -1,0 +1,252 @@
+"""The daemon's life, in the tests' own process: what it begins with, and what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import FactsSettings, MetricsSettings, Settings
+from slumberd.model.firing import START as BEGINNING
+from slumberd.model.record import Record
+from slumberd.model.rule import ConsolidationRule
+from slumberd.observability.prometheus import write_textfile
+from slumberd.service import daemon as service_daemon
+from slumberd.service import heartbeat
+from slumberd.service.composition import Stores, opened, rule_runner_of
+from slumberd.service.control_socket import Peer, ask
+from slumberd.service.daemon import Daemon
+from slumberd.service.rule_runner import RuleRunner
+from slumberd.service.systemd import Notifier
+from tests.support.builders import at, rule, triple
+from tests.support.daemons import Home
+from tests.support.fakes import FakeClock, FakeDeltaLog, FakeLogs
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.integration
+
+NIGHTLY = rule("nightly", cadence={"cron": "0 3 * * *"})
+
+
+class Telling(FakeDeltaLog):
+    """Sets an event when the first lines are written; what is in `failures` goes wrong before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: list[Exception] = []
+        self.first = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def applied(self, records: Sequence[Record]) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        super().applied(records)
+        self._loop.call_soon_threadsafe(self.first.set)
+
+
+class Hearing(Notifier):
+    """Sets an event when the daemon is ready."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.heard = asyncio.Event()
+
+    def ready(self) -> None:
+        self.heard.set()
+
+
+class Life:
+    """A state directory, and a daemon on it."""
+
+    def __init__(self, folder: Path, *rules: ConsolidationRule, **settings: Any) -> None:
+        self.log = Telling()
+        self._logs = FakeLogs(self.log)
+        self._clock = FakeClock(at(0))
+        self._rules = RuleSet(rules, {}, {one.id: "rules.yaml" for one in rules})
+        facts = FactsSettings(batch=1)
+        self._settings = Settings(state_dir=folder, rules_dir=folder, facts=facts, **settings)
+
+    @asynccontextmanager
+    async def stores(
+        self, logs: FakeLogs | None = None
+    ) -> AsyncIterator[tuple[Stores, RuleRunner]]:
+        """Open the stores, while no daemon runs."""
+        settings, clock = self._settings, self._clock
+        async with opened(settings, clock, settings.facts_path) as stores:
+            yield stores, rule_runner_of(settings, stores, logs or FakeLogs(), clock)
+
+    async def run_until_told(self) -> None:
+        """Run the daemon, and tell it to stop once it has written lines."""
+        async with self.running():
+            await self.log.first.wait()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the daemon, and tell it to stop at the end of the block."""
+        found, notifier, stop = (self._settings, self._rules), Hearing(), asyncio.Event()
+        daemon = Daemon(
+            *found, lambda: found, clock=self._clock, logs=self._logs, notifier=notifier
+        )
+        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
+            group.create_task(daemon.run(stop))
+            await notifier.heard.wait()
+            yield
+            stop.set()
+
+
+async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
+    tmp_path: Path,
+) -> None:
+    class Broken(FakeDeltaLog):
+        def applied(self, records: Sequence[Record]) -> None:
+            raise OSError("the disk is full")
+
+    life, broken = Life(tmp_path, NIGHTLY), FakeLogs(Broken())
+    async with life.stores(broken) as (stores, runner):
+        await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
+        with pytest.raises(OSError, match="full"):
+            await runner.fire(NIGHTLY, "manual", at(0))
+        assert (await stores.facts.watermarks())["nightly"][0].seq == 1
+
+    await life.run_until_told()
+
+    assert [one.fact_id for one in life.log.lines if one.kind == "add"] == ["e1"]
+
+
+async def test_lines_that_nobody_read_are_written_though_nothing_fires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_daemon, "TELLING_SECONDS", 0.01)
+    life = Life(tmp_path, rule("always", cadence={"every": 1}))
+    # Nobody reads during the firing, and the disk is full when it is tried again.
+    life.log.failures = [TimeoutError(), OSError("the disk is full")]
+    async with life.stores() as (stores, _):
+        await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
+
+    with capture_logs() as logged:
+        await life.run_until_told()
+
+    assert [one.fact_id for one in life.log.lines if one.kind == "add"] == ["e1"]
+    assert [line["rows"] for line in logged if line["event"] == "logs.repeated"] == [2]
+
+
+async def test_the_collector_rests_while_a_rule_fires_and_no_longer(tmp_path: Path) -> None:
+    class Failing(FakeDeltaLog):
+        def applied(self, records: Sequence[Record]) -> None:
+            collecting.append(gc.isenabled())
+            raise OSError("the disk is full")
+
+    life, logs, collecting = Life(tmp_path), FakeLogs(Failing()), [gc.isenabled()]
+    async with life.stores(logs) as (stores, runner):
+        await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
+
+        for one in (NIGHTLY, rule("other")):  # without a rest between them
+            with pytest.raises(OSError, match="full"):
+                await runner.fire(one, "manual", at(0))
+        await asyncio.sleep(0)
+        collecting.append(gc.isenabled())
+
+    assert collecting == [True, False, False, True]
+
+
+async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) -> None:
+    life, before = Life(tmp_path, NIGHTLY), at(-86_400)
+    async with life.stores() as (stores, _):
+        await stores.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(40)])
+        await stores.facts.begin("nightly", BEGINNING, served=before)
+
+    await life.run_until_told()
+
+    async with life.stores() as (stores, _):
+        mark, served = (await stores.facts.watermarks())["nightly"]
+    assert 0 < mark.seq < 40
+    assert served == before, "its next start goes on at once"
+
+
+async def test_a_daemon_writes_figures_for_prometheus_where_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, written = tmp_path / "slumberd.prom", asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def write(path: Path, text: bytes) -> None:
+        write_textfile(path, text)
+        loop.call_soon_threadsafe(written.set)
+
+    monkeypatch.setattr(service_daemon, "write_textfile", write)
+    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0)
+    life = Life(tmp_path, NIGHTLY, metrics=MetricsSettings(textfile=Path("slumberd.prom")))
+
+    async with life.running():
+        await written.wait()
+
+    assert b'slumberd_rule_pending_episodes{rule="nightly"} 0\n' in file.read_bytes()
+
+
+async def test_a_daemon_tells_when_its_rules_are_due_and_which_are_paused(tmp_path: Path) -> None:
+    hourly = rule("hourly", cadence={"cron": "@hourly"}, enabled=False)
+
+    async with Life(tmp_path, NIGHTLY, hourly).running():
+        await asyncio.to_thread(ask, tmp_path, "pause", rules=["nightly"])
+        answer = await asyncio.to_thread(ask, tmp_path, "next")
+
+    assert answer["timezone"] == "UTC"
+    assert answer["rules"] == [
+        {
+            "id": "nightly",
+            "enabled": True,
+            "cadence": {"cron": "0 3 * * *"},
+            "paused_by": str(Peer.here()),
+        },
+        {"id": "hourly", "enabled": False, "cadence": {"cron": "@hourly"}, "paused_by": None},
+    ]
+
+
+def test_a_rule_that_never_comes_to_an_end_is_seen_failing_and_stops_no_other(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path)
+    home.rule("endless", cadence={"every": 1}, timeout=1e-6)
+    home.rule("good", cadence={"every": 1})
+    file = tmp_path / "put.jsonl"
+    file.write_text(triple("e1", "alice", "likes", "tea").model_dump_json())
+    home.call("import", file)
+
+    with home.daemon() as daemon:
+        daemon.wait_until_read(1)
+        status = home.call("status").stdout
+        (told,) = orjson.loads(home.call("status", "--json").stdout)["failing"]
+
+    assert re.search(r"failing    rule endless, (once|\d+ times in a row) since 20", status)
+    assert (told["rule_id"], told["error"]) == ("endless", "FiringTimeoutError")
+    assert [fact["id"] for fact in home.facts()] == ["e1"]
+
+
+@pytest.mark.slow
+def test_a_rule_is_in_status_check_and_doctor_as_soon_as_it_is_degraded(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("endless", cadence={"every": 1}, timeout=1e-6)
+    file = tmp_path / "put.jsonl"
+    file.write_text(triple("e1", "alice", "likes", "tea").model_dump_json())
+    home.call("import", file)
+
+    with home.daemon() as daemon:
+        daemon.wait_for("rule.degraded")
+        check = home.call("status", "--check", check=False)
+        doctor = orjson.loads(home.call("doctor", "--json", check=False).stdout)
+
+    [line] = [line for line in check.stdout.splitlines() if line.startswith("rule.degraded")]
+    assert check.returncode == 1
+    assert "rule endless: failed 3 times in a row since 20" in line
+    assert ("rule.degraded", "rule endless") in {
+        (finding["id"], finding["subject"]) for finding in doctor["findings"]
+    }

@@ -1,0 +1,138 @@
+"""Erasing goes by the owner that the facts go by, whatever scope key or content a row has."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from slumberd.config.settings import MemorySettings
+from slumberd.model.scope import Scope
+from slumberd.service.control_socket import Peer
+from tests.support.builders import START, rule
+from tests.support.estate import Estate, estate
+
+pytestmark = pytest.mark.integration
+
+ME = Peer(1, 1, 1)
+VICTIM, OTHER = Scope("victim", "s1", "rag"), Scope("other", "s1", "rag")
+
+
+@asynccontextmanager
+async def opened(folder: Path, mismatch: Any) -> AsyncIterator[Estate]:
+    memory = MemorySettings(scope_mismatch=mismatch)
+    async with estate(folder, [rule("all")], memory=memory) as there:
+        await there.stores.memory.bootstrap()
+        yield there
+
+
+def write(folder: Path, id: str, key: object, said: Scope | None) -> None:
+    """Write a row past slumberd, with one scope in its key and another in its content."""
+    content: dict[str, Any] = {"content": f"text of {id}", "source_node": "chat"}
+    content |= said._asdict() if said else {}
+    metadata = {"subject": id, "predicate": "is", "object": "said"}
+    row = (id, key, orjson.dumps(content), START.isoformat(), orjson.dumps(metadata))
+    with closing(sqlite3.connect(folder / "memory.db")) as host, host:
+        host.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", row)
+
+
+def episodes(folder: Path) -> list[str]:
+    with closing(sqlite3.connect(folder / "memory.db")) as memory:
+        return [id for (id,) in memory.execute("SELECT id FROM episodes ORDER BY id")]
+
+
+async def forget(there: Estate, user: str) -> dict[str, Any]:
+    return await there.operations.forget({"user": user}, ME)
+
+
+def write_all(folder: Path) -> None:
+    write(folder, "mine", VICTIM.key, VICTIM)
+    write(folder, "key of other", OTHER.key, VICTIM)
+    write(folder, "key of victim", VICTIM.key, OTHER)
+    write(folder, "no key", VICTIM.key.rstrip("/"), VICTIM)
+    write(folder, "no key, other", OTHER.key.rstrip("/"), OTHER)
+    write(folder, "theirs", OTHER.key, OTHER)
+
+
+@pytest.mark.parametrize(
+    ("mismatch", "left"),
+    [
+        ("trust_episode", ["key of victim", "no key, other", "theirs"]),
+        ("trust_scope", ["key of other", "no key, other", "theirs"]),
+        ("quarantine", ["key of other", "no key, other", "theirs"]),
+    ],
+)
+async def test_episodes_are_erased_by_the_owner_that_facts_are_promoted_for(
+    tmp_path: Path, mismatch: str, left: list[str]
+) -> None:
+    async with opened(tmp_path, mismatch) as there:
+        write_all(tmp_path)
+        await there.fire(rule("all"))
+        promoted = {fact.id for fact in await there.facts() if fact.user == "other"}
+
+        certificate = await forget(there, "victim")
+
+        assert episodes(tmp_path) == left
+        assert {fact.id for fact in await there.facts()} == promoted
+        assert certificate["rows"]["memory.db"]["episodes"] == 6 - len(left)
+        facts = there.stores.facts
+        assert (await facts.verify())[2] is None
+
+
+@pytest.mark.parametrize("mismatch", ["trust_episode", "trust_scope", "quarantine"])
+async def test_a_certificate_counts_the_episodes_of_others_that_name_the_scope(
+    tmp_path: Path, mismatch: str
+) -> None:
+    async with opened(tmp_path, mismatch) as there:
+        write_all(tmp_path)
+        nobody = Scope("nobody", "s1", "rag")
+        write(tmp_path, "of nobody", nobody.key, nobody)
+
+        certificate = await forget(there, "victim")
+
+        named = [line for line in certificate["out_of_reach"] if "name this one" in line]
+        assert [line[:2] for line in named] == ["1 "]
+        assert "name this one" not in str((await forget(there, "nobody"))["out_of_reach"])
+
+
+async def test_a_certificate_names_what_a_sink_of_provenance_keeps(tmp_path: Path) -> None:
+    async with opened(tmp_path, "quarantine") as there:
+        write(tmp_path, "mine", VICTIM.key, VICTIM)
+
+        certificate = await forget(there, "victim")
+
+        assert "provenance" in " ".join(certificate["out_of_reach"])
+
+
+async def test_what_was_quarantined_as_of_nobody_goes_with_whom_its_content_names(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, "quarantine") as there:
+        write(tmp_path, "unowned of victim", "nowhere", VICTIM)
+        write(tmp_path, "unowned of other", "nowhere", OTHER)
+        await there.fire(rule("all"))
+
+        await forget(there, "victim")
+
+        facts = there.stores.facts
+        assert [one["episode_id"] for one in await facts.quarantine()] == ["unowned of other"]
+        assert (await facts.verify())[2] is None
+    assert b"unowned of victim" not in (tmp_path / "facts.db").read_bytes()
+
+
+@pytest.mark.parametrize("key", [b"\xff\xfe", 7, "", "/user//session/s1/agent/rag/"])
+async def test_a_row_whose_key_cannot_be_read_goes_with_whom_its_content_names(
+    tmp_path: Path, key: object
+) -> None:
+    async with opened(tmp_path, "quarantine") as there:
+        write(tmp_path, "odd", key, VICTIM)
+        write(tmp_path, "odder", key, None)
+
+        await forget(there, "victim")
+
+        assert episodes(tmp_path) == ["odder"]

@@ -1,0 +1,85 @@
+"""A daemon that is killed again and again, at any moment, loses nothing and does nothing twice.
+
+`TEST_LONG=1` kills it ten times as often.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from collections import Counter
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.support.corpora import differences, gold, lines, needs_corpora, slots_of
+from tests.support.daemons import Home
+from tests.support.lives import unlogged
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.acceptance
+
+KILLS = 300 if os.environ.get("TEST_LONG") else 30
+SET = "eol"
+SEED = 20_261_121
+
+
+def portions(folder: Path) -> list[Path]:
+    """Cut the set's episodes into one import file for each kill."""
+    episodes = lines(SET, "episodes")
+    size = -(-len(episodes) // KILLS)
+    files = []
+    for start in range(0, len(episodes), size):
+        file = folder / f"{start:06d}.jsonl"
+        file.write_bytes(b"\n".join(map(orjson.dumps, episodes[start : start + size])))
+        files.append(file)
+    return files
+
+
+def kill_after(daemon: ForkServerProcess, seconds: float) -> None:
+    daemon.join(seconds)
+    assert daemon.exitcode is None, "it ended by itself"
+    daemon.kill()
+    daemon.join()
+
+
+def check_ended_well(*writers: ForkServerProcess) -> None:
+    for writer in writers:
+        writer.join(PATIENCE_SECONDS)
+        assert writer.exitcode == 0
+
+
+@needs_corpora
+@pytest.mark.slow
+def test_kills_while_another_process_writes_leave_the_gold(tmp_path: Path) -> None:
+    log = tmp_path / "deltas.log"
+    home = Home(tmp_path, {"logging": {"format": "json", "file": str(log)}, "facts": {"batch": 97}})
+    home.rule("all", cadence={"every": 5})
+    moments = random.Random(SEED)
+
+    writers: list[ForkServerProcess] = []
+    for file in portions(tmp_path):
+        daemon = home.forked("run")
+        check_ended_well(*writers[-1:])  # the last may go on while a new daemon begins
+        writers.append(home.forked("import", file))
+        kill_after(daemon, moments.uniform(0, 0.4))
+    check_ended_well(writers[-1])
+    home.slumberd("fire", "all")
+
+    assert differences(slots_of(home.facts()), gold(SET)) == []
+    home.slumberd("audit", "verify")
+    check_once_each(home.state / "facts.db", len(lines(SET, "episodes")))
+    assert unlogged(home.state / "facts.db", log) == []
+
+
+def check_once_each(path: Path, episodes: int) -> None:
+    """Every version of every episode was met once, by one row."""
+    with sqlite3.connect(path) as connection:
+        met = connection.execute(
+            "SELECT fact_id, version FROM slumberd_ledger WHERE what <> 0"
+        ).fetchall()
+    assert len(met) == episodes
+    assert not [place for place, times in Counter(met).items() if times > 1]

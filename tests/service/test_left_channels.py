@@ -1,0 +1,103 @@
+"""A rule that left a channel: what it promoted there goes with an edit or a backfill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slumberd.model.rule import ConsolidationRule
+from slumberd.service.control_socket import Peer
+from tests.support.builders import at, rule, triple
+from tests.support.estate import estate
+from tests.support.house import House, house
+
+pytestmark = pytest.mark.integration
+
+BOTH = rule("all", then_emits=["facts", "notes"])
+ONE = rule("all", then_emits=["facts"])
+TEA = triple("e1", "alice", "drinks", "tea")
+
+
+async def objects_after(home: House, fired: ConsolidationRule) -> dict[str, object]:
+    report = await home.fire(fired)
+    assert all(one.read == sum(one[1:7]) for one in report.channels.values())
+    return await home.objects()
+
+
+async def test_a_backfill_withdraws_what_stands_in_a_channel_that_the_rule_left(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        await home.put(TEA)
+        await home.fire(BOTH)
+
+        report = await home.consolidator.backfill(ONE, at(60), by="me")
+
+        assert await home.objects() == {"e1": "tea"}
+        assert report.channels["notes"].deleted == 1
+        assert (await home.facts.verify())[2] is None
+        assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
+
+
+async def test_an_edit_withdraws_what_stands_in_a_channel_that_the_rule_left(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        await home.put(TEA, triple("e2", "bob", "drinks", "milk"))
+        await home.fire(BOTH)
+        await home.put(triple("e1", "alice", "drinks", "juice", timestamp=at(1)))
+
+        assert await objects_after(home, ONE) == {
+            "e1": "juice", "e2": "milk", "@notes/e2": "milk"
+        }  # fmt: skip
+
+
+async def test_a_channel_that_a_rule_emits_into_again_is_filled_again(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(TEA)
+        await home.fire(ONE)
+        await home.consolidator.backfill(BOTH, at(50), by="me")
+        await home.consolidator.backfill(ONE, at(60), by="me")
+        assert set(await home.objects()) == {"e1"}
+
+        await home.consolidator.backfill(BOTH, at(70), by="me")
+
+        assert set(await home.objects()) == {"e1", "@notes/e1"}
+
+
+async def test_what_is_new_leaves_no_count_in_a_channel_that_the_rule_left(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(TEA)
+        await home.fire(BOTH)
+        await home.put(triple("e2", "bob", "drinks", "milk"))
+
+        report = await home.fire(ONE)
+
+        assert set(report.channels) == {"facts"}
+
+
+async def test_another_rule_keeps_what_it_says_in_the_channel(tmp_path: Path) -> None:
+    other = rule("other", then_emits=["notes"])
+    async with house(tmp_path) as home:
+        await home.put(TEA)
+        await home.fire(BOTH)
+        await home.fire(other)
+
+        await home.consolidator.backfill(ONE, at(60), by="me")
+
+        assert set(await home.objects()) == {"e1", "@notes/e1"}
+
+
+async def test_an_edit_and_then_a_backfill_withdraw_all_of_the_channel(tmp_path: Path) -> None:
+    async with estate(tmp_path, [BOTH]) as home:
+        await home.stores.memory.put_many([TEA, triple("e2", "bob", "drinks", "milk")])
+        await home.fire(BOTH)
+        home.rules[:] = [ONE]
+        await home.stores.memory.put_many([triple("e1", "alice", "drinks", "juice")])
+
+        await home.fire(ONE)
+        edited = await home.ids()
+        await home.operations.backfill({"rule": "all"}, Peer(1, 1, 1))
+
+        assert (edited, await home.ids()) == (["@notes/e2", "e1", "e2"], ["e1", "e2"])

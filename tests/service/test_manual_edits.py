@@ -1,0 +1,603 @@
+"""A person's hand: what it takes out stays out, what it says holds, and it is told who and why."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import typer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slumberd.cli.commands.edit import value_of
+from slumberd.consolidation.incoming import meet
+from slumberd.errors import FactConflictError, UsageError
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position
+from slumberd.service.control_socket import Peer, RefusedError, ask
+from slumberd.service.requests import fact_ids_of, said_of
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, at, rule, triple, version
+from tests.support.catalogue import complaints
+from tests.support.daemons import Home
+from tests.support.fakes import FakeClock
+from tests.support.house import house
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.samples import amount
+from tests.support.site import jsonl
+
+pytestmark = pytest.mark.integration
+
+HAND_AT, LATER = 100, 200
+"""Seconds: when the hand takes the belief out, and when an episode says it again."""
+
+BELIEF = ("s", "is", "tea")
+RULES = {"all": rule("all"), "other": rule("other")}
+
+
+@dataclass
+class Story:
+    """Episodes that are told to a store, and what each rule has read of them."""
+
+    store: SQLiteFactStore
+    told: list[EpisodeVersion] = field(default_factory=list)
+
+    async def say(self, rule_id: str, id: str, seconds: int, what: str, *names: str) -> None:
+        """Put one version of an episode, and let a rule meet it."""
+        replaces = {"intent": "update", "replaces": list(names)} if names else {}
+        metadata = {"subject": "s", "predicate": "is", "object": what, **replaces}
+        told = version(id, seq=len(self.told) + 1, timestamp=at(seconds), metadata=metadata)
+        self.told.append(told)
+        await self._meet(rule_id, [told])
+
+    async def rewind(self, rule_id: str) -> None:
+        """Let a rule read everything again, as after a restored backup."""
+        if await self.store.watermark(rule_id) is not None:
+            await self.store.rewind(rule_id, Position())
+        newest = {one.id: one for one in self.told}
+        await self._meet(rule_id, sorted(newest.values(), key=lambda one: one.seq))
+
+    async def read_again(self, rule_id: str) -> None:
+        """Let a rule meet what it has met before, once more."""
+        newest = {one.id: one for one in self.told}
+        await self._meet(rule_id, list(newest.values()))
+
+    async def _meet(self, rule_id: str, versions: Sequence[EpisodeVersion]) -> None:
+        if not versions:
+            return
+        upto = Position(len(self.told), self.told[-1].id)
+        firing = Firing(rule_id, "h", "every", at(HAND_AT), Position(), upto)
+        await self.store.commit(firing, meet(versions, RULES[rule_id]))
+
+    async def pin(self, id: str, what: str) -> None:
+        payload = {"subject": "s", "predicate": "is", "object": what}
+        lineage = [{"kind": "hand", "source_id": "me"}]
+        fact = Fact(
+            id=id, user="alice", agent="rag", payload=payload, lineage=lineage, confidence=1.0,
+            pinned_at=START,
+        )  # fmt: skip
+        await self.store.correct(fact, by="me", reason="it is so")
+
+    async def unpin(self, id: str) -> None:
+        await self.store.retract(id, by="me", reason="it is not so")
+
+    async def beliefs(self) -> dict[str, tuple[Any, ...]]:
+        found = await self.store.query(FactPattern())
+        return {
+            one.id: tuple(one.payload.get(part) for part in ("subject", "predicate", "object"))
+            for one in found
+        }
+
+
+async def promoted(story: Story) -> str:
+    await story.say("all", "e1", 1, "tea")
+    return "e1"
+
+
+async def restated(story: Story) -> str:
+    await story.say("all", "e0", 0, "tea")
+    await story.say("other", "e2", 2, "tea")
+    await story.say("all", "e1", 3, "tea")
+    return "e1"
+
+
+async def updated(story: Story) -> str:
+    await story.say("all", "e0", 0, "milk")
+    await story.say("all", "e1", 1, "tea", "e0")
+    return "e1"
+
+
+async def pinned(story: Story) -> str:
+    await story.say("all", "e0", 0, "tea")
+    await story.pin("p1", "tea")
+    return "p1"
+
+
+async def pinned_over_an_episode(story: Story) -> str:
+    await story.say("all", "e1", 1, "milk")
+    await story.pin("e1", "tea")
+    return "e1"
+
+
+async def promoted_by_two_rules(story: Story) -> str:
+    await story.say("all", "e1", 1, "tea")
+    await story.read_again("other")
+    return "e1"
+
+
+async def promoted_over_what_came_late(story: Story) -> str:
+    await story.say("all", "e1", 5, "tea")
+    await story.say("all", "e2", 2, "tea")
+    return "e1"
+
+
+BEGINNINGS = {
+    "promoted": promoted,
+    "restated": restated,
+    "updated": updated,
+    "pinned": pinned,
+    "pinned over an episode": pinned_over_an_episode,
+    "promoted by two rules": promoted_by_two_rules,
+    "promoted over what came late": promoted_over_what_came_late,
+}
+
+ATTEMPTS = st.lists(
+    st.tuples(
+        st.just("say"),
+        st.sampled_from(sorted(RULES)),
+        st.sampled_from(["e0", "e1", "e2", "e3", "p1"]),
+        st.integers(0, HAND_AT),
+        st.sampled_from(["tea", "tea", "milk"]),
+        st.sampled_from([(), (), ("e1",), ("e0", "p1")]),
+    )
+    | st.tuples(st.just("rewind"), st.sampled_from(sorted(RULES)))
+    | st.tuples(st.just("read again"), st.sampled_from(sorted(RULES))),
+    min_size=1,
+    max_size=8,
+)
+
+
+async def attempt(story: Story, what: str, *rest: Any) -> None:
+    if what == "say":
+        rule_id, id, seconds, said, names = rest
+        await story.say(rule_id, id, seconds, said, *names)
+    elif what == "rewind":
+        await story.rewind(*rest)
+    else:
+        await story.read_again(*rest)
+
+
+async def take_out_and_try(beginning: str, attempts: Sequence[tuple[Any, ...]], path: Path) -> None:
+    clock = FakeClock(at(HAND_AT))
+    async with SQLiteFactStore(path / "facts.db", synchronous="normal", clock=clock) as store:
+        await store.bootstrap()
+        story = Story(store)
+        fact_id = await BEGINNINGS[beginning](story)
+        assert (await story.beliefs())[fact_id] == BELIEF
+
+        await story.unpin(fact_id)
+
+        for one in attempts:
+            await attempt(story, *one)
+            assert BELIEF not in (await story.beliefs()).values(), one
+        await story.say("all", "new", LATER, "tea")
+        assert (await story.beliefs())["new"] == BELIEF
+        _, _, broken = await store.verify()
+        assert broken is None
+        replay = await store.replay(path / "replayed.db")
+        assert (replay.differing, replay.first) == (0, None)
+
+
+@pytest.mark.sampled
+@settings(max_examples=amount(25, full=150), deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(sorted(BEGINNINGS)), ATTEMPTS)
+def test_nothing_but_a_newer_episode_brings_back_what_was_taken_out(
+    beginning: str, attempts: list[tuple[Any, ...]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(take_out_and_try(beginning, attempts, Path(folder)))
+
+
+@pytest.fixture
+async def story(tmp_path: Path) -> AsyncIterator[Story]:
+    clock = FakeClock(at(HAND_AT))
+    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal", clock=clock) as store:
+        await store.bootstrap()
+        yield Story(store)
+        _, _, broken = await store.verify()
+        assert broken is None
+
+
+async def test_an_edit_of_the_episode_brings_no_older_one_back_when_several_are_taken_out(
+    story: Story,
+) -> None:
+    await story.say("all", "older", 0, "tea")
+    await story.say("all", "e1", 1, "tea")
+    await story.pin("p1", "milk")
+    await story.unpin("p1")
+    await story.say("all", "e2", LATER, "juice")
+    await story.store.manually(lambda hand: hand.take_out(["e2", "e1"]))
+
+    await story.say("all", "e2", 50, "something else")
+
+    assert "juice" not in [what for _, _, what in (await story.beliefs()).values()]
+
+
+async def test_an_edit_of_an_episode_whose_fact_was_taken_out_does_not_bring_its_id_back(
+    story: Story,
+) -> None:
+    await story.say("all", "e1", 1, "tea")
+    await story.unpin("e1")
+
+    await story.say("all", "e1", 50, "milk")
+    assert await story.beliefs() == {}
+    await story.say("all", "e1", LATER, "milk")
+
+    assert (await story.beliefs())["e1"][2] == "milk"
+
+
+async def test_a_hand_that_takes_out_several_facts_is_one_firing(story: Story) -> None:
+    fact = Fact(
+        id="bobs", user="bob", agent="rag", payload={"a": 1}, lineage=[{"b": 2}], confidence=1.0,
+        pinned_at=START,
+    )  # fmt: skip
+    await story.store.correct(fact, by="me", reason="it is so")
+    await story.say("all", "e1", 1, "tea")
+
+    outcome = await story.store.manually(lambda hand: hand.take_out(["bobs", "e1", "bobs"]))
+
+    assert outcome is not None
+    assert [(one.kind, one.replaces) for one in outcome.records[1:]] == [
+        ("delete", ("bobs",)),
+        ("delete", ("e1",)),
+    ]
+    assert await story.beliefs() == {}
+
+
+async def test_a_pin_holds_again_after_an_episode_of_its_id_said_otherwise(story: Story) -> None:
+    await story.pin("e1", "tea")
+    await story.say("all", "e1", LATER, "milk")
+    assert (await story.beliefs())["e1"][2] == "milk"
+
+    await story.pin("e1", "tea")
+
+    assert (await story.beliefs())["e1"] == BELIEF
+
+
+async def test_a_pin_that_stands_is_not_recorded_again_after_its_episode_was_read(
+    story: Story,
+) -> None:
+    await story.pin("e1", "tea")
+    await story.say("all", "e1", 1, "milk")
+    rows = await story.store.ledger_rows()
+
+    await story.pin("e1", "tea")
+
+    assert await story.store.ledger_rows() == rows
+
+
+async def test_no_fact_takes_an_id_of_the_ledgers_own(story: Story) -> None:
+    await story.say("all", "e1", 1, "tea")
+    await story.unpin("e1")
+    taken_out = (await story.store.records())[-1].fact_id
+
+    with pytest.raises(FactConflictError, match="the ledger's own"):
+        await story.pin(taken_out, "tea")
+
+    assert await story.beliefs() == {}
+
+
+async def test_undo_brings_back_what_a_hand_took_out(story: Story) -> None:
+    await story.say("all", "e1", 1, "tea")
+    outcome = await story.store.manually(lambda hand: hand.take_out(["e1"]))
+    assert outcome is not None
+
+    await story.store.undo(outcome.firing_id, at=at(LATER), by="uid 1", dry_run=False)
+
+    assert await story.beliefs() == {"e1": BELIEF}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param("tea", "tea", id="text"),
+        pytest.param("5", 5, id="a number"),
+        pytest.param('"5"', "5", id="a number as text"),
+        pytest.param("null", None, id="null"),
+        pytest.param('{"a": [1]}', {"a": [1]}, id="an object"),
+        pytest.param("0049 30 1234", "0049 30 1234", id="no JSON"),
+        pytest.param('"123456789012345678901234"', "123456789012345678901234", id="digits"),
+        pytest.param("nan", "nan", id="a word"),
+        pytest.param("1e3", 1000.0, id="a fraction"),
+        pytest.param("", "", id="nothing"),
+    ],
+)
+def test_a_value_is_json_or_else_text(text: str, value: Any) -> None:
+    assert value_of(text) == value
+    assert type(value_of(text)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("123456789012345678901234", "more than 64 bits", id="a large number"),
+        pytest.param('{"a": [1, 123456789012345678901234]}', "64 bits", id="a large number within"),
+        pytest.param('{"a": 1, "a": 2}', "key 'a' is given twice", id="a key twice"),
+        pytest.param("NaN", "cannot be kept", id="NaN"),
+        pytest.param("-Infinity", "cannot be kept", id="infinity"),
+        pytest.param("1e400", "cannot be kept", id="beyond a float"),
+        pytest.param("[" * 200 + "]" * 200, "nested deeper", id="deep"),
+        pytest.param("[" * 100_000, "nested too deep", id="deeper"),
+    ],
+)
+def test_a_value_that_would_not_be_kept_as_it_is_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(typer.BadParameter, match=problem):
+        value_of(text)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    return home
+
+
+WHAT = ("--user", "alice", "--agent", "rag", "--subject", "alice", "--predicate", "lives_in")
+PIN = ("pin", *WHAT, "--object", "Lisbon", "--reason", "she told me")
+
+
+def put(home: Home, *episodes: Any) -> None:
+    file = home.folder / "put.jsonl"
+    file.write_bytes(jsonl(*episodes))
+    home.call("import", file)
+
+
+def asked(home: Home, *words: str) -> tuple[int, dict[str, Any]]:
+    """Run a command; return its process's number and the answer that it prints."""
+    command = home.command(*words, "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        answer, log = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0
+    assert not complaints(log.splitlines())
+    return process.pid, orjson.loads(answer)
+
+
+def answer_of(home: Home, *words: str) -> dict[str, Any]:
+    """Return the answer that a command prints."""
+    answer: dict[str, Any] = orjson.loads(home.call(*words, "--json").stdout)
+    return answer
+
+
+def ledger(home: Home, rule_id: str = "@hand") -> list[dict[str, Any]]:
+    """Return the payloads of a rule's rows in the ledger, oldest first."""
+    lines = map(orjson.loads, home.call("audit", "export").stdout.splitlines())
+    return [line["payload"] for line in lines if line["firing_id"].startswith(f"{rule_id}@")]
+
+
+def check_that_who_and_why_are_recorded(home: Home) -> None:
+    me = f"uid {os.getuid()}"
+    pinning, said = asked(home, *PIN)
+    (fact,) = home.facts()
+    unpinning, taken = asked(home, "unpin", fact["id"], "--reason", "a slip of mine")
+
+    assert (fact["id"], fact["payload"]["object"]) == (said["fact_id"], "Lisbon")
+    (entry,) = fact["lineage"]
+    told = (entry["kind"], entry["by"], entry["pid"], entry["reason"])
+    assert told == ("hand", me, pinning, "she told me")
+    assert (taken["counts"], taken["not_standing"]) == ({"delete": 1}, [])
+    assert home.facts() == []
+    first, pin, second, unpin = ledger(home)
+    assert (first["by"], second["by"]) == (me, me)
+    assert pin["lineage"] == [entry]
+    (why,) = unpin["lineage"]
+    assert (why["by"], why["pid"], why["reason"]) == (me, unpinning, "a slip of mine")
+    explained = home.call("why", fact["id"]).stdout
+    assert f"a hand took it out ({me}), because: a slip of mine" in explained
+    assert home.call("audit", "verify").returncode == 0
+
+
+def test_hands_without_a_daemon_are_recorded_with_who_and_why(home: Home) -> None:
+    check_that_who_and_why_are_recorded(home)
+
+
+def test_hands_through_a_daemon_are_recorded_with_who_asked_and_why(home: Home) -> None:
+    with home.daemon() as daemon:
+        check_that_who_and_why_are_recorded(home)
+        daemon.wait_for("delta.applied", lambda event: event["rule_id"] == "@hand")
+
+
+def test_a_request_cannot_say_who_it_is_from(home: Home) -> None:
+    fields = dict(zip(("user", "agent", "subject", "predicate"), "uasp", strict=True))
+    with home.daemon():
+        with pytest.raises(RefusedError, match="pin: by: unknown key 'by'"):
+            ask(home.state, "pin", **fields, reason="r", by="uid 4243", pid=1, uid=4243)
+        ask(home.state, "pin", **fields, reason="r")
+
+    (fact,) = home.facts()
+    (entry,) = fact["lineage"]
+    assert (entry["by"], entry["pid"]) == (f"uid {os.getuid()}", os.getpid())
+
+
+async def test_the_daemon_names_the_one_at_the_other_end_of_the_socket(tmp_path: Path) -> None:
+    async with house(tmp_path) as at_home:
+        operations = at_home.operations(clock=FakeClock())
+        request = dict.fromkeys(("user", "agent", "subject", "predicate", "object", "reason"), "x")
+
+        await operations.pin({**request, "by": "uid 4243"}, Peer(4242, 1, 77))
+
+        (fact,) = await at_home.facts.query(FactPattern())
+    assert (fact.lineage[0]["by"], fact.lineage[0]["pid"]) == ("uid 4242", 77)
+
+
+@pytest.mark.parametrize("through", ["a daemon", "itself"])
+def test_what_was_taken_out_stays_out_of_every_later_command(home: Home, through: str) -> None:
+    tea = triple("e1", "alice", "drinks", "tea", timestamp=at(1))
+    put(home, triple("e0", "alice", "drinks", "tea", timestamp=at(0)), tea)
+    home.call("fire", "all")
+
+    home.call("unpin", "e1", "--reason", "she stopped")
+    with home.daemon() if through == "a daemon" else nullcontext():
+        put(home, tea, triple("e2", "alice", "drinks", "tea", timestamp=at(2)))
+        put(home, tea.model_copy(update={"content": "edited"}))
+        home.call("fire", "all")
+        home.call("backfill", "all")
+
+        assert home.facts() == []
+        now = datetime.now(UTC) + timedelta(seconds=1)  # noqa: TID251 # newer than the hand
+        put(home, triple("e3", "alice", "drinks", "tea", timestamp=now))
+        home.call("fire", "all")
+
+    assert [fact["id"] for fact in home.facts()] == ["e3"]
+    assert home.call("audit", "verify").returncode == 0
+
+
+def test_what_does_not_stand_is_told_and_leaves_no_row(home: Home) -> None:
+    put(home, triple("e1", "alice", "drinks", "tea"), triple("e2", "alice", "drinks", "milk"))
+    home.call("fire", "all")
+    (standing,) = home.facts()
+    gone = ({"e1", "e2"} - {standing["id"]}).pop()
+
+    done = home.call("unpin", gone, standing["id"], "--reason", "neither")
+    again = home.call("unpin", standing["id"], "--reason", "neither")
+
+    assert f"{gone} does not stand; nothing is recorded for it" in done.stdout
+    assert "1 delete" in done.stdout
+    assert again.stdout.startswith("nothing recorded: nothing to do")
+    assert len(ledger(home)) == 2
+
+
+def test_an_id_that_no_fact_ever_had_ends_unpin_before_anything_is_done(home: Home) -> None:
+    put(home, triple("e1", "alice", "drinks", "tea"))
+    home.call("fire", "all")
+
+    done = home.call("unpin", "e1", "e11", "--reason", "a slip", check=False)
+
+    assert done.returncode == 66
+    assert done.stderr.startswith("slumberd: 'e11' does not exist: no fact ever had this id")
+    assert [fact["id"] for fact in home.facts()] == ["e1"]
+
+
+def test_a_dry_run_of_a_hand_says_what_would_come_of_it_and_writes_nothing(home: Home) -> None:
+    put(home, triple("e1", "alice", "lives_in", "Porto"))
+    home.call("fire", "all")
+
+    said = answer_of(home, *PIN, "--dry-run")
+    taken = answer_of(home, "unpin", "e1", "--reason", "r", "--dry-run")
+
+    assert (said["dry_run"], said["firing_id"], said["counts"]) == (True, None, {"update": 1})
+    assert said["deltas"][0]["fact_id"] == said["fact_id"]
+    assert (taken["counts"], taken["not_standing"]) == ({"delete": 1}, [])
+    assert [fact["id"] for fact in home.facts()] == ["e1"]
+    assert ledger(home) == []
+
+
+def test_a_pin_takes_an_id_a_channel_and_a_confidence(home: Home) -> None:
+    plain = answer_of(home, *PIN, "--id", "mine", "--confidence", "0.5")
+    noted = answer_of(home, *PIN, "--id", "mine", "--channel", "notes")
+    again = answer_of(home, *PIN, "--id", "@notes/mine")
+    new = answer_of(home, *PIN, "--channel", "notes")
+
+    assert (plain["fact_id"], noted["fact_id"]) == ("mine", "@notes/mine")
+    assert again["fact_id"] == noted["fact_id"]
+    assert new["fact_id"].startswith("@notes/")
+    confidences = {fact["id"]: fact["confidence"] for fact in home.facts()}
+    assert confidences == {"mine": 0.5, new["fact_id"]: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(PIN[:-2], "Missing option '--reason'", id="no reason"),
+        pytest.param((*PIN[:-1], "  "), "'reason' must be a text that is not empty", id="blank"),
+        pytest.param((*PIN, "--confidence", "nan"), "--confidence", id="nan"),
+        pytest.param((*PIN, "--confidence", "2"), "--confidence", id="more than sure"),
+        pytest.param((*PIN, "--subject", ""), "'subject' must be a text", id="no subject"),
+        pytest.param(
+            (*PIN, "--id", "@notes/x", "--channel", "facts"), "not of the channel", id="channel"
+        ),
+        pytest.param(("unpin", "--reason", "r"), "FACT_ID", id="nothing to unpin"),
+        pytest.param(("unpin", "", "--reason", "r"), "'fact id' must be a text", id="empty id"),
+        pytest.param(("unpin", "\udcff", "--reason", "r"), "no valid Unicode", id="bytes"),
+        pytest.param(("undo", "all@\udcff"), "cannot be said in JSON", id="bytes to undo"),
+        pytest.param(("fire", "\udcff"), "cannot be said in JSON", id="bytes to fire"),
+        pytest.param(("forget", "--user", "\udcff", "--yes"), "in JSON", id="bytes to forget"),
+        pytest.param(
+            (*PIN, "--object", "[" * 300 + "]" * 300), "nested deeper than 100", id="too deep"
+        ),
+    ],
+)
+def test_wrong_use_of_a_hand_is_64(home: Home, words: Sequence[str], message: str) -> None:
+    done = home.call(*words, check=False)
+
+    assert done.returncode == 64
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"subject": None}, id="no subject"),
+        pytest.param({"user": 5}, id="a user that is no text"),
+        pytest.param({"predicate": "a\0b"}, id="NUL"),
+        pytest.param({"confidence": True}, id="a confidence that is no number"),
+        pytest.param({"confidence": 7}, id="too sure"),
+        pytest.param({"confidence": -0.1}, id="too unsure"),
+        pytest.param({"id": ""}, id="empty id"),
+    ],
+)
+def test_a_request_to_pin_that_is_none_is_refused(fields: dict[str, Any]) -> None:
+    request = dict.fromkeys(("user", "agent", "subject", "predicate", "reason"), "x")
+
+    with pytest.raises(UsageError):
+        said_of({**request, **fields}, {})
+
+
+@pytest.mark.parametrize("facts", [None, "e1", [], [""]])
+def test_a_request_to_unpin_that_is_none_is_refused(facts: object) -> None:
+    with pytest.raises(UsageError):
+        fact_ids_of({"facts": facts})
+
+
+async def test_a_correction_of_a_known_id_takes_effect_at_once_whatever_else_its_key_holds(
+    tmp_path: Path,
+) -> None:
+    """In a multi-valued key the newest instant counts, of every object."""
+    clock = FakeClock(at(LATER))
+    async with SQLiteFactStore(tmp_path / "facts.db", clock=clock) as store:
+        await store.bootstrap()
+        await store.set_channels({"facts": frozenset({"likes"})}, at=at(0))
+        for number, (id, what) in enumerate([("e4", "tea"), ("future", "milk")], start=1):
+            instant = at(0) if id == "e4" else datetime(2099, 1, 1, tzinfo=UTC)
+            metadata = {"subject": "s", "predicate": "likes", "object": what}
+            said = version(id, seq=number, timestamp=instant, metadata=metadata)
+            firing = Firing("all", "h", "every", at(0), Position(), Position(number, id))
+            await store.commit(firing, meet([said], RULES["all"]))
+
+        for id in ("e4", "fresh"):
+            payload = {"subject": "s", "predicate": "likes", "object": f"{id} by hand"}
+            fact = Fact(
+                id=id, user="alice", agent="rag", payload=payload, lineage=[{"by": "me"}],
+                confidence=1.0, pinned_at=START,
+            )  # fmt: skip
+            await store.correct(fact, by="me", reason="it is so")
+
+        newest = datetime(2099, 1, 1, tzinfo=UTC)
+        before = await store.query(FactPattern(), valid_at=newest - timedelta(seconds=1))
+        assert {fact.id for fact in before} == {"e4"}
+        assert before[0].payload["object"] == "tea"
+        after = await store.query(FactPattern(), valid_at=newest)
+        assert {fact.id: fact.payload["object"] for fact in after} == {
+            "e4": "e4 by hand", "fresh": "fresh by hand", "future": "milk",
+        }  # fmt: skip
+        assert (await store.verify())[2] is None

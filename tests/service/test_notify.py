@@ -1,0 +1,81 @@
+"""What systemd hears."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from slumberd.service.systemd import Notifier
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.unit
+
+
+def listening(address: str) -> socket.socket:
+    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    receiver.bind(address)
+    receiver.settimeout(PATIENCE_SECONDS)
+    return receiver
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[tuple[str, socket.socket]]:
+    address = str(tmp_path / "notify")
+    with listening(address) as receiver:
+        yield address, receiver
+
+
+@pytest.mark.parametrize(
+    ("say", "heard"),
+    [
+        pytest.param(Notifier.ready, "READY=1", id="ready"),
+        pytest.param(Notifier.stopping, "STOPPING=1", id="stopping"),
+        pytest.param(Notifier.watchdog, "WATCHDOG=1", id="watchdog"),
+        pytest.param(
+            lambda notifier: notifier.status("2 rules,\nREADY=1"),
+            "STATUS=2 rules, READY=1",
+            id="status, in one line",
+        ),
+        pytest.param(
+            lambda notifier: notifier.reloading(12.5),
+            "RELOADING=1\nMONOTONIC_USEC=12500000",
+            id="reloading, in one datagram",
+        ),
+    ],
+)
+def test_notifier_says(
+    systemd: tuple[str, socket.socket], say: Callable[[Notifier], None], heard: str
+) -> None:
+    address, receiver = systemd
+
+    say(Notifier(address))
+
+    assert receiver.recv(4096).decode() == heard
+
+
+def test_notifier_finds_an_abstract_socket() -> None:
+    name = f"slumberd-test-{os.getpid()}"
+    with listening(f"\0{name}") as receiver:
+        Notifier(f"@{name}").ready()
+
+        assert receiver.recv(4096) == b"READY=1"
+
+
+@pytest.mark.parametrize("address", [None, "", "vsock:2:1234"])
+def test_notifier_says_nothing_where_nobody_can_listen(address: str | None) -> None:
+    with structlog.testing.capture_logs() as logs:
+        Notifier(address).ready()
+
+    assert logs == []
+
+
+def test_notifier_goes_on_when_systemd_is_gone(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logs:
+        Notifier(str(tmp_path / "gone")).watchdog()
+
+    assert [line["event"] for line in logs] == ["notify.failed"]

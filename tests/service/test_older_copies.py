@@ -1,0 +1,120 @@
+"""A database that was put back from before an erasure: it is found, and nothing comes of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.builders import at, triple
+from tests.support.site import Site
+
+pytestmark = pytest.mark.integration
+
+MINE = triple("e1", "ann", "drinks", "tea", user="ann", session="s1")
+BOBS = triple("b1", "bob", "drinks", "tea", user="bob")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A site with a copy of each database of before ann was erased."""
+    site = Site(tmp_path)
+    site.put(MINE, BOBS)
+    assert site.call("fire", "profile").returncode == 0
+    for name in ("facts.db", "memory.db"):
+        with (
+            closing(sqlite3.connect(site.state / name)) as live,
+            closing(sqlite3.connect(tmp_path / name)) as copy,
+        ):
+            live.backup(copy)
+    return site
+
+
+def erase(site: Site, *scope: str) -> None:
+    assert site.call("forget", "--user", "ann", *scope, "--yes").returncode == 0
+
+
+def put_back(site: Site, name: str) -> None:
+    for file in site.state.glob(f"{name}*"):
+        file.unlink()
+    shutil.copy(site.config.with_name(name), site.state / name)
+    (site.state / name).chmod(0o600)
+
+
+def found(site: Site, *asked: str) -> list[dict[str, Any]]:
+    findings = json.loads(site.call(*asked, "--json").stdout)["findings"]
+    return [one for one in findings if one["id"] == "erasure.contradicted"]
+
+
+def users(site: Site) -> set[str]:
+    return {fact["user"] for fact in site.lines("facts")}
+
+
+@pytest.mark.parametrize("scope", [(), ("--session", "s1"), ("--agent", "rag")])
+@pytest.mark.parametrize("name", ["facts.db", "memory.db"])
+def test_an_older_copy_is_found(site: Site, name: str, scope: tuple[str, ...]) -> None:
+    erase(site, *scope)
+    assert found(site, "doctor") == found(site, "status", "--check") == []
+
+    put_back(site, name)
+
+    for asked in (("doctor",), ("status", "--check")):
+        (one,) = found(site, *asked)
+        assert one["subject"].endswith(name)
+        assert "1 " in one["problem"]
+        assert "'ann'" in one["problem"]
+
+
+@pytest.mark.parametrize("name", ["facts.db", "memory.db"])
+def test_nothing_comes_back_into_the_facts_by_a_firing(site: Site, name: str) -> None:
+    erase(site)
+    put_back(site, name)
+    with closing(sqlite3.connect(site.config.with_name("memory.db"))) as copy:
+        (row,) = copy.execute("SELECT * FROM episodes WHERE id = 'e1'").fetchall()
+    with closing(sqlite3.connect(site.state / "memory.db")) as memory, memory:
+        memory.execute("INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)", ("e2", *row[1:]))
+
+    assert site.call("fire", "--all").returncode == 0
+
+    assert "e2" not in {fact["id"] for fact in site.lines("facts")}
+    assert site.call("import", str(site.config.with_name("put.jsonl"))).returncode == 65
+
+
+@pytest.mark.parametrize("name", ["facts.db", "memory.db"])
+def test_asking_again_erases_it(site: Site, name: str) -> None:
+    erase(site)
+    put_back(site, name)
+
+    erase(site)
+
+    assert found(site, "doctor") == []
+    assert users(site) == {"bob"}
+    assert site.call("audit", "verify").returncode == 0
+
+
+@pytest.mark.parametrize("name", ["facts.db", "memory.db"])
+def test_the_daemon_warns_at_its_start(site: Site, name: str) -> None:
+    erase(site)
+    put_back(site, name)
+
+    with site.daemon():
+        pass
+
+    lines = [json.loads(line) for line in (site.state / "slumberd.log").read_text().splitlines()]
+    warned = [line for line in lines if line["event"] == "erasure.contradicted"]
+    assert [(one["level"], Path(one["path"]).name) for one in warned] == [("warning", name)]
+
+
+def test_what_is_newer_than_an_erasure_is_no_older_copy(site: Site) -> None:
+    erase(site)
+    site.put(triple("new", "ann", "drinks", "water", user="ann", timestamp=at(10**8)))
+
+    assert site.call("fire", "profile").returncode == 0
+
+    assert users(site) == {"ann", "bob"}
+    assert found(site, "doctor") == []

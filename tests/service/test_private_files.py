@@ -1,0 +1,154 @@
+"""Files are for their owner, or for a group that may write them: from before SQLite opens them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.cli import main
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import episode, triple
+from tests.support.calling import logging_as_before
+from tests.support.site import Site
+
+pytestmark = pytest.mark.integration
+
+OTHERS = 0o007
+
+
+def modes(folder: Path) -> dict[str, int]:
+    found = [one for one in folder.rglob("*") if not one.is_symlink()]
+    return {one.name: stat.S_IMODE(one.stat().st_mode) for one in found}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.fixture
+def umask(request: pytest.FixtureRequest, site: Site) -> Iterator[None]:
+    """Let what the site has been given be as it was, and all that comes be under a umask."""
+    before, thresholds = os.umask(request.param), gc.get_threshold()
+    yield
+    os.umask(before)
+    gc.set_threshold(*thresholds)
+
+
+@pytest.mark.parametrize(
+    ("umask", "mode", "directory"),
+    [
+        pytest.param(0o022, 0o600, 0o700, id="as shells have it"),
+        pytest.param(0o027, 0o600, 0o700, id="for reading"),
+        pytest.param(0o077, 0o600, 0o700, id="strict"),
+        pytest.param(0o007, 0o660, 0o750, id="as the unit has it"),
+        pytest.param(0o002, 0o660, 0o750, id="a group for each user"),
+        pytest.param(0, 0o660, 0o750, id="none"),
+    ],
+    indirect=["umask"],
+)
+@pytest.mark.usefixtures("umask")
+def test_files_are_for_the_owner_or_a_group_that_may_write(
+    site: Site, mode: int, directory: int
+) -> None:
+    with pytest.raises(SystemExit), logging_as_before():
+        main(["fire", "--all", "--config", str(site.config)])
+
+    found = modes(site.state)
+    assert found["memory.db"] == found["facts.db"] == mode
+    assert not any(bits & OTHERS for bits in found.values()), found
+    assert stat.S_IMODE(site.state.stat().st_mode) == directory
+
+
+@pytest.mark.parametrize(
+    ("umask", "file", "directory"),
+    [
+        pytest.param(0o022, 0o600, 0o700, id="as shells have it"),
+        pytest.param(0o027, 0o600, 0o700, id="for reading"),
+        pytest.param(0o007, 0o660, 0o750, id="as the unit has it"),
+        pytest.param(0, 0o660, 0o750, id="none"),
+    ],
+    indirect=["umask"],
+)
+@pytest.mark.usefixtures("umask")
+async def test_the_stores_of_a_host_are_for_the_owner_or_a_group_that_may_write(
+    tmp_path: Path, file: int, directory: int
+) -> None:
+    state = tmp_path / "host"
+    async with (
+        SQLiteMemoryStore(state / "memory.db") as memory,
+        SQLiteFactStore(state / "facts.db") as facts,
+    ):
+        await memory.put(episode(), user="alice", session="s1", agent="rag")
+        await facts.bootstrap()
+        found = modes(state)
+
+    assert {"memory.db-wal", "memory.db-shm"} <= found.keys()
+    assert set(found.values()) == {file}, found
+    assert stat.S_IMODE(state.stat().st_mode) == directory
+
+
+@pytest.mark.usefixtures("umask")
+@pytest.mark.parametrize("umask", [0o022], indirect=True)
+async def test_files_in_a_directory_that_a_group_shares_are_for_the_group(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o2770)
+
+    async with SQLiteMemoryStore(shared / "below" / "memory.db") as memory:
+        await memory.put(episode(), user="alice", session="s1", agent="rag")
+        found = modes(shared)
+
+    assert found.pop("below") == 0o2770
+    assert set(found.values()) == {0o660}, found
+
+
+@pytest.mark.parametrize("umask", [0o022], ids=["as shells have it"], indirect=True)
+@pytest.mark.usefixtures("umask")
+def test_nothing_that_the_daemon_makes_is_for_others(site: Site) -> None:
+    with site.daemon():
+        site.call("pause", "profile")
+        found = modes(site.state)
+
+    assert {"memory.db-wal", "facts.db-wal", "control.sock", "slumberd.pid"} <= found.keys()
+    assert {"paused.json", "slumberd.log"} <= found.keys()
+    assert not any(bits & ~0o700 for bits in found.values()), found
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    """Note the mode that each database has just before SQLite opens it to write."""
+    found: dict[str, int] = {}
+    connect = sqlite3.connect
+
+    def noting(database: Any, *rest: Any, **options: Any) -> sqlite3.Connection:
+        path = Path(str(database).removeprefix("file://").split("?")[0])
+        if path.is_absolute() and "mode=ro" not in str(database):
+            found.setdefault(path.name, stat.S_IMODE(path.stat().st_mode))
+        connection: sqlite3.Connection = connect(database, *rest, **options)
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", noting)
+    before = os.umask(0)
+    yield found
+    os.umask(before)
+
+
+def test_a_database_is_there_and_closed_to_others_before_sqlite_opens_it(
+    site: Site, tmp_path: Path, opened: dict[str, int]
+) -> None:
+    site.put(triple("e1", "s", "is", "here"))
+    for words in (["fire", "--all"], ["check", "--against-data"]):
+        assert site.call(*words).returncode == 0
+    assert site.call("audit", "replay", str(tmp_path / "again.db")).returncode == 0
+
+    assert {"memory.db", "facts.db", "again.db"} <= opened.keys()
+    assert set(opened.values()) <= {0o600, 0o660}, opened

@@ -1,0 +1,133 @@
+"""What a gate holds back is looked at again when it is read, wherever a process is killed.
+
+The daemon's firing is killed, and the host that reads; at every boundary of their statements on
+``memory.db``, and at the commits on ``facts.db``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from tests.support.builders import triple
+from tests.support.daemons import FORKS, Home
+from tests.support.failing import KILLED, begin, begin_reading
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.plants import Plant, held_last, reads_first
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+
+TOLD = [triple("e1", "ada", "likes", "tea"), triple("e2", "ada", "owns", "a cup")]
+
+
+class Looking:
+    """A home whose one rule takes in only what was just read.
+
+    Args:
+        folder: Empty.
+        plant: Breaks slumberd in the process that is killed.
+    """
+
+    def __init__(self, folder: Path, plant: Plant | None = None) -> None:
+        self._home = Home(folder)
+        self._home.rule("gated", cadence={"every": 1}, salience={"min": 0.03})
+        self._memory = self._home.state / "memory.db"
+        self._plant = plant
+        self._folder = folder
+        asyncio.run(self._put())
+
+    async def _put(self) -> None:
+        self._home.state.mkdir()
+        async with SQLiteMemoryStore(self._memory) as memory:
+            await memory.put_many(TOLD)
+
+    async def _read(self) -> None:
+        async with SQLiteMemoryStore(self._memory) as memory:
+            await memory.recent("alice", limit=100)
+
+    def fire(self) -> None:
+        """Let the rule come by, in this process."""
+        self._home.call("fire", "--all")
+
+    def firing(self, point: str, passed: Path | None = None) -> int | None:
+        """Fire up to a boundary; return how the process ended."""
+        words = self._home.words(["fire", "--all"])
+        return self._ended(begin, words, point, passed, self._plant)
+
+    def reading(self, point: str, passed: Path | None = None) -> int | None:
+        """Read up to a boundary; return how the process ended."""
+        return self._ended(begin_reading, self._memory, "alice", point, passed, self._plant)
+
+    def _ended(self, target: Callable[..., Any], *given: object) -> int | None:
+        child = FORKS.Process(target=target, args=given, daemon=True)
+        child.start()
+        child.join(PATIENCE_SECONDS)
+        code = child.exitcode
+        child.kill()
+        return code
+
+    def lost(self, killed: Callable[[str, Path | None], int | None]) -> dict[str, object]:
+        """Kill what is to be killed at each of its boundaries; return what was lost for good."""
+        base, passed = self._folder / "base", self._folder / "passed"
+        shutil.copytree(self._home.state, base)
+        assert killed("", passed) == 0
+        points = [
+            point
+            for point in passed.read_text().splitlines()
+            if point.startswith("memory.db") or "COMMIT" in point
+        ]
+        assert any("COMMIT" in point for point in points)
+        found: dict[str, object] = {}
+        for point in points:
+            shutil.rmtree(self._home.state)
+            shutil.copytree(base, self._home.state)
+            assert killed(point, None) == KILLED, point
+            if missing := self._missing():
+                found[point] = missing
+        return found
+
+    def _missing(self) -> list[str]:
+        """Return what is no fact once all was read, and the rule came by."""
+        asyncio.run(self._read())
+        self.fire()
+        verified = self._home.call("audit", "verify", check=False)
+        assert verified.returncode == 0, verified.stdout
+        return sorted({one.id for one in TOLD} - {fact["id"] for fact in self._home.facts()})
+
+
+def test_a_firing_that_is_killed_anywhere_loses_no_second_look(tmp_path: Path) -> None:
+    looking = Looking(tmp_path)
+
+    assert looking.lost(looking.firing) == {}
+
+
+def test_a_firing_that_marks_too_late_is_found(tmp_path: Path) -> None:
+    looking = Looking(tmp_path, held_last)
+
+    assert looking.lost(looking.firing)
+
+
+class Held(Looking):
+    """The same, when both were held back."""
+
+    def __init__(self, folder: Path, plant: Plant | None = None) -> None:
+        super().__init__(folder, plant)
+        self.fire()
+
+
+def test_a_host_that_is_killed_anywhere_loses_no_second_look(tmp_path: Path) -> None:
+    looking = Held(tmp_path)
+
+    assert looking.lost(looking.reading) == {}
+
+
+def test_reads_that_are_written_apart_are_found(tmp_path: Path) -> None:
+    looking = Held(tmp_path, reads_first)
+
+    assert looking.lost(looking.reading)

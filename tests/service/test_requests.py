@@ -1,0 +1,95 @@
+"""Requests over the control socket: each is held against a form before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.config.rule_loader import RuleSet
+from slumberd.errors import UsageError
+from slumberd.model.fact import FactPattern
+from slumberd.service.control_socket import Peer
+from slumberd.service.pause import Pausing
+from tests.support.builders import rule, triple
+from tests.support.fakes import FakeClock
+from tests.support.house import House, house
+
+pytestmark = pytest.mark.integration
+
+ME = Peer(7, 7, 7)
+PIN = {
+    "user": "alice", "agent": "rag", "subject": "alice", "predicate": "likes", "object": "tea",
+    "reason": "so",
+}  # fmt: skip
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[House]:
+    async with house(tmp_path) as home:
+        await home.put(triple("e1", "alice", "drinks", "tea"))
+        yield home
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_", "problem"),
+    [
+        ("fire", {"rules": [["all"]]}, r"fire: rules\[0\]: text is needed, not a list"),
+        ("fire", {"rules": "all"}, r"rules: a list is needed, not 'all'; write \[all\]"),
+        ("fire", {"rules": ["all"], "plan": 7}, "plan: text is needed, not 7"),
+        ("backfill", {"rule": ["all"]}, "rule: text is needed, not a list"),
+        ("backfill", {}, "key 'rule' is missing"),
+        ("backfill", {"rule": "all", "between": ["x", "y"]}, r"between\[0\]: a whole number"),
+        ("backfill", {"rule": "all", "between": [1]}, "between"),
+        ("backfill", {"rule": "all", "between": [1, 2**80]}, r"between\[1\]: at most"),
+        ("retry", {"episodes": "e1"}, "episodes: a list is needed"),
+        ("drop", {"rules": "all"}, "rules: a list is needed"),
+        ("drop", {"episodes": [1]}, r"episodes\[0\]: text is needed"),
+        ("decide", {"firing": "all@1", "approve": "yes"}, "approve: true or false is needed"),
+        ("undo", {"firing": 7}, "firing: text is needed"),
+        ("undo", {"firing": "all@1", "channel": ["x"]}, "channel: text is needed"),
+        ("forget", {"user": None}, "user: text is needed"),
+        ("forget", {"user": "alice", "dryrun": True}, "unknown key 'dryrun'; did you mean"),
+        ("forget", {"user": "alice", "dry_run": "true"}, "dry_run: true or false is needed"),
+        ("pin", {**PIN, "confidence": "high"}, "confidence: a number is needed"),
+        ("pin", {**PIN, "channel": "notes/x"}, "channel 'notes/x' is no name"),
+        ("unpin", {"facts": "e1", "reason": "so"}, "facts: a list is needed"),
+    ],
+)
+async def test_a_request_of_another_form_is_wrong_use_and_nothing_is_done(
+    home: House, operation: str, request_: dict[str, Any], problem: str
+) -> None:
+    operations = home.operations(rule("all"), clock=FakeClock()).by_name()
+
+    with pytest.raises(UsageError, match=problem):
+        await operations[operation](request_, ME)
+
+    assert await home.facts.records() == []
+    assert len(await home.memory.recent("alice", limit=5)) == 1
+
+
+async def test_everything_that_is_wrong_with_a_request_is_said(home: House) -> None:
+    operations = home.operations(rule("all"), clock=FakeClock()).by_name()
+
+    with pytest.raises(UsageError) as refused:
+        await operations["pin"]({**PIN, "user": 7, "agent": None, "id": []}, ME)
+
+    assert str(refused.value).count("text is needed") == 3
+
+
+async def test_a_pin_into_a_channel_lands_in_that_channel(home: House) -> None:
+    operations = home.operations(rule("all"), clock=FakeClock()).by_name()
+
+    await operations["pin"]({**PIN, "channel": "notes", "id": "i"}, ME)
+
+    assert [fact.id for fact in await home.facts.query(FactPattern())] == ["@notes/i"]
+
+
+@pytest.mark.parametrize("rules", ["a", [["a"]], None])
+async def test_rules_to_pause_are_a_list_of_ids(tmp_path: Path, rules: object) -> None:
+    pausing = Pausing(tmp_path, lambda: RuleSet((rule("a"),), {}, {}))
+
+    with pytest.raises(UsageError, match="pause: rules"):
+        await pausing.by_name()["pause"]({"rules": rules}, ME)

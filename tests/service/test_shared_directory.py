@@ -1,0 +1,133 @@
+"""A state directory of a group: agents and the daemon are different users, whoever comes first."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from slumberd.cli import main
+from slumberd.cli.registry import ENTRIES
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from tests.support.builders import triple
+from tests.support.daemons import FORKS
+from tests.support.site import Site
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be other users"),
+]
+
+DAEMON, AGENT = 64_001, 64_002
+"""Numbers of users; nobody needs to know them."""
+
+SHELL, UNIT = 0o022, 0o007
+SCOPE = {"user": "alice", "session": "s1", "agent": "rag"}
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """Return a site whose state directory is as the unit makes it."""
+    # Not where $TMPDIR says: other users may not enter that.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        site = Site(Path(name))
+        site.state.mkdir()
+        os.chown(site.state, DAEMON, DAEMON)
+        site.state.chmod(0o2770)
+        yield site
+
+
+def run_as(user: int, umask: int, work: Callable[[], object]) -> int:
+    """Run something as a user who is in the group of the daemon; return the exit code."""
+    process = FORKS.Process(target=_run_as, args=(user, umask, work))
+    process.start()
+    process.join(120)
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _run_as(user: int, umask: int, work: Callable[[], object]) -> None:
+    _import_everything()
+    os.setgroups([user, DAEMON])
+    os.setgid(user)
+    os.setuid(user)
+    os.umask(umask)
+    work()
+
+
+def _import_everything() -> None:
+    """Do it all once: another user may not read the files of this interpreter."""
+    with tempfile.TemporaryDirectory() as name:
+        site = Site(Path(name))
+        put(site.state / "memory.db")
+        site.call("fire", "--all")
+        site.call("facts")
+    for entry in ENTRIES:
+        importlib.import_module(f"slumberd.cli.{entry.home.partition(':')[0]}")
+
+
+def put(memory: Path) -> None:
+    asyncio.run(_put(memory))
+
+
+async def _put(path: Path) -> None:
+    async with SQLiteMemoryStore(path) as memory:
+        await memory.put(triple("e1", "alice", "likes", "tea"), **SCOPE)
+
+
+def put_and_die(memory: Path) -> NoReturn:
+    asyncio.run(_put_and_die(memory))
+    raise AssertionError
+
+
+async def _put_and_die(path: Path) -> None:
+    memory = SQLiteMemoryStore(path)
+    await memory.put(triple("e1", "alice", "likes", "tea"), **SCOPE)
+    os._exit(0)
+
+
+def command(site: Site, *words: str) -> Callable[[], object]:
+    return partial(main, [*words, "--config", str(site.config)])
+
+
+@pytest.mark.parametrize("first", [put, put_and_die])
+def test_an_agent_that_puts_first_does_not_keep_the_daemon_from_its_episode(
+    site: Site, first: Callable[[Path], object]
+) -> None:
+    assert run_as(AGENT, SHELL, partial(first, site.state / "memory.db")) == 0
+    assert (site.state / "memory.db").stat().st_uid == AGENT
+
+    code = run_as(DAEMON, UNIT, command(site, "fire", "--all"))
+
+    assert code == 0
+    assert [fact["id"] for fact in site.lines("facts")] == ["e1"]
+
+
+def test_an_agent_that_fires_first_does_not_keep_the_daemon_from_firing(site: Site) -> None:
+    put_as_agent = partial(put, site.state / "memory.db")
+    assert run_as(AGENT, SHELL, put_as_agent) == 0
+    assert run_as(AGENT, SHELL, command(site, "fire", "--all")) == 0
+    assert run_as(AGENT, SHELL, command(site, "pause", "quiet")) == 0
+    (site.state / "slumberd.pid").touch(0o600)  # as of one that was killed
+    assert {file.stat().st_uid for file in site.state.glob("*.db")} == {AGENT}
+
+    code = run_as(DAEMON, UNIT, command(site, "fire", "--all"))
+
+    assert code == 0
+    assert run_as(DAEMON, UNIT, command(site, "resume", "quiet")) == 0
+
+
+def test_an_agent_puts_into_what_the_daemon_made(site: Site) -> None:
+    assert run_as(DAEMON, UNIT, command(site, "fire", "--all")) == 0
+
+    assert run_as(AGENT, SHELL, partial(put, site.state / "memory.db")) == 0
+    assert run_as(DAEMON, UNIT, command(site, "fire", "--all")) == 0
+    assert [fact["id"] for fact in site.lines("facts")] == ["e1"]

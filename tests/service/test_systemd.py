@@ -1,0 +1,193 @@
+"""The service manager hears of a daemon that gets on, and of no other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from slumberd.cli.context import watchdog_seconds
+from slumberd.errors import StoreBusyError
+from slumberd.service.systemd import Notifier, Watchdog
+from slumberd.storage.sqlite.connection import Pragmas
+from slumberd.storage.sqlite.database import Database
+from tests.support.fakes import FakeClock
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.unit
+
+
+class Manager:
+    """What systemd would hear on its NOTIFY_SOCKET."""
+
+    def __init__(self, address: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(address)
+        self._socket.setblocking(False)
+        self.notifier = Notifier(address)
+
+    def heard(self) -> list[str]:
+        """Return what came since the last time."""
+        found = []
+        try:
+            while True:
+                found.append(self._socket.recv(4096).decode())
+        except BlockingIOError:
+            return found
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    one = Manager(str(tmp_path / "notify"))
+    yield one
+    one.close()
+
+
+class Parts:
+    """What a watchdog looks at; all of it stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.written = 0
+        self.fault: Exception | None = None
+
+    async def pulse(self) -> int:
+        if self.fault:
+            raise self.fault
+        return self.written
+
+    def watchdog(self, manager: Manager) -> Watchdog:
+        return Watchdog(manager.notifier.watchdog, self.clock.monotonic, [self.pulse])
+
+
+async def test_watchdog_tells_again_when_the_scheduler_came_round(manager: Manager) -> None:
+    parts = Parts()
+    watchdog = parts.watchdog(manager)
+    await watchdog.beat()
+
+    parts.clock.advance(1)
+    await watchdog.beat()
+
+    assert manager.heard() == ["WATCHDOG=1"] * 2
+
+
+async def test_watchdog_tells_nothing_while_the_scheduler_is_stalled(manager: Manager) -> None:
+    parts = Parts()
+    watchdog = parts.watchdog(manager)
+    await watchdog.beat()
+    manager.heard()
+
+    with capture_logs() as logged:
+        await watchdog.beat()
+
+    assert manager.heard() == []
+    assert [line["event"] for line in logged] == ["watchdog.withheld"]
+
+
+async def test_watchdog_tells_through_a_long_firing_whose_batches_are_written(
+    manager: Manager,
+) -> None:
+    parts = Parts()
+    watchdog = parts.watchdog(manager)
+
+    for _ in range(4):
+        parts.written += 8_000
+        await watchdog.beat()
+
+    assert manager.heard() == ["WATCHDOG=1"] * 4
+
+
+async def test_watchdog_takes_an_error_of_a_store_for_an_answer(manager: Manager) -> None:
+    parts = Parts()
+    parts.fault = StoreBusyError(Path("facts.db"), 5.0)
+
+    await parts.watchdog(manager).beat()
+
+    assert manager.heard() == ["WATCHDOG=1"]
+
+
+async def test_watchdog_ends_at_once_where_nobody_waits_for_it(manager: Manager) -> None:
+    await Parts().watchdog(manager).keep(asyncio.Event(), within_seconds=None)
+
+    assert manager.heard() == []
+
+
+async def test_watchdog_beats_until_it_is_stopped(manager: Manager) -> None:
+    stop = asyncio.Event()
+    told: list[int] = []
+
+    def tell() -> None:
+        told.append(len(told))
+        if len(told) == 3:
+            stop.set()
+
+    async def pulse() -> int:
+        return len(told)
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await Watchdog(tell, lambda: 0.0, [pulse]).keep(stop, within_seconds=0.003)
+
+    assert told == [0, 1, 2]
+
+
+async def test_a_database_has_no_pulse_while_its_thread_is_stuck(tmp_path: Path) -> None:
+    async with Database(tmp_path / "some.db", Pragmas()) as database:
+        await database.write(lambda connection: connection.execute("CREATE TABLE t (x)"))
+        stuck, goes_on = threading.Event(), threading.Event()
+
+        def work(_: sqlite3.Connection) -> None:
+            stuck.set()
+            goes_on.wait(PATIENCE_SECONDS)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(database.write(work))
+            await asyncio.to_thread(stuck.wait, 60)
+            pulse = group.create_task(database.pulse())
+            await database.read(lambda _: None)
+
+            assert not pulse.done()
+            goes_on.set()
+
+
+async def test_a_databases_pulse_grows_with_what_is_written(tmp_path: Path) -> None:
+    async with Database(tmp_path / "some.db", Pragmas()) as database:
+        await database.write(lambda connection: connection.execute("CREATE TABLE t (x)"))
+        before = await database.pulse()
+
+        await database.write(lambda connection: connection.execute("INSERT INTO t VALUES (1)"))
+
+        assert await database.pulse() > before
+
+
+@pytest.mark.parametrize(
+    ("variables", "seconds"),
+    [
+        pytest.param({}, None, id="no service manager"),
+        pytest.param({"WATCHDOG_USEC": "120000000"}, 120.0, id="without a process"),
+        pytest.param(
+            {"WATCHDOG_USEC": "500000", "WATCHDOG_PID": str(os.getpid())}, 0.5, id="this process"
+        ),
+        pytest.param({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": "1"}, None, id="another process"),
+        pytest.param({"WATCHDOG_USEC": "soon"}, None, id="no number"),
+        pytest.param({"WATCHDOG_USEC": "0"}, None, id="off"),
+    ],
+)
+def test_watchdog_goes_by_the_environment(
+    variables: dict[str, str], seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    assert watchdog_seconds() == seconds

@@ -1,0 +1,126 @@
+"""Which firings an undo takes back: those that exist, under their exact id, and no forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from slumberd.errors import UsageError
+from slumberd.model.firing import Counts
+from slumberd.model.scope import Reach
+from tests.support.builders import START, at, rule, triple
+from tests.support.house import House, house
+
+pytestmark = pytest.mark.integration
+
+LATER = at(99)
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[House]:
+    """Return a house in which the firing ``all@1`` has promoted one fact."""
+    async with house(tmp_path) as opened:
+        await opened.put(triple("tea", "alice", "drinks", "tea"))
+        await opened.fire()
+        yield opened
+
+
+@pytest.mark.parametrize(
+    "firing_id",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("all", id="a rule"),
+        pytest.param("@1", id="a number"),
+        pytest.param("1", id="a bare number"),
+        pytest.param("all@", id="no number"),
+        pytest.param("all@2", id="the number of another row"),
+        pytest.param("all@3", id="a number to come"),
+        pytest.param("other@1", id="another rule"),
+        pytest.param("all@-1", id="a negative number"),
+        pytest.param("all@1.0", id="a fraction"),
+        pytest.param("all@1 ", id="a space"),
+        pytest.param("all@one", id="a word"),
+        pytest.param("all@²", id="a superscript"),
+        pytest.param("all@\u0661", id="a digit of another script"),
+    ],
+)
+async def test_firing_that_does_not_exist_is_refused(home: House, firing_id: str) -> None:
+    with pytest.raises(UsageError, match=r"no firing .*audit ls --kind firing"):
+        await home.facts.undo(firing_id, at=LATER, by="me", dry_run=False)
+
+    assert await home.objects() == {"tea": "tea"}
+    assert await home.facts.ledger_rows() == 2
+
+
+async def test_forgetting_cannot_be_undone(home: House) -> None:
+    reach = Reach.of("alice", None, None)
+    await home.facts.forget(reach, moment=10**17, at=START, by="me", dry_run=False)
+
+    with pytest.raises(UsageError, match="'@forget@3' erased what it speaks of"):
+        await home.facts.undo("@forget@3", at=LATER, by="me", dry_run=False)
+
+
+async def test_undo_of_an_undo_restores_the_facts(home: House) -> None:
+    first = await home.facts.undo("all@1", at=LATER, by="me", dry_run=False)
+    assert await home.objects() == {}
+
+    second = await home.facts.undo(first.firing_id, at=LATER, by="me", dry_run=False)
+
+    assert await home.objects() == {"tea": "tea"}
+    assert (first.firing_id, second.firing_id) == ("@undo@3", "@undo@5")
+    assert [(one.kind, one.fact_id) for one in second.records] == [("firing", ""), ("add", "tea")]
+
+
+async def test_dry_undo_reports_what_it_would_take_back_and_writes_nothing(home: House) -> None:
+    outcome = await home.facts.undo("all@1", at=LATER, by="me", dry_run=True)
+
+    assert [(one.kind, one.fact_id, one.replaces) for one in outcome.records] == [
+        ("firing", "", ()),
+        ("delete", "tea", ("tea",)),
+    ]
+    assert await home.objects() == {"tea": "tea"}
+    assert await home.facts.ledger_rows() == 2
+
+
+async def test_own_row_of_an_undo_says_who_asked_when_and_for_what(home: House) -> None:
+    await home.facts.undo("all@1", at=LATER, by="uid 7", dry_run=False)
+
+    _, lines = await home.facts.exported(after=2, limit=1)
+    payload = orjson.loads(lines[0])["payload"]
+    assert payload == {
+        "rule": "@undo",
+        "rule_hash": "",
+        "trigger": "manual",
+        "at": LATER.isoformat(),
+        "after": 0,
+        "upto": 0,
+        "generation": 0,
+        "last_seq": 4,
+        "by": "uid 7",
+        "counts": {},
+        "undoes": "all@1",
+    }
+
+
+async def test_undone_version_is_read_again_only_by_a_backfill_or_an_edit(home: House) -> None:
+    await home.facts.undo("all@1", at=LATER, by="me", dry_run=False)
+    assert (await home.fire()).firing_ids == []
+
+    report = await home.consolidator.backfill(rule("all"), LATER, by="me")
+
+    assert report.channels["facts"] == Counts(read=1, added=1)
+    assert await home.objects() == {"tea": "tea"}
+
+
+async def test_undo_leaves_what_another_rule_promotes(home: House) -> None:
+    await home.fire(rule("other"))
+
+    outcome = await home.facts.undo("all@1", at=LATER, by="me", dry_run=False)
+
+    assert await home.objects() == {"tea": "tea"}
+    assert [(one.kind, one.fact_id, one.replaces) for one in outcome.records[1:]] == [
+        ("update", "tea", ("tea",))
+    ]

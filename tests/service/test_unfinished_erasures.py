@@ -1,0 +1,97 @@
+"""An erasure that ended between the two databases: it is found, and finished."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.integration.test_forget import CANARY, OTHER, canary, singing
+
+from slumberd.errors import StoreBusyError
+from slumberd.service.control_socket import Peer
+from slumberd.service.operations import Operations
+from tests.support.builders import at, rule
+from tests.support.fakes import FakeClock
+from tests.support.house import House, house
+from tests.support.site import Site
+
+pytestmark = pytest.mark.integration
+
+ME = Peer(7, 7, 7)
+ASKED = {"user": f"{CANARY}-user"}
+
+
+def operations(home: House) -> Operations:
+    return home.operations(rule("all"), clock=FakeClock(at(60)))
+
+
+async def begin(home: House, folder: Path) -> None:
+    """Erase the canary while somebody locks memory.db, so that only facts.db is rid of it."""
+    await home.put(canary("1"), canary("2"), OTHER)
+    await home.fire()
+    with closing(sqlite3.connect(folder / "memory.db", isolation_level=None)) as busy:
+        busy.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusyError):
+            await operations(home).forget(ASKED, ME)
+        busy.execute("ROLLBACK")
+
+
+async def test_what_was_erased_by_half_is_finished(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await begin(home, tmp_path)
+        assert "memory.db" in " ".join(singing(tmp_path))
+        assert [one.reach.user for one in await home.facts.unfinished()] == [f"{CANARY}-user"]
+
+        finished = await operations(home).finish_erasures()
+
+        assert finished == 1
+        assert singing(tmp_path) == []
+        assert await home.facts.unfinished() == []
+        assert await operations(home).finish_erasures() == 0
+        assert [one.id for one in await home.memory.recent("bob", limit=9)] == ["other"]
+        assert (await home.facts.verify())[2] is None
+
+
+async def test_asking_again_finishes_it_too(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await begin(home, tmp_path)
+
+        await operations(home).forget(ASKED, ME)
+
+        assert singing(tmp_path) == []
+        assert await home.facts.unfinished() == []
+
+
+async def test_a_dry_run_leaves_nothing_to_finish(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(canary("1"))
+        await home.fire()
+
+        await operations(home).forget({**ASKED, "dry_run": True}, ME)
+
+        assert await home.facts.unfinished() == []
+
+
+def test_it_is_found_and_the_daemon_finishes_it_at_its_start(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.config.write_text("state_dir: state\nrules_dir: rules.d\n")
+    site.put(canary("1"), OTHER)
+    assert site.call("fire", "profile").returncode == 0
+    with closing(sqlite3.connect(site.state / "memory.db", isolation_level=None)) as busy:
+        busy.execute("BEGIN IMMEDIATE")
+        ended = site.run("forget", "--user", f"{CANARY}-user", "--yes")
+        busy.execute("ROLLBACK")
+    assert ended.returncode == 75
+
+    for asked in (("doctor", "--json"), ("status", "--check", "--json")):
+        found = json.loads(site.run(*asked).stdout)["findings"]
+        assert [one["id"] for one in found if one["id"] == "erasure.unfinished"] != []
+    with site.daemon():
+        pass
+
+    assert singing(site.state) == []
+    found = json.loads(site.run("doctor", "--json").stdout)["findings"]
+    assert [one for one in found if one["id"] == "erasure.unfinished"] == []

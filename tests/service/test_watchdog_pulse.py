@@ -1,0 +1,24 @@
+"""What the watchdog asks of the stores: their pulse rises with what is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.builders import triple
+from tests.support.house import house
+
+pytestmark = pytest.mark.integration
+
+
+async def test_pulse_of_each_store_rises_with_what_is_written(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        before = await home.memory.pulse(), await home.facts.pulse()
+
+        await home.put(triple("e1", "alice", "drinks", "tea"))
+        await home.fire()
+
+        after = await home.memory.pulse(), await home.facts.pulse()
+        assert (after[0] > before[0], after[1] > before[1]) == (True, True)
+        assert (await home.memory.pulse(), await home.facts.pulse()) == after

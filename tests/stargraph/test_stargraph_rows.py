@@ -1,0 +1,317 @@
+"""Rows as Stargraph writes them whose scope key does not name their owner: the content does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.integration.test_forget import canary, forget, singing
+
+from slumberd.errors import MemoryScopeError, NothingKeptError
+from slumberd.model.episode import Episode
+from slumberd.model.fact import FactPattern
+from slumberd.model.scope import PLACEHOLDER, PLACEHOLDER_KEY, ScopeMismatch
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from tests.support.builders import at, episode, rule, triple
+from tests.support.house import house
+
+pytestmark = pytest.mark.integration
+
+INSERT = "INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)"
+SCOPES = [("alice",), ("alice", "s1"), ("alice", None, "rag"), ("alice", "s1", "rag")]
+SCOPE_NAMES = ["a user", "a session", "an agent", "a whole scope"]
+
+
+def row(one: Episode, key: str | None = None, content: bytes | None = None) -> tuple[Any, ...]:
+    """Return the row that Stargraph's own store writes, under the key of the episode's scope."""
+    said = {name: getattr(one, name) for name in ("content", "source_node", "agent", "user")}
+    said["session"] = one.session
+    key = key or f"/user/{one.user}/session/{one.session}/agent/{one.agent}/"
+    told = (one.timestamp.isoformat(), orjson.dumps(one.metadata))
+    return (one.id, key, content or orjson.dumps(said), *told)
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[SQLiteMemoryStore]:
+    async with SQLiteMemoryStore(tmp_path / "memory.db") as store:
+        await store.bootstrap()
+        yield store
+
+
+@pytest.fixture
+def host(memory: SQLiteMemoryStore, tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """Stargraph's connection to the same file."""
+    with closing(sqlite3.connect(tmp_path / "memory.db", isolation_level=None)) as connection:
+        yield connection
+
+
+def ids(episodes: list[Episode]) -> list[str]:
+    return [one.id for one in episodes]
+
+
+async def test_a_put_with_the_placeholder_scope_goes_by_the_episode(
+    memory: SQLiteMemoryStore, host: sqlite3.Connection
+) -> None:
+    await memory.put(episode("e1"), **PLACEHOLDER._asdict())
+
+    [(key,)] = host.execute("SELECT scope_key FROM episodes").fetchall()
+    assert key == "/user/alice/session/s1/agent/rag/"
+    assert ids(await memory.recent("alice", limit=9)) == ["e1"]
+
+
+async def test_a_put_with_the_placeholder_scope_needs_an_episode_that_names_its_owner(
+    memory: SQLiteMemoryStore,
+) -> None:
+    with pytest.raises(MemoryScopeError, match="user is empty"):
+        await memory.put(episode("e1", user=""), **PLACEHOLDER._asdict())
+
+
+@pytest.mark.parametrize("scope", SCOPES, ids=SCOPE_NAMES)
+async def test_rows_under_the_placeholder_are_read_as_their_owners(
+    memory: SQLiteMemoryStore, host: sqlite3.Connection, scope: tuple[Any, ...]
+) -> None:
+    await memory.put_many([episode("keyed", timestamp=at(2))])
+    host.execute(INSERT, row(episode("first", timestamp=at(1)), PLACEHOLDER_KEY))
+    host.execute(INSERT, row(episode("last", timestamp=at(3)), PLACEHOLDER_KEY))
+    host.execute(INSERT, row(episode("bobs", user="bob", timestamp=at(4)), PLACEHOLDER_KEY))
+
+    assert ids(await memory.recent(*scope, limit=9)) == ["last", "keyed", "first"]
+    assert ids(await memory.recent("bob", limit=9)) == ["bobs"]
+    assert await memory.recent("anon", limit=9) == []
+    assert await memory.recent(*PLACEHOLDER, limit=9) == []
+
+
+async def test_an_episode_of_the_placeholder_itself_is_found_once(
+    memory: SQLiteMemoryStore, host: sqlite3.Connection
+) -> None:
+    host.execute(INSERT, row(episode("theirs", **PLACEHOLDER._asdict())))
+    ours = episode("ours", timestamp=at(1), **PLACEHOLDER._asdict())
+    await memory.put(ours, **PLACEHOLDER._asdict())
+
+    for scope in (("anon",), ("anon", "default"), PLACEHOLDER):
+        assert ids(await memory.recent(*scope, limit=9)) == ["ours", "theirs"]
+
+
+@pytest.mark.parametrize("key", [PLACEHOLDER_KEY, None], ids=["placeholder", "slashes"])
+@pytest.mark.parametrize(
+    "dumps",
+    [
+        json.dumps,
+        lambda said: json.dumps(said, separators=(",", ":")),
+        lambda said: json.dumps(said, separators=(",", ":"), sort_keys=True),
+        lambda said: json.dumps({"extra": {"a": 1, "user": "x", "session": "y"}} | said),
+        lambda said: json.dumps(said | {"more": {"a": 1, "user": "x", "session": "y"}}),
+    ],
+    ids=["blanks", "compact, escaped", "sorted", "nested before", "nested after"],
+)
+async def test_rows_of_any_spelling_of_the_content_are_read(
+    memory: SQLiteMemoryStore, host: sqlite3.Connection, key: str | None, dumps: Any
+) -> None:
+    told = episode("e1", user="team/jürgen", session='s "1"')
+    said = orjson.loads(row(told)[2])
+    host.execute(INSERT, row(told, key, dumps(said).encode()))
+
+    for scope in (("team/jürgen",), ("team/jürgen", 's "1"'), ("team/jürgen", 's "1"', "rag")):
+        assert ids(await memory.recent(*scope, limit=9)) == ["e1"]
+    assert await memory.recent("team", limit=9) == []
+    assert await memory.recent("x", limit=9) == []
+
+
+@pytest.mark.parametrize("mismatch", ["quarantine", "trust_scope", "trust_episode"])
+async def test_the_placeholder_is_no_scope_whatever_is_trusted(
+    memory: SQLiteMemoryStore,
+    host: sqlite3.Connection,
+    tmp_path: Path,
+    mismatch: ScopeMismatch,
+) -> None:
+    host.execute(INSERT, row(episode("e1"), PLACEHOLDER_KEY))
+
+    async with SQLiteMemoryStore(tmp_path / "memory.db", scope_mismatch=mismatch) as store:
+        assert ids(await store.recent("alice", limit=9)) == ["e1"]
+        assert await store.recent("anon", limit=9) == []
+
+
+UNESCAPED = [
+    episode("user", user="team/alice"),
+    episode("session", session="2026/01/01"),
+    episode("agent", agent="a/session/b"),
+    episode("percent", user="100%25"),
+    episode("all", user="a/b", session="/", agent="c//d"),
+]
+
+
+@pytest.mark.parametrize("told", UNESCAPED, ids=[one.id for one in UNESCAPED])
+async def test_a_key_that_the_content_rebuilds_is_of_that_owner(
+    memory: SQLiteMemoryStore, host: sqlite3.Connection, told: Episode
+) -> None:
+    host.execute(INSERT, row(told))
+
+    for scope in ((told.user,), (told.user, told.session), (told.user, told.session, told.agent)):
+        assert await memory.recent(*scope, limit=9) == [told]
+    assert await memory.recent(told.user.replace("%25", "%") + "x", limit=9) == []
+
+
+async def test_a_key_with_slashes_that_the_content_does_not_rebuild_is_nobodys(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        await home.memory.bootstrap()
+        told = row(triple("e1", "s", "is", 1, user="a/b"), "/user/a/c/session/s1/agent/rag/")
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
+            host.execute(INSERT, told)
+        await home.fire(rule("all"))
+
+        assert await home.memory.recent("a/b", limit=9) == []
+        [one] = await home.facts.quarantine()
+        assert one["reason"].startswith("scope_unreadable")
+
+
+FILTERS = [
+    "user = 'alice' AND session = 's1' AND agent = 'rag'",
+    "user = 'team/alice'",
+    "user = '100%25'",
+]
+
+
+async def test_a_filter_sees_the_owner_that_the_content_names(tmp_path: Path) -> None:
+    told = [
+        row(triple("e1", "s", "is", 1), PLACEHOLDER_KEY),
+        row(triple("e2", "s", "is", 2, user="team/alice")),
+        row(triple("e3", "s", "is", 3, user="100%25")),
+        row(triple("e4", "s", "is", 3, user="100%"), "/user/100%25/session/s1/agent/rag/"),
+    ]
+    async with house(tmp_path) as home:
+        await home.memory.bootstrap()
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
+            host.executemany(INSERT, told)
+
+        await home.fire(rule("all", when_filter=" OR ".join(f"({one})" for one in FILTERS)))
+
+        facts = await home.facts.query(FactPattern())
+        assert {(one.id, one.user) for one in facts} == {
+            ("e1", "alice"), ("e2", "team/alice"), ("e3", "100%25"),
+        }  # fmt: skip
+        assert await home.facts.quarantine() == []
+
+
+async def test_a_put_of_an_episode_that_stargraph_wrote_is_an_edit_of_it(
+    memory: SQLiteMemoryStore, host: sqlite3.Connection
+) -> None:
+    host.execute(INSERT, row(episode("e1"), PLACEHOLDER_KEY))
+    host.execute(INSERT, row(episode("e2", user="a/b")))
+
+    await memory.put_many([episode("e1"), episode("e2", user="a/b")])
+    assert (await memory.newest()).seq == 2
+    await memory.put_many([episode("e1", content="new"), episode("e2", user="a/b", content="new")])
+
+    assert (await memory.newest()).seq == 4
+    assert [one.content for one in await memory.recent("alice", limit=9)] == ["new"]
+    assert [one.content for one in await memory.recent("a/b", limit=9)] == ["new"]
+
+
+async def test_a_put_does_not_take_over_a_row_of_another_user_with_the_same_key(
+    memory: SQLiteMemoryStore, host: sqlite3.Connection
+) -> None:
+    host.execute(INSERT, row(episode("e1", user="100%25")))
+
+    with pytest.raises(MemoryScopeError, match="belongs to another scope"):
+        await memory.put_many([episode("e1", user="100%")])
+
+
+async def test_a_put_does_not_take_over_a_row_under_the_placeholder_of_another_user(
+    memory: SQLiteMemoryStore, host: sqlite3.Connection
+) -> None:
+    host.execute(INSERT, row(episode("e1", user="bob"), PLACEHOLDER_KEY))
+
+    for own in ("alice", "anon"):
+        with pytest.raises(MemoryScopeError, match="belongs to another scope"):
+            await memory.put_many([episode("e1", user=own, session="default", agent="default")])
+
+
+async def test_forgetting_a_user_erases_rows_that_only_their_content_attributes(
+    tmp_path: Path,
+) -> None:
+    kept = row(episode("bobs", user="bob"), PLACEHOLDER_KEY)
+    slashed = canary("2", session="a/b")
+    async with house(tmp_path) as home:
+        await home.memory.bootstrap()
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
+            host.executemany(INSERT, [row(canary("1"), PLACEHOLDER_KEY), row(slashed), kept])
+        await home.fire()
+
+        certificate = await forget(home)
+
+        assert certificate["rows"]["memory.db"]["episodes"] == 2
+        assert singing(tmp_path) == []
+        assert ids(await home.memory.recent("bob", limit=9)) == ["bobs"]
+        with pytest.raises(NothingKeptError):
+            await forget(home, user="anon")
+        assert ids(await home.memory.recent("bob", limit=9)) == ["bobs"]
+
+
+async def test_a_row_of_a_forgotten_user_that_comes_back_under_the_placeholder_is_refused(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        await home.put(canary("1"))
+        await home.fire()
+        await forget(home)
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as host, host:
+            host.execute(INSERT, row(canary("1"), PLACEHOLDER_KEY))
+
+        await home.fire()
+
+        assert await home.facts.query(FactPattern()) == []
+
+
+USERS = st.sampled_from(["a", "a/b", "a%2Fb", "%", "anon", "a\\u", '"', ',"user":"a', "b"])
+PARTS = st.sampled_from(["s", "default", "s/agent/r", '","session":"s', "\\"])
+KEYS = st.sampled_from([PLACEHOLDER_KEY, None])
+SPOKEN = st.tuples(USERS, PARTS, PARTS, KEYS, st.integers(-3, 3))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    spoken=st.lists(SPOKEN, max_size=20),
+    user=USERS,
+    session=st.none() | PARTS,
+    agent=st.none() | PARTS,
+    limit=st.integers(1, 6),
+)
+def test_recent_is_what_sorting_the_rows_of_an_owner_would_give(
+    tmp_path_factory: pytest.TempPathFactory,
+    spoken: list[tuple[str, str, str, str | None, int]],
+    user: str,
+    session: str | None,
+    agent: str | None,
+    limit: int,
+) -> None:
+    told = [
+        (episode(f"e{n}", user=u, session=s, agent=a, timestamp=at(seconds)), key)
+        for n, (u, s, a, key, seconds) in enumerate(spoken)
+    ]
+    path = tmp_path_factory.mktemp("recent") / "memory.db"
+
+    async def found() -> list[str]:
+        async with SQLiteMemoryStore(path) as memory:
+            await memory.bootstrap()
+            with closing(sqlite3.connect(path)) as host, host:
+                host.executemany(INSERT, [row(one, key) for one, key in told])
+            return ids(await memory.recent(user, session, agent, limit=limit))
+
+    expected = [
+        one
+        for one, _ in told
+        if one.user == user and session in (None, one.session) and agent in (None, one.agent)
+    ]
+    expected.sort(key=lambda one: (one.timestamp, one.id), reverse=True)
+    assert asyncio.run(found()) == ids(expected[:limit])

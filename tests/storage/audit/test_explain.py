@@ -1,0 +1,879 @@
+"""Why a fact stands or went, and what became of an episode: each answer once, on small stories."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from slumberd.cli import call
+from slumberd.cli.commands.explain_output import went, would_change
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.explanation import Decision, Explanation
+from slumberd.errors import NoInputError
+from slumberd.model.episode import Episode, microseconds
+from slumberd.model.fact import Fact
+from slumberd.model.firing import Limits, Position
+from slumberd.model.rule import ConsolidationRule
+from slumberd.model.scope import Reach
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, at, episode, rule, triple
+from tests.support.daemons import Home
+from tests.support.fakes import FakeClock, FakeDeltaLog
+from tests.support.histories import EVERYTHING, Step, Story, play
+from tests.support.samples import amount
+
+pytestmark = pytest.mark.integration
+
+ALL = rule("all")
+SHORT = rule("short", when_filter="predicate = 'lives_in'", then_emits=["facts", "notes"])
+PORTO = triple("e1", "alice", "lives_in", "Porto", timestamp=at(0))
+BRAGA = triple("e2", "alice", "lives_in", "Braga", timestamp=at(60))
+LATE = triple("e0", "alice", "lives_in", "Lisbon", timestamp=at(-60))
+LEFT = triple("e3", "alice", "lives_in", None, timestamp=at(90), metadata={"intent": "delete"})
+TEA = triple("tea", "alice", "likes", "tea", timestamp=at(5))
+ODD = triple("odd", "alice", "owns", "a pan", timestamp=at(6), metadata={"intent": "remember"})
+
+
+@dataclass
+class House:
+    """Both stores, and what consolidates one into the other; every firing is a minute later."""
+
+    folder: Path
+    memory: SQLiteMemoryStore
+    facts: SQLiteFactStore
+    clock: FakeClock
+
+    @property
+    def consolidator(self) -> Consolidator:
+        return Consolidator(self.memory, self.facts, FakeDeltaLog(), self.clock, batch=5_000)
+
+    async def put(self, *episodes: Episode) -> None:
+        await self.memory.put_many(episodes)
+
+    async def fire(self, *rules: ConsolidationRule, by: str = "") -> list[str]:
+        done = []
+        for one in rules or (ALL,):
+            self.clock.advance(60)
+            report = await self.consolidator.fire(one, "manual", self.clock.now(), by=by)
+            done += report.firing_ids
+        return done
+
+    async def backfill(self, one: ConsolidationRule = ALL) -> None:
+        self.clock.advance(60)
+        await self.consolidator.backfill(one, self.clock.now(), by="me")
+
+    async def told(self, *episodes: Episode) -> str:
+        """Put some episodes, fire the rule of everything, and return the firing's id."""
+        await self.put(*episodes)
+        return (await self.fire())[0]
+
+    async def undo(self, firing_id: str) -> str:
+        self.clock.advance(60)
+        outcome = await self.facts.undo(firing_id, at=self.clock.now(), by="me", dry_run=False)
+        return outcome.firing_id
+
+    async def decided(self, id: str, *rules: ConsolidationRule) -> list[Decision]:
+        found = {one.id: await self.memory.reread(one, [id], upto=2**63 - 1) for one in rules}
+        versions = {rule_id: some[0] for rule_id, some in found.items() if some}
+        return await self.facts.decisions_of(id, rules, versions)
+
+    async def decision(self, id: str, one: ConsolidationRule = ALL) -> Decision:
+        (decision,) = await self.decided(id, one)
+        return decision
+
+    async def told_of(self, id: str, one: ConsolidationRule = ALL) -> tuple[str, str]:
+        """Return what became of an episode, and what would change that."""
+        decision = await self.decision(id, one)
+        return decision.became, would_change(decision, one)
+
+    async def gone(self, fact_id: str) -> str:
+        """Return how a fact went that does not stand."""
+        explanation = await self.facts.why(fact_id)
+        assert explanation.fact is None
+        assert explanation.taken_out is not None
+        return went(explanation.taken_out, fact_id)
+
+    def sql(self, file: str, statement: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.folder / file)) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+
+@asynccontextmanager
+async def house(folder: Path) -> AsyncIterator[House]:
+    clock = FakeClock(START + timedelta(days=1))
+    async with (
+        SQLiteMemoryStore(folder / "memory.db") as memory,
+        SQLiteFactStore(folder / "facts.db", synchronous="normal", clock=clock) as facts,
+    ):
+        await memory.bootstrap()
+        await facts.bootstrap()
+        yield House(folder, memory, facts, clock)
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[House]:
+    async with house(tmp_path) as home:
+        yield home
+
+
+# What became of an episode.
+
+
+async def test_episode_that_no_rule_has_read_is_pending(home: House) -> None:
+    await home.put(PORTO)
+
+    assert await home.told_of("e1") == ("pending", "`slumberd fire all`")
+
+
+async def test_newer_version_is_pending_whatever_became_of_the_older(home: House) -> None:
+    await home.told(PORTO)
+    await home.put(PORTO.model_copy(update={"content": "Porto!"}))
+
+    decision = await home.decision("e1")
+
+    assert (decision.became, decision.stands) == ("pending", True)
+    assert decision.line
+    assert decision.line.kind == "add"
+
+
+async def test_disabled_rule_fires_by_hand_only(home: House) -> None:
+    await home.put(PORTO)
+
+    became, remedy = await home.told_of("e1", rule("off", enabled=False))
+
+    assert (became, remedy) == ("pending", "off is disabled, but: `slumberd fire off`")
+
+
+async def test_batch_that_is_held_waits_for_a_person(home: House) -> None:
+    braked = rule("all", limits=Limits(max_deletes=0))
+    await home.told(PORTO)
+    await home.put(LEFT)
+    await home.fire(braked)
+    held = (await home.facts.held())["all"]
+
+    decision = await home.decision("e3", braked)
+
+    assert decision.became == "pending"
+    remedy = would_change(decision, braked, held=held)
+    assert remedy == ("all is held (1 fact would go; max_deletes is 0): `slumberd approve all@3`")
+
+
+async def test_episode_that_the_filter_does_not_select_is_filtered(home: House) -> None:
+    await home.put(TEA)
+    await home.fire(SHORT)
+
+    facts, notes = await home.decided("tea", SHORT)
+
+    assert (facts.became, facts.line, facts.stands) == ("filtered", None, False)
+    assert (notes.became, notes.channel, notes.fact_id) == ("filtered", "notes", "@notes/tea")
+    remedy = would_change(facts, SHORT)
+    assert remedy == "the filter of short does not select it: predicate = 'lives_in'"
+
+
+async def test_quarantined_episode_whose_repair_is_not_selected_is_filtered(home: House) -> None:
+    picky = rule("picky", when_filter="predicate = 'owns'")
+    await home.put(ODD)
+    await home.fire(picky)
+    await home.put(triple("odd", "alice", "likes", "a pan", timestamp=at(6)))
+    await home.fire(picky)
+
+    decision = await home.decision("odd", picky)
+
+    assert (decision.became, decision.reason, decision.detail) == ("filtered", "", "")
+
+
+async def test_stale_episode_that_the_filter_lets_go_of_is_filtered(home: House) -> None:
+    picky = rule("picky", when_filter="predicate = 'lives_in'")
+    await home.put(PORTO, BRAGA)
+    await home.fire(picky)
+    await home.put(LATE)
+    await home.fire(picky)
+    await home.put(triple("e0", "alice", "lived_in", "Lisbon", timestamp=at(-60)))
+    await home.fire(picky)
+
+    decision = await home.decision("e0", picky)
+
+    assert decision.became == "filtered"
+    assert decision.line
+    assert (decision.line.what, decision.line.kind) == ("withdrawal", "noop")
+
+
+async def test_rule_that_starts_now_skips_what_was_there(home: House) -> None:
+    late = rule("late", start="now")
+    await home.put(PORTO)
+
+    before = await home.told_of("e1", late)
+    await home.fire(late)
+    after = await home.told_of("e1", late)
+
+    await home.backfill(late)
+
+    assert before == after
+    assert before[0] == "skipped"
+    assert before[1].endswith("`slumberd backfill late`")
+    assert (await home.decision("e1", late)).became == "add"
+
+
+async def test_channel_that_a_rule_was_given_later_has_skipped_it(home: House) -> None:
+    await home.told(PORTO)
+
+    facts, notes = await home.decided("e1", rule("all", then_emits=["facts", "notes"]))
+
+    assert (facts.became, notes.became) == ("add", "skipped")
+
+
+async def test_pruned_episode_that_a_rule_never_met_must_be_put_again(home: House) -> None:
+    await home.told(PORTO)
+    home.sql("memory.db", "DELETE FROM episodes")
+
+    told, skipped = await home.decided("e1", ALL, rule("new"))
+
+    assert (told.became, told.stands) == ("add", True)
+    assert skipped.became == "skipped"
+    assert would_change(skipped, rule("new"), in_memory=False).endswith("put it again")
+
+
+async def test_fact_that_stands_needs_no_change(home: House) -> None:
+    await home.told(PORTO)
+
+    assert await home.told_of("e1") == ("add", "nothing need change: its fact stands")
+
+
+async def test_fact_that_was_replaced_names_what_replaced_it(home: House) -> None:
+    await home.told(PORTO, BRAGA)
+
+    old, new = await home.decision("e1"), await home.decision("e2")
+
+    assert (old.became, old.stands, new.became, new.stands) == ("add", False, "update", True)
+    remedy = would_change(old, ALL)
+    assert remedy == "e2 replaced it; say it again with a later timestamp"
+
+
+async def test_fact_that_went_twice_names_the_last_time(home: House) -> None:
+    await home.told(PORTO)
+    await home.undo(await home.told(BRAGA))
+    await home.told(BRAGA.model_copy(update={"id": "e9", "timestamp": at(99)}))
+
+    assert (await home.told_of("e1"))[1].startswith("e9 replaced it")
+
+
+async def test_fact_that_an_edit_of_another_brings_back_is_as_it_was_said(home: House) -> None:
+    await home.told(PORTO, BRAGA)
+    await home.told(BRAGA.model_copy(update={"metadata": TEA.metadata}))
+
+    decision = await home.decision("e1")
+
+    assert (decision.became, decision.stands) == ("add", True)
+    assert decision.line
+    assert decision.line.what == "act"
+
+
+async def test_delete_names_what_it_took_out(home: House) -> None:
+    await home.told(PORTO, LEFT)
+
+    assert await home.told_of("e3") == ("delete", "nothing need change: it took out e1")
+
+
+async def test_filter_that_lets_go_of_a_fact_deletes_it(home: House) -> None:
+    picky = rule("picky", when_filter="predicate = 'lives_in'")
+    await home.put(PORTO)
+    await home.fire(picky)
+    await home.put(triple("e1", "alice", "lived_in", "Porto", timestamp=at(0)))
+    await home.fire(picky)
+
+    became, remedy = await home.told_of("e1", picky)
+
+    assert became == "delete"
+    assert remedy == "the filter of picky does not select it: predicate = 'lives_in'"
+    assert await home.gone("e1") == "picky does not select its episode any more"
+
+
+NOOPS = {
+    "stale": (
+        [[PORTO, BRAGA], [LATE]],
+        "a newer episode holds the key: e2; say it again with a later timestamp",
+    ),
+    "retracted": (
+        [[PORTO, LEFT], [triple("e0", "alice", "lives_in", "Faro", timestamp=at(80))]],
+        "a newer retraction reaches it; say it again with a later timestamp",
+    ),
+    "unresolved": (
+        [[episode("e0", metadata={"intent": "delete", "replaces": ["nobody"]})]],
+        "it takes back nothing that is known; what arrives later and is older goes then",
+    ),
+    "noop": (
+        [[episode("e0", metadata={"intent": "noop"})]],
+        "its intent is noop; put it with another",
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", NOOPS)
+async def test_noop_tells_its_reason(home: House, reason: str) -> None:
+    windows, remedy = NOOPS[reason]
+    for window in windows:
+        await home.told(*window)
+
+    decision = await home.decision("e0")
+
+    assert (decision.became, decision.reason, decision.stands) == ("noop", reason, False)
+    assert would_change(decision, ALL) == remedy
+
+
+async def test_delete_that_comes_too_late_takes_back_nothing(home: House) -> None:
+    early = LEFT.model_copy(update={"id": "e0", "timestamp": at(-9)})
+    await home.told(PORTO)
+    await home.told(early)
+
+    decision = await home.decision("e0")
+
+    assert (decision.became, decision.reason, decision.holder) == ("noop", "stale", "")
+    assert would_change(decision, ALL).startswith("what it takes back is newer")
+
+
+async def test_stale_object_of_several_names_the_newer_one_of_its_own_slot(home: House) -> None:
+    await home.facts.set_channels({"facts": frozenset({"likes"})}, at=START)
+    again = TEA.model_copy(update={"id": "tea2", "timestamp": at(1)})
+    cake = triple("cake", "alice", "likes", "cake", timestamp=at(9))
+    await home.told(TEA, cake)
+    await home.told(again)
+
+    assert (await home.decision("tea2")).holder == "tea"
+
+
+async def test_what_was_met_again_unchanged_is_known(home: House) -> None:
+    await home.told(PORTO)
+    await home.put(BRAGA)
+    await home.fire(ALL)
+    await home.facts.rewind("all", Position())
+    home.sql("facts.db", "DELETE FROM slumberd_generations")  # as when nothing had been lost
+    await home.fire(ALL)
+
+    decision = await home.decision("e2")
+
+    assert (decision.became, decision.reason, decision.stands) == ("noop", "known", True)
+
+
+async def test_quarantined_episode_tells_reason_and_detail(home: House) -> None:
+    await home.told(ODD)
+
+    decision = await home.decision("odd")
+
+    assert (decision.became, decision.reason) == ("quarantined", "intent_unknown")
+    assert decision.detail.startswith("intent is 'remember'")
+    assert would_change(decision, ALL).endswith("`slumberd quarantine retry odd`")
+
+
+async def test_quarantined_edit_of_what_stood_keeps_its_reason(home: House) -> None:
+    await made_unreadable(home)
+
+    decision = await home.decision("e4")
+
+    assert (decision.became, decision.reason) == ("quarantined", "intent_unknown")
+
+
+async def test_episode_whose_owner_cannot_be_told_is_found_in_quarantine(home: House) -> None:
+    await home.told(TEA)
+    home.sql(
+        "memory.db",
+        "INSERT INTO episodes SELECT 'e1', replace(scope_key, 'alice', 'bob'), content, timestamp,"
+        " metadata FROM episodes",
+    )
+    await home.fire()
+
+    decision = await home.decision("e1")
+
+    assert (decision.became, decision.reason) == ("quarantined", "scope_mismatch")
+    assert decision.line
+    assert decision.line.fact_id == ""
+
+
+async def declare(home: House) -> None:
+    await home.facts.pin(
+        Fact(
+            id="p1", user="alice", agent="rag", payload={}, lineage=[{"by": "a host"}],
+            confidence=1, pinned_at=START,
+        )
+    )  # fmt: skip
+
+
+async def test_why_says_that_a_fact_is_declared(home: House) -> None:
+    await declare(home)
+    await home.told(PORTO)
+
+    assert (await home.facts.why("p1")).declared
+    assert not (await home.facts.why("e1")).declared
+
+
+async def test_why_says_that_its_program_removed_a_declared_fact(home: House) -> None:
+    await declare(home)
+
+    await home.facts.unpin("p1")
+
+    assert await home.gone("p1") == "its program removed it"
+
+
+async def test_id_that_another_holds_does_not_stand_for_it(home: House) -> None:
+    await home.facts.correct(
+        Fact(
+            id="e1", user="bob", agent="rag", payload={}, lineage=[{"by": "bob"}], confidence=1,
+            pinned_at=START,
+        ),
+        by="me",
+        reason="so",
+    )  # fmt: skip
+    await home.told(PORTO)
+
+    decision = await home.decision("e1")
+
+    assert (decision.became, decision.reason) == ("quarantined", "id_taken")
+    assert not decision.stands
+    assert "holds its id" in would_change(decision, ALL)
+
+
+async def test_undone_episode_is_brought_back_by_a_backfill(home: House) -> None:
+    firing = await home.told(PORTO)
+    await home.undo(firing)
+
+    told = await home.told_of("e1")
+    await home.backfill()
+
+    assert told == ("undone", "`slumberd backfill all`")
+    assert (await home.decision("e1")).stands
+
+
+async def test_undoing_that_is_undone_counts_for_nothing(home: House) -> None:
+    undoing = await home.undo(await home.told(PORTO))
+    await home.undo(undoing)
+
+    decision = await home.decision("e1")
+
+    assert (decision.became, decision.stands) == ("add", True)
+
+
+async def test_rule_that_is_not_loaded_any_more_is_told_by_the_ledger(home: House) -> None:
+    await home.put(PORTO, ODD)
+    await home.fire(ALL, rule("gone", then_emits=["archive"]))
+
+    _, gone = await home.decided("e1", ALL)
+    found = await home.decided("odd")
+
+    assert (gone.rule_id, gone.channel, gone.became) == ("gone", "archive", "add")
+    assert gone.fact_id == "@archive/e1"
+    assert [(one.rule_id, one.became) for one in found] == [
+        ("all", "quarantined"), ("gone", "quarantined"),
+    ]  # fmt: skip
+
+
+async def test_hands_are_no_rules_and_are_told_of_the_fact(home: House) -> None:
+    await home.told(PORTO)
+    await home.facts.unpin("e1")
+
+    became, remedy = await home.told_of("e1")
+
+    assert became == "add"
+    assert remedy == "a hand took it out; say it again with a later timestamp"
+
+
+async def test_erased_rows_stop_no_answer(home: House) -> None:
+    await home.told(PORTO, BRAGA, ODD)
+    erase = "UPDATE slumberd_ledger SET {} = NULL WHERE what != 0"
+    for column in ("key_id", "at", "replaces", "salt", "payload"):
+        home.sql("facts.db", erase.format(column))
+    home.sql("facts.db", "UPDATE slumberd_ledger SET fact_id = NULL WHERE fact_id != 'odd'")
+
+    odd, skipped = await home.decision("odd"), await home.decision("e1")
+
+    assert (odd.became, odd.detail) == ("quarantined", "")
+    assert (skipped.became, skipped.line) == ("skipped", None)
+    assert (await home.facts.why("e2")).sayings == []
+
+
+async def test_forgotten_scope_needs_newer_episodes(home: House) -> None:
+    await home.told(PORTO, TEA)
+    moment = microseconds(home.clock.now())
+    await home.facts.forget(
+        Reach.of("alice", None, None), moment=moment, at=home.clock.now(), by="me", dry_run=False
+    )
+
+    became, remedy = await home.told_of("e1")
+
+    assert became == "forgotten"
+    assert remedy == "its scope was forgotten; only what it says as of a later time counts"
+    with pytest.raises(NoInputError):
+        await home.facts.why("e1")
+
+
+# Why a fact stands, or went.
+
+
+async def test_why_tells_rule_version_instant_trigger_and_who_asked(home: House) -> None:
+    await home.put(PORTO)
+    (firing,) = await home.fire(by="uid 7")
+
+    explanation = await home.facts.why("e1")
+
+    (saying,) = explanation.sayings
+    line = saying.line
+    assert saying.counts
+    assert (line.firing_id, line.rule_hash, line.by) == (firing, ALL.content_hash, "uid 7")
+    assert (line.trigger, line.at) == ("manual", home.clock.now())
+    assert [tuple(source) for source in explanation.sources] == [("e1", "s1", at(0), "chat")]
+    assert explanation.fact
+    assert explanation.replacing == []
+
+
+async def test_why_tells_every_rule_that_promoted_it(home: House) -> None:
+    await home.put(PORTO)
+    await home.fire(ALL, SHORT)
+
+    explanation = await home.facts.why("e1")
+
+    said = [(one.line.rule_id, one.line.kind, one.counts) for one in explanation.sayings]
+    assert said == [("all", "add", True), ("short", "update", True)]
+    assert (explanation.replaced, explanation.replacing) == ([], [])
+
+
+async def test_why_tells_what_it_replaced_and_what_replaced_it(home: House) -> None:
+    await home.told(PORTO, BRAGA)
+
+    old, new = await home.facts.why("e1"), await home.facts.why("e2")
+
+    assert (new.replaced, new.replacing) == (["e1"], [])
+    assert [line.fact_id for line in old.replacing] == ["e2"]
+    assert old.fact is None
+
+
+async def test_only_the_newest_version_of_an_episode_counts(home: House) -> None:
+    await home.told(PORTO)
+    await home.told(triple("e1", "alice", "lives_in", "Faro", timestamp=at(0)))
+
+    explanation = await home.facts.why("e1")
+
+    said = [(one.line.kind, one.counts) for one in explanation.sayings]
+    assert said == [("add", False), ("update", True)]
+    assert explanation.replacing == []
+
+
+async def test_source_is_the_version_that_counts(home: House) -> None:
+    await home.told(PORTO)
+    await home.undo(await home.told(PORTO.model_copy(update={"timestamp": at(10)})))
+
+    explanation = await home.facts.why("e1")
+
+    assert [source.at for source in explanation.sources] == [at(0)]
+
+
+async def restated(home: House) -> None:
+    # Who names the older of two that say the same reaches the newer one, by another key.
+    again = PORTO.model_copy(update={"id": "e4", "timestamp": at(10)})
+    referrer = triple("e5", "x", "is", "y", timestamp=at(20))
+    referrer = referrer.model_copy(
+        update={"metadata": {**referrer.metadata, "intent": "update", "replaces": ["e1"]}}
+    )
+    await home.told(again)
+    await home.told(PORTO)
+    await home.told(referrer)
+
+
+async def edited_away(home: House) -> None:
+    await home.told(BRAGA.model_copy(update={"id": "e4"}))
+    await home.told(episode("e4", timestamp=at(60), metadata={"intent": "noop"}))
+
+
+async def made_unreadable(home: House) -> None:
+    await home.told(ODD.model_copy(update={"id": "e4", "metadata": TEA.metadata}))
+    await home.told(ODD.model_copy(update={"id": "e4"}))
+
+
+async def undone(home: House) -> None:
+    await home.undo(await home.told(PORTO.model_copy(update={"id": "e4"})))
+
+
+async def put_out_by_an_undoing(home: House) -> None:
+    moved = BRAGA.model_copy(update={"metadata": TEA.metadata})
+    await home.told(BRAGA, PORTO.model_copy(update={"id": "e4"}))
+    await home.undo(await home.told(moved))
+
+
+async def one_at_a_time(home: House) -> None:
+    await home.facts.set_channels({"facts": frozenset({"likes"})}, at=START)
+    await home.told(TEA.model_copy(update={"id": "e4"}))
+    await home.told(triple("cake", "alice", "likes", "cake", timestamp=at(9)))
+    await home.facts.set_channels({}, at=home.clock.now())
+
+
+async def taken_out_by_hand(home: House) -> None:
+    await home.told(PORTO.model_copy(update={"id": "e4"}), TEA)
+    await home.facts.unpin("e4")
+
+
+async def deleted_by_another_program(home: House) -> None:
+    await home.told(PORTO.model_copy(update={"id": "e4"}))
+    home.sql("facts.db", "DELETE FROM facts")
+    await home.told(TEA)
+
+
+async def pinned_over(home: House) -> None:
+    await home.told(PORTO.model_copy(update={"id": "e4"}))
+    await home.facts.correct(
+        Fact(
+            id="pin", user="alice", agent="rag", payload=BRAGA.metadata, lineage=[{"by": "me"}],
+            confidence=1, pinned_at=START,
+        ),
+        by="me",
+        reason="so",
+    )  # fmt: skip
+
+
+WENT = [
+    (restated, "e5 replaced it"),
+    (edited_away, "a newer version of its episode does not say it"),
+    (made_unreadable, "a newer version of its episode cannot be read (intent_unknown)"),
+    (undone, "all@1 was undone"),
+    (put_out_by_an_undoing, "e2 came back when all@4 was undone"),
+    (one_at_a_time, "its predicate holds several objects, or one, where it did not before"),
+    (taken_out_by_hand, "a hand took it out"),
+    (deleted_by_another_program, "another program took it out"),
+    (pinned_over, "pin replaced it: a hand said so (me), because: so"),
+]
+
+
+@pytest.mark.parametrize(("story", "how"), WENT, ids=[story.__name__ for story, _ in WENT])
+async def test_why_tells_how_a_fact_went(home: House, story: Any, how: str) -> None:
+    await story(home)
+
+    assert await home.gone("e4") == how
+
+
+async def test_fact_that_came_back_stands_and_tells_both(home: House) -> None:
+    await home.told(PORTO)
+    await home.undo(await home.told(BRAGA))
+
+    explanation = await home.facts.why("e1")
+
+    assert explanation.fact
+    assert explanation.taken_out is None
+    assert [line.fact_id for line in explanation.replacing] == ["e2"]
+    assert [one.line.what for one in explanation.sayings] == ["act", "restored"]
+
+
+async def test_fact_of_another_program_is_shown_though_the_ledger_is_silent(home: House) -> None:
+    home.sql(
+        "facts.db",
+        "INSERT INTO facts VALUES ('x', 'u', 'a', '{}', '[]', 1, '{}', '2026-01-01T00:00:00Z')",
+    )
+
+    explanation = await home.facts.why("x")
+
+    assert explanation.fact
+    assert (explanation.sayings, explanation.sources) == ([], [])
+
+
+async def test_unknown_fact_is_an_error(home: House) -> None:
+    with pytest.raises(NoInputError, match="'e9' does not exist: the ledger knows no such fact"):
+        await home.facts.why("e9")
+
+
+async def check_every_fact(story: Story) -> None:
+    """Find what took each fact out among all rows, without an index, as `why` does with one."""
+    records = await story.store.records(limit=10_000)
+    for fact_id in {record.fact_id for record in records} - {""}:
+        explanation = await story.store.why(fact_id)
+        out = [
+            record.seq for record in records if fact_id in record.replaces
+            if (record.fact_id, record.kind) != (fact_id, "update")
+        ]  # fmt: skip
+        assert [line.seq for line in explanation.replacing] == out
+        check_who_counts(explanation)
+
+
+def check_who_counts(explanation: Explanation) -> None:
+    if explanation.fact and "rule_id" in explanation.fact.lineage[0]:
+        own = [one["rule_id"] for one in explanation.fact.lineage if "rule_id" in one]
+        said = [one.line.rule_id for one in explanation.sayings if one.counts]
+        assert sorted({*said} - {"@hand"}) == own
+
+
+@pytest.mark.sampled
+@settings(max_examples=amount(30, full=150), deadline=None, suppress_health_check=list(HealthCheck))
+@given(EVERYTHING)
+def test_what_took_a_fact_out_is_found_in_every_story(steps: list[Step]) -> None:
+    play(steps, check_every_fact)
+
+
+# The commands.
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Home:
+    """Return a home with two rules that has fired one of them on a small story."""
+    site = Home(tmp_path)
+    site.rule("all", cadence={"every": 1})
+    site.rule("later", cadence={"every": 9}, then_emits=["notes"])
+    site.state.mkdir()
+
+    async def story() -> None:
+        async with house(site.state) as home:
+            await home.put(PORTO, BRAGA, ODD)
+            loaded = rule("all")
+            await home.fire(loaded, by="uid 7")
+
+    asyncio.run(story())
+    return site
+
+
+def said(
+    site: Home, capfd: pytest.CaptureFixture[str], *words: str, code: int = 0
+) -> tuple[str, str]:
+    """Run a command in this process; return what it printed on both streams."""
+    found = call([*words, "--config", str(site.config)])
+    out, err = capfd.readouterr()
+    assert (found, "Traceback" in err) == (code, False), err
+    return out, err
+
+
+def shown(site: Home, capfd: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    out, _ = said(site, capfd, *words, "--json")
+    return [orjson.loads(line) for line in out.splitlines()]
+
+
+def test_why_prints_fact_lineage_episodes_and_firing(
+    site: Home, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (told,) = shown(site, capfd, "why", "e2")
+    out, _ = said(site, capfd, "why", "e2")
+
+    assert (told["stands"], told["went"], told["replaced"]) == (True, None, ["e1"])
+    assert told["fact"]["lineage"][0]["rule_id"] == "all"
+    (promoted,) = told["promoted"]
+    assert (promoted["firing_id"], promoted["by"], promoted["kind"]) == ("all@1", "uid 7", "update")
+    assert told["sources"] == [
+        {"id": "e2", "session": "s1", "at": "2026-01-01T12:01:00.000000Z", "source_node": "chat",
+         "in_memory": True}
+    ]  # fmt: skip
+    assert "says        alice lives_in Braga" in out
+    assert "replaced    e1" in out
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_content_is_shown_only_when_it_is_asked_for(
+    site: Home, capfd: pytest.CaptureFixture[str], form: Sequence[str]
+) -> None:
+    without, _ = said(site, capfd, "why", "e2", *form)
+    with_it, _ = said(site, capfd, "why", "e2", "--content", *form)
+
+    assert "content of e2" not in without
+    assert "content of e2" in with_it
+
+
+def test_why_tells_that_an_episode_is_no_longer_in_memory(
+    site: Home, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(site.state / "memory.db")) as connection, connection:
+        connection.execute("DELETE FROM episodes WHERE id = 'e2'")
+
+    out, _ = said(site, capfd, "why", "e2", "--content")
+
+    assert "no longer in memory.db" in out
+
+
+def test_why_of_what_went_tells_how(site: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    (told,) = shown(site, capfd, "why", "e1")
+    out, _ = said(site, capfd, "why", "e1")
+
+    assert (told["stands"], told["fact"], told["went"]) == (False, None, "e2 replaced it")
+    assert [line["fact_id"] for line in told["replaced_by"]] == ["e2"]
+    assert "stands      no: e2 replaced it" in out
+
+
+def test_why_of_what_never_stood_points_to_why_not(
+    site: Home, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = said(site, capfd, "why", "odd")
+
+    assert "it never stood; `slumberd why-not odd` tells" in out
+
+
+def test_why_not_prints_one_decision_a_rule_and_channel(
+    site: Home, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told = shown(site, capfd, "why-not", "e1")
+    out, _ = said(site, capfd, "why-not", "odd")
+
+    found = [(one["rule_id"], one["channel"], one["became"], one["stands"]) for one in told]
+    assert found == [("all", "facts", "add", False), ("later", "notes", "pending", False)]
+    assert told[0]["went"] == "e2 replaced it"
+    assert told[1]["would_change"] == "`slumberd fire later`"
+    assert "quarantined (intent_unknown: intent is 'remember'" in out
+    assert "in memory   session s1, at 2026-01-01 12:00:06Z" in out
+
+
+def test_why_not_before_any_firing_is_pending(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    site = Home(tmp_path)
+    site.rule("all", cadence={"every": 1})
+
+    async def story() -> None:
+        async with SQLiteMemoryStore(site.state / "memory.db") as memory:
+            await memory.put_many([PORTO])
+
+    asyncio.run(story())
+    told = shown(site, capfd, "why-not", "e1")
+
+    assert [(one["rule_id"], one["became"], one["row"]) for one in told] == [
+        ("all", "pending", None)
+    ]
+    assert not (site.state / "facts.db").exists()
+
+
+@pytest.mark.parametrize("command", ["why", "why-not"])
+def test_unknown_id_is_66_with_a_sentence(
+    site: Home, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    _, err = said(site, capfd, command, "e9", code=66)
+
+    assert err.startswith("slumberd: 'e9' does not exist: ")
+
+
+@pytest.mark.parametrize("command", ["why", "why-not"])
+def test_site_without_anything_is_66_and_stays_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    site = Home(tmp_path)
+
+    said(site, capfd, command, "e1", code=66)
+
+    assert not site.state.exists()
+
+
+@pytest.mark.parametrize("command", ["why", "why-not"])
+def test_id_that_is_no_text_is_64(
+    site: Home, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    _, err = said(site, capfd, command, "\udcff", code=64)
+
+    assert "is no valid Unicode" in err
+
+
+def test_both_commands_only_read_while_a_daemon_runs(
+    site: Home, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with site.daemon():
+        (why,) = shown(site, capfd, "why", "e2")
+        decisions = shown(site, capfd, "why-not", "e2")
+
+    assert why["stands"]
+    assert [one["became"] for one in decisions] == ["update", "pending"]

@@ -1,0 +1,217 @@
+"""For every episode and fact of a real stream one answer each, and it is what the ledger says."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.explanation import Decision, Explanation
+from slumberd.model.episode import Episode
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import rule
+from tests.support.corpora import lines, needs_corpora
+from tests.support.fakes import FakeClock, FakeDeltaLog
+
+pytestmark = [pytest.mark.acceptance, needs_corpora, pytest.mark.slow]
+
+ALL = rule("all")
+SOME = rule("some", when_filter="predicate = 'twitter'", then_emits=["facts", "notes"])
+NEVER = rule("never", enabled=False, then_emits=["archive"])
+RULES = [ALL, NEVER, SOME]
+PAIRS = [("all", "facts"), ("never", "archive"), ("some", "facts"), ("some", "notes")]
+
+BATCH = 100
+KEPT_BACK = 137
+"""Episodes that only one of the rules gets to read."""
+
+KINDS = {1: "add", 2: "update", 3: "delete", 4: "noop", 5: "quarantined"}
+NAMES = (
+    "seq", "firing", "what", "kind", "reason", "fact_id", "replaces", "payload", "rule",
+    "rule_hash",
+)  # fmt: skip
+ROWS = """
+SELECT ledger.seq, ledger.firing, ledger.what, ledger.kind, ledger.reason, ledger.fact_id,
+  ledger.replaces, CAST(ledger.payload AS TEXT), firings.rule, firings.rule_hash
+FROM slumberd_ledger AS ledger
+JOIN slumberd_firings AS firings ON firings.n = ledger.firing
+WHERE ledger.what != 0
+ORDER BY ledger.seq
+"""
+
+
+@dataclass
+class Archive:
+    """The stream, consolidated, with one firing undone; and its tables as they are.
+
+    Attributes:
+        rows: The ledger, oldest first.
+        standing: The table of facts, by id.
+        marks: How far each rule has read.
+        log: The number of each episode's log row.
+        undone: The number of the firing that was undone.
+    """
+
+    memory: SQLiteMemoryStore
+    facts: SQLiteFactStore
+    episodes: list[Episode]
+    rows: list[dict[str, Any]]
+    standing: dict[str, tuple[Any, ...]]
+    marks: dict[str, int]
+    log: dict[str, int]
+    undone: int
+
+    def __post_init__(self) -> None:
+        self._by_fact: dict[str, list[dict[str, Any]]] = {}
+        self._by_replaced: dict[str, list[int]] = {}
+        for row in self.rows:
+            self._by_fact.setdefault(row["fact_id"], []).append(row)
+            for gone in orjson.loads(row["replaces"] or "[]"):
+                if (row["fact_id"], row["kind"]) != (gone, 2):
+                    self._by_replaced.setdefault(gone, []).append(row["seq"])
+
+    def last_row(self, rule_id: str, fact_id: str) -> dict[str, Any] | None:
+        met = [row for row in self.rows_of(fact_id) if row["rule"] == rule_id and row["what"] == 1]
+        return met[-1] if met else None
+
+    def rows_of(self, fact_id: str) -> list[dict[str, Any]]:
+        return self._by_fact.get(fact_id, [])
+
+    def replacing(self, fact_id: str) -> list[int]:
+        return self._by_replaced.get(fact_id, [])
+
+
+def select(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+@pytest.fixture
+async def archive(tmp_path: Path) -> AsyncIterator[Archive]:
+    stream = [Episode.model_validate(line) for line in lines("congress_social", "episodes")]
+    memory_path, facts_path = tmp_path / "memory.db", tmp_path / "facts.db"
+    async with (
+        SQLiteMemoryStore(memory_path) as memory,
+        SQLiteFactStore(facts_path, synchronous="normal") as facts,
+    ):
+        await facts.bootstrap()
+        undone = await consolidated(memory, facts, stream)
+        rows = [dict(zip(NAMES, row, strict=True)) for row in select(facts_path, ROWS)]
+        found = select(facts_path, "SELECT fact_id, payload, lineage, confidence FROM facts")
+        marks = dict(select(facts_path, "SELECT rule, seq FROM slumberd_watermark"))
+        log = dict(select(memory_path, "SELECT eid, max(seq) FROM slumberd_episode_log GROUP BY 1"))
+        standing = {row[0]: row[1:] for row in found}
+        yield Archive(memory, facts, stream, rows, standing, marks, log, undone)
+
+
+async def consolidated(
+    memory: SQLiteMemoryStore, facts: SQLiteFactStore, stream: list[Episode]
+) -> int:
+    """Consolidate a stream, but for its end under one rule; return what was undone of it."""
+    clock = FakeClock()
+    consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=BATCH)
+    await memory.put_many(stream[:-KEPT_BACK])
+    report = await consolidator.fire(ALL, "manual", clock.now())
+    await consolidator.fire(SOME, "manual", clock.now())
+    chosen = report.firing_ids[len(report.firing_ids) // 2]
+    await facts.undo(chosen, at=clock.now(), by="me", dry_run=False)
+    await memory.put_many(stream[-KEPT_BACK:])
+    await consolidator.fire(SOME, "manual", clock.now())
+    return int(chosen.split("@")[1])
+
+
+def expected(archive: Archive, one: Episode, rule_id: str, fact_id: str) -> tuple[str, str]:
+    """Return what became of an episode, and why, from the tables alone."""
+    if archive.log[one.id] > archive.marks.get(rule_id, 0):
+        return "pending", ""
+    row = archive.last_row(rule_id, fact_id)
+    if row is None:
+        assert one.metadata["predicate"] != "twitter"
+        return "filtered", ""
+    if row["firing"] == archive.undone:
+        return "undone", ""
+    return KINDS[row["kind"]], row["reason"]
+
+
+def check_decision(archive: Archive, one: Episode, found: Decision) -> None:
+    fact_id = one.id if found.channel == "facts" else f"@{found.channel}/{one.id}"
+    row = archive.last_row(found.rule_id, fact_id)
+    gone = [] if found.stands else archive.replacing(fact_id)
+    assert (found.became, found.reason) == expected(archive, one, found.rule_id, fact_id), one.id
+    assert (found.fact_id, found.stands) == (fact_id, fact_id in archive.standing)
+    assert (found.line and found.line.seq) == (row and row["seq"])
+    assert (found.taken_out and found.taken_out.seq) == (gone[-1] if gone else None)
+
+
+async def test_every_episode_has_one_decision_a_rule_and_channel(archive: Archive) -> None:
+    ids = [one.id for one in archive.episodes]
+    read = {one.id: await archive.memory.reread(one, ids, upto=2**63 - 1) for one in RULES}
+    by_id = {id: {one.id: one for one in versions} for id, versions in read.items()}
+    became: set[str] = set()
+    for one in archive.episodes:
+        versions = {rule_id: found[one.id] for rule_id, found in by_id.items()}
+        decisions = await archive.facts.decisions_of(one.id, RULES, versions)
+
+        assert [(found.rule_id, found.channel) for found in decisions] == PAIRS, one.id
+        for found in decisions:
+            check_decision(archive, one, found)
+            became.add(found.became)
+
+    assert became >= {"pending", "filtered", "undone", "add", "update", "delete", "noop"}
+
+
+def check_rows(archive: Archive, found: Explanation) -> None:
+    said = [
+        row
+        for row in archive.rows_of(found.fact_id)
+        if row["kind"] in (1, 2) or orjson.loads(row["payload"] or "{}").get("asserts")
+    ]
+    gone = [id for row in said for id in orjson.loads(row["replaces"] or "[]")]
+    assert [saying.line.seq for saying in found.sayings] == [row["seq"] for row in said]
+    assert [line.seq for line in found.replacing] == archive.replacing(found.fact_id)
+    assert found.replaced == [id for id in dict.fromkeys(gone) if id != found.fact_id]
+
+
+def check_fact(found: Explanation, stored: tuple[Any, ...]) -> None:
+    hashes = {one.id: one.content_hash for one in RULES}
+    payload, lineage, confidence = orjson.loads(stored[0]), orjson.loads(stored[1]), stored[2]
+    assert found.fact
+    assert found.fact.payload == payload
+    assert (found.fact.lineage, found.fact.confidence) == (lineage, confidence)
+    own = [entry["rule_id"] for entry in lineage if "rule_id" in entry]
+    counts = [one.line for one in found.sayings if one.counts]
+    assert sorted((line.rule_id, line.rule_hash) for line in counts) == [
+        (rule_id, hashes[rule_id]) for rule_id in own
+    ]
+
+
+async def test_every_fact_tells_its_firings_and_what_it_replaced(archive: Archive) -> None:
+    told = 0
+    for fact_id in {row["fact_id"] for row in archive.rows}:
+        found = await archive.facts.why(fact_id)
+
+        check_rows(archive, found)
+        assert (found.fact is not None) == (fact_id in archive.standing)
+        if found.fact:
+            check_fact(found, archive.standing[fact_id])
+            told += 1
+
+    assert told == len(archive.standing) > 500
+
+
+async def test_every_source_tells_session_instant_and_node(archive: Archive) -> None:
+    by_id = {one.id: one for one in archive.episodes}
+    for fact_id in archive.standing:
+        (source,) = (await archive.facts.why(fact_id)).sources
+
+        one = by_id[source.id]
+        assert tuple(source) == (one.id, one.session, one.timestamp, one.source_node)
+    assert len(archive.standing) > 500

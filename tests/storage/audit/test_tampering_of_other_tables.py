@@ -1,0 +1,160 @@
+"""Tamper with the tables beside a ledger: verifying finds it, and says where."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.model.episode import microseconds
+from slumberd.model.firing import Limits
+from slumberd.model.scope import Reach
+from tests.support.builders import START, at, rule, triple
+from tests.support.house import House, house
+
+pytestmark = pytest.mark.integration
+
+
+def execute(folder: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(folder / "facts.db")) as facts, facts:
+        for sql in statements:
+            facts.execute(sql)
+
+
+async def problem(home: House) -> str | None:
+    broken = (await home.facts.verify())[2]
+    return broken.problem if broken else None
+
+
+async def live(home: House) -> None:
+    """Let there be something in every table: keys with retractions, quarantine, a held batch."""
+    await home.facts.set_channels({"facts": frozenset({"likes"})}, at=START)
+    odd = {"intent": "shout"}
+    gone = {"intent": "delete"}
+    await home.put(
+        triple("e1", "alice", "drinks", "tea"),
+        triple("e2", "alice", "drinks", "milk", timestamp=at(1)),
+        triple("e3", "alice", "likes", "tea"),
+        triple("e4", "alice", "likes", "milk", timestamp=at(2)),
+        triple("e5", "alice", "is", None, timestamp=at(3), metadata=gone),
+        triple("e6", "alice", "likes", "cake", timestamp=at(3), metadata=gone),
+        triple("odd", "alice", "drinks", "beer", metadata=odd),
+    )
+    await home.fire()
+    await home.put(
+        triple("late", "alice", "drinks", "juice", timestamp=at(9), metadata={"intent": "delete"}),
+        triple("gone", "alice", "drinks", None, timestamp=at(9), metadata=gone),
+    )
+    await home.fire()
+    assert await home.facts.held()
+
+
+TAMPERED = {
+    "a watermark that passed an episode": "UPDATE slumberd_watermark SET seq = seq + 1",
+    "a top": "UPDATE slumberd_keys SET top_fact = 'e1' WHERE top_fact = 'e2'",
+    "an instant": "UPDATE slumberd_keys SET top_at = top_at + 1 WHERE top_fact = 'e2'",
+    "a rank": "UPDATE slumberd_keys SET top_rank = 2 WHERE top_fact = 'e2'",
+    "an object": """UPDATE slumberd_keys SET top_object = '"x"' WHERE top_fact = 'e2'""",
+    "no retraction": "UPDATE slumberd_keys SET reach = NULL WHERE reach IS NOT NULL",
+    "another retraction": """UPDATE slumberd_keys SET reach = CAST('{"":[9999,2,"x"]}' AS BLOB)""",
+    "a retraction that cannot be read": "UPDATE slumberd_keys SET reach = CAST('{' AS BLOB) "
+    "WHERE reach IS NOT NULL",
+    "no trail": "UPDATE slumberd_keys SET trail = NULL",
+    "another number": "UPDATE slumberd_keys SET key_id = 4 WHERE top_fact = 'e2'",
+    "no summary": "DELETE FROM slumberd_keys WHERE top_fact = 'e2'",
+    "a slot more": "INSERT INTO slumberd_keys SELECT key, 'x', key_id, top_at, top_rank, top_id, "
+    "top_fact, top_object, reach, trail FROM slumberd_keys WHERE top_fact = 'e3'",
+    "a key of nobody": "INSERT INTO slumberd_keys SELECT 'bob/rag/facts/s/p', slot, 99, top_at, "
+    "top_rank, top_id, top_fact, top_object, reach, trail FROM slumberd_keys "
+    "WHERE top_fact = 'e2'",
+    "a generation": "INSERT INTO slumberd_generations VALUES (2, 0)",
+    "a quarantine's reason": "UPDATE slumberd_quarantine SET reason = 'x'",
+    "a quarantine's detail": "UPDATE slumberd_quarantine SET detail = 'x'",
+    "a quarantine's rule": "UPDATE slumberd_quarantine SET rule = 'x'",
+    "a quarantine's episode": "UPDATE slumberd_quarantine SET eid = 'x'",
+    "a quarantine's version": "UPDATE slumberd_quarantine SET version = 99",
+    "a quarantine's owner": "UPDATE slumberd_quarantine SET owner = 'bob/rag/facts/'",
+    "a quarantine's row": "UPDATE slumberd_quarantine SET seq = seq - 1",
+    "no quarantine": "DELETE FROM slumberd_quarantine",
+    "a quarantine more": "INSERT INTO slumberd_quarantine SELECT rule, channel, 'e1', version, "
+    "owner, reason, detail, seq FROM slumberd_quarantine",
+    "a held batch's end": "UPDATE slumberd_held SET upto_seq = upto_seq + 1",
+    "a held batch's problem": "UPDATE slumberd_held SET problem = 'x'",
+    "a held batch's firing": "UPDATE slumberd_held SET n = 1",
+    "an approval": "UPDATE slumberd_held SET approved = 1",
+    "a held batch more": "INSERT INTO slumberd_held SELECT 'x', n, upto_seq, upto_eid, problem, 0 "
+    "FROM slumberd_held",
+    "no trigger": "DROP TRIGGER slumberd_facts_updated",
+    "another trigger": "DROP TRIGGER slumberd_facts_updated; CREATE TRIGGER slumberd_facts_updated "
+    "AFTER UPDATE ON facts BEGIN SELECT 1; END",
+    "a view": "ALTER TABLE facts RENAME TO other; CREATE VIEW facts AS SELECT * FROM other",
+}
+"""What is changed, by what is wrong then."""
+
+
+@pytest.mark.parametrize("sql", TAMPERED.values(), ids=[*TAMPERED])
+async def test_what_is_changed_beside_the_ledger_is_found(tmp_path: Path, sql: str) -> None:
+    async with house(tmp_path, limits=Limits(max_deletes=0)) as home:
+        await live(home)
+        assert await problem(home) is None
+        with closing(sqlite3.connect(tmp_path / "facts.db")) as facts:
+            facts.executescript(sql)
+
+        assert await problem(home) is not None
+
+
+async def test_everything_that_changes_these_tables_properly_verifies(tmp_path: Path) -> None:
+    async with house(tmp_path, limits=Limits(max_deletes=0)) as home:
+        await live(home)
+        told: dict[str, Any] = {"at": at(50), "by": "me"}
+
+        async def verified(after: str) -> None:
+            assert await problem(home) is None, after
+
+        (held,) = (await home.facts.held()).values()
+        await home.facts.decide(held, approve=True, **told)
+        await verified("an approval")
+        await home.fire()
+        await verified("what was approved")
+        await home.consolidator.retry(rule("all"), at(60), by="me")
+        await verified("a retry")
+        await home.put(triple("odd", "alice", "drinks", "water", timestamp=at(4)))
+        await home.fire()
+        await verified("an episode that was mended")
+        await home.put(triple("odd", "alice", "drinks", "wine", metadata={"intent": "?"}))
+        await home.fire()
+        await verified("an episode that cannot be read again")
+        await home.facts.drop_quarantined(None, None, dry_run=False, **told)
+        await verified("a drop")
+        await home.put(triple("more", "alice", "drinks", "x", metadata={"intent": "?"}))
+        fired = (await home.fire()).firing_ids[0]
+        await home.facts.undo(fired, dry_run=False, **told)
+        await verified("an undoing")
+        await home.put(triple("bobs", "bob", "drinks", "x", user="bob", metadata={"intent": "?"}))
+        await home.fire()
+        await home.facts.forget(
+            Reach("bob", None, None), moment=microseconds(at(99)), dry_run=False, **told
+        )
+        await verified("an erasure")
+
+
+async def test_a_log_that_was_restored_verifies_and_another_start_of_it_does_not(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        await home.put(*(triple(f"e{n}", f"s{n}", "is", n) for n in range(4)))
+        await home.fire()
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as memory, memory:
+            memory.execute("DELETE FROM slumberd_episode_log WHERE seq > 2")
+            memory.execute("DELETE FROM sqlite_sequence")
+            memory.execute("DELETE FROM episodes WHERE id IN ('e2', 'e3')")
+        await home.put(triple("e9", "s9", "is", 9), triple("e8", "s8", "is", 8))
+        await home.fire()
+        assert await problem(home) is None
+
+        execute(tmp_path, "UPDATE slumberd_generations SET after = after + 1")
+
+        assert "generation" in str(await problem(home))

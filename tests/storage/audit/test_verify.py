@@ -1,0 +1,349 @@
+"""Verify some keys at a time, with help, or the chain only: what is found, and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.consolidation.state import CurrentFact
+from slumberd.model.record import Break, Checkpoint
+from slumberd.storage.audit import fact_check, worker
+from slumberd.storage.audit.fact_check import MixedKeysError, Pages, Share
+from slumberd.storage.audit.verify import verify
+from slumberd.storage.audit.worker import Helper
+from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.ledger.history import facts_then
+from slumberd.storage.sqlite.connection import Pragmas, connect
+from slumberd.storage.sqlite.database import LOCKED, UNCHANGING
+from tests.support.stories import (
+    ALL,
+    NOTES,
+    copied,
+    fire,
+    forge,
+    rows_of,
+    said,
+)
+
+pytestmark = pytest.mark.integration
+
+DEPTH = 8
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("twice") / "facts.db"
+    asyncio.run(tell_twice(path))
+    return path
+
+
+async def tell_twice(path: Path) -> None:
+    """Write a ledger of acts that two rules met, some of them as edits."""
+    tea, edited = (
+        [said(f"e{n}", seq, subject=f"s{n % 3}", predicate="is", object=n) for n, seq in numbers]
+        for numbers in (enumerate(range(1, 9)), ((n, 10 + n) for n in (2, 4)))
+    )
+    async with SQLiteFactStore(path, synchronous="normal") as store:
+        await store.bootstrap()
+        for one in (ALL, NOTES):
+            await fire(store, one, tea)
+        await fire(store, NOTES, edited)
+
+
+@pytest.fixture
+def rows(everything: Path) -> list[dict[str, Any]]:
+    return rows_of(everything, "slumberd_ledger")
+
+
+def chain_only(connection: sqlite3.Connection, *against: Checkpoint) -> Break | None:
+    return verify(connection, DEPTH, against, chain_only=True)[2]
+
+
+@pytest.mark.parametrize("held", [1, 2, 7, 100, 2_000])
+@pytest.mark.parametrize("story", ["everything", "much", "twice"])
+def test_what_stands_does_not_depend_on_how_many_rows_are_held(
+    story: str, held: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fact_check, "ROWS", held)
+
+    with copied(request.getfixturevalue(story)) as copy:
+        paged = [one for page in Pages(copy, DEPTH) for one in page]
+        whole = facts_then(copy, user=None, depth=DEPTH)
+
+    assert sorted(paged, key=lambda one: one.fact_id) == whole
+
+
+def test_pages_can_be_read_again(everything: Path) -> None:
+    with copied(everything) as copy:
+        pages = Pages(copy, DEPTH)
+
+        assert list(pages) == list(pages)
+
+
+@pytest.mark.parametrize("held", [1, 2_000])
+def test_facts_are_judged_by_their_keys_when_the_numbers_of_keys_are_mixed(
+    much: Path, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fact_check, "ROWS", held)
+    claims = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
+    again = next(row for row in reversed(claims) if row["key_id"] != row["seq"])
+    two_keys_of_one_number = claims[-1]["seq"], claims[0]["key_id"]
+    two_numbers_of_one_key = again["seq"], again["seq"]
+    for seq, key_id in (two_keys_of_one_number, two_numbers_of_one_key):
+        with copied(much) as copy:
+            forge(copy, seq, None, key_id=key_id)
+
+            with pytest.raises(MixedKeysError):
+                fact_check._one_to_one([fact_check.compared(copy, Pages(copy, DEPTH))])
+            assert verify(copy, DEPTH)[2] is None
+            copy.execute("UPDATE facts SET confidence = 0.25")
+            assert verify(copy, DEPTH)[2] is not None
+
+
+def test_an_act_without_the_number_of_its_key_is_found_there(
+    everything: Path, rows: list[dict[str, Any]]
+) -> None:
+    claim = next(row for row in rows if row["what"] == 1)
+    with copied(everything) as copy:
+        forge(copy, claim["seq"], None, key_id=None)
+
+        assert verify(copy, DEPTH)[2] == Break(claim["seq"], "is an act that speaks of no key")
+
+
+def test_the_first_of_many_facts_that_are_others_is_named(everything: Path) -> None:
+    with copied(everything) as copy:
+        ids = [row[0] for row in copy.execute("SELECT fact_id FROM facts ORDER BY fact_id")]
+        copy.execute("UPDATE facts SET metadata = '[]'")
+        copy.execute("DELETE FROM slumberd_touched")
+
+        assert verify(copy, DEPTH)[2] == Break(0, f"fact {ids[0]!r} is not what the ledger says")
+
+
+def test_the_chain_alone_counts_the_same_rows_and_comes_to_the_same_head(everything: Path) -> None:
+    with copied(everything) as copy:
+        assert verify(copy, DEPTH, chain_only=True) == verify(copy, DEPTH)
+
+
+@pytest.mark.parametrize(
+    "column", ["delta", "firing", "version", "what", "kind", "commitment", "chain"]
+)
+def test_the_chain_alone_finds_another_label_on_any_row(
+    everything: Path, rows: list[dict[str, Any]], column: str
+) -> None:
+    for row in rows:
+        with copied(everything) as copy:
+            value = "zeroblob(32)" if column in ("commitment", "chain") else f"{column} + 1"
+            copy.execute(f"UPDATE slumberd_ledger SET {column} = {value} WHERE seq = {row['seq']}")
+
+            broken = chain_only(copy)
+
+        assert broken == Break(row["seq"], "its chain hash does not follow from the row before")
+
+
+def test_the_chain_alone_finds_a_number_that_nobody_writes(everything: Path) -> None:
+    with copied(everything) as copy:
+        copy.execute("UPDATE slumberd_ledger SET what = 256 WHERE seq = 3")
+
+        broken = chain_only(copy)
+
+    assert broken is not None
+    assert broken.seq == 3
+
+
+def test_the_chain_alone_misses_a_row_that_was_removed(
+    everything: Path, rows: list[dict[str, Any]]
+) -> None:
+    for row in rows[:-1]:
+        with copied(everything) as copy:
+            copy.execute(f"DELETE FROM slumberd_ledger WHERE seq = {row['seq']}")
+
+            broken = chain_only(copy)
+
+        problem = f"follows row {row['seq'] - 1}: a row is missing or out of order"
+        assert broken == Break(row["seq"] + 1, problem)
+
+
+def test_the_chain_alone_is_held_against_what_was_told(
+    everything: Path, rows: list[dict[str, Any]]
+) -> None:
+    last = rows[-1]
+    with copied(everything) as copy:
+        assert chain_only(copy, Checkpoint(last["seq"], last["chain"], "today")) is None
+        other = chain_only(copy, Checkpoint(last["seq"], bytes(32), "today"))
+        cut = chain_only(copy, Checkpoint(last["seq"] + 1, bytes(32), "today"))
+
+    assert other == Break(last["seq"], "the log of today says another head")
+    assert cut is not None
+    assert cut.seq == last["seq"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        pytest.param("UPDATE slumberd_ledger SET payload = x'7b7d' WHERE seq = 2", id="content"),
+        pytest.param("UPDATE slumberd_firings SET rule = 'x'", id="firing"),
+        pytest.param("UPDATE facts SET confidence = 0.25", id="fact"),
+    ],
+)
+def test_the_chain_alone_does_not_look_at(everything: Path, sql: str) -> None:
+    with copied(everything) as copy:
+        copy.execute(sql)
+
+        assert verify(copy, DEPTH)[2] is not None
+        assert chain_only(copy) is None
+
+
+@pytest.fixture
+def helpful(monkeypatch: pytest.MonkeyPatch) -> list[Share | None]:
+    """Let every ledger be long enough for help; what it came to is in the list."""
+    came: list[Share | None] = []
+    share = Helper.share
+
+    def seen(helper: Helper) -> Share | None:
+        came.append(share(helper))
+        return came[-1]
+
+    monkeypatch.setattr(worker, "MANY", 0)
+    monkeypatch.setattr(Helper, "share", seen)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    return came
+
+
+def verified(path: Path, how: str = UNCHANGING) -> Break | None:
+    with closing(connect(path, Pragmas(), access="read", how=how)) as connection:
+        return verify(connection, DEPTH)[2]
+
+
+def changed(path: Path, folder: Path, sql: str) -> Path:
+    """Return a copy of a database in which a statement of ours was executed."""
+    copy = folder / "changed.db"
+    with copied(path) as source, closing(sqlite3.connect(copy)) as target:
+        source.execute(sql)
+        source.execute("DELETE FROM slumberd_touched")
+        source.backup(target)
+    return copy
+
+
+def test_another_process_compares_the_facts_of_most_keys(
+    much: Path, helpful: list[Share | None]
+) -> None:
+    assert verified(much) is None
+
+    [share] = helpful
+    assert share is not None
+    assert not share.others
+    assert share.found > 0
+
+
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        pytest.param("UPDATE facts SET confidence = 0.25", "is not what", id="all others"),
+        pytest.param("DELETE FROM facts", "is missing", id="all missing"),
+        pytest.param(
+            "UPDATE facts SET pinned_at = 'x' WHERE rowid = (SELECT min(rowid) FROM facts)",
+            "is not what",
+            id="one here",
+        ),
+        pytest.param(
+            "UPDATE facts SET pinned_at = 'x' WHERE rowid = (SELECT max(rowid) FROM facts)",
+            "is not what",
+            id="one there",
+        ),
+        pytest.param(
+            "INSERT INTO facts SELECT 'x', user, agent, payload, lineage, confidence, metadata,"
+            " pinned_at FROM facts LIMIT 1",
+            "is not what",
+            id="one too many",
+        ),
+    ],
+)
+def test_what_is_found_does_not_depend_on_another_process(
+    much: Path, sql: str, problem: str, tmp_path: Path, helpful: list[Share | None]
+) -> None:
+    copy = changed(much, tmp_path, sql)
+
+    broken = verified(copy)
+
+    assert broken is not None
+    assert problem in broken.problem
+    assert len(helpful) == 1
+    assert broken == verified(copy, LOCKED)
+    assert len(helpful) == 1  # of a file that may change there is no help
+
+
+def test_numbers_of_keys_that_are_mixed_across_two_processes_are_noticed(
+    much: Path, tmp_path: Path, helpful: list[Share | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[bool] = []
+
+    def whole(*_: object, **__: object) -> list[CurrentFact]:
+        judged.append(True)
+        return []
+
+    monkeypatch.setattr(fact_check, "facts_then", whole)
+    claims = [row for row in rows_of(much, "slumberd_ledger") if row["key_id"] and row["what"] == 1]
+    again = next(row for row in reversed(claims) if row["key_id"] < 300 < 900 < row["seq"])
+    copy = tmp_path / "mixed.db"
+    with copied(much) as source, closing(sqlite3.connect(copy)) as target:
+        forge(source, again["seq"], None, key_id=again["seq"])
+        source.backup(target)
+
+    verified(copy)
+
+    assert judged == [True]
+
+
+def test_what_another_process_fails_at_is_done_here(
+    much: Path, tmp_path: Path, helpful: list[Share | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    one_there = "UPDATE facts SET pinned_at = 'x' WHERE rowid = (SELECT max(rowid) FROM facts)"
+
+    assert verified(much) is None
+    assert verified(changed(much, tmp_path, one_there)) is not None
+    assert helpful == [None, None]
+
+
+def test_nobody_waits_for_another_process_when_the_chain_is_broken(
+    much: Path, tmp_path: Path, helpful: list[Share | None]
+) -> None:
+    copy = changed(much, tmp_path, "UPDATE slumberd_ledger SET version = 7 WHERE seq = 9")
+
+    broken = verified(copy)
+
+    assert broken is not None
+    assert broken.seq == 9
+    assert helpful == []
+
+
+def asked_at(path: Path) -> list[tuple[int | None, int | None]]:
+    """Return instants, valid and believed, from before anything to after all of it."""
+    said = sorted({row["at"] for row in rows_of(path, "slumberd_ledger") if row["at"] is not None})
+    recorded = sorted({row["at"] for row in rows_of(path, "slumberd_firings")})
+    alone = [(at, None) for at in said[:: max(1, len(said) // 20)]]
+    return [*alone, *((None, at) for at in recorded), (said[len(said) // 2], recorded[-1])]
+
+
+@pytest.mark.parametrize("story", ["everything", "much"])
+def test_what_stood_of_a_user_is_that_users_part_of_what_stood(
+    story: str, request: pytest.FixtureRequest
+) -> None:
+    path = request.getfixturevalue(story)
+    with copied(path) as copy:
+        for valid_at, believed_at in asked_at(path):
+            at = {"valid_at": valid_at, "believed_at": believed_at}
+            whole = facts_then(copy, user=None, depth=DEPTH, **at)
+            owners = {one.counted.claim.owner.split("/")[0] for one in whole}
+            parts = [
+                one for user in owners for one in facts_then(copy, user=user, depth=DEPTH, **at)
+            ]
+
+            assert sorted(parts, key=lambda one: one.fact_id) == whole

@@ -1,0 +1,331 @@
+"""Reads are noted off the read's way, and written later; what cannot be written is let go of."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from slumberd.errors import StoreBusyError
+from slumberd.model.salience import Access
+from slumberd.storage.episodes import access_tracking
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite.connection import Pragmas, connect
+from slumberd.storage.sqlite.watch import Watch
+from tests.support.builders import at, episode
+from tests.support.fakes import FakeClock
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.integration
+
+NOON = 1_767_268_800_000_000
+"""`START`, in microseconds."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def memory(path: Path, clock: FakeClock) -> AsyncIterator[SQLiteMemoryStore]:
+    async with SQLiteMemoryStore(path, clock=clock) as store:
+        await store.put_many([episode(f"e{n}", timestamp=at(n)) for n in range(4)])
+        yield store
+
+
+def written(path: Path) -> list[tuple[str, int, int | None, int]]:
+    with closing(sqlite3.connect(path)) as connection:
+        sql = "SELECT eid, count, last, held FROM slumberd_accesses ORDER BY eid"
+        return connection.execute(sql).fetchall()
+
+
+async def done(memory: SQLiteMemoryStore) -> None:
+    """Wait for the writing that has begun; it is a test that knows of it."""
+    task = memory._reads._writing
+    assert task is not None
+    await task
+
+
+async def test_a_read_is_written_at_the_end_with_how_often_and_when_last(
+    memory: SQLiteMemoryStore, path: Path, clock: FakeClock
+) -> None:
+    await memory.recent("alice", limit=2)
+    clock.advance(60)
+    await memory.recent("alice", limit=1)
+    assert written(path) == []
+
+    await memory.close()
+
+    assert written(path) == [("e2", 1, NOON, 0), ("e3", 2, NOON + 60_000_000, 0)]
+
+
+async def test_later_reads_are_added_to_earlier_ones(
+    memory: SQLiteMemoryStore, clock: FakeClock
+) -> None:
+    for _ in range(3):
+        await memory.recent("alice", limit=1)
+        await memory.close()
+        clock.advance(1)
+    clock.set(at(-60))
+    await memory.recent("alice", limit=1)
+    await memory.close()
+
+    assert await memory.accesses(["e3", "e0", "x"]) == {"e3": Access(4, NOON + 2_000_000)}
+
+
+async def test_reads_are_written_after_a_while(
+    memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_tracking, "SECONDS", 0.0)
+    write, ended = memory._reads.write, asyncio.Event()
+
+    async def tell() -> None:
+        await write()
+        ended.set()
+
+    monkeypatch.setattr(memory._reads, "write", tell)
+    await memory.recent("alice", limit=1)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await ended.wait()
+
+    assert written(path) == [("e3", 1, NOON, 0)]
+
+
+async def test_many_reads_are_written_at_once_but_not_again_and_again(
+    memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_tracking, "MANY", 3)
+    monkeypatch.setattr(access_tracking, "SECONDS", 60.0)
+
+    await memory.recent("alice", limit=2)
+    assert memory._reads._writing is None
+    await memory.recent("alice", limit=2)
+    await done(memory)
+    await memory.recent("alice", limit=4)
+
+    assert memory._reads.waiting == 4
+    assert written(path) == [("e2", 2, NOON, 0), ("e3", 2, NOON, 0)]
+
+
+async def test_reads_of_a_loop_that_has_ended_are_written_by_the_next(
+    memory: SQLiteMemoryStore, path: Path
+) -> None:
+    await memory.recent("alice", limit=1)
+    await asyncio.to_thread(asyncio.run, _read_and_close(memory))
+
+    assert written(path) == [("e3", 2, NOON, 0)]
+
+
+async def _read_and_close(memory: SQLiteMemoryStore) -> None:
+    await memory.recent("alice", limit=1)
+    await memory.close()
+
+
+async def test_a_read_does_not_wait_for_a_locked_file_and_loses_nothing_by_it(
+    memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_tracking, "MANY", 1)
+    with closing(connect(path, Pragmas(), access="write")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert len(await memory.recent("alice", limit=2)) == 2
+        await done(memory)
+        assert memory._reads.waiting == 2
+        assert memory._reads._alarm is not None, "it is tried again, whether read again or not"
+        other.execute("ROLLBACK")
+
+    memory._reads._begin()
+    await done(memory)
+
+    assert written(path) == [("e2", 1, NOON, 0), ("e3", 1, NOON, 0)]
+    assert memory._reads.waiting == 0
+
+
+async def test_a_put_after_it_waits_for_a_lock_as_long_as_ever(
+    memory: SQLiteMemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await memory.recent("alice", limit=1)
+    await memory._reads.write()
+
+    def waits(connection: sqlite3.Connection) -> int:
+        found: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
+        return found
+
+    assert await memory._database.write(waits) == 5_000
+
+
+async def test_what_cannot_be_written_is_kept_up_to_a_bound(
+    memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_tracking, "MOST", 3)
+    with closing(connect(path, Pragmas(), access="write")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(9):
+            await memory.recent("alice", limit=2)
+
+        assert memory._reads.waiting == 3
+        other.execute("ROLLBACK")
+    await memory.close()
+    assert written(path) == [("e2", 1, NOON, 0), ("e3", 2, NOON, 0)]
+
+
+async def test_a_store_of_a_file_that_is_locked_closes_and_lets_go_of_what_it_noted(
+    memory: SQLiteMemoryStore, path: Path
+) -> None:
+    with closing(connect(path, Pragmas(), access="write")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        await memory.recent("alice", limit=2)
+
+        await memory.close()
+
+        assert memory._reads.waiting == 0
+        other.execute("ROLLBACK")
+    assert written(path) == []
+
+
+async def test_a_store_that_is_closed_is_opened_by_no_alarm(
+    memory: SQLiteMemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_tracking, "MANY", 1)
+    await memory.recent("alice", limit=2)
+
+    await memory.close()
+
+    assert memory._database._open == {}
+    assert memory._reads._alarm is None
+
+
+async def test_a_file_that_is_taken_away_while_it_is_read_costs_but_the_counts(
+    memory: SQLiteMemoryStore, path: Path
+) -> None:
+    await memory.recent("alice", limit=2)
+    path.rename(path.with_name("elsewhere.db"))
+
+    await memory.close()
+
+    assert not path.exists()
+
+
+async def test_a_read_that_cannot_be_written_for_another_error_is_kept(
+    memory: SQLiteMemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise StoreBusyError(Path("memory.db"), 5)
+
+    monkeypatch.setattr(memory._reads, "_prepare", refuse)
+    await memory.recent("alice", limit=2)
+
+    await memory._reads.write()
+
+    assert memory._reads.waiting == 2
+
+
+async def test_a_person_who_looks_is_not_counted(memory: SQLiteMemoryStore, path: Path) -> None:
+    await memory.close()
+    async with SQLiteMemoryStore(path, traceless=True) as looking:
+        assert len(await looking.recent("alice", limit=2)) == 2
+
+    assert written(path) == []
+
+
+async def test_a_read_that_finds_nothing_writes_nothing(
+    memory: SQLiteMemoryStore, path: Path
+) -> None:
+    await memory.recent("nobody", limit=2)
+
+    assert memory._reads.waiting == 0
+
+
+async def test_an_episode_that_went_meanwhile_leaves_no_row(
+    memory: SQLiteMemoryStore, path: Path
+) -> None:
+    await memory.recent("alice", limit=2)
+    with closing(sqlite3.connect(path)) as host, host:
+        host.execute("DELETE FROM episodes WHERE id = 'e3'")
+
+    await memory.close()
+
+    assert [eid for eid, *_ in written(path)] == ["e2"]
+
+
+async def test_a_file_of_an_older_slumberd_gets_the_table(
+    memory: SQLiteMemoryStore, path: Path
+) -> None:
+    await memory.close()
+    with closing(sqlite3.connect(path)) as host, host:
+        host.execute("DROP TABLE slumberd_accesses")
+
+    await memory.recent("alice", limit=1)
+    await memory.close()
+
+    assert written(path) == [("e3", 1, NOON, 0)]
+    assert (await memory.newest()).seq == 4
+
+
+async def test_what_is_held_back_is_logged_again_by_the_read_that_is_written(
+    memory: SQLiteMemoryStore, path: Path
+) -> None:
+    await memory.hold({"e3": 0, "e0": 0, "gone": 0})
+    assert written(path) == [("e0", 0, None, 1), ("e3", 0, None, 1)]
+
+    await memory.recent("alice", limit=2)
+    await memory.close()
+
+    assert written(path) == [("e0", 0, None, 1), ("e2", 1, NOON, 0), ("e3", 1, NOON, 0)]
+    assert await memory.newest() == (5, "e3")
+
+
+async def test_whoever_watches_is_told_of_what_is_logged_again(
+    memory: SQLiteMemoryStore, path: Path
+) -> None:
+    looked = Event()
+    await memory.hold({"e3": 0})
+    with Watch(path, looked.set, poll_seconds=600) as watch:
+        assert await asyncio.to_thread(looked.wait, 60)
+        before = watch.told
+        await memory.recent("alice", limit=1)
+        await memory._reads.write()
+
+        assert watch.told == before + 1
+        await memory.recent("alice", limit=1)
+        await memory._reads.write()
+        assert watch.told == before + 1
+
+        await memory.hold({"e3": 1})
+        assert watch.told == before + 2
+
+
+async def test_a_store_that_is_closed_while_it_writes_in_vain_is_opened_by_no_alarm(
+    memory: SQLiteMemoryStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_tracking, "MANY", 1)
+    begun: list[asyncio.TimerHandle] = []
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def remembered(*given: Any) -> asyncio.TimerHandle:
+        handle = call_later(*given)
+        begun.extend([handle] if given[1] == memory._reads._begin else [])
+        return handle
+
+    with closing(connect(path, Pragmas(), access="write")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        await memory.recent("alice", limit=2)
+        with monkeypatch.context() as watching:
+            watching.setattr(loop, "call_later", remembered)
+            await memory.close()
+        other.execute("ROLLBACK")
+
+    assert [alarm.cancelled() for alarm in begun] == [True]
+    assert memory._database._open == {}

@@ -1,0 +1,136 @@
+"""Other programs write episodes too: in Stargraph's schema, at any moment, and not always well."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.support.daemons import Home
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.acceptance
+
+WRITER = """
+import json, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], timeout=30)
+for line in sys.stdin:
+    with connection:
+        connection.execute("INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)", [
+            value if place < 2 or place == 3 else value.encode()
+            for place, value in enumerate(json.loads(line))
+        ])
+    print("written", flush=True)
+"""
+
+
+class Writer:
+    """A process of its own that knows nothing of slumberd but Stargraph's table."""
+
+    def __init__(self, path: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def write(self, row: tuple[Any, ...]) -> None:
+        """Insert one row; it is committed when this returns."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(orjson.dumps(row) + b"\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == b"written\n"
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.wait(timeout=PATIENCE_SECONDS)
+        self._process.stdout.close()
+
+
+def row(
+    id: str, metadata: str, *, user: str = "alice", owner: str | None = None
+) -> tuple[Any, ...]:
+    """Return a row as Stargraph writes it; content and metadata as JSON text."""
+    content = {
+        "content": f"content of {id}",
+        "source_node": "chat",
+        "agent": "rag",
+        "user": owner or user,
+        "session": "s1",
+    }
+    key = f"/user/{user}/session/s1/agent/rag/"
+    return id, key, orjson.dumps(content).decode(), "2026-01-01T12:00:00+00:00", metadata
+
+
+def triple(subject: str, what: str, **metadata: Any) -> str:
+    return orjson.dumps(
+        {"subject": subject, "predicate": "is", "object": what, **metadata}
+    ).decode()
+
+
+@pytest.mark.timing
+def test_a_foreign_insert_is_a_fact_within_300_ms(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    waits = []
+
+    with home.daemon(), sqlite3.connect(home.state / "facts.db") as facts:
+        writer = Writer(home.state / "memory.db")
+        for number in range(20):
+            writer.write(row(f"e{number}", triple(f"s{number}", "here")))
+            written = time.monotonic()
+            while not facts.execute(
+                "SELECT 1 FROM facts WHERE fact_id = ?", [f"e{number}"]
+            ).fetchone():
+                assert time.monotonic() - written < PATIENCE_SECONDS
+            waits.append(time.monotonic() - written)
+        writer.close()
+
+    assert sorted(waits)[-2] < 0.3, waits
+
+
+POISON = {
+    "bad-intent": (row("bad-intent", triple("a", "b", intent="Delete")), "intent_unknown"),
+    "bad-replaces": (
+        row("bad-replaces", triple("a", "b", intent="update", replaces={"id": 1})),
+        "replaces_malformed",
+    ),
+    "nothing": (row("nothing", orjson.dumps({"intent": "delete"}).decode()), "delete_of_nothing"),
+    "broken": (row("broken", '{"subject": '), "metadata_unreadable"),
+    "mixed": (row("mixed", triple("a", "b"), owner="mallory"), "scope_mismatch"),
+}
+
+
+def test_poisoned_episodes_are_quarantined_and_all_others_commit(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    good = [row("good", triple("s", "here")), row("bobs", triple("s", "there"), user="bob")]
+    reaching = [
+        row("unknown", triple("t", "x", intent="update", replaces=["never-was"])),
+        row("foreign", orjson.dumps({"intent": "delete", "replaces": ["bobs"]}).decode()),
+    ]
+
+    with home.daemon() as daemon:
+        writer = Writer(home.state / "memory.db")
+        for one in [*good, *(bad for bad, _ in POISON.values()), *reaching]:
+            writer.write(one)
+        writer.close()
+        daemon.wait_until_read(len(good) + len(POISON) + len(reaching))
+
+    assert {fact["id"] for fact in home.facts()} == {"good", "bobs", "unknown"}
+    with sqlite3.connect(home.state / "facts.db") as facts:
+        held = dict(facts.execute("SELECT eid, reason FROM slumberd_quarantine"))
+    assert held == {eid: reason for eid, (_, reason) in POISON.items()}
+    records = [
+        orjson.loads(line) for line in home.slumberd("audit", "ls", "--json").stdout.splitlines()
+    ]
+    reasons = {record["fact_id"]: record["reason"] for record in records}
+    assert reasons["foreign"] == "unresolved"

@@ -1,0 +1,522 @@
+"""What every memory store keeps to: the specification's calls."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from slumberd.consolidation.protocols import EpisodeLog
+from slumberd.errors import (
+    FilterError,
+    InputError,
+    MemoryScopeError,
+    MigrationNotSupported,
+    UnreadableEpisodeError,
+)
+from slumberd.model.delta import AddDelta, UpdateDelta
+from slumberd.model.episode import Episode
+from slumberd.model.firing import START as BEGINNING
+from slumberd.model.firing import Position
+from slumberd.model.health import MigrationPlan
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.episodes.writes import PutCounts
+from slumberd.storage.protocols import MemoryStore
+from tests.support.builders import START, at, episode, rule, triple
+from tests.support.fakes import FakeClock
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(params=["sqlite"])
+async def memory(tmp_path: Path) -> AsyncIterator[SQLiteMemoryStore]:
+    async with SQLiteMemoryStore(tmp_path / "memory.db", clock=FakeClock()) as store:
+        await store.bootstrap()
+        yield store
+
+
+async def put(memory: MemoryStore, *episodes: Episode) -> None:
+    for one in episodes:
+        await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+
+
+async def ids(memory: MemoryStore, *scope: str | None, limit: int = 100) -> list[str]:
+    return [one.id for one in await memory.recent(*scope, limit=limit)]  # type: ignore[arg-type] # as callers do
+
+
+async def versions(memory: EpisodeLog) -> list[tuple[int, str, str]]:
+    window = await memory.select(rule(), after=BEGINNING, limit=100)
+    return [(one.seq, one.id, one.content) for one in window.versions]
+
+
+async def test_it_is_a_memory_store(memory: SQLiteMemoryStore) -> None:
+    assert isinstance(memory, MemoryStore)
+
+
+def test_its_methods_take_what_the_port_says_and_are_coroutine_functions() -> None:
+    for name, method in inspect.getmembers(MemoryStore, inspect.iscoroutinefunction):
+        ours = getattr(SQLiteMemoryStore, name)
+        assert inspect.iscoroutinefunction(ours)
+        asked, taken = inspect.signature(method).parameters, inspect.signature(ours).parameters
+        assert list(taken)[: len(asked)] == list(asked)
+        extensions = list(taken.values())[len(asked) :]
+        assert all(one.kind is one.KEYWORD_ONLY for one in extensions)
+        assert all(one.default is not one.empty for one in extensions)
+
+
+async def test_an_episode_that_was_put_comes_back_equal(memory: SQLiteMemoryStore) -> None:
+    told = episode(metadata={"subject": "é", "n": [1, 2.5, None, True, {"x": "y"}]})
+
+    await put(memory, told)
+
+    assert await memory.recent("alice", "s1", "rag", limit=1) == [told]
+
+
+async def test_the_same_episode_again_changes_nothing(memory: SQLiteMemoryStore) -> None:
+    await put(memory, episode(), episode())
+
+    assert await memory.newest() == Position(1, "e1")
+
+
+async def test_the_same_id_with_anything_else_in_it_is_a_new_version(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(memory, episode(), episode("e2"), episode(content="corrected"))
+
+    assert await versions(memory) == [(2, "e2", "content of e2"), (3, "e1", "corrected")]
+    assert await memory.newest() == Position(3, "e1")
+
+
+@pytest.mark.parametrize(
+    "change", [{"metadata": {"a": 1}}, {"timestamp": at(1)}, {"source_node": "x"}]
+)
+async def test_a_change_of_any_field_is_a_new_version(
+    memory: SQLiteMemoryStore, change: dict[str, Any]
+) -> None:
+    await put(memory, episode(), episode(**change))
+
+    assert (await memory.newest()).seq == 2
+    assert await memory.recent("alice", limit=2) == [episode(**change)]
+
+
+async def test_the_same_instant_in_another_zone_is_the_same_episode(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(memory, episode(), episode(timestamp=START.astimezone(timezone(timedelta(hours=9)))))
+
+    assert (await memory.newest()).seq == 1
+
+
+async def test_one_is_not_true_and_metadata_that_says_so_is_a_new_version(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(memory, episode(metadata={"a": 1}), episode(metadata={"a": True}))
+
+    assert (await memory.newest()).seq == 2
+
+
+@pytest.mark.parametrize("other", [{"user": "bob"}, {"session": "s2"}, {"agent": "planner"}])
+async def test_an_id_of_another_scope_is_refused_and_nothing_is_written(
+    memory: SQLiteMemoryStore, other: dict[str, str]
+) -> None:
+    await put(memory, episode())
+
+    with pytest.raises(MemoryScopeError, match="belongs to another scope"):
+        await put(memory, episode(content="mine now", **other))
+
+    assert await memory.recent("alice", limit=9) == [episode()]
+    assert (await memory.newest()).seq == 1
+
+
+async def test_a_scope_that_contradicts_the_episode_is_refused(memory: SQLiteMemoryStore) -> None:
+    with pytest.raises(MemoryScopeError, match="says that it belongs to"):
+        await memory.put(episode(user="bob"), user="alice", session="s1", agent="rag")
+
+    assert (await memory.newest()) == BEGINNING
+
+
+@pytest.mark.parametrize("user", ["", "a\nb", "\ud800"])
+async def test_a_scope_that_cannot_be_is_refused(memory: SQLiteMemoryStore, user: str) -> None:
+    told = Episode.model_construct(**(episode().model_dump() | {"user": user}))
+
+    with pytest.raises(MemoryScopeError):
+        await put(memory, told)
+
+
+async def test_concurrent_puts_all_arrive_and_a_bad_one_fails_alone(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(memory, episode("taken", user="bob"))
+    good = [episode(f"e{n}") for n in range(50)]
+
+    outcomes = await asyncio.gather(
+        *(put(memory, one) for one in [*good[:25], episode("taken"), *good[25:]]),
+        return_exceptions=True,
+    )
+
+    assert [type(one) for one in outcomes if one is not None] == [MemoryScopeError]
+    assert sorted(await ids(memory, "alice")) == sorted(one.id for one in good)
+
+
+async def test_concurrent_puts_of_one_id_from_two_scopes_have_one_winner(
+    memory: SQLiteMemoryStore,
+) -> None:
+    outcomes = await asyncio.gather(
+        put(memory, episode()), put(memory, episode(user="bob")), return_exceptions=True
+    )
+
+    assert [type(one) for one in outcomes] == [type(None), MemoryScopeError]
+
+
+async def test_a_cancelled_put_breaks_no_other(memory: SQLiteMemoryStore) -> None:
+    tasks = [asyncio.ensure_future(put(memory, episode(f"e{n}"))) for n in range(20)]
+    await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert [one for one in outcomes[1::2] if one is not None] == []
+    assert {f"e{n}" for n in range(1, 20, 2)} <= set(await ids(memory, "alice"))
+    await put(memory, episode("after"))
+
+
+def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:
+    memory = SQLiteMemoryStore(tmp_path / "memory.db")
+
+    for n in range(3):
+        asyncio.run(asyncio.wait_for(put(memory, episode(f"e{n}")), timeout=PATIENCE_SECONDS))
+
+    assert asyncio.run(ids(memory, "alice")) == ["e2", "e1", "e0"]
+    asyncio.run(memory.close())
+
+
+async def test_a_closed_store_opens_again(memory: SQLiteMemoryStore) -> None:
+    await put(memory, episode())
+    await memory.close()
+
+    assert await ids(memory, "alice") == ["e1"]
+
+
+async def test_many_episodes_are_counted_by_what_became_of_them(memory: SQLiteMemoryStore) -> None:
+    await put(memory, episode("e1"), episode("e2"))
+    many = [
+        episode("e1"),
+        episode("e2", content="x"),
+        episode("e3", user="bob"),
+        episode("e3", user="bob", content="x"),
+    ]
+
+    assert await memory.put_many(many) == PutCounts(new=1, changed=2, unchanged=1)
+    assert await ids(memory, "bob") == ["e3"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        pytest.param(episode("e1", user="bob"), MemoryScopeError, id="another's id"),
+        pytest.param(episode("e9", user=""), MemoryScopeError, id="no user"),
+        pytest.param(episode("e9", metadata={"x": float("nan")}), InputError, id="nan"),
+    ],
+)
+async def test_many_episodes_are_written_all_or_none(
+    memory: SQLiteMemoryStore, bad: Episode, error: type[Exception]
+) -> None:
+    await put(memory, episode("e1"))
+
+    with pytest.raises(error):
+        await memory.put_many([*(episode(f"x{n}") for n in range(1500)), bad])
+
+    assert await ids(memory, "alice") == ["e1"]
+
+
+async def test_of_an_id_that_comes_twice_among_new_ones_the_last_stays(
+    memory: SQLiteMemoryStore,
+) -> None:
+    counts = await memory.put_many([episode("e1"), episode("e2"), episode("e1", content="x")])
+
+    assert counts == PutCounts(new=2, changed=1)
+    assert await versions(memory) == [(2, "e2", "content of e2"), (3, "e1", "x")]
+
+
+async def test_none_is_many_too(memory: SQLiteMemoryStore) -> None:
+    assert await memory.put_many([]) == PutCounts()
+
+
+async def test_a_read_widens_with_each_part_left_out(memory: SQLiteMemoryStore) -> None:
+    await put(
+        memory,
+        episode("a", timestamp=at(1)),
+        episode("b", timestamp=at(2), session="s2"),
+        episode("c", timestamp=at(3), agent="planner"),
+        episode("d", timestamp=at(4), user="bob"),
+    )
+
+    assert await ids(memory, "alice", "s1", "rag") == ["a"]
+    assert await ids(memory, "alice", "s1") == ["c", "a"]
+    assert await ids(memory, "alice", None, "rag") == ["b", "a"]
+    assert await ids(memory, "alice") == ["c", "b", "a"]
+    assert await ids(memory, "carol") == []
+
+
+async def test_the_newest_come_first_and_of_equal_instants_the_last_id(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(
+        memory,
+        episode("b"),
+        episode("a"),
+        episode("c"),
+        episode("z", timestamp=at(-1)),
+        episode("0", timestamp=at(0.000001)),
+    )
+
+    assert await ids(memory, "alice") == ["0", "c", "b", "a", "z"]
+    assert await ids(memory, "alice", limit=2) == ["0", "c"]
+    assert await ids(memory, "alice", "s1", limit=2) == ["0", "c"]
+    assert await ids(memory, "alice", "s1", "rag", limit=2) == ["0", "c"]
+
+
+@pytest.mark.parametrize(
+    "user", ["Alice", "ALICE", "alic", "alice2", "%", "a_ice", "alice/", "\u0430lice"]
+)
+async def test_no_other_spelling_reads_a_users_episodes(
+    memory: SQLiteMemoryStore, user: str
+) -> None:
+    await put(memory, episode())
+
+    assert await ids(memory, user) == []
+    assert await ids(memory, user, "s1") == []
+    assert await ids(memory, user, None, "rag") == []
+
+
+async def test_a_slash_in_an_id_injects_nothing_into_another_scope(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(memory, episode(user="alice/session/x/agent/y"))
+
+    assert await ids(memory, "alice") == []
+    assert await ids(memory, "alice/session/x/agent/y") == ["e1"]
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+async def test_a_limit_below_one_is_refused(memory: SQLiteMemoryStore, limit: int) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        await memory.recent("alice", limit=limit)
+
+
+@pytest.mark.parametrize("scope", [("",), ("alice", ""), ("alice", None, "a\nb")])
+async def test_a_read_of_a_scope_that_cannot_be_is_refused(
+    memory: SQLiteMemoryStore, scope: tuple[str, ...]
+) -> None:
+    with pytest.raises(MemoryScopeError):
+        await ids(memory, *scope)
+
+
+async def test_a_very_long_user_is_read_as_it_was_put(memory: SQLiteMemoryStore) -> None:
+    await put(memory, episode(user="u" * 50_001))
+
+    assert await ids(memory, "u" * 50_001) == ["e1"]
+
+
+async def test_consolidation_is_cumulative(memory: SQLiteMemoryStore) -> None:
+    counts = []
+    for n in range(3):
+        await put(memory, episode(f"e{n}"))
+        counts.append(len(await memory.consolidate(rule())))
+
+    assert counts == [1, 2, 3]
+
+
+async def test_consolidation_goes_by_instant_and_carries_its_provenance(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(
+        memory,
+        triple("late", "alice", "likes", "tea", timestamp=at(1)),
+        triple("early", "alice", "likes", "coffee", metadata={"confidence": 0.5}),
+    )
+
+    first, second = await memory.consolidate(rule("r1"))
+
+    assert isinstance(first, AddDelta)
+    assert (first.source_episode_ids, first.confidence) == (["early"], 0.5)
+    assert isinstance(second, UpdateDelta)
+    assert (second.replaces, second.rule_id, second.promotion_ts) == (["early"], "r1", START)
+
+
+async def test_consolidation_goes_by_the_rules_filter(memory: SQLiteMemoryStore) -> None:
+    await put(memory, triple("a", "alice", "likes", "tea"), triple("b", "alice", "hates", "tea"))
+
+    deltas = await memory.consolidate(rule(when_filter="predicate = 'likes'"))
+
+    assert [delta.source_episode_ids for delta in deltas] == [["a"]]
+
+
+async def test_consolidation_leaves_out_malformed_episodes_with_one_warning(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(
+        memory,
+        episode("bad", metadata={"intent": "remember"}),
+        episode("good"),
+        episode("odd", metadata={"intent": "delete", "replaces": {}}),
+    )
+
+    with capture_logs() as lines:
+        [delta] = await memory.consolidate(rule("r1"))
+
+    assert delta.source_episode_ids == ["good"]
+    assert lines == [
+        {
+            "event": "episodes.left_out",
+            "log_level": "warning",
+            "rule_id": "r1",
+            "reasons": {"intent_unknown": 1, "replaces_malformed": 1},
+            "episode_ids": ["bad", "odd"],
+        }
+    ]
+
+
+async def test_a_filter_that_must_not_run_does_not(memory: SQLiteMemoryStore) -> None:
+    with pytest.raises(FilterError):
+        await memory.consolidate(rule(when_filter="1; DROP TABLE episodes"))
+
+
+async def test_health_counts_the_episodes(memory: SQLiteMemoryStore) -> None:
+    await put(memory, episode("a"), episode("b"))
+
+    health = await memory.health()
+
+    assert (health.ok, health.version, health.fragment_count, health.lock_state) == (
+        True,
+        1,
+        2,
+        "free",
+    )
+    assert health.warnings == []
+
+
+def plan(**operation: Any) -> MigrationPlan:
+    usual = {"op": "add_column", "table": "episodes", "column": "note", "nullable": True}
+    return MigrationPlan(target_version=2, operations=[usual | operation])
+
+
+async def test_a_migration_adds_its_column_once_and_is_recorded(memory: SQLiteMemoryStore) -> None:
+    await put(memory, episode())
+
+    await memory.migrate(plan())
+    await memory.migrate(plan())
+
+    assert (await memory.health()).version == 2
+    await put(memory, episode("e2"))
+    assert await ids(memory, "alice") == ["e2", "e1"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "reason"),
+    [
+        pytest.param({"op": "drop_column"}, "v1-add-column-only", id="another operation"),
+        pytest.param({"nullable": False}, "non-nullable-add", id="not nullable"),
+        pytest.param({"column": ""}, "missing-fields", id="no column"),
+        pytest.param({"table": 5}, "missing-fields", id="a table that is no text"),
+        pytest.param({"table": "sqlite_master"}, "unknown table 'sqlite_master'", id="table"),
+        pytest.param({"type": "TEXT NOT NULL"}, "unusable type 'TEXT NOT NULL'", id="type"),
+        pytest.param({"type": "TEXT); DROP"}, "unusable type 'TEXT); DROP'", id="injection"),
+    ],
+)
+async def test_a_migration_that_asks_for_more_is_refused_whole(
+    memory: SQLiteMemoryStore, operation: dict[str, Any], reason: str
+) -> None:
+    good = plan(column="first").operations
+
+    with pytest.raises(MigrationNotSupported) as caught:
+        await memory.migrate(
+            MigrationPlan(target_version=2, operations=good + plan(**operation).operations)
+        )
+
+    assert (caught.value.store, caught.value.reason) == ("sqlite_memory", reason)
+    assert (await memory.health()).version == 1
+
+
+async def test_a_column_may_have_any_name(memory: SQLiteMemoryStore) -> None:
+    await memory.migrate(plan(column='od"d; name'))
+
+    assert (await memory.health()).version == 2
+
+
+async def test_timestamps_come_back_in_utc(memory: SQLiteMemoryStore) -> None:
+    local = datetime(2026, 1, 1, 17, tzinfo=timezone(timedelta(hours=5)))
+    await put(memory, episode(timestamp=local))
+
+    [found] = await memory.recent("alice", limit=1)
+
+    assert (found.timestamp, found.timestamp.tzinfo) == (local, UTC)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason", "detail"),
+    [
+        pytest.param({"intent": "updte"}, "intent_unknown", "'updte'", id="intent"),
+        pytest.param(
+            {"intent": "update", "replaces": [7]}, "replaces_malformed", "list of", id="replaces"
+        ),
+        pytest.param({"intent": "delete"}, "delete_of_nothing", "names no id", id="delete"),
+    ],
+)
+async def test_a_strict_put_refuses_what_every_rule_would_quarantine(
+    memory: SQLiteMemoryStore, metadata: dict[str, Any], reason: str, detail: str
+) -> None:
+    bad = episode("bad", metadata=metadata)
+
+    with pytest.raises(UnreadableEpisodeError, match=detail) as one:
+        await memory.put(bad, user="alice", session="s1", agent="rag", strict=True)
+    with pytest.raises(UnreadableEpisodeError, match=detail) as many:
+        await memory.put_many([episode("good"), bad], strict=True)
+
+    assert await ids(memory, "alice") == []
+    assert (one.value.episode_id, one.value.reason) == ("bad", reason)
+    assert (many.value.episode_id, many.value.reason) == ("bad", reason)
+
+
+async def test_a_put_that_is_not_strict_takes_what_every_rule_would_quarantine(
+    memory: SQLiteMemoryStore,
+) -> None:
+    await put(memory, episode("bad", metadata={"intent": "updte"}))
+
+    assert await ids(memory, "alice") == ["bad"]
+
+
+async def test_a_strict_put_takes_what_a_rule_can_read(memory: SQLiteMemoryStore) -> None:
+    told = triple("e1", "alice", "likes", "tea", metadata={"intent": "update", "replaces": "e0"})
+
+    await memory.put(told, user="alice", session="s1", agent="rag", strict=True)
+    await memory.put_many([episode("e2")], strict=True)
+
+    assert await ids(memory, "alice") == ["e2", "e1"]
+
+
+async def test_a_put_logs_each_misspelled_key_of_metadata_once(
+    memory: SQLiteMemoryStore,
+) -> None:
+    with capture_logs() as caught:
+        await put(memory, episode("e1", metadata={"predicat": "likes", "topic": "tea"}))
+        await memory.put_many(
+            [
+                episode("e2", metadata={"predicat": "likes"}),
+                episode("e3", metadata={"Subject": "alice"}),
+            ]
+        )
+
+    assert [(one["event"], one["key"], one["meant"], one["episode_id"]) for one in caught] == [
+        ("metadata.misspelled", "predicat", "predicate", "e1"),
+        ("metadata.misspelled", "Subject", "subject", "e3"),
+    ]
+    assert await ids(memory, "alice") == ["e3", "e2", "e1"]

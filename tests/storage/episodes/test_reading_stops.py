@@ -1,0 +1,113 @@
+"""Reads of episodes end when their store is told to stop, also in the middle of a page."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from slumberd.errors import StoppedError
+from slumberd.filters import sandbox
+from slumberd.model.firing import START
+from slumberd.storage.episodes import windows
+from slumberd.storage.episodes.windows import Reader
+from tests.support.builders import rule
+from tests.support.house import house, stream
+
+pytestmark = pytest.mark.integration
+
+EPISODES = 6
+Read = Callable[[Reader, sqlite3.Connection], Any]
+
+
+class StopAfter(Event):
+    """An event that is set once it has been asked this many times."""
+
+    def __init__(self, asked: int) -> None:
+        super().__init__()
+        self.left = asked
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def selected(reader: Reader, connection: sqlite3.Connection) -> list[str]:
+    return [version.id for version in reader.selected(connection)]
+
+
+def named(reader: Reader, connection: sqlite3.Connection) -> list[str]:
+    ids = [f"e{number}" for number in range(EPISODES)]
+    return [version.id for version in reader.named(connection, ids, EPISODES)]
+
+
+def window(reader: Reader, connection: sqlite3.Connection) -> list[str]:
+    return [version.id for version in reader.window(connection, START, 100).versions]
+
+
+READS = [pytest.param(read, id=read.__name__) for read in (selected, named, window)]
+
+
+@pytest.fixture
+async def connection(tmp_path: Path) -> Any:
+    async with house(tmp_path) as home:
+        await home.put(*stream(EPISODES))
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "_DECODED", 2)
+    monkeypatch.setattr(windows, "_PAGE", 4)
+
+
+def reader_of(stop: Event, when_filter: str = "") -> Reader:
+    fired = rule(when_filter=when_filter)
+    return Reader(fired, mismatch="quarantine", stop=stop, seconds=60)
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("when_filter", ["", "predicate = 'is'"], ids=["plain", "filtered"])
+async def test_read_returns_every_episode_once(
+    connection: sqlite3.Connection, read: Read, when_filter: str
+) -> None:
+    reader = reader_of(Event(), when_filter)
+    reader.prepare(connection)
+
+    assert read(reader, connection) == ["e0", "e1", "e2", "e3", "e4", "e5"]
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_read_of_a_stopped_store_returns_nothing(
+    connection: sqlite3.Connection, read: Read
+) -> None:
+    with pytest.raises(StoppedError):
+        read(reader_of(StopAfter(0)), connection)
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_read_that_is_stopped_within_a_page_ends_there(
+    connection: sqlite3.Connection, read: Read
+) -> None:
+    stop = StopAfter(1)
+
+    with pytest.raises(StoppedError):
+        read(reader_of(stop), connection)
+
+    assert stop.left == -1, "nothing asks again"
+
+
+def test_connection_that_filters_run_on_trusts_no_schema_and_writes_nothing() -> None:
+    with closing(sqlite3.connect(":memory:")) as memory:
+        memory.executescript("CREATE TABLE episodes (id, scope_key, content, timestamp, metadata)")
+
+        sandbox.prepare(memory)
+
+        asked = ("trusted_schema", "query_only")
+        assert [memory.execute(f"PRAGMA {one}").fetchone()[0] for one in asked] == [0, 1]

@@ -1,0 +1,54 @@
+"""How many episodes a filter selects: all of them are counted once, a page at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slumberd.errors import StoppedError
+from slumberd.storage.episodes import windows
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.episodes.windows import Matching
+from tests.support.builders import rule
+from tests.support.house import stream
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    ("filter", "found"),
+    [
+        pytest.param("", Matching(25, 25), id="no filter"),
+        pytest.param("object < 12", Matching(25, 12), id="some"),
+        pytest.param("predicate = 'has'", Matching(25, 0), id="none"),
+        pytest.param(
+            "CASE WHEN object = 11 THEN json_extract(subject, '$.x') ELSE 1 END",
+            Matching(25, 24, 1, "malformed JSON"),
+            id="one that fails",
+        ),
+    ],
+)
+async def test_every_page_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filter: str, found: Matching
+) -> None:
+    monkeypatch.setattr(windows, "_PAGE", 10)
+    async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
+        await memory.put_many(stream(25))
+        await memory.put_many([one.model_copy(update={"content": "x"}) for one in stream(5)])
+
+        assert await memory.matching(rule(when_filter=filter)) == found
+
+
+async def test_a_store_without_episodes_matches_none(tmp_path: Path) -> None:
+    async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
+        assert await memory.matching(rule()) == Matching()
+
+
+async def test_counting_ends_when_the_store_is_told_to_stop(tmp_path: Path) -> None:
+    async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
+        await memory.put_many(stream(3))
+        memory.stop()
+
+        with pytest.raises(StoppedError):
+            await memory.matching(rule())

@@ -1,0 +1,223 @@
+"""A host that pinned facts adopts slumberd: nothing of its facts is lost, then or later.
+
+The host is the real Stargraph, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from slumberd.model.episode import Episode
+from tests.support.builders import at, triple
+from tests.support.daemons import Daemon, Home
+from tests.support.stargraph import NoStargraphError, Stargraph, stargraph
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+
+KNOWN = ("bob", "carol", "dave")
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[Stargraph]:
+    with ExitStack() as stack:
+        try:
+            process = stack.enter_context(stargraph())
+        except NoStargraphError as error:
+            pytest.skip(f"Stargraph itself is not tested: {error}")
+        yield process
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    home.state.mkdir()
+    return home
+
+
+def told(*episodes: Episode) -> list[dict[str, Any]]:
+    return [one.model_dump(mode="json") for one in episodes]
+
+
+def fact(id: str, predicate: str, what: str, **other: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "id": id,
+        "user": "alice",
+        "agent": "rag",
+        "payload": {"subject": "alice", "predicate": predicate, "object": what},
+        "lineage": [{"kind": "host", "source_id": id}],
+        "confidence": 0.5,
+        "pinned_at": "2026-02-01T09:00:00.5+09:00",
+        "metadata": {"of": "the host"},
+    }
+    return fields | other
+
+
+def knows(name: str) -> dict[str, Any]:
+    return fact(name, "knows", name)
+
+
+def row(subject: str, what: str) -> dict[str, Any]:
+    return {"subject": subject, "predicate": "near", "object": what}
+
+
+def digest(home: Home) -> str:
+    """Return a hash of every row of the facts, its number and the types of its values."""
+    columns = [
+        "fact_id",
+        "user",
+        "agent",
+        "payload",
+        "lineage",
+        "confidence",
+        "metadata",
+        "pinned_at",
+    ]
+    kinds = ", ".join(f"typeof({name})" for name in columns)
+    with closing(sqlite3.connect(home.state / "facts.db")) as connection:
+        found = connection.execute(f"SELECT rowid, *, {kinds} FROM facts ORDER BY rowid").fetchall()
+    return hashlib.sha256(repr(found).encode()).hexdigest()
+
+
+def begin(home: Home, theirs: Stargraph) -> None:
+    """Let the host pin, and promote from its graph, before slumberd was ever there."""
+    theirs.ask("bootstrap", home.state)
+    for name in KNOWN:
+        theirs.ask("pin", home.state, fact=knows(name))
+    theirs.ask("promote", home.state, rows=[row("berlin", "potsdam"), row("berlin", "spandau")])
+
+
+def ids(home: Home, theirs: Stargraph) -> set[str]:
+    found = theirs.ask("query", home.state)
+    assert found == sorted(found, key=lambda one: one["id"])
+    return {one["id"] for one in found}
+
+
+def wait_for(daemon: Daemon, fact_id: str, kind: str) -> None:
+    daemon.wait_for(
+        "delta.applied",
+        lambda one: one["kind"] == kind and fact_id in orjson.dumps(one).decode(),
+    )
+
+
+def proven(home: Home) -> None:
+    assert home.call("audit", "verify").returncode == 0
+    again = home.state.with_name("again.db")
+    again.unlink(missing_ok=True)
+    assert home.call("audit", "replay", again).returncode == 0
+
+
+def test_a_first_start_changes_no_row_and_says_how_many_it_found(
+    home: Home, theirs: Stargraph
+) -> None:
+    begin(home, theirs)
+    before = digest(home)
+
+    with home.daemon() as daemon:
+        [adopted] = [one for one in daemon.seen if one["event"] == "facts.adopted"]
+    with home.daemon() as daemon:
+        again = [one for one in daemon.seen if one["event"] == "facts.adopted"]
+
+    assert (adopted["found"], adopted["unreadable"]) == (5, 0)
+    assert again == []
+    assert digest(home) == before
+    proven(home)
+
+
+def test_firings_edits_reloads_and_undos_leave_the_hosts_facts_alone(
+    home: Home, theirs: Stargraph
+) -> None:
+    begin(home, theirs)
+    before = digest(home)
+    hosts = ids(home, theirs)
+    said = [
+        triple("e1", "alice", "knows", "erin", user="alice", timestamp=at(1)),
+        triple("e2", "alice", "knows", "frank", user="alice", timestamp=at(2)),
+    ]
+
+    with home.daemon() as daemon:
+        theirs.ask("put", home.state, episodes=told(*said))
+        daemon.wait_until_read(2)
+        assert ids(home, theirs) == {*hosts, "e2"}
+        edited = said[1].model_copy(update={"content": "edited"})
+        theirs.ask("put", home.state, episodes=told(edited))
+        daemon.wait_until_read(3)
+        home.rule("all", cadence={"every": 1}, when_filter="predicate = 'nothing'")
+        home.call("reload")
+        home.call("backfill", "all")
+        assert ids(home, theirs) == hosts
+        assert digest(home) == before
+        undone = home.call("audit", "ls", "--rule", "all", "--json").stdout.splitlines()
+        home.call("undo", orjson.loads(undone[-1])["firing_id"])
+
+    assert hosts < ids(home, theirs) or hosts == ids(home, theirs)
+    proven(home)
+
+
+def test_the_hosts_pins_overwrites_and_unpins_take_effect_while_the_daemon_runs(
+    home: Home, theirs: Stargraph
+) -> None:
+    begin(home, theirs)
+
+    with home.daemon() as daemon:
+        theirs.ask("pin", home.state, fact=knows("grace"))
+        wait_for(daemon, "grace", "add")
+        other = fact("bob", "knows", "robert", pinned_at="2026-02-02T00:00:00+00:00")
+        theirs.ask("pin", home.state, fact=other)
+        wait_for(daemon, "bob", "update")
+        theirs.ask("unpin", home.state, id="carol")
+        wait_for(daemon, "carol", "delete")
+        [promoted] = theirs.ask("promote", home.state, rows=[row("paris", "lyon")])
+        wait_for(daemon, promoted["id"], "add")
+        left = {one["id"]: one["payload"]["object"] for one in theirs.ask("query", home.state)}
+
+    assert {name: left.get(name) for name in ("bob", "carol", "dave", "grace")} == {
+        "bob": "robert",
+        "carol": None,
+        "dave": "dave",
+        "grace": "grace",
+    }
+    assert len(left) == 6
+    assert left == {one["id"]: one["payload"]["object"] for one in home.facts()}
+    proven(home)
+
+
+def test_an_episode_takes_the_hosts_facts_out_by_name_or_by_key(
+    home: Home, theirs: Stargraph
+) -> None:
+    begin(home, theirs)
+    late = at(10**8)
+    naming = triple("e1", "alice", "likes", "tea", user="alice", timestamp=late)
+    naming.metadata.update(intent="update", replaces=["bob"])
+    deleting = triple("e2", "alice", "knows", "dave", user="alice", timestamp=late)
+    deleting.metadata.update(intent="delete")
+
+    with home.daemon() as daemon:
+        theirs.ask("put", home.state, episodes=told(naming, deleting))
+        daemon.wait_until_read(2)
+        left = {one["id"] for one in theirs.ask("query", home.state, user="alice")}
+
+    assert left == {"carol", "e1"}
+    proven(home)
+
+
+def test_a_forgotten_user_leaves_the_other_users_facts_of_the_host(
+    home: Home, theirs: Stargraph
+) -> None:
+    begin(home, theirs)
+    theirs.ask("pin", home.state, fact=fact("bobs", "knows", "ann", user="bob"))
+
+    with home.daemon():
+        home.call("forget", "--user", "alice", "--yes")
+        left = {one["user"] for one in theirs.ask("query", home.state)}
+
+    assert left == {"", "bob"}
+    proven(home)

@@ -1,0 +1,799 @@
+"""The fact store's contract: hands, deltas, patterns, and one transaction for each."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.consolidation.incoming import meet
+from slumberd.errors import (
+    ConsolidationRuleError,
+    FactConflictError,
+    InputError,
+    MigrationNotSupported,
+    SchemaError,
+    UsageError,
+)
+from slumberd.model.delta import AddDelta, DeleteDelta, NoopDelta, UpdateDelta
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position
+from slumberd.model.health import MigrationPlan
+from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
+from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.protocols import FactStore
+from tests.support.builders import START, at, rule, version
+from tests.support.fakes import FakeClock
+
+pytestmark = pytest.mark.integration
+
+EVERYTHING = FactPattern()
+
+
+def fact(id: str = "f1", **overrides: Any) -> Fact:
+    fields: dict[str, Any] = {
+        "user": "alice",
+        "agent": "rag",
+        "payload": {"subject": "alice", "predicate": "drinks", "object": "tea"},
+        "lineage": [{"kind": "hand", "source_id": "me"}],
+        "confidence": 0.9,
+        "pinned_at": START,
+    }
+    return Fact(id=id, **(fields | overrides))
+
+
+def payload(id: str | None, what: str = "tea", **overrides: Any) -> dict[str, Any]:
+    body = {"user": "alice", "agent": "rag", "subject": "alice", "predicate": "drinks"}
+    return body | {"object": what} | ({"id": id} if id else {}) | overrides
+
+
+def provenance(**overrides: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "source_episode_ids": ["e1"],
+        "promotion_ts": START,
+        "rule_id": "r",
+        "confidence": 1.0,
+    }
+    return fields | overrides
+
+
+def add(id: str | None = "e1", what: str = "tea", **overrides: Any) -> AddDelta:
+    body = overrides.pop("fact_payload", payload(id, what))
+    return AddDelta(kind="add", fact_payload=body, **provenance(**overrides))
+
+
+def update(id: str, what: str, *replaces: str, **overrides: Any) -> UpdateDelta:
+    body = overrides.pop("fact_payload", payload(id, what))
+    return UpdateDelta(
+        kind="update", fact_payload=body, replaces=list(replaces), **provenance(**overrides)
+    )
+
+
+def delete(*replaces: str, **overrides: Any) -> DeleteDelta:
+    return DeleteDelta(kind="delete", replaces=list(replaces), **provenance(**overrides))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteFactStore]:
+    path = tmp_path / "facts.db"
+    async with SQLiteFactStore(path, synchronous="normal", clock=FakeClock()) as opened:
+        await opened.bootstrap()
+        yield opened
+        _, _, broken = await opened.verify()
+        assert broken is None
+
+
+async def ids(store: SQLiteFactStore, **pattern: Any) -> list[str]:
+    return [found.id for found in await store.query(FactPattern(**pattern))]
+
+
+async def promote(store: SQLiteFactStore, *told: Any, seq: int = 1) -> None:
+    """Let a rule promote episodes given as `version()` takes them."""
+    fired = rule("all")
+    upto = Position(seq, told[-1].id)
+    await store.commit(Firing("all", "h", "every", START, Position(), upto), meet(told, fired))
+
+
+def test_the_store_is_what_the_protocol_asks_for(tmp_path: Path) -> None:
+    store = SQLiteFactStore(tmp_path / "facts.db")
+
+    assert isinstance(store, FactStore)
+    assert all(
+        asyncio.iscoroutinefunction(getattr(store, name))
+        for name in ("bootstrap", "health", "migrate", "pin", "query", "unpin", "apply_delta")
+    )
+
+
+async def test_bootstrap_makes_the_table_that_stargraph_knows(store: SQLiteFactStore) -> None:
+    await store.bootstrap()
+
+    with closing(sqlite3.connect(store.path)) as connection:
+        columns = connection.execute("PRAGMA table_info(facts)").fetchall()
+    assert [(name, kind, notnull, key) for _, name, kind, notnull, _, key in columns] == [
+        ("fact_id", "TEXT", 0, 1),
+        ("user", "TEXT", 1, 0),
+        ("agent", "TEXT", 1, 0),
+        ("payload", "BLOB", 1, 0),
+        ("lineage", "BLOB", 1, 0),
+        ("confidence", "REAL", 1, 0),
+        ("metadata", "BLOB", 1, 0),
+        ("pinned_at", "TEXT", 1, 0),
+    ]
+
+
+async def test_a_pinned_fact_comes_back_as_it_was_given(store: SQLiteFactStore) -> None:
+    given = fact(metadata={"by": ["me"]}, lineage=[{"a": 1}, {"replaces": "x"}])
+    await store.pin(given)
+
+    (found,) = await store.query(EVERYTHING)
+
+    assert found == given
+
+
+async def test_a_pin_takes_the_place_of_what_had_its_id(store: SQLiteFactStore) -> None:
+    await store.pin(fact())
+    await store.pin(fact(payload={"anything": "else"}))
+
+    (found,) = await store.query(EVERYTHING)
+
+    assert found.payload == {"anything": "else"}
+
+
+async def correct(store: SQLiteFactStore, given: Fact) -> None:
+    await store.correct(given, by="me", reason="it is so")
+
+
+async def test_a_correction_replaces_the_fact_of_its_key(store: SQLiteFactStore) -> None:
+    await promote(store, version("e1", metadata=payload(None, "coffee"), timestamp=at(99_999)))
+
+    await correct(store, fact("mine"))
+
+    assert await ids(store) == ["mine"]
+
+
+async def test_a_correction_says_who_and_why(store: SQLiteFactStore) -> None:
+    await store.correct(fact("mine"), by="ann", reason="she told me")
+
+    (found,) = await store.query(EVERYTHING)
+    assert found.lineage[-1]["by"] == "ann"
+    assert found.lineage[-1]["reason"] == "she told me"
+
+
+@pytest.mark.parametrize(("by", "reason"), [("", "why"), ("who", " ")])
+async def test_a_correction_without_who_or_why_is_refused(
+    store: SQLiteFactStore, by: str, reason: str
+) -> None:
+    with pytest.raises(ValueError, match="who says it, and why"):
+        await store.correct(fact("mine"), by=by, reason=reason)
+    with pytest.raises(ValueError, match="who says it, and why"):
+        await store.retract("mine", by=by, reason=reason)
+
+    assert await store.ledger_rows() == 0
+
+
+async def test_a_pinned_fact_competes_with_no_other(store: SQLiteFactStore) -> None:
+    await promote(store, version("e1", metadata=payload(None, "coffee")))
+
+    for what in ("tea", "milk", "water"):
+        await store.pin(fact(what, payload=payload(what, what)))
+    await promote(
+        store, version("e2", seq=2, metadata=payload(None, "juice"), timestamp=at(9)), seq=2
+    )
+
+    assert await ids(store) == ["e2", "milk", "tea", "water"]
+
+
+async def test_a_pin_of_another_users_fact_changes_nothing_else(store: SQLiteFactStore) -> None:
+    await store.pin(fact("alices"))
+
+    await store.pin(fact("bobs", user="bob"))
+
+    assert await ids(store) == ["alices", "bobs"]
+
+
+async def test_a_pin_comes_back_after_an_unpin(store: SQLiteFactStore) -> None:
+    await store.pin(fact())
+    await store.unpin("f1")
+
+    await store.pin(fact())
+
+    assert await store.query(EVERYTHING) == [fact()]
+
+
+async def test_a_retracted_pin_comes_back_with_a_later_instant_only(
+    store: SQLiteFactStore,
+) -> None:
+    await store.pin(fact())
+    await store.retract("f1", by="me", reason="it is wrong")
+
+    await store.pin(fact())
+    assert await ids(store) == []
+    await store.pin(fact(pinned_at=at(99)))
+
+    assert await ids(store) == ["f1"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left"),
+    [pytest.param(99, [], id="later"), pytest.param(-1, ["f1"], id="earlier")],
+)
+async def test_a_delete_by_key_covers_the_older_pinned_facts_of_that_key(
+    store: SQLiteFactStore, seconds: int, left: list[str]
+) -> None:
+    await store.pin(fact())
+    metadata = {"subject": "alice", "predicate": "drinks", "intent": "delete"}
+
+    await promote(store, version("e1", metadata=metadata, timestamp=at(seconds)))
+
+    assert await ids(store) == left
+
+
+async def test_an_older_pin_that_arrives_after_a_delete_by_key_is_covered(
+    store: SQLiteFactStore,
+) -> None:
+    metadata = {"subject": "alice", "predicate": "drinks", "intent": "delete"}
+    await promote(store, version("e1", metadata=metadata, timestamp=at(9)))
+    await promote(
+        store, version("e2", seq=2, metadata=payload(None, "milk"), timestamp=at(99)), seq=2
+    )
+
+    await store.pin(fact())
+
+    assert await ids(store) == ["e2"]
+
+
+async def test_a_delete_of_another_object_leaves_a_pinned_fact(store: SQLiteFactStore) -> None:
+    metadata = {"subject": "alice", "predicate": "drinks", "object": "rum", "intent": "delete"}
+    await promote(store, version("e1", metadata=metadata, timestamp=at(9)))
+
+    await store.pin(fact())
+
+    assert await ids(store) == ["f1"]
+
+
+async def test_an_episode_that_names_a_pinned_fact_replaces_it(store: SQLiteFactStore) -> None:
+    await store.pin(fact())
+    metadata = payload(None, "milk") | {"intent": "update", "replaces": ["f1"]}
+
+    await promote(store, version("e1", metadata=metadata, timestamp=at(9)))
+
+    (found,) = await store.query(EVERYTHING)
+    assert found.id == "e1"
+    assert found.lineage[1] == {"replaces": "f1", "source_episode_ids": []}
+
+
+async def test_a_pin_over_a_promoted_fact_is_a_manual_edit_of_it(store: SQLiteFactStore) -> None:
+    await promote(store, version("e1", metadata=payload(None, "coffee")))
+    await store.pin(fact("e1"))
+
+    await promote(
+        store, version("e2", seq=2, metadata=payload(None, "milk"), timestamp=at(9)), seq=2
+    )
+
+    assert await ids(store) == ["e2"]
+
+
+async def test_only_a_newer_episode_changes_a_correction(store: SQLiteFactStore) -> None:
+    await correct(store, fact("mine"))
+    await promote(store, version("old", seq=1, metadata=payload(None, "milk"), timestamp=at(-9)))
+    assert await ids(store) == ["mine"]
+
+    await promote(
+        store, version("new", seq=2, metadata=payload(None, "water"), timestamp=at(9)), seq=2
+    )
+
+    assert await ids(store) == ["new"]
+
+
+async def test_what_was_unpinned_is_not_brought_back_by_an_edit_of_its_episode(
+    store: SQLiteFactStore,
+) -> None:
+    await promote(store, version("e1", metadata=payload(None, "tea")))
+    await store.unpin("e1")
+
+    await promote(
+        store, version("e1", seq=2, metadata=payload(None, "tea"), content="edited"), seq=2
+    )
+
+    assert await ids(store) == []
+
+
+async def test_what_was_unpinned_does_not_come_back_from_an_older_episode_when_its_own_falls_silent(
+    store: SQLiteFactStore,
+) -> None:
+    await promote(store, version("older", metadata=payload(None, "tea")))
+    await promote(
+        store, version("e1", seq=2, metadata=payload(None, "tea"), timestamp=at(1)), seq=2
+    )
+    await store.unpin("e1")
+
+    await promote(store, version("e1", seq=3, metadata={"intent": "noop"}, timestamp=at(1)), seq=3)
+
+    assert await ids(store) == []
+
+
+async def test_unpin_of_what_does_not_stand_records_nothing(store: SQLiteFactStore) -> None:
+    await store.unpin("nobody")
+
+    assert await store.records() == []
+
+
+@pytest.mark.parametrize("levels", [254, 10_000])
+async def test_a_pin_that_is_nested_too_deep_is_refused(
+    store: SQLiteFactStore, levels: int
+) -> None:
+    nested: list[Any] = []
+    for _ in range(levels):
+        nested = [nested]
+
+    with pytest.raises(InputError, match="'f1' is nested deeper than 100 levels"):
+        await store.pin(fact("f1", payload={"object": nested}))
+
+    assert await store.ledger_rows() == 0
+
+
+async def test_a_pin_without_lineage_is_refused(store: SQLiteFactStore) -> None:
+    with pytest.raises(ValueError, match="lineage"):
+        await store.pin(fact(lineage=[]))
+
+
+@pytest.mark.parametrize("confidence", [float("nan"), float("inf"), -0.1, 1.1])
+async def test_a_confidence_outside_its_bounds_is_refused(
+    store: SQLiteFactStore, confidence: float
+) -> None:
+    with pytest.raises(ValueError, match="confidence"):
+        await store.pin(fact(confidence=confidence))
+    with pytest.raises(ValueError, match="confidence"):
+        await store.apply_delta(add(confidence=confidence))
+
+
+@pytest.mark.parametrize("other", [{"user": "bob"}, {"agent": "other"}])
+async def test_an_id_that_another_scope_holds_is_refused(
+    store: SQLiteFactStore, other: dict[str, str]
+) -> None:
+    await store.pin(fact())
+
+    with pytest.raises(FactConflictError, match="f1"):
+        await store.pin(fact(**other))
+
+    (kept,) = await store.query(EVERYTHING)
+    assert (kept.user, kept.agent) == ("alice", "rag")
+
+
+async def test_an_episode_whose_fact_id_a_hand_of_another_scope_holds_is_quarantined(
+    store: SQLiteFactStore,
+) -> None:
+    await store.pin(fact("e1", user="bob"))
+
+    await promote(store, version("e1", metadata=payload(None, "tea")))
+
+    (held,) = await store.quarantine()
+    assert (held["episode_id"], held["reason"]) == ("e1", "id_taken")
+    assert [found.user for found in await store.query(EVERYTHING)] == ["bob"]
+
+
+async def test_an_add_delta_pins_with_the_provenance_it_names(store: SQLiteFactStore) -> None:
+    await store.apply_delta(add("e1", confidence=0.5))
+
+    (found,) = await store.query(EVERYTHING)
+
+    assert (found.id, found.user, found.agent, found.confidence) == ("e1", "alice", "rag", 0.5)
+    assert found.lineage == [
+        {"rule_id": "r", "source_episode_ids": ["e1"], "promotion_ts": START.isoformat()}
+    ]
+
+
+async def test_an_update_delta_replaces_and_says_what(store: SQLiteFactStore) -> None:
+    await store.apply_delta(add("e1"))
+
+    await store.apply_delta(update("e2", "coffee", "e1", source_episode_ids=["e2"]))
+
+    (found,) = await store.query(EVERYTHING)
+    assert found.id == "e2"
+    assert [entry.get("replaces") for entry in found.lineage] == [None, "e1"]
+
+
+async def test_a_delete_delta_takes_out_every_id_it_names(store: SQLiteFactStore) -> None:
+    await store.pin(fact("f1", payload={"a": 1}))
+    await store.pin(fact("f2", payload={"a": 2}, user="bob"))
+    await store.pin(fact("f3", payload={"a": 3}))
+
+    await store.apply_delta(delete("f1", "f2", "unknown"))
+
+    assert await ids(store) == ["f3"]
+
+
+async def test_a_noop_delta_is_recorded_and_changes_nothing(store: SQLiteFactStore) -> None:
+    await store.apply_delta(NoopDelta(kind="noop", **provenance()))
+
+    assert await ids(store) == []
+    assert [record.kind for record in await store.records()] == ["firing", "noop"]
+
+
+async def test_a_delta_applied_twice_is_applied_once(store: SQLiteFactStore) -> None:
+    await store.apply_delta(add("e1"))
+    await store.apply_delta(update("e2", "coffee", "e1"))
+    rows = len(await store.records())
+
+    for again in (add("e1", promotion_ts=at(5)), update("e2", "coffee", "e1")):
+        await store.apply_delta(again)
+
+    assert await ids(store) == ["e2"]
+    assert len(await store.records()) == rows
+
+
+async def test_a_payload_without_an_id_gets_the_same_one_each_time(store: SQLiteFactStore) -> None:
+    for _ in range(2):
+        await store.apply_delta(add(None))
+
+    assert len(await ids(store)) == 1
+
+
+async def test_a_delta_cannot_replace_another_users_fact(store: SQLiteFactStore) -> None:
+    await store.pin(fact("bobs", user="bob"))
+
+    with pytest.raises(FactConflictError, match="bobs"):
+        await store.apply_delta(update("e1", "coffee", "bobs"))
+
+    assert await ids(store) == ["bobs"]
+
+
+async def test_an_unknown_id_is_passed_over_unless_strict(store: SQLiteFactStore) -> None:
+    await store.apply_delta(update("e1", "tea", "never-was"))
+
+    with pytest.raises(FactConflictError, match="never-was"):
+        await store.apply_delta(delete("never-was"), strict=True)
+
+    assert await ids(store) == ["e1"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "violation"),
+    [
+        pytest.param(add(source_episode_ids=[]), "source_episode_ids must be non-empty", id="why"),
+        pytest.param(add(rule_id=""), "rule_id must be non-empty", id="who"),
+        pytest.param(delete(), "replaces must be non-empty", id="what"),
+    ],
+)
+async def test_a_delta_without_provenance_is_refused_before_anything_is_written(
+    store: SQLiteFactStore, broken: AddDelta | DeleteDelta, violation: str
+) -> None:
+    with pytest.raises(ConsolidationRuleError, match=violation) as refused:
+        await store.apply_delta(broken)
+
+    assert isinstance(refused.value, ValueError)
+    assert refused.value.delta_type == broken.kind
+    assert await store.records() == []
+
+
+class ForeignDelta:
+    """A delta of another program: the specified attributes, and no class of ours."""
+
+    def __init__(self, **fields: object) -> None:
+        vars(self).update(fields)
+
+
+def foreign(**fields: object) -> Any:
+    return ForeignDelta(**(provenance() | fields))
+
+
+async def test_deltas_of_another_programs_classes_are_applied_by_their_kind(
+    store: SQLiteFactStore,
+) -> None:
+    await store.apply_delta(foreign(kind="add", fact_payload=payload("e1")))
+    await store.apply_delta(
+        foreign(kind="update", replaces=["e1"], fact_payload=payload("e2", "coffee"))
+    )
+    await store.apply_delta(foreign(kind="noop"))
+    stood = await ids(store)
+    await store.apply_delta(foreign(kind="delete", replaces=["e2"]))
+
+    assert stood == ["e2"]
+    assert await ids(store) == []
+    kinds = [one.kind for one in await store.records() if one.kind != "firing"]
+    assert kinds == ["add", "update", "noop", "delete"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "violation"),
+    [
+        pytest.param(None, "is no delta", id="nothing"),
+        pytest.param("add", "is no delta", id="a text"),
+        pytest.param({"kind": "add"}, "a mapping is no delta; give TypeAdapter", id="a mapping"),
+        pytest.param(foreign(kind="remove"), "'kind' is 'remove', not one of add", id="kind"),
+        pytest.param(foreign(kind=["add"]), "is no delta", id="kind of another type"),
+        pytest.param(foreign(kind="add"), "fact_payload: field required", id="no payload"),
+        pytest.param(foreign(kind="delete"), "replaces: field required", id="no replaces"),
+        pytest.param(
+            foreign(kind="add", fact_payload={}, rule_id=""), "rule_id must be non-empty", id="who"
+        ),
+    ],
+)
+async def test_what_is_no_delta_is_refused_and_nothing_is_written(
+    store: SQLiteFactStore, broken: Any, violation: str
+) -> None:
+    with pytest.raises(ConsolidationRuleError, match=violation):
+        await store.apply_delta(broken)
+
+    assert await store.records() == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        pytest.param({}, ["f1", "f2", "f3"], id="everything"),
+        pytest.param({"user": "alice"}, ["f1", "f2"], id="user"),
+        pytest.param({"agent": "other"}, ["f2"], id="agent"),
+        pytest.param({"subject": "s"}, ["f1", "f3"], id="subject"),
+        pytest.param({"predicate": "p"}, ["f1", "f2"], id="predicate"),
+        pytest.param({"object": "5"}, ["f2"], id="object is text"),
+        pytest.param({"user": "alice", "subject": "s"}, ["f1"], id="two slots"),
+        pytest.param({"user": "Alice"}, [], id="case counts"),
+        pytest.param({"user": "%"}, [], id="no wildcard"),
+    ],
+)
+async def test_a_pattern_finds_what_equals_it(
+    store: SQLiteFactStore, pattern: dict[str, str], expected: list[str]
+) -> None:
+    await store.pin(fact("f1", payload={"subject": "s", "predicate": "p", "object": 5}))
+    await store.pin(
+        fact("f2", agent="other", payload={"subject": "t", "predicate": "p", "object": "5"})
+    )
+    await store.pin(fact("f3", user="bob", payload={"subject": "s"}))
+
+    assert await ids(store, **pattern) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        pytest.param({"id": "f2"}, ["f2"], id="id"),
+        pytest.param({"id": OneOf("f3", "f1", "f9")}, ["f1", "f3"], id="any of some ids"),
+        pytest.param({"user": Prefix("ali")}, ["f1", "f2"], id="prefix"),
+        pytest.param({"user": Prefix("%")}, [], id="prefix without wildcard"),
+        pytest.param({"subject": Glob("?")}, ["f1", "f2", "f3"], id="glob"),
+        pytest.param({"subject": Glob("S")}, [], id="glob whose case counts"),
+        pytest.param({"agent": Matches("o.*")}, ["f2"], id="regular expression"),
+        pytest.param({"agent": Matches("the")}, [], id="regular expression of a part"),
+        pytest.param({"object": Equals(5)}, ["f1"], id="number"),
+        pytest.param({"object": Equals(5.0)}, [], id="another number"),
+        pytest.param({"object": Equals("5")}, ["f2"], id="text of a number"),
+        pytest.param({"object": Equals(None)}, ["f3"], id="nothing"),
+        pytest.param({"object": OneOf(None, 5)}, ["f1", "f3"], id="nothing or a number"),
+        pytest.param({"object": Equals({"b": 1, "a": [True]})}, ["@n/f4"], id="keys in any order"),
+        pytest.param({"object": Equals({"b": 1, "a": [1]})}, [], id="true is not 1"),
+        pytest.param({"channel": "n"}, ["@n/f4"], id="channel"),
+        pytest.param({"channel": "facts"}, ["f1", "f2", "f3"], id="usual channel"),
+        pytest.param({"min_confidence": 0.5}, ["f2", "f3"], id="confidence or more"),
+        pytest.param({"max_confidence": 0.5}, ["@n/f4", "f1", "f2"], id="confidence or less"),
+        pytest.param({"pinned_until": START}, [], id="before"),
+        pytest.param({"pinned_since": START, "limit": 1}, ["@n/f4"], id="since, and a limit"),
+        pytest.param(
+            {"order": "confidence", "descending": True}, ["f3", "f2", "f1", "@n/f4"], id="order"
+        ),
+        pytest.param(
+            {"user": "alice", "subject": Glob("*"), "order": "pinned_at", "limit": 2},
+            ["f1", "f2"],
+            id="all at once",
+        ),
+    ],
+)
+async def test_a_pattern_finds_what_is_like_it(
+    store: SQLiteFactStore, pattern: dict[str, Any], expected: list[str]
+) -> None:
+    body = {"subject": "s", "predicate": "p"}
+    await store.pin(fact("f1", payload=body | {"object": 5}, confidence=0.2))
+    await store.pin(
+        fact("f2", agent="other", payload=body | {"subject": "t", "object": "5"}, confidence=0.5)
+    )
+    await store.pin(fact("f3", user="bob", payload=body, confidence=0.7))
+    many = {"subject": "many", "predicate": "p", "object": {"a": [True], "b": 1}}
+    await store.pin(fact("@n/f4", user="bob", payload=many, confidence=0.2))
+
+    assert await ids(store, **pattern) == expected
+
+
+async def test_pages_tell_every_fact_once(store: SQLiteFactStore) -> None:
+    for name in "fedcba":
+        await store.pin(fact(name, payload={"of": name}, agent=f"agent {name < 'c'}"))
+
+    pattern, seen = FactPattern(user="alice", limit=2, descending=True), []
+    while page := await store.query(pattern):
+        seen += [found.id for found in page]
+        pattern = pattern.following(page[-1])
+
+    assert seen == list("fedcba")
+
+
+async def test_a_pattern_that_is_no_unicode_is_wrong_use(store: SQLiteFactStore) -> None:
+    with pytest.raises(UsageError, match=r"no caf\\udce9.* is no valid Unicode"):
+        await ids(store, subject="no caf\udce9")
+
+
+async def test_two_clocks_tell_what_was_true_from_what_was_held(store: SQLiteFactStore) -> None:
+    first = version("e1", seq=1, metadata=payload(None, "tea"), timestamp=at(0))
+    late = version("e2", seq=2, metadata=payload(None, "coffee"), timestamp=at(10))
+    early, then = START + timedelta(days=1), START + timedelta(days=2)
+    fired = rule("all")
+    for told, moment in ((first, early), (late, then)):
+        firing = Firing("all", "h", "every", moment, Position(), Position(told.seq, told.id))
+        await store.commit(firing, meet([told], fired))
+
+    async def held(**clocks: Any) -> list[str]:
+        return [found.id for found in await store.query(EVERYTHING, **clocks)]
+
+    assert await held(valid_at=at(5)) == ["e1"]
+    assert await held(valid_at=at(10)) == ["e2"]
+    assert await held(valid_at=at(-1)) == []
+    assert await held(believed_at=early) == ["e1"]
+    assert await held(believed_at=then) == ["e2"]
+    assert await held(believed_at=early, valid_at=at(10)) == ["e1"]
+    assert await held(believed_at=at(0)) == []
+
+
+async def test_a_reader_never_sees_a_moment_without_the_fact(store: SQLiteFactStore) -> None:
+    await store.pin(fact("f0"))
+    seen: list[int] = []
+    done = asyncio.Event()
+
+    async def read() -> None:
+        while not done.is_set():
+            seen.append(len(await store.query(EVERYTHING)))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(read())
+        for number in range(1, 60):
+            await store.apply_delta(update(f"f{number}", f"cup {number}", f"f{number - 1}"))
+        done.set()
+
+    assert set(seen) == {1}
+
+
+def test_one_store_serves_several_event_loops(tmp_path: Path) -> None:
+    store = SQLiteFactStore(tmp_path / "facts.db")
+
+    async def pin(name: str) -> None:
+        await store.bootstrap()
+        await asyncio.gather(*(store.pin(fact(f"{name}{n}", payload={})) for n in range(5)))
+
+    asyncio.run(pin("a"))
+    asyncio.run(pin("b"))
+
+    assert len(asyncio.run(store.query(EVERYTHING))) == 10
+    asyncio.run(store.close())
+
+
+async def test_instants_that_are_recorded_never_decrease(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with SQLiteFactStore(tmp_path / "facts.db", clock=clock) as store:
+        await store.bootstrap()
+        await store.pin(fact("f1", payload={}))
+        clock.set(START - timedelta(days=1))
+
+        await store.pin(fact("f2", payload={}))
+
+        moments = [record.at for record in await store.records()]
+        assert moments == sorted(moments)
+
+
+async def test_a_plan_of_nullable_columns_is_carried_out(store: SQLiteFactStore) -> None:
+    column = {"op": "add_column", "table": "facts", "column": "note", "nullable": True}
+    await store.migrate(MigrationPlan(target_version=2, operations=[column]))
+    await store.pin(fact())
+
+    assert await ids(store) == ["f1"]
+    with closing(sqlite3.connect(store.path)) as connection:
+        assert "note" in [row[1] for row in connection.execute("PRAGMA table_info(facts)")]
+
+
+async def test_any_other_plan_is_refused(store: SQLiteFactStore) -> None:
+    plan = MigrationPlan(target_version=2, operations=[{"op": "drop_table", "table": "facts"}])
+
+    with pytest.raises(MigrationNotSupported) as refused:
+        await store.migrate(plan)
+
+    assert (refused.value.store, refused.value.reason) == ("sqlite_fact", "v1-add-column-only")
+
+
+async def test_health_counts_facts_and_never_raises(tmp_path: Path) -> None:
+    store = SQLiteFactStore(tmp_path / "facts.db")
+    missing = await store.health()
+    await store.bootstrap()
+    await store.pin(fact())
+    sound = await store.health()
+    await store.close()
+
+    assert (missing.ok, (tmp_path / "facts.db").exists()) == (False, True)
+    assert (sound.ok, sound.fragment_count, sound.lock_state) == (True, 1, "free")
+
+
+async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    path.write_text("this is a diary, not a database\n" * 99)
+
+    with pytest.raises(SchemaError, match=r"facts\.db"):
+        await SQLiteFactStore(path).bootstrap()
+
+
+async def test_a_new_file_is_for_owner_and_group_only(store: SQLiteFactStore) -> None:
+    assert store.path.stat().st_mode & 0o007 == 0
+
+
+async def test_an_episode_id_that_another_users_episode_took_over_is_quarantined(
+    store: SQLiteFactStore,
+) -> None:
+    await promote(store, version("e1", metadata=payload(None, "tea")))
+
+    stolen = version("e1", seq=2, user="mallory", metadata=payload(None, "poison"))
+    await promote(store, stolen, seq=2)
+
+    (kept,) = await store.query(EVERYTHING)
+    assert (kept.user, kept.payload["object"]) == ("alice", "tea")
+    (held,) = await store.quarantine()
+    assert held["reason"] == "id_taken"
+
+
+async def test_a_mended_episode_leaves_quarantine(store: SQLiteFactStore) -> None:
+    await promote(store, version("e1", metadata={"intent": "?"}))
+    assert await store.quarantined() == {"all": 1}
+
+    await promote(store, version("e1", seq=2, metadata=payload(None, "tea")), seq=2)
+
+    assert await store.quarantined() == {}
+    assert await ids(store) == ["e1"]
+
+
+async def test_an_edit_that_cannot_be_read_withdraws_what_the_episode_said(
+    store: SQLiteFactStore,
+) -> None:
+    await promote(store, version("e0", seq=1, metadata=payload(None, "milk"), timestamp=at(-5)))
+    await promote(store, version("e1", seq=2, metadata=payload(None, "tea")), seq=2)
+
+    await promote(store, version("e1", seq=3, metadata={"intent": "?"}), seq=3)
+
+    assert await ids(store) == ["e0"]
+    kinds = [(record.kind, record.fact_id, record.replaces) for record in await store.records()]
+    assert kinds[-2:] == [("quarantine", "e1", ("e1",)), ("add", "e0", ())]
+
+
+async def test_a_health_check_says_who_holds_the_lock(store: SQLiteFactStore) -> None:
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+
+        health = await store.health()
+
+    assert health.lock_state == "held"
+
+
+async def test_a_version_that_is_met_again_is_known(store: SQLiteFactStore) -> None:
+    told = version("e1", metadata=payload(None, "tea"))
+    await promote(store, told)
+
+    await promote(store, told)
+
+    last = (await store.records())[-1]
+    assert (last.kind, last.reason) == ("noop", "known")
+    assert await ids(store) == ["e1"]
+
+
+async def test_a_late_object_of_a_multi_valued_key_heeds_the_delete_of_the_whole_key(
+    store: SQLiteFactStore,
+) -> None:
+    await store.set_channels({"facts": frozenset({"drinks"})}, at=START)
+    gone = payload(None) | {"intent": "delete", "object": None}
+    await promote(store, version("all", seq=1, metadata=gone, timestamp=at(5)))
+
+    await promote(
+        store, version("late", seq=2, metadata=payload(None, "milk"), timestamp=at(1)), seq=2
+    )
+    await promote(
+        store, version("new", seq=3, metadata=payload(None, "tea"), timestamp=at(9)), seq=3
+    )
+
+    assert await ids(store) == ["new"]

@@ -1,0 +1,91 @@
+"""A NUL in a text: SQLite's JSON may end a text there, so that it would be taken for another's."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import orjson
+import pytest
+
+from slumberd.errors import InputError
+from slumberd.model.delta import UpdateDelta
+from slumberd.model.fact import Fact
+from slumberd.model.scope import Reach
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, at, triple
+from tests.support.house import house
+
+pytestmark = pytest.mark.integration
+
+BODY = {"subject": "s", "predicate": "is", "object": "a"}
+
+
+def fact(id: str, user: str) -> Fact:
+    return Fact(
+        id=id,
+        user=user,
+        agent="rag",
+        payload=BODY,
+        lineage=[{"by": "me"}],
+        confidence=1.0,
+        pinned_at=START,
+    )
+
+
+def delta(id: str, *replaces: str) -> UpdateDelta:
+    return UpdateDelta(
+        kind="update",
+        fact_payload={"id": id, "user": "bob", "agent": "rag", **BODY},
+        replaces=list(replaces),
+        source_episode_ids=["b1"],
+        rule_id="r",
+        promotion_ts=START,
+        confidence=1.0,
+    )
+
+
+@pytest.mark.parametrize("bad", ["e1\0", "e1\ud800"], ids=["nul", "no text"])
+async def test_a_hand_takes_no_id_that_could_be_taken_for_anothers(
+    tmp_path: Path, bad: str
+) -> None:
+    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as facts:
+        await facts.bootstrap()
+        await facts.pin(fact("e1", "alice"))
+
+        for refused in (facts.pin(fact(bad, "bob")), facts.pin(fact("b1", bad))):
+            with pytest.raises(InputError, match="holds NUL or no valid Unicode"):
+                await refused
+        for one in (delta(bad, "b0"), delta("b1", bad)):
+            with pytest.raises(InputError, match="holds NUL or no valid Unicode"):
+                await facts.apply_delta(one)
+
+        await facts.forget(Reach("bob", None, None), moment=1, at=START, by="", dry_run=False)
+        assert (await facts.why("e1")).sayings
+
+
+async def test_a_key_that_holds_nul_is_the_same_key_in_every_batch(tmp_path: Path) -> None:
+    async with house(tmp_path) as there:
+        for n, predicate in enumerate(["is\0here", "is", "is\0here"]):
+            await there.put(triple(f"e{n}", "s", predicate, n, timestamp=at(n)))
+            await there.fire()
+
+        assert await there.objects() == {"e1": 1, "e2": 2}
+
+
+async def test_another_programs_episode_whose_id_holds_nul_is_quarantined(tmp_path: Path) -> None:
+    async with house(tmp_path) as there:
+        await there.put(triple("e1", "s", "is", "here"))
+        scope = {"user": "bob", "session": "s1", "agent": "rag"}
+        content = orjson.dumps({"content": "x", "source_node": "chat", **scope})
+        row = ("e1\0", "/user/bob/session/s1/agent/rag/", content, START.isoformat(), b"{}")
+        with closing(sqlite3.connect(tmp_path / "memory.db")) as connection, connection:
+            connection.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", row)
+
+        await there.fire()
+
+        [held] = await there.facts.quarantine()
+        assert (held["episode_id"], held["reason"]) == ("e1\\x00", "id_unusable")
+        assert held["detail"] == "the id is a text that holds NUL"
+        assert await there.objects() == {"e1": "here"}

@@ -1,0 +1,73 @@
+"""Rows of other programs: they leave the quarantine one by one; log lines equal ledger rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, rule, triple
+from tests.support.fakes import FakeClock
+from tests.support.house import House, house
+
+pytestmark = pytest.mark.integration
+
+PUT = "INSERT OR REPLACE INTO facts VALUES (?, 'alice', 'rag', ?, '[]', 1.0, '{}', ?)"
+
+
+def write(path: Path, fact_id: str, payload: bytes) -> None:
+    """Write a row as another program does."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(PUT, (fact_id, payload, START.isoformat()))
+
+
+async def quarantined(store: SQLiteFactStore) -> list[tuple[str, str]]:
+    return sorted((one["rule_id"], one["episode_id"]) for one in await store.quarantine())
+
+
+async def test_mended_row_leaves_the_quarantine_and_the_other_stays(tmp_path: Path) -> None:
+    async with SQLiteFactStore(tmp_path / "facts.db", clock=FakeClock()) as store:
+        await store.bootstrap()
+        for fact_id in ("x", "y", "@notes/x"):
+            write(store.path, fact_id, b"?")
+        await store.notice_external()
+
+        write(store.path, "x", b'{"object": 1}')
+        await store.notice_external()
+
+        assert await quarantined(store) == [("@external", "@notes/x"), ("@external", "y")]
+
+
+async def test_mended_row_leaves_the_quarantine_of_episodes_as_it_is(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await put_odd(home)
+        write(home.facts.path, "odd", b"?")
+        await home.facts.notice_external()
+
+        write(home.facts.path, "odd", b'{"object": 1}')
+        await home.facts.notice_external()
+
+        assert await quarantined(home.facts) == [("all", "odd")]
+
+
+async def put_odd(home: House) -> None:
+    await home.put(triple("odd", "a", "b", "c", metadata={"intent": "shout"}))
+    await home.fire(rule("all"))
+
+
+async def test_changes_of_other_programs_are_reported_as_they_are_recorded(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        await home.put(triple("e1", "alice", "drinks", "tea"))
+        await home.fire()
+        with closing(sqlite3.connect(home.facts.path)) as connection, connection:
+            connection.execute("DELETE FROM facts WHERE fact_id = 'e1'")
+        write(home.facts.path, "x", b'{"object": 1}')
+        write(home.facts.path, "y", b"?")
+
+        reported = await home.facts.notice_external()
+
+        assert reported == (await home.facts.records())[2:]
+        assert {one.kind for one in reported} >= {"firing", "delete", "quarantine"}

@@ -1,0 +1,316 @@
+"""Copies of databases in use: whole, as of one moment, and without a trace beside the original."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slumberd.errors import PermissionDeniedError, SchemaError, StoreError
+from slumberd.storage.sqlite import backup
+from slumberd.storage.sqlite.backup import copy_database, copy_together, is_full, size_of
+from slumberd.storage.sqlite.connection import Pragmas, connect, translated
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.integration
+
+ROWS = 1_000
+NOBODY = 65534
+
+
+def connected(path: Path, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute(f"PRAGMA journal_mode = {mode}")
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
+
+
+@pytest.fixture(params=["WAL", "DELETE"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def path(tmp_path: Path, mode: str) -> Path:
+    """Return a database of pairs, closed."""
+    path = tmp_path / "there" / "a.db"
+    path.parent.mkdir()
+    with closing(connected(path, mode)) as connection:
+        connection.execute("CREATE TABLE pairs (n INTEGER PRIMARY KEY, a INTEGER, b, c)")
+        connection.execute(
+            "WITH RECURSIVE s(v) AS (SELECT 1 UNION ALL SELECT v + 1 FROM s WHERE v < ?)"
+            " INSERT INTO pairs SELECT v, 0, 0, zeroblob(2000) FROM s",
+            (ROWS,),
+        )
+    return path
+
+
+def everything(folder: Path) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+
+
+def states(path: Path) -> list[tuple[int, int]]:
+    """Return every (a, b) that a copy holds, once it is known to be whole."""
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("SELECT count(*) FROM pairs").fetchone() == (ROWS,)
+        return connection.execute("SELECT DISTINCT a, b FROM pairs").fetchall()
+
+
+@contextmanager
+def writer(path: Path, mode: str) -> Iterator[threading.Event]:
+    """Change the first and the last rows again and again, in one transaction, until the end."""
+    stop, wrote = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with closing(connected(path, mode)) as connection:
+            connection.execute(f"PRAGMA busy_timeout = {PATIENCE_SECONDS * 1000:.0f}")
+            number = 0
+            while not stop.is_set():
+                number += 1
+                connection.execute("UPDATE pairs SET a = ?, b = ?", (number, number))
+                wrote.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        assert wrote.wait(PATIENCE_SECONDS)
+        yield wrote
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_copy_is_whole_and_nothing_lies_beside_the_original(path: Path, tmp_path: Path) -> None:
+    before = everything(path.parent)
+
+    copy_database(path, tmp_path / "copy.db")
+
+    assert states(tmp_path / "copy.db") == [(0, 0)]
+    assert everything(path.parent) == before
+    assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_copy_is_of_one_moment_while_another_writes(
+    path: Path, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup, "PAGES", 50)
+    with writer(path, mode) as wrote:
+        for number in range(3):
+            wrote.clear()
+            copy_database(path, tmp_path / f"{number}.db")
+            assert wrote.wait(PATIENCE_SECONDS), "the writer does not come through"
+
+    for number in range(3):
+        ((a, b),) = states(tmp_path / f"{number}.db")
+        assert a == b > 0
+
+
+def test_copies_of_two_files_are_of_one_moment(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup, "PAGES", 1)
+    # A writer that never rests lets a reader of a rollback journal wait as long as it likes.
+    monkeypatch.setattr(backup, "_PRAGMAS", Pragmas(busy_seconds=PATIENCE_SECONDS))
+    paths = [tmp_path / "a.db", tmp_path / "b.db"]
+    for path in paths:
+        with closing(connected(path, mode)) as connection:
+            connection.execute("CREATE TABLE t (n INTEGER, filler)")
+            connection.execute("INSERT INTO t VALUES (0, zeroblob(100000))")
+
+    with effective_claims(paths, mode) as counted:
+        for number in range(10):
+            counted.clear()
+            copy_together([(path, tmp_path / f"{path.stem}-{number}.db") for path in paths])
+            assert counted.wait(20), "the writer does not come through"
+
+    for number in range(10):
+        a, b = (count_in(tmp_path / f"{path.stem}-{number}.db") for path in paths)
+        assert a - b in (0, 1)
+        assert a > 0
+
+
+def test_copies_begin_again_when_somebody_commits_between_their_beginnings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / "a.db", tmp_path / "b.db"]
+    writing = [connected(path, "WAL") for path in paths]
+    for connection in writing:
+        connection.execute("CREATE TABLE t (n INTEGER)")
+        connection.execute("INSERT INTO t VALUES (0)")
+    begun = 0
+
+    class Interrupted(sqlite3.Connection):
+        """Lets somebody write both files before the second of each pair is begun, three times."""
+
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            nonlocal begun
+            if sql == "BEGIN":
+                begun += 1
+                if begun in (2, 4, 6):
+                    for connection in writing:
+                        connection.execute("UPDATE t SET n = ?", (begun,))
+            return super().execute(sql, *values)
+
+    monkeypatch.setattr(
+        backup,
+        "_opened",
+        lambda uri: sqlite3.connect(uri, uri=True, isolation_level=None, factory=Interrupted),
+    )
+    copy_together([(path, tmp_path / f"copy-{path.name}") for path in paths])
+    for connection in writing:
+        connection.close()
+
+    assert [count_in(tmp_path / f"copy-{path.name}") for path in paths] == [6, 6]
+    assert begun == 8
+
+
+@contextmanager
+def effective_claims(paths: list[Path], mode: str) -> Iterator[threading.Event]:
+    """Write one number after the other to the first file, and then the same to the second."""
+    stop, wrote = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with (
+            closing(connected(paths[0], mode)) as first,
+            closing(connected(paths[1], mode)) as last,
+        ):
+            for connection in (first, last):
+                connection.execute("PRAGMA busy_timeout = 20000")
+            number = 0
+            while not stop.is_set():
+                number += 1
+                for connection in (first, last):
+                    connection.execute("UPDATE t SET n = ?", (number,))
+                wrote.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        assert wrote.wait(20)
+        yield wrote
+    finally:
+        stop.set()
+        thread.join()
+
+
+def count_in(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        found: int = connection.execute("SELECT n FROM t").fetchone()[0]
+        return found
+
+
+def test_copies_of_files_that_nobody_has_open_leave_nothing_beside_them(
+    path: Path, tmp_path: Path, mode: str
+) -> None:
+    other = path.with_name("b.db")
+    with closing(connected(other, mode)) as connection:
+        connection.execute("CREATE TABLE t (n INTEGER)")
+    before = everything(path.parent)
+
+    copy_together([(path, tmp_path / "copy-a.db"), (other, tmp_path / "copy-b.db")])
+
+    assert states(tmp_path / "copy-a.db") == [(0, 0)]
+    assert everything(path.parent) == before
+
+
+def test_a_copy_hears_how_far_it_is(path: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+
+    copy_database(path, tmp_path / "copy.db", lambda *heard: told.append(heard))
+
+    assert told[-1][0] == told[-1][1] > 0
+
+
+@pytest.mark.parametrize("mode", ["WAL"], indirect=True)
+def test_what_is_only_in_the_write_ahead_log_is_copied_and_counted(
+    path: Path, tmp_path: Path
+) -> None:
+    quiet = size_of(path)
+    with closing(connected(path, "WAL")) as connection:
+        connection.execute("UPDATE pairs SET a = 7, b = 7")
+
+        copy_database(path, tmp_path / "copy.db")
+
+        assert size_of(path) > quiet
+    assert states(tmp_path / "copy.db") == [(7, 7)]
+
+
+@contextmanager
+def somebody() -> Iterator[Path]:
+    """Be a user who may not do everything; give a directory of theirs."""
+    mine = os.geteuid()
+    # Not where $TMPDIR says: that may lie below a directory which they cannot enter.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        if mine == 0:
+            os.chown(name, NOBODY, -1)
+            os.seteuid(NOBODY)
+        try:
+            yield Path(name)
+        finally:
+            os.seteuid(mine)
+
+
+def test_a_directory_that_may_only_be_read_is_enough(path: Path) -> None:
+    content = path.read_bytes()  # as root: the directory of a test is for nobody else
+    with somebody() as home:
+        there = home / "there"
+        there.mkdir()
+        (there / "a.db").write_bytes(content)
+        there.chmod(0o500)
+        with pytest.raises(PermissionError):
+            (there / "b.db").touch()
+
+        copy_database(there / "a.db", home / "copy.db")
+
+        there.chmod(0o700)
+        assert states(home / "copy.db") == [(0, 0)]
+
+
+def test_a_file_that_may_not_be_read_is_refused(mode: str) -> None:
+    with somebody() as home:
+        with closing(connected(home / "a.db", mode)) as connection:
+            connection.execute("CREATE TABLE pairs (n INTEGER PRIMARY KEY)")
+        (home / "a.db").chmod(0)
+
+        with pytest.raises(PermissionDeniedError):
+            copy_database(home / "a.db", home / "copy.db")
+
+
+def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.db").write_bytes(b"no database" * 1_000)
+
+    with pytest.raises(SchemaError):
+        copy_database(tmp_path / "a.db", tmp_path / "copy.db")
+
+
+def test_what_is_not_there_has_no_size(tmp_path: Path) -> None:
+    assert size_of(tmp_path / "a.db") == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "full"),
+    [
+        pytest.param("CREATE TABLE t AS SELECT zeroblob(9000) AS a", True, id="a full disk"),
+        pytest.param("SELECT a FROM nowhere", False, id="another failure"),
+    ],
+)
+def test_a_full_disk_is_told_from_other_failures(
+    tmp_path: Path, statement: str, *, full: bool
+) -> None:
+    pragmas = Pragmas()
+    with closing(connect(tmp_path / "a.db", pragmas, access="write")) as connection:
+        connection.execute("PRAGMA max_page_count = 2")
+
+        with pytest.raises(StoreError) as error, translated(tmp_path / "a.db", pragmas):
+            connection.execute(statement)
+
+    assert is_full(error.value) == full

@@ -1,0 +1,70 @@
+"""Statements end once it is late, in the middle of their work."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from slumberd.errors import StoppedError
+from slumberd.storage.sqlite.connection import giving_up, transaction
+
+pytestmark = pytest.mark.unit
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE numbers (n INTEGER)")
+        yield connection
+
+
+def test_statement_without_an_end_is_ended(connection: sqlite3.Connection) -> None:
+    questions = itertools.count(1)
+
+    with pytest.raises(StoppedError), giving_up(connection, lambda: next(questions) == 3):
+        connection.execute(ENDLESS)
+
+
+def test_many_rows_are_taken_back_however_many_are_to_come(connection: sqlite3.Connection) -> None:
+    questions = itertools.count(1)
+
+    with (
+        pytest.raises(StoppedError),
+        transaction(connection),
+        giving_up(connection, lambda: next(questions) == 3),
+    ):
+        connection.executemany("INSERT INTO numbers VALUES (?)", ((n,) for n in itertools.count()))
+
+    assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("late", [None, lambda: False], ids=["never asked", "never late"])
+def test_what_is_in_time_is_done(
+    connection: sqlite3.Connection, late: Callable[[], bool] | None
+) -> None:
+    with transaction(connection), giving_up(connection, late):
+        connection.executemany("INSERT INTO numbers VALUES (?)", ((n,) for n in range(20_000)))
+
+    assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (20_000,)
+
+
+def test_other_mistakes_stay_what_they_are(connection: sqlite3.Connection) -> None:
+    with (
+        pytest.raises(sqlite3.OperationalError, match="no such table"),
+        giving_up(connection, lambda: False),
+    ):
+        connection.execute("SELECT 1 FROM nowhere")
+
+
+def test_nobody_is_asked_afterwards(connection: sqlite3.Connection) -> None:
+    late = False
+    with giving_up(connection, lambda: late):
+        late = True
+
+    connection.execute(ENDLESS.replace("FROM n)", "FROM n WHERE i < 99999)"))

@@ -1,0 +1,364 @@
+"""What a store does about its file: whose locks are on it, and what lies in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from weakref import WeakSet
+
+import pytest
+
+from slumberd.errors import (
+    PermissionDeniedError,
+    StaleWriterError,
+    StoppedError,
+    StoreError,
+    StoreReplacedError,
+)
+from slumberd.model.episode import Episode
+from slumberd.model.scope import Scope
+from slumberd.storage.episodes.rows import encode
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite import connection as sqlite_connection
+from slumberd.storage.sqlite import database
+from slumberd.storage.sqlite.connection import Pragmas
+from slumberd.storage.sqlite.database import Database
+from tests.support.builders import episode
+from tests.support.daemons import Home
+from tests.support.faults import content_of, ordinary_user
+from tests.support.house import house, stream
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.integration
+
+LOOKS_IN = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+print(*[id for (id,) in connection.execute("SELECT id FROM episodes ORDER BY id")])
+connection.close()
+"""
+
+
+def seen_by_another(path: Path) -> list[str]:
+    """Return the episodes that another program finds; its end empties a log that nobody holds."""
+    words = [sys.executable, "-c", LOOKS_IN, str(path)]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+
+
+async def put(memory: SQLiteMemoryStore, *episodes: Episode) -> None:
+    for one in episodes:
+        await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+
+
+async def acknowledged_and_found(path: Path) -> tuple[list[str], list[str]]:
+    """Use two stores of one file, as hosts do; return what was put, and what another finds."""
+    async with SQLiteMemoryStore(path) as first, SQLiteMemoryStore(path) as second:
+        await put(first, episode("e1"))
+        await put(second, episode("e2"))
+        seen_by_another(path)
+        await put(first, episode("e3"))
+        return ["e1", "e2", "e3"], seen_by_another(path)
+
+
+async def test_two_stores_of_one_file_lose_nothing_when_another_program_ends(
+    tmp_path: Path,
+) -> None:
+    put, found = await acknowledged_and_found(tmp_path / "memory.db")
+
+    assert found == put
+
+
+async def test_a_file_that_is_opened_beside_sqlite_loses_an_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test above can fail: this is how files were created once."""
+
+    def create(path: Path) -> None:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660))
+
+    monkeypatch.setattr(sqlite_connection, "_create", create)
+
+    put, found = await acknowledged_and_found(tmp_path / "memory.db")
+
+    assert put == [*found, "e3"]
+
+
+def built(path: Path, *ids: str) -> Path:
+    """Make a memory with some episodes in a file of its own."""
+
+    async def build() -> None:
+        async with SQLiteMemoryStore(path) as memory:
+            await put(memory, *map(episode, ids))
+
+    path.parent.mkdir(exist_ok=True)
+    with asyncio.Runner() as runner:
+        runner.run(build())
+    return path
+
+
+def is_whole(path: Path) -> bool:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_a_store_refuses_to_write_into_a_file_that_another_has_replaced(tmp_path: Path) -> None:
+    path, other = tmp_path / "memory.db", built(tmp_path / "other" / "memory.db", "b1")
+    gone = tmp_path / "gone.db"
+
+    async def live() -> None:
+        async with SQLiteMemoryStore(path) as memory:
+            await put(memory, episode("a1"))
+            path.rename(gone)
+            other.rename(path)
+            with pytest.raises(StoreReplacedError, match="another file") as caught:
+                await put(memory, episode("a2"))
+            assert caught.value.exit_code == 75
+            with pytest.raises(StoreReplacedError):
+                await memory.recent("alice", limit=1)
+
+    asyncio.run(live())
+
+    assert (seen_by_another(gone), seen_by_another(path)) == (["a1"], ["b1"])
+    assert is_whole(gone) and is_whole(path)
+
+
+async def test_a_store_that_does_not_look_where_it_writes_loses_an_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test above can fail: the file that is open takes all that is put, and nobody sees it."""
+    monkeypatch.setattr(database, "_check_place", lambda *_: None)
+    path, away = tmp_path / "memory.db", tmp_path / "away.db"
+    async with SQLiteMemoryStore(path) as memory, SQLiteMemoryStore(tmp_path / "b.db") as other:
+        await put(memory, episode("a1"))
+        await put(other, episode("b1"))
+        path.rename(away)
+        (tmp_path / "b.db").rename(path)
+
+        await put(memory, episode("a2"))
+
+    assert "a2" not in seen_by_another(path)
+
+
+def replaced_with_its_log_left(folder: Path) -> bool:
+    """Let a file take the place of one that is open; return whether it is whole after."""
+    path = folder / "memory.db"
+    other = built(folder / "other" / "memory.db", *(f"b{n:03}" for n in range(300)))
+
+    async def live() -> None:
+        async with SQLiteMemoryStore(path) as memory:
+            await memory.put_many([episode(f"a{n}") for n in range(50)])
+            other.rename(path)
+
+    asyncio.run(live())
+    try:
+        return is_whole(path) and len(seen_by_another(path)) == 300
+    except (sqlite3.DatabaseError, subprocess.CalledProcessError):
+        return False
+
+
+def test_a_store_leaves_no_log_beside_the_file_that_takes_its_place(tmp_path: Path) -> None:
+    assert replaced_with_its_log_left(tmp_path)
+
+
+def test_a_log_that_is_left_beside_another_file_ruins_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test above can fail: SQLite takes whatever log it finds for the file's own."""
+    monkeypatch.setattr(database, "_leave", lambda _: None)
+
+    assert not replaced_with_its_log_left(tmp_path)
+
+
+async def test_a_store_whose_file_is_gone_writes_nothing_until_it_is_back(tmp_path: Path) -> None:
+    path, away = tmp_path / "memory.db", tmp_path / "away.db"
+    async with SQLiteMemoryStore(path) as memory:
+        await put(memory, episode("e1"))
+        path.rename(away)
+        with pytest.raises(StoreError, match="there no more"):
+            await put(memory, episode("e2"))
+        away.rename(path)
+
+        await put(memory, episode("e3"))
+
+    assert seen_by_another(path) == ["e1", "e3"]
+
+
+async def test_a_store_that_was_closed_takes_what_lies_there_when_it_is_opened(
+    tmp_path: Path,
+) -> None:
+    path, other = tmp_path / "memory.db", tmp_path / "other.db"
+    async with SQLiteMemoryStore(path) as memory, SQLiteMemoryStore(other) as second:
+        await put(memory, episode("a1"))
+        await put(second, episode("b1"))
+        await second.close()
+        other.rename(path)
+        await memory.close()
+
+        await put(memory, episode("b2"))
+
+        assert [one.id for one in await memory.recent("alice", limit=9)] == ["b2", "b1"]
+
+
+def restored(source: Path, target: Path) -> None:
+    """Put a backup into a file that is in use, as `sqlite3 FILE '.restore BACKUP'` does."""
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new)
+
+
+async def test_facts_that_are_restored_under_their_writer_are_noticed_at_the_next_look(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as home:
+        await home.facts.take_over()
+        await home.put(*stream(2))
+        await home.fire()
+        restored(tmp_path / "facts.db", tmp_path / "backup.db")
+        await home.put(*stream(4))
+        await home.fire()
+        restored(tmp_path / "backup.db", tmp_path / "facts.db")
+
+        with pytest.raises(StoreReplacedError, match="has not ledger row"):
+            await home.facts.notice_external()
+        with pytest.raises(StoreReplacedError):
+            await home.fire()
+    async with house(tmp_path) as home:
+        await home.facts.take_over()
+        await home.fire()
+
+        assert await home.objects() == {f"e{n}": n for n in range(4)}
+        assert (await home.facts.verify())[2] is None
+
+
+async def test_a_writer_that_was_taken_over_leaves_no_trace_of_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    async with house(tmp_path) as home:
+        async with house(tmp_path) as stale:
+            await stale.facts.take_over()
+            await stale.put(*stream(2))
+            await stale.fire()
+            await home.facts.take_over()
+            before = content_of(path)
+            with pytest.raises(StaleWriterError):
+                await stale.facts.notice_external()
+
+        assert content_of(path) == before
+
+
+async def test_a_writer_without_a_fence_at_its_end_leaves_a_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test above can fail: a store wrote how far its lines are, whoever had taken over."""
+    path = tmp_path / "facts.db"
+    async with house(tmp_path) as home:
+        async with house(tmp_path) as stale:
+            await stale.facts.take_over()
+            await stale.put(*stream(2))
+            await stale.fire()
+            await home.facts.take_over()
+            before = content_of(path)
+            monkeypatch.setattr(stale.facts, "_fence", lambda _: None)
+
+        assert content_of(path) != before
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o000], ids=["read", "nothing"])
+async def test_a_file_that_may_only_be_read_is_refused_by_who_writes(
+    tmp_path: Path, mode: int
+) -> None:
+    path = tmp_path / "memory.db"
+    async with SQLiteMemoryStore(path) as memory:
+        await put(memory, episode("e1"))
+    path.chmod(mode)
+
+    with ordinary_user():
+        async with SQLiteMemoryStore(path) as memory:
+            with pytest.raises(PermissionDeniedError) as refused:
+                await put(memory, episode("e2"))
+
+    assert refused.value.exit_code == 77
+
+
+class Batch:
+    """Something that a thread must not keep."""
+
+
+def _answer_with_another(_: Batch, __: sqlite3.Connection) -> Batch:
+    return Batch()
+
+
+async def test_a_connection_keeps_nothing_of_what_it_was_asked(tmp_path: Path) -> None:
+    async with Database(tmp_path / "some.db", Pragmas()) as file:
+        asked, found = Batch(), WeakSet[Batch]()
+        found.add(asked)
+        found.add(await file.write(partial(_answer_with_another, asked)))
+
+        del asked
+        await asyncio.sleep(0)
+
+        assert not list(found)
+
+
+async def test_a_connection_keeps_nothing_of_what_failed(tmp_path: Path) -> None:
+    found = WeakSet[Batch]()
+
+    def work(_: sqlite3.Connection) -> None:
+        batch = Batch()
+        found.add(batch)
+        raise StoppedError("it was too late to go on")
+
+    async with Database(tmp_path / "some.db", Pragmas()) as file:
+        with pytest.raises(StoppedError):
+            await file.write(work)
+        await asyncio.sleep(0)
+
+        assert not list(found)
+
+
+def test_a_daemon_holds_its_locks_when_other_programs_close_the_files(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.rule("all", cadence={"every": 1})
+    home.call("fire", "--all")
+    logs = [home.state / f"{name}.db-wal" for name in ("memory", "facts")]
+
+    with home.daemon() as daemon:
+        subprocess.run([sys.executable, "-c", CLOSES, *home.state.glob("*.db")], check=True)
+
+        assert [log.name for log in logs if not log.exists()] == []
+        for number in (1, 2):
+            add(home.state / "memory.db", f"e{number}")
+            daemon.wait_until_read(number)
+
+
+CLOSES = """
+import sqlite3, sys
+for path in sys.argv[1:]:
+    connection = sqlite3.connect(path)
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    connection.close()
+"""
+
+
+def add(path: Path, id: str) -> None:
+    """Write an episode as another program does, and close the file."""
+    told = episode(id)
+    row = encode(told, Scope(told.user, told.session, told.agent), operation="put")
+    with closing(sqlite3.connect(path)) as host, host:
+        host.execute("INSERT INTO episodes VALUES (?, ?, ?, ?, ?)", row)
+
+
+async def test_a_caller_is_answered_whatever_its_function_raises(tmp_path: Path) -> None:
+    def work(_: sqlite3.Connection) -> None:
+        raise StopIteration
+
+    store = Database(tmp_path / "any.db", Pragmas())
+    try:
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await asyncio.wait_for(store.write(work), PATIENCE_SECONDS)
+    finally:
+        await store.close()

@@ -1,0 +1,431 @@
+"""What a store says of itself, whatever lies in the place of its file; nothing comes of asking."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from slumberd.errors import SchemaError
+from slumberd.model.health import StoreHealth
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite import health as sqlite_health
+from tests.support.builders import episode
+from tests.support.fakes import FakeClock
+from tests.support.faults import ordinary_user
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.integration
+
+KINDS = {"memory": SQLiteMemoryStore, "facts": SQLiteFactStore}
+"""Far more than any look takes; whatever waits for somebody else would wait for ever."""
+
+HOLDER = """
+import sqlite3, sys
+path, *statements = sys.argv[1:]
+connection = sqlite3.connect(path, isolation_level=None)
+for statement in statements:
+    connection.execute(statement)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def path(kind: str, tmp_path: Path) -> Path:
+    """Return where a store of a kind lies, with little in it, and closed."""
+    path = tmp_path / "there" / f"{kind}.db"
+
+    async def make() -> None:
+        async with KINDS[kind](path, clock=FakeClock()) as store:
+            await store.bootstrap()
+            if isinstance(store, SQLiteMemoryStore):
+                await store.put(episode(), user="alice", session="s1", agent="rag")
+
+    asyncio.run(make())
+    return path
+
+
+def health_of(kind: str, path: Path) -> StoreHealth:
+    async def look() -> StoreHealth:
+        return await asyncio.wait_for(KINDS[kind](path).health(), PATIENCE_SECONDS)
+
+    return asyncio.run(look())
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Return all that lies in a folder, byte by byte."""
+    return {
+        file.name: (file.lstat().st_mtime_ns, file.read_bytes() if file.is_file() else b"")
+        for file in folder.iterdir()
+    }
+
+
+@contextmanager
+def held(path: Path, *statements: str) -> Iterator[None]:
+    """Let another process hold a database."""
+    words = [sys.executable, "-c", HOLDER, str(path), *statements]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield
+        process.communicate()
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def make_a_diary(path: Path) -> None:
+    path.write_text("this is a diary, not a database\n" * 999)
+
+
+def cut_short(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def cut_within_the_header(path: Path) -> None:
+    os.truncate(path, 50)
+
+
+def spoil_the_schema(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff" * 3000)
+
+
+def spoil_every_page_but_the_first(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+
+
+def take_a_wrong_page_size(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(16)
+        file.write(b"\x00\x07")
+
+
+def replace_by_a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def replace_by_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def replace_by_a_socket(path: Path) -> None:
+    path.unlink()
+    with closing(socket.socket(socket.AF_UNIX)) as made:
+        made.bind(os.path.relpath(path))
+
+
+def let_it_lead_nowhere(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere.db")
+
+
+def let_it_lead_to_itself(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def put_a_pipe_beside_it(path: Path) -> None:
+    os.mkfifo(path.with_name(f"{path.name}-wal"))
+
+
+def replace_by_another_database(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE notes (id TEXT)")
+
+
+def replace_the_tables(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE facts (id TEXT, user TEXT)")
+        connection.execute("CREATE TABLE episodes (id TEXT, body TEXT)")
+
+
+def hide_tables_behind_views(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE VIEW facts AS SELECT 1")
+        connection.execute("CREATE VIEW episodes AS SELECT 1")
+
+
+@pytest.mark.parametrize(
+    ("ruin", "told"),
+    [
+        (remove, "does not exist"),
+        (empty, "has no table"),
+        (make_a_diary, "is no SQLite database"),
+        (cut_short, "is damaged"),
+        (cut_within_the_header, "is damaged"),
+        (spoil_the_schema, "is damaged"),
+        (spoil_every_page_but_the_first, "is damaged"),
+        (take_a_wrong_page_size, "is no SQLite database"),
+        (replace_by_a_directory, "is no regular file"),
+        (replace_by_a_pipe, "is no regular file"),
+        (replace_by_a_socket, "is no regular file"),
+        (let_it_lead_nowhere, "does not exist"),
+        (let_it_lead_to_itself, "cannot be opened"),
+        (put_a_pipe_beside_it, "is no regular file"),
+        (replace_by_another_database, "has no table"),
+        (replace_the_tables, "is another one; it lacks "),
+        (hide_tables_behind_views, "has no table"),
+    ],
+)
+def test_what_cannot_be_used_is_told_and_left_as_it_is(
+    kind: str, path: Path, ruin: Callable[[Path], None], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(path.parent)  # for what takes short names only
+    ruin(path)
+    before = state_of(path.parent)
+
+    health = health_of(kind, path)
+
+    assert (health.ok, health.version, health.fragment_count) == (False, 1, None)
+    assert health.lock_state == "free"
+    assert health.fs_type not in ("", "unknown") or ruin is let_it_lead_to_itself
+    assert told in health.warnings[0]
+    assert state_of(path.parent) == before
+
+
+@pytest.mark.parametrize("name", ["none/at/all.db", "n" * 300, "a\0b", "\ud800.db"], ids=ascii)
+def test_a_path_that_leads_nowhere_is_told_and_nothing_made(
+    kind: str, tmp_path: Path, name: str
+) -> None:
+    health = health_of(kind, tmp_path / name)
+
+    assert (health.ok, bool(health.warnings)) == (False, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sound_store_that_nobody_has_open_is_read_without_a_trace(kind: str, path: Path) -> None:
+    before = state_of(path.parent)
+
+    health = health_of(kind, path)
+
+    assert (health.ok, health.version, health.warnings) == (True, 1, [])
+    assert (health.fragment_count, health.lock_state) == ({"memory": 1, "facts": 0}[kind], "free")
+    assert state_of(path.parent) == before
+
+
+@pytest.mark.parametrize(
+    ("statements", "lock"),
+    [
+        pytest.param(["BEGIN", "SELECT * FROM sqlite_master"], "free", id="one that reads"),
+        pytest.param(["BEGIN IMMEDIATE"], "held", id="one that writes"),
+        pytest.param(
+            ["PRAGMA locking_mode = EXCLUSIVE", "BEGIN IMMEDIATE", "CREATE TABLE x (y)"],
+            "held",
+            id="one that lets nobody in",
+        ),
+        pytest.param(
+            ["PRAGMA journal_mode = DELETE", "BEGIN IMMEDIATE"],
+            "held",
+            id="one that writes without a log",
+        ),
+        pytest.param(
+            ["PRAGMA journal_mode = DELETE", "BEGIN IMMEDIATE", "CREATE TABLE x (y)"],
+            "held",
+            id="one that has written without a log",
+        ),
+        pytest.param(
+            ["PRAGMA journal_mode = DELETE", "BEGIN EXCLUSIVE"],
+            "held",
+            id="one that lets nobody in, without a log",
+        ),
+        pytest.param(["PRAGMA journal_mode = DELETE"], "free", id="one that keeps no log"),
+    ],
+)
+def test_the_write_lock_is_held_while_another_process_has_it(
+    kind: str, path: Path, statements: list[str], lock: str
+) -> None:
+    with held(path, *statements):
+        during = health_of(kind, path)
+    after = health_of(kind, path)
+
+    assert (during.lock_state, after.lock_state) == (lock, "free")
+    assert after.ok
+    # Whoever may read it is told what is in it, whoever writes.
+    assert during.ok == all("EXCLUSIVE" not in statement for statement in statements)
+    assert during.ok or "is locked by another process" in during.warnings[0]
+
+
+async def test_the_store_itself_is_asked_while_it_is_open_and_loses_no_lock(
+    kind: str, path: Path
+) -> None:
+    async with KINDS[kind](path) as store:
+        await store.bootstrap()
+        health = await store.health()
+        # Another program that ends would take our log away if it did not find our locks.
+        with held(path, "SELECT 1 FROM sqlite_master"):
+            pass
+        assert path.with_name(f"{path.name}-wal").exists()
+        assert (health.ok, health.lock_state) == (True, "free")
+
+
+def test_a_log_that_a_crash_left_is_counted_and_kept(kind: str, path: Path, tmp_path: Path) -> None:
+    place = tmp_path / "crashed" / path.name
+    place.parent.mkdir()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE late (x)")
+        for file in path.parent.iterdir():
+            shutil.copy(file, place.parent / file.name)
+    before = {name: content for name, (_, content) in state_of(place.parent).items()}
+
+    health = health_of(kind, place)
+
+    after = {name: content for name, (_, content) in state_of(place.parent).items()}
+    assert health.ok
+    assert (before.keys(), before[f"{path.name}-wal"]) == (after.keys(), after[f"{path.name}-wal"])
+    assert before[path.name] == after[path.name]
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["and ends", "and stays"])
+@pytest.mark.parametrize("ruined", [True, False], ids=["ruins", "spares"])
+async def test_what_changed_while_it_was_read_as_unchanging_is_read_again(
+    kind: str, path: Path, ends: bool, ruined: bool
+) -> None:
+    """Of half a change anything may come, an error included."""
+    table = {"memory": "episodes", "facts": "facts"}[kind]
+    others: list[sqlite3.Connection] = []
+
+    def interrupted(_: sqlite3.Connection) -> list[str]:
+        if others:
+            return ["again"]
+        others.append(sqlite3.connect(path, check_same_thread=False))
+        with others[0]:
+            others[0].execute("CREATE TABLE late (x)")
+        if ends:
+            others[0].close()
+        if ruined:
+            raise SchemaError(path, "is half of a change")
+        return []
+
+    async with KINDS[kind](path) as store:
+        health = await sqlite_health.health(store._database, table=table, warn=interrupted)
+    others[0].close()
+
+    assert (health.ok, health.warnings) == (True, ["again"])
+
+
+@pytest.mark.parametrize(
+    ("modes", "ok", "told"),
+    [
+        pytest.param((0o400, 0o755), True, "may be read here, and not written", id="a file"),
+        pytest.param((0o600, 0o555), True, "may be read here, and not written", id="a folder"),
+        pytest.param((0o000, 0o755), False, "no permission to read it", id="nothing"),
+        pytest.param((0o600, 0o000), False, "no permission to open it", id="no way in"),
+    ],
+)
+def test_what_may_not_be_written_is_read_and_what_may_not_be_read_is_told(
+    kind: str, path: Path, modes: tuple[int, int], ok: bool, told: str
+) -> None:
+    if os.geteuid() == 0:
+        os.chown(path, 65_534, 65_534)
+        os.chown(path.parent, 65_534, 65_534)
+        path.parent.parent.chmod(0o755)
+        for folder in path.parents[2:6]:
+            folder.chmod(folder.stat().st_mode | 0o011)
+    path.chmod(modes[0])
+    path.parent.chmod(modes[1])
+
+    with ordinary_user():
+        health = health_of(kind, path)
+
+    path.parent.chmod(0o755)
+    assert (health.ok, health.lock_state) == (ok, "free")
+    assert told in health.warnings[0]
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+async def test_what_takes_too_long_to_count_is_not_counted(path: Path, kind: str) -> None:
+    table = {"memory": "episodes", "facts": "facts"}[kind]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        blank = ", ".join(["x''"] * {"memory": 4, "facts": 7}[kind])
+        connection.execute(
+            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 30000) "
+            f"INSERT INTO {table} SELECT 'id-' || n, {blank} FROM n"
+        )
+
+    async with KINDS[kind](path) as store:
+        health = await sqlite_health.health(store._database, table=table, seconds=0)
+
+    assert (health.ok, health.fragment_count) == (True, None)
+    assert "to count all rows would take over 0 s" in health.warnings[0]
+
+
+def test_a_table_that_stargraph_made_can_be_used_and_what_is_missing_is_told(
+    kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "theirs.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(
+            "CREATE TABLE episodes (id TEXT PRIMARY KEY, scope_key TEXT NOT NULL, "
+            "content BLOB NOT NULL, timestamp TEXT NOT NULL, metadata BLOB NOT NULL)"
+        )
+        connection.execute(
+            "CREATE TABLE facts (fact_id TEXT PRIMARY KEY, user TEXT NOT NULL, agent TEXT NOT NULL,"
+            " payload BLOB NOT NULL, lineage BLOB NOT NULL, confidence REAL NOT NULL, "
+            "metadata BLOB NOT NULL, pinned_at TEXT NOT NULL)"
+        )
+        connection.execute(
+            "CREATE TABLE _migrations (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL)"
+        )
+        connection.execute("INSERT INTO _migrations VALUES (7, 'then')")
+
+    health = health_of(kind, path)
+
+    assert (health.ok, health.version) == (True, 7)
+    assert {"memory": "the episode log is not installed", "facts": "there is no ledger yet"}[
+        kind
+    ] in health.warnings[0]
+
+
+def test_facts_of_a_newer_slumberd_cannot_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "facts.db"
+    asyncio.run(SQLiteFactStore(path).bootstrap())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE slumberd_schema SET version = 99")
+
+    health = health_of("facts", path)
+
+    assert not health.ok
+    assert "was written by a newer slumberd (ledger 99, ours is 1)" in health.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "place", ["/proc/self/status", "/sys/kernel", "/dev/null", "/dev/pts", "/", "/etc/hosts"]
+)
+def test_the_file_system_is_the_one_that_the_kernel_names(place: str) -> None:
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    points = {point: kind for _, point, kind, *_ in mounts}  # the last one covers the others
+    above = [str(folder) for folder in (Path(place), *Path(place).parents)]
+
+    assert sqlite_health.fs_type(Path(place)) == next(points[one] for one in above if one in points)

@@ -1,0 +1,156 @@
+"""A power cut at any write of a firing loses nothing that was acknowledged, and breaks nothing.
+
+Every step that SQLite takes on the disk is remembered; then the power is cut after each, with
+none, all or some of what was not synced. The real stores open what is left. `TEST_LONG=1` takes
+every cut several times; else so many states, by chance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from slumberd.model.episode import microseconds
+from slumberd.model.fact import FactPattern
+from slumberd.model.scope import Reach
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.sqlite import connection
+from slumberd.storage.sqlite.connection import Pragmas
+from tests.support.builders import at, triple
+from tests.support.disk import Acknowledged, Disk, Fate
+from tests.support.lives import FIRST
+from tests.support.outages import (
+    EVERY,
+    SEED,
+    Synchronous,
+    faults,
+    lay_out,
+    opened,
+    recorded,
+    remembered,
+    states,
+)
+from tests.support.plants import Plant, facts_first, unhardened, unsynced, watermark_first
+from tests.support.samples import amount
+
+pytestmark = pytest.mark.acceptance
+
+LONG = bool(os.environ.get("TEST_LONG"))
+STATES = amount(15, full=405)
+"""Of each setting; a state that was seen before is not counted."""
+
+STATES_AGAIN = 20
+"""After a second cut."""
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("synchronous", ["full", "normal"])
+def test_nothing_acknowledged_is_lost_by_a_power_cut(
+    tmp_path: Path, synchronous: Synchronous
+) -> None:
+    life = recorded(tmp_path / "life", synchronous)
+
+    found = list(faults(tmp_path, life, EVERY if LONG else STATES))
+
+    assert len(found) >= STATES
+    assert [problem for problem in found if problem] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", range(100 if LONG else 4))
+def test_power_may_go_again_while_slumberd_gets_over_it(tmp_path: Path, which: int) -> None:
+    synchronous: Synchronous = "normal" if which % 2 else "full"
+    first = recorded(tmp_path / "first", synchronous)
+    left = next(islice(states(first, EVERY), 7 * which, None))
+    again = recorded(tmp_path / "again", synchronous, before=left)
+
+    found = list(faults(tmp_path, again, STATES_AGAIN))
+
+    assert again.end == first.end
+    assert [problem for problem in found if problem] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("synchronous", "plant"),
+    [
+        pytest.param("full", facts_first, id="facts before the watermark"),
+        pytest.param("full", watermark_first, id="watermark before the facts"),
+        pytest.param("full", unsynced, id="synchronous off"),
+        pytest.param("normal", unhardened, id="facts ahead of memory"),
+    ],
+)
+def test_slumberd_that_is_careless_is_found(
+    tmp_path: Path, synchronous: Synchronous, plant: Plant
+) -> None:
+    life = recorded(tmp_path / "life", synchronous, plant)
+
+    found = any(faults(tmp_path, life, STATES))
+
+    assert found
+
+
+@pytest.mark.slow
+def test_disk_that_lies_about_syncs_is_found(tmp_path: Path) -> None:
+    life = recorded(tmp_path / "life", "full")
+    lied = replace(life, disk=life.disk.lying())
+
+    found = any(faults(tmp_path, lied, STATES))
+
+    assert found
+
+
+def test_episode_that_went_with_the_power_and_is_put_again_otherwise_is_met(
+    tmp_path: Path,
+) -> None:
+    async def live(folder: Path, drink: str, disk: Disk | None = None) -> list[object]:
+        async with opened(folder, "normal", disk) as place:
+            await place.memory.put_many([triple("e1", "alice", "likes", drink)])
+            await place.fire()
+            return [fact.payload["object"] for fact in await place.facts.query(FactPattern())]
+
+    (tmp_path / "life").mkdir()
+    with remembered(pages=1_000) as disk:
+        asyncio.run(live(tmp_path / "life", "tea", disk))
+    cut = max(n for n, step in enumerate(disk.steps) if isinstance(step, Acknowledged))
+    lay_out(tmp_path / "left", disk.after(cut, "none", random.Random(SEED)))
+    found = asyncio.run(live(tmp_path / "left", "wine"))
+
+    assert found == ["wine", "wine"]
+
+
+@pytest.mark.parametrize("fate", ["none", "all"])
+def test_what_was_forgotten_is_not_back_with_the_power(tmp_path: Path, fate: Fate) -> None:
+    reach = Reach.of("bob", None, None)
+
+    async def live(disk: Disk) -> None:
+        async with opened(tmp_path / "life", "normal") as place:
+            await place.memory.put_many(FIRST)
+            # All is in the database; who reads it keeps SQLite from going on, and from syncing.
+            with closing(
+                connection.connect(tmp_path / "life" / "memory.db", Pragmas(), access="read")
+            ) as held:
+                held.execute("BEGIN")
+                held.execute("SELECT count(*) FROM episodes")
+                await place.memory.forget(reach, (), moment=microseconds(at(100)))
+                await place.memory.scrub()
+                disk.tell("it is forgotten")
+
+    async def left() -> int:
+        async with SQLiteMemoryStore(tmp_path / "left" / "memory.db") as memory:
+            return len((await memory.episodes_in(reach)).eids)
+
+    (tmp_path / "life").mkdir()
+    with remembered(pages=1) as disk:
+        asyncio.run(live(disk))
+    cut = max(n for n, step in enumerate(disk.steps) if isinstance(step, Acknowledged))
+    lay_out(tmp_path / "left", disk.after(cut, fate, random.Random(SEED)))
+
+    assert asyncio.run(left()) == 0

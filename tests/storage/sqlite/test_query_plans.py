@@ -1,0 +1,329 @@
+"""How SQLite goes about every statement: what must not grow reads no table whole, and sorts none.
+
+A new statement fails here until it is in one of the lists. Those of ``comparing`` and ``replay`` go
+over whole copies of databases, and those of ``ledger_schema`` make one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from slumberd.model.fact import FactPattern
+from slumberd.sql_statements import statements
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
+
+pytestmark = pytest.mark.integration
+
+FILES = {
+    "accesses": "memory.db",
+    "episodes": "memory.db",
+    "episode_log": "memory.db",
+    "filters": "memory.db",
+    "forgetting": "memory.db",
+    "recent": "memory.db",
+    "erasure": "facts.db",
+    "external": "facts.db",
+    "facts": "facts.db",
+    "following": "facts.db",
+    "ledger": "facts.db",
+    "looking": "facts.db",
+    "migrations": "facts.db",
+    "nearness": "facts.db",
+    "resurfaced": "facts.db",
+    "unfinished": "facts.db",
+}
+"""Each file of statements, and a database that they run on."""
+
+WHOLESALE = {"comparing", "ledger_schema", "matching", "parting", "replay", "verifying_tables"}
+"""Files of statements that make tables, or compare and rebuild all that there is."""
+
+OF_EPISODES = (
+    "looking.next_scope_key",
+    "looking.episodes_of_rows",
+    "looking.future",
+    "looking.oldest",
+    "looking.origin_of_slumberd_episode_log",
+    "resurfaced.scope_keys",
+    "resurfaced.timestamps",
+    "migrations.count_episodes",
+)
+"""Statements of files of both databases that run on episodes."""
+
+FLAT = {
+    "accesses": "accesses erase hold let_go log_again read",
+    "episodes": "any_of_ids by_id insert page rowids update",
+    "episode_log": "episode_at moved objects window",
+    "filters": "clear_batch fill_batch select_by_content select_by_scope",
+    "forgetting": "add_key add_moment drop_episodes episodes_of exists key moment moments",
+    "recent": "agent_other agent_utc any_other any_owned key_other key_utc owned_session "
+    "owned_user "
+    "next_agent_other next_agent_utc next_key_other next_key_utc",
+    "erasure": "blank_held blank_watermarks drop_facts_of_scope drop_keys erase_rows "
+    "hands_that_name numbers_of_keys rows_of_facts rows_of_keys",
+    "external": "mended not_ours ours row unreadable",
+    "facts": "agents_of_user drop_facts facts_from_id facts_from_id_backwards "
+    "facts_of_owner_from_id facts_of_owner_from_id_backwards find_facts_of_ids "
+    "find_facts_of_object find_facts_of_objects find_facts_of_objects_between "
+    "find_facts_of_subject find_facts_of_subject_and_predicate "
+    "find_facts_of_subject_and_predicates find_facts_of_subject_and_predicates_between "
+    "find_facts_of_subjects find_facts_of_subjects_between find_facts_of_user "
+    "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
+    "find_facts_without_object has_fact put_fact",
+    "resurfaced": "timestamps",
+    "unfinished": "all begin count end",
+    "following": "is_told keep_number promotions promotions_that_stand readers",
+    "ledger": "add_channels add_firing add_generation add_name add_number add_row all_channels "
+    "any_firing_of approve chain chain_at channels declared_heads drop_heads drop_quarantine "
+    "facts_by_id firing first_watermark generations "
+    "has_older_index heads heads_of_slots held hold last_counts last_firings last_generation "
+    "lines_of_quarantine marks namers number numbers_of_keys put_head put_quarantine records "
+    "records_of_fact release rules_of_firings serve served set_number set_watermark succeed "
+    "successes undone_by watermark watermarks whole_heads whole_rows",
+    "looking": "any_fact_of_user episodes_of_rows erasures last_firings next_scope_key "
+    "next_user_of_facts oldest "
+    "origin_of_slumberd_ledger triggers",
+    "migrations": "columns component_version file has_migration record_migration "
+    "set_component_version table_exists types_of_columns",
+}
+"""What takes as long however much is stored: each row that it reads is found by an index."""
+
+FIRST = {
+    "episodes": "probe",  # LIMIT 0
+    "episode_log": "newest pending",
+    "external": "any_touched",
+    "following": "end_of_stretch lag",
+    "ledger": "any_quarantine counts_after last_instant last_row last_seq_by",
+    "looking": "origin_of_slumberd_episode_log unlogged",
+    "migrations": "migrated_to",
+}
+"""What reads a table in its own order, and ends with the first rows."""
+
+FOUND = {
+    "ledger": "counts_by_content fact_ids_of_keys facts_of_keys firings_since last_of_rule "
+    "lines_of_facts lines_that_replace meetings meetings_between met_in_firing promoted_by "
+    "quarantined",
+    "nearness": "standing_of_family",
+}
+"""What sorts only rows that it was asked for, and found by an index."""
+
+WHOLE = {
+    "episode_log.log_every_episode": "once, when the log is begun",
+    "erasure.blank_firings": "who is forgotten may be named anywhere",
+    "erasure.count_facts": "a certificate says how many there were",
+    "erasure.drop_names": "who is forgotten may be named anywhere",
+    "erasure.drop_quarantine_of_rows": "who is forgotten may be anywhere",
+    "erasure.erased": "an erasure covers all that was erased",
+    "erasure.rows_without_key": "who is forgotten may be anywhere",
+    "external.all_touched": "what other programs changed since the last batch, all of it",
+    "external.forget_touched": "the same",
+    "external.touched": "the same",
+    "facts.all_facts": "a search for nothing in particular",
+    "facts.count_facts": "the brake asks for a share, once a batch takes out more than a few",
+    "forgetting.blank_log": "who is forgotten may be anywhere",
+    "forgetting.episodes": "who is forgotten may be anywhere",
+    "forgetting.renumber_log": "once rows were numbered anew, which VACUUM does",
+    "ledger.acts_with_names": "verification reads all",
+    "ledger.all_meetings": "what was believed by everybody is asked for",
+    "ledger.all_names": "the same, and verification",
+    "ledger.booked": "verification reads all",
+    "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
+    "ledger.firings_of_run": "a person undoes a run; its firings may be anywhere",
+    "ledger.object_counts": "a person asks for what rules would do to all that there is",
+    "ledger.keys": "once, when lineages are to be deeper",
+    "ledger.last_mentioned": "verification reads all",
+    "ledger.list_quarantine": "the list is what is asked for",
+    "ledger.quarantine_by_rule": "people look through what is quarantined, so it is not much",
+    "ledger.links": "verification reads all",
+    "ledger.sealed": "verification reads all",
+    "looking.quarantined": "people look through what is quarantined, so it is not much",
+    "looking.future": "the doctor reads all timestamps, for as long as there is time",
+    "looking.disagreeing": "the doctor reads all, for as long as he has",
+    "looking.unreached": "the doctor reads all, for as long as he has",
+    "resurfaced.facts": "the same, once anything was erased",
+    "resurfaced.scope_keys": "the same",
+    "migrations.count_episodes": "health and status say how many there are",
+    "migrations.count_facts": "the same",
+}
+"""What reads a table whole, and why it may."""
+
+SMALL = {
+    "pragma_table_info", "pragma_table_xinfo", "slumberd_batch", "slumberd_channels",
+    "slumberd_forgetting", "slumberd_forgotten", "slumberd_generations", "slumberd_held",
+    "slumberd_numbers", "slumberd_successes", "slumberd_unfinished", "slumberd_watermark",
+    "sqlite_master",
+}  # fmt: skip
+"""Tables that do not grow with what is said: of rules, of channels, of restores, of the batch."""
+
+STEPS = {"agents", "rules", "CONSTANT ROW"}
+"""Names in plans that are no table's: of what a statement makes for itself."""
+
+
+def names(listed: dict[str, str]) -> list[str]:
+    return [f"{file}.{name}" for file, line in listed.items() for name in line.split()]
+
+
+def sql_of(name: str) -> str:
+    file, _, statement = name.partition(".")
+    sql = statements(file)[statement]
+    return f"{sql}1)" if statement.startswith("select_by_") else sql  # a filter ends them
+
+
+def is_definition(sql: str) -> bool:
+    return re.match(r"(--.*\n)*(CREATE|DROP) ", sql) is not None
+
+
+@pytest.fixture(scope="module")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, sqlite3.Connection]]:
+    folder = tmp_path_factory.mktemp("plans")
+    asyncio.run(make(folder))
+    with (
+        closing(sqlite3.connect(folder / "memory.db")) as memory,
+        closing(sqlite3.connect(folder / "facts.db")) as facts,
+    ):
+        found = {"memory.db": memory, "facts.db": facts}
+        memory.create_function("slumberd_with_offset", 1, str, deterministic=True)
+        for one in found.values():
+            for name in ("forgetting.create_keys", "forgetting.create_moments"):
+                one.execute(sql_of(name))
+        for name in ("create_batch", "create_view_by_scope", "create_view_by_content"):
+            memory.execute(sql_of(f"filters.{name}"))
+        facts.execute(sql_of("migrations.create_migrations"))
+        yield found
+
+
+async def make(folder: Path) -> None:
+    async with (
+        SQLiteMemoryStore(folder / "memory.db") as memory,
+        SQLiteFactStore(folder / "facts.db") as facts,
+    ):
+        await memory.bootstrap()
+        await facts.bootstrap()
+
+
+def plan(databases: dict[str, sqlite3.Connection], name: str) -> list[str]:
+    # What only looks, looks at either database.
+    database = "memory.db" if name in OF_EPISODES else FILES[name.partition(".")[0]]
+    return plan_of(databases[database], sql_of(name))
+
+
+def plan_of(connection: sqlite3.Connection, sql: str) -> list[str]:
+    by_name = dict.fromkeys(re.findall(r":(\w+)", sql))
+    values = by_name or [None] * sql.count("?")
+    return [step[3] for step in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+
+
+def read_whole(plan: list[str]) -> list[str]:
+    """Return the steps that read a table whole; ``SEARCH`` without an index is that, too."""
+    scans = [step for step in plan if re.match(r"SCAN |SEARCH \S+( \(|$)", step)]
+    return [
+        step
+        for step in scans
+        if "VIRTUAL TABLE" not in step
+        and not {step.partition(" ")[2], step.split()[1]} & (SMALL | STEPS)
+    ]
+
+
+def sorts(plan: list[str]) -> list[str]:
+    return [step for step in plan if "TEMP B-TREE" in step]
+
+
+def test_every_file_of_statements_is_told_of() -> None:
+    folder = resources.files("slumberd.storage.sqlite") / "sql"
+
+    assert {Path(file.name).stem for file in folder.iterdir()} == {*FILES, *WHOLESALE}
+
+
+def test_every_statement_is_in_one_of_the_lists() -> None:
+    every = [
+        f"{file}.{name}"
+        for file in FILES
+        for name, sql in statements(file).items()
+        if not is_definition(sql)
+    ]
+
+    listed = [*names(FLAT), *names(FIRST), *names(FOUND), *WHOLE]
+
+    assert sorted(listed) == sorted(every)
+
+
+@pytest.mark.parametrize("name", names(FLAT))
+def test_a_statement_that_must_not_grow_reads_no_table_whole_and_sorts_none(
+    databases: dict[str, sqlite3.Connection], name: str
+) -> None:
+    steps = plan(databases, name)
+
+    assert read_whole(steps) == []
+    assert sorts(steps) == []
+
+
+@pytest.mark.parametrize("name", names(FIRST))
+def test_a_statement_that_needs_the_first_rows_alone_sorts_none(
+    databases: dict[str, sqlite3.Connection], name: str
+) -> None:
+    assert sorts(plan(databases, name)) == []
+    assert re.search(r"\bLIMIT\b|\bEXISTS\b|max\((seq|version)\)", sql_of(name), re.IGNORECASE)
+
+
+@pytest.mark.parametrize("name", names(FOUND))
+def test_a_statement_sorts_only_what_an_index_finds(
+    databases: dict[str, sqlite3.Connection], name: str
+) -> None:
+    assert read_whole(plan(databases, name)) == []
+
+
+async def test_a_store_of_an_older_slumberd_gets_the_index_of_owners_at_its_next_start(
+    tmp_path: Path,
+) -> None:
+    async with SQLiteFactStore(tmp_path / "facts.db") as store:
+        await store.bootstrap()
+    with closing(sqlite3.connect(store.path)) as connection:
+        connection.execute("DROP INDEX slumberd_facts_owner")
+        connection.execute("CREATE INDEX slumberd_facts_user ON facts (user, agent)")
+
+    async with store:
+        before = await store.query(FactPattern(user="alice", limit=1))
+        await store.bootstrap()
+
+    with closing(sqlite3.connect(store.path)) as connection:
+        steps = plan_of(connection, sql_of("facts.facts_of_owner_from_id"))
+        others = connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE name = 'slumberd_facts_user'"
+        )
+        assert before == others.fetchall() == []
+    assert "slumberd_facts_owner (user=? AND agent=? AND fact_id>? AND fact_id<?)" in steps[0]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        pytest.param("SELECT 1 FROM facts WHERE agent = :agent", "SCAN facts", id="no index"),
+        pytest.param(
+            "SELECT 1 FROM facts AS f WHERE f.agent = :agent", "SCAN f", id="another name"
+        ),
+        pytest.param("SELECT count(*) FROM facts", "SCAN facts", id="a count"),
+        pytest.param("SELECT max(last_seq) FROM slumberd_firings", "SEARCH", id="a maximum"),
+        pytest.param(
+            "SELECT payload FROM facts WHERE user = :user ORDER BY pinned_at",
+            "USE TEMP B-TREE FOR ORDER BY",
+            id="an order",
+        ),
+        pytest.param(
+            "SELECT user, max(pinned_at) FROM facts GROUP BY user", "SCAN facts", id="a group"
+        ),
+    ],
+)
+def test_a_plan_that_grows_is_seen(
+    databases: dict[str, sqlite3.Connection], sql: str, expected: str
+) -> None:
+    steps = plan_of(databases["facts.db"], sql)
+
+    assert [step for step in read_whole(steps) + sorts(steps) if step.startswith(expected)]

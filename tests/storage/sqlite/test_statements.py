@@ -1,0 +1,73 @@
+"""Every named statement compiles against the schema that it is for."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing, suppress
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from slumberd.sql_statements import statements
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
+
+pytestmark = pytest.mark.integration
+
+FILES = sorted(
+    one.name.removesuffix(".sql")
+    for one in files("slumberd.storage.sqlite").joinpath("sql").iterdir()
+    if one.name.endswith(".sql")
+)
+UNFINISHED = {"select_by_scope": "1\n)", "select_by_content": "1\n)"}
+"""Statements that a rule's filter is put into, and what then ends them."""
+
+
+@pytest.fixture
+async def databases(tmp_path: Path) -> list[Path]:
+    async with SQLiteFactStore(tmp_path / "facts.db") as facts:
+        await facts.bootstrap()
+    async with SQLiteMemoryStore(tmp_path / "memory.db") as memory:
+        await memory.bootstrap()
+    return [tmp_path / "facts.db", tmp_path / "memory.db"]
+
+
+def create_all(connection: sqlite3.Connection, file: str) -> None:
+    """Create what the statements of a file create, where it is not there yet."""
+    for sql in statements(file).values():
+        if creates(sql):
+            with suppress(sqlite3.OperationalError):  # it is there
+                connection.execute(sql)
+
+
+def problem_of(path: Path, file: str, name: str) -> str:
+    """Return why a statement does not compile on a database, or nothing."""
+    sql = statements(file)[name] + UNFINISHED.get(name, "")
+    values = dict.fromkeys(re.findall(r":(\w+)", sql)) or [None] * sql.count("?")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("ATTACH ? AS live", [str(path)])
+        connection.create_function("slumberd_with_offset", 1, str, deterministic=True)
+        for needed in {"forgetting", "migrations", file}:
+            create_all(connection, needed)
+        try:
+            connection.execute(f"EXPLAIN {sql}", values).fetchall()
+        except sqlite3.OperationalError as error:
+            return "" if creates(sql) and "already exists" in str(error) else str(error)
+    return ""
+
+
+def creates(sql: str) -> bool:
+    return re.search(r"^CREATE ", sql, re.MULTILINE) is not None
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_statements_of_a_file_compile(databases: list[Path], file: str) -> None:
+    problems = {
+        name: found
+        for name in statements(file)
+        if all(found := [problem_of(path, file, name) for path in databases])
+    }
+
+    assert problems == {}

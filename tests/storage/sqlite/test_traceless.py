@@ -1,0 +1,232 @@
+"""Whoever only reads leaves no byte beside a database, and reads what is committed all the same."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from slumberd.cli.commands.verify import Told
+from slumberd.errors import SchemaError
+from slumberd.model.record import Checkpoint
+from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.sqlite.connection import Pragmas, connect
+from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, TracelessDatabase, traceless
+from tests.support.calling import called
+from tests.support.commands import READING, WRITING, every_command, furnished, moved, words_of
+from tests.support.site import Site
+
+pytestmark = pytest.mark.integration
+
+NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """Return one site for all: whoever changes anything in its state fails."""
+    return furnished(tmp_path_factory.mktemp("site"))
+
+
+def footprint(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_every_command_is_known_to_read_or_to_write() -> None:
+    assert sorted(every_command()) == sorted([*READING, *WRITING])
+
+
+@pytest.mark.parametrize("command", READING)
+def test_command_that_only_reads_leaves_a_quiet_state_as_it_was(site: Site, command: str) -> None:
+    before = footprint(site.state)
+
+    done = called(*words_of(command, site))
+
+    assert done.returncode in ({0, 1} if command == "doctor" else {0}), done.stderr
+    assert footprint(site.state) == before
+
+
+DRY = [command for command in WRITING if "--dry-run" in called(*command.split(), "--help").stdout]
+
+
+@pytest.mark.parametrize("command", DRY)
+def test_dry_run_leaves_a_quiet_state_as_it_was(site: Site, command: str) -> None:
+    before = footprint(site.state)
+
+    called(*words_of(command, site), "--dry-run")
+
+    assert footprint(site.state) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["facts"], id="facts"),
+        pytest.param(["recent", "alice"], id="episodes"),
+        pytest.param(["audit", "ls"], id="the ledger"),
+    ],
+)
+def test_command_reads_what_is_only_in_the_write_ahead_log(
+    tmp_path: Path, words: list[str]
+) -> None:
+    site = furnished(tmp_path)
+
+    with writing(site.state / "memory.db"), writing(site.state / "facts.db"):
+        assert site.call("import", str(tmp_path / "more.jsonl")).returncode == 0
+        assert site.call("fire", "--all").returncode == 0
+        done = site.call(*words)
+
+    assert (done.returncode, "e3" in done.stdout) == (0, True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """Have a database open, as a daemon has."""
+    with closing(connect(path, Pragmas(), access="write")) as connection:
+        connection.execute("PRAGMA user_version").fetchone()
+        yield connection
+
+
+@contextmanager
+def somebody(site: Site) -> Iterator[Site]:
+    """Be a user who may read a site, and write nothing of it."""
+    mine = os.geteuid()
+    # Not where $TMPDIR says: that may lie below a directory which they cannot enter.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        there = moved(site, Path(name, "site"))
+        Path(name).chmod(0o755)
+        for path in [there.config.parent, *there.config.parent.rglob("*")]:
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        if mine == 0:
+            os.seteuid(NOBODY)
+        try:
+            yield there
+        finally:
+            os.seteuid(mine)
+            for path in [there.config.parent, *there.config.parent.rglob("*")]:
+                path.chmod(0o755)
+
+
+def test_user_who_may_write_nothing_reads_a_quiet_state(site: Site) -> None:
+    with somebody(site) as there:
+        before = footprint(there.state)
+        with pytest.raises(PermissionError):
+            (there.state / "new").touch()
+
+        for command in ("facts", "recent", "why", "why-not", "audit ls", "audit verify", "rules"):
+            done = called(*words_of(command, there))
+            assert (done.returncode, done.stderr) == (0, "")
+
+        assert footprint(there.state) == before
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return a database with one row, which nobody has open."""
+    path = tmp_path / "a.db"
+    with writing(path) as connection:
+        connection.execute("CREATE TABLE t (n INTEGER)")
+        connection.execute("INSERT INTO t VALUES (1)")
+    return path
+
+
+def add(path: Path) -> None:
+    with writing(path) as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+
+
+async def test_what_changes_while_it_is_read_is_read_again_with_locks(path: Path) -> None:
+    counts: list[int] = []
+
+    def count(connection: sqlite3.Connection) -> int:
+        found: int = connection.execute("SELECT count(*) FROM t").fetchone()[0]
+        if not counts:
+            add(path)
+        counts.append(found)
+        return found
+
+    assert await TracelessDatabase(path, Pragmas()).read(count) == 2
+    assert counts == [1, 2]
+
+
+def test_what_fails_on_half_a_change_is_read_again_with_locks(path: Path) -> None:
+    ways: list[str] = []
+
+    def read(how: str) -> str:
+        ways.append(how)
+        if how == UNCHANGING:
+            add(path)
+            raise ValueError("half a change")
+        return "whole"
+
+    assert traceless(path, read) == "whole"
+    assert ways == [UNCHANGING, LOCKED]
+
+
+def test_what_fails_on_what_did_not_change_fails(path: Path) -> None:
+    def read(_: str) -> str:
+        raise ValueError("no half change")
+
+    with pytest.raises(ValueError, match="no half change"):
+        traceless(path, read)
+
+
+def test_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.db")
+
+    with pytest.raises(SchemaError, match="is no regular file"):
+        traceless(tmp_path / "a.db", str)
+
+
+@pytest.mark.parametrize("journal", ["WAL", "DELETE"])
+def test_file_that_somebody_may_be_writing_is_read_with_locks_at_once(
+    tmp_path: Path, journal: str
+) -> None:
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {journal}")
+        connection.execute("CREATE TABLE t (n INTEGER)")
+
+        assert traceless(path, str) == LOCKED
+
+
+async def test_replay_of_a_ledger_that_grows_under_it_begins_again(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    shutil.copytree(site.state, state)
+    live = state / "facts.db"
+    beginnings: list[Path] = []
+    truncate = os.truncate
+
+    def beginning(path: Path, length: int) -> None:
+        truncate(path, length)
+        beginnings.append(path)
+        if len(beginnings) == 1:
+            with writing(live) as connection:
+                connection.execute("CREATE TABLE another (n INTEGER)")
+
+    monkeypatch.setattr("slumberd.storage.audit.replay.os.truncate", beginning)
+
+    replay = await SQLiteFactStore(live).replay(tmp_path / "again.db")
+
+    assert (len(beginnings), replay.differing) == (2, 0)
+
+
+def test_checkpoints_that_are_read_again_are_all_there_and_counted_once() -> None:
+    told = Told(Checkpoint(rows, b"") for rows in range(3))
+
+    first = next(iter(told))
+    again = list(told)
+
+    assert (first.rows, [one.rows for one in again], told.count) == (0, [0, 1, 2], 3)

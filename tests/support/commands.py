@@ -1,0 +1,120 @@
+"""Every command with words that make it do something, and a state directory for them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import typer
+
+from slumberd.cli.registry import ENTRIES
+from tests.support.builders import at, triple
+from tests.support.site import RULES, Site
+
+READING = {
+    "audit export": "",
+    "audit ls": "",
+    "audit replay": "{new}",
+    "audit verify": "",
+    "backup": "{backup}",
+    "check": "--against-data",
+    "diff": "{rules}",
+    "doctor": "",
+    "events": "",
+    "facts": "",
+    "logs": "",
+    "next": "",
+    "quarantine ls": "",
+    "recent": "alice",
+    "rules": "",
+    "schema": "rules",
+    "status": "",
+    "test": "{rules}",
+    "version": "",
+    "why": "e1",
+    "why-not": "e1",
+}
+"""Words for those that change nothing in a state directory, by command."""
+
+WRITING = {
+    "approve": "profile@1",
+    "backfill": "profile",
+    "demo": "",
+    "fire": "--all",
+    "forget": "--user alice --yes",
+    "import": "{episodes}",
+    "init": "{begun}",
+    "pause": "profile",
+    "pin": "--user alice --agent a --subject alice --predicate is --object up --reason so",
+    "quarantine drop": "--all",
+    "quarantine retry": "",
+    "reject": "profile@1",
+    "reload": "",
+    "restore": "{backup}",
+    "resume": "profile",
+    "run": "",
+    "undo": "profile@2",
+    "unpin": "e1 --reason so",
+}
+"""Words for all others."""
+
+NOTING = """\
+  - {id: noting, cadence: {every: 1}, when_filter: "", then_emits: [notes]}
+"""
+TESTS = """\
+tests:
+  - name: a triple is met
+    episodes: [{id: e1, subject: s, predicate: p, object: o}]
+    expect: {filtered: []}
+"""
+
+WITHOUT_CONFIG = {"demo", "events", "init", "schema", "version"}
+
+
+def every_command() -> Iterator[str]:
+    """Yield every command that there is, those of groups with the name of the group."""
+    for entry in ENTRIES:
+        module, _, name = entry.home.partition(":")
+        found = getattr(import_module(f"slumberd.cli.{module}"), name)
+        if isinstance(found, typer.Typer):
+            yield from (f"{entry.name} {one.name}" for one in found.registered_commands)
+        else:
+            yield entry.name
+
+
+def words_of(command: str, site: Site) -> list[str]:
+    """Return all words of a call of a command on a site."""
+    folder = site.config.parent
+    places = {
+        "backup": folder / "backup",
+        "new": folder / "again.db",
+        "begun": folder / "begun",
+        "rules": site.rules.parent,
+        "episodes": folder / "more.jsonl",
+    }
+    words = [*command.split(), *(READING | WRITING)[command].format(**places).split()]
+    return words if command in WITHOUT_CONFIG else [*words, "--config", str(site.config)]
+
+
+def furnished(folder: Path) -> Site:
+    """Return a site with facts in two channels, a row in quarantine, and an episode to read."""
+    site = Site(folder)
+    site.rules.write_text(RULES + NOTING)
+    site.rules.with_name("rules.test.yaml").write_text(TESTS)
+    bad = triple("e2", "alice", "likes", "rum", timestamp=at(2), metadata={"intent": "wish"})
+    site.put(triple("e1", "alice", "likes", "tea", timestamp=at(1)), bad)
+    assert site.call("fire", "--all").returncode == 0
+    more = triple("e3", "alice", "likes", "milk", timestamp=at(3))
+    (folder / "more.jsonl").write_text(more.model_dump_json())
+    return site
+
+
+def moved(site: Site, folder: Path) -> Site:
+    """Return a copy of a site in a directory that is not there yet."""
+    shutil.copytree(site.config.parent, folder)
+    copy = Site.__new__(Site)
+    copy.config, copy.state = folder / site.config.name, folder / site.state.name
+    copy.rules = folder / site.rules.relative_to(site.config.parent)
+    return copy

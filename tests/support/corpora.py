@@ -1,0 +1,77 @@
+"""Real streams with a gold standard, where they lie beside the project; tests skip without."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+FOLDER = Path(os.environ.get("SLUMBERD_TEST_DATA", Path(__file__).parents[3] / "shared" / "data"))
+
+SETS = ("eol", "congress_social", "sgd_multi", "woz2")
+
+needs_corpora = pytest.mark.skipif(
+    not FOLDER.is_dir(), reason=f"the corpora are not in {FOLDER.name!r} beside the project"
+)
+
+Slot = tuple[str, str, str, str]
+"""User, agent, subject, predicate."""
+
+
+def episodes_file(name: str) -> Path:
+    """Return the file of a set's episodes, as ``slumberd import`` takes it."""
+    return FOLDER / f"{name}.episodes.jsonl.gz"
+
+
+def lines(name: str, part: str) -> list[dict[str, Any]]:
+    """Return ``episodes``, ``gold`` or ``asof`` of a set."""
+    with gzip.open(FOLDER / f"{name}.{part}.jsonl.gz") as file:
+        return [orjson.loads(line) for line in file]
+
+
+def gold(*names: str) -> dict[Slot, list[str]]:
+    """Return what must stand at the end: by slot, the objects that mean the same."""
+    return {
+        (row["user"], row["agent"], row["subject"], row["predicate"]): row["accept"]
+        for name in names
+        for row in lines(name, "gold")
+    }
+
+
+def slots_of(facts: Iterable[dict[str, Any]]) -> dict[Slot, str]:
+    """Return facts as the command line prints them, by slot."""
+    return {
+        (fact["user"], fact["agent"], fact["payload"]["subject"], fact["payload"]["predicate"]):
+            fact["payload"]["object"]
+        for fact in facts
+    }  # fmt: skip
+
+
+def differences(found: dict[Slot, str], wanted: dict[Slot, list[str]]) -> list[str]:
+    """Say what is missing, what is wrong and what is surplus; empty when all is right."""
+    missing = [f"missing {slot}" for slot in wanted if slot not in found]
+    surplus = [f"surplus {slot}" for slot in found if slot not in wanted]
+    wrong = [
+        f"{slot} is {found[slot]!r}, not one of {accept}"
+        for slot, accept in wanted.items()
+        if slot in found and found[slot] not in accept
+    ]
+    return missing + surplus + wrong
+
+
+def as_of(name: str) -> Iterator[tuple[str, dict[tuple[str, str], dict[Slot, list[str]]]]]:
+    """Yield each instant with what held then, by (user, agent); only complete rows."""
+    by_instant: dict[str, dict[tuple[str, str], dict[Slot, list[str]]]] = defaultdict(dict)
+    for row in lines(name, "asof"):
+        assert row["complete"]
+        owner = (row["user"], row["agent"])
+        by_instant[row["at"]][owner] = {
+            (*owner, fact["subject"], fact["predicate"]): fact["accept"] for fact in row["facts"]
+        }
+    yield from by_instant.items()

@@ -1,0 +1,193 @@
+"""Real daemons for tests: started as users start them, followed by their log."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from slumberd.cli import main
+from tests.support.calling import called
+from tests.support.catalogue import complaints
+from tests.support.patience import PATIENCE_SECONDS as PATIENCE_SECONDS
+
+Event = dict[str, Any]
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    ["__main__", "slumberd.service.daemon", "slumberd.cli.commands.run", "tests.support.failing"]
+)
+
+
+@dataclass
+class Home:
+    """A state directory with its configuration and rules.
+
+    Attributes:
+        folder: Holds the configuration; the state is in ``state`` below it.
+        settings: Further lines of the configuration.
+        python: Whose slumberd runs.
+    """
+
+    folder: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    python: Path | str = sys.executable
+
+    def __post_init__(self) -> None:
+        self.rules.mkdir(parents=True, exist_ok=True)
+        document = {
+            "state_dir": str(self.state),
+            "rules_dir": str(self.rules),
+            "logging": {"format": "json"},
+            **self.settings,
+        }
+        self.config.write_bytes(orjson.dumps(document))  # JSON is YAML
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "slumberd.yaml"
+
+    @property
+    def rules(self) -> Path:
+        return self.folder / "rules.d"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    def rule(self, id: str, **fields: Any) -> None:
+        """Write a rule file; a rule that promotes every episode unless told otherwise."""
+        rule = {"id": id, "when_filter": "", "then_emits": ["facts"], **fields}
+        (self.rules / f"{id}.yaml").write_bytes(orjson.dumps({"rules": [rule]}))
+
+    def command(self, *words: str | Path) -> list[str]:
+        """Return the words of a slumberd command on this home."""
+        return [str(self.python), "-m", "slumberd", *self.words(words)]
+
+    def words(self, words: Sequence[str | Path]) -> list[str]:
+        """Return words with those that name this home."""
+        return [*map(str, words), "--config", str(self.config)]
+
+    def slumberd(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end in a process of its own."""
+        ended = subprocess.run(self.command(*words), capture_output=True, text=True, timeout=300)
+        assert "Traceback" not in ended.stderr, ended.stderr
+        assert not complaints(ended.stderr.encode().splitlines())
+        assert not check or ended.returncode == 0, ended.stderr
+        return ended
+
+    def call(self, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end in this process, which is ten times as quick."""
+        ended = called(*self.words(words))
+        assert not check or ended.returncode == 0, ended.stderr
+        return ended
+
+    def facts(self, *words: str) -> list[dict[str, Any]]:
+        """Return the facts that ``slumberd facts --json`` prints."""
+        printed = self.call("facts", "--json", *words).stdout
+        return [orjson.loads(line) for line in printed.splitlines()]
+
+    @contextmanager
+    def daemon(self, **environment: str) -> Iterator[Daemon]:
+        """Run the daemon for the block; it is told to stop, and must, at the end."""
+        with self.started(**environment) as daemon:
+            yield daemon
+            if daemon.process.poll() is None:
+                assert daemon.stop() == 0, daemon.seen[-5:]
+
+    def forked(self, *words: str | Path) -> ForkServerProcess:
+        """Start a command in a process that is at work at once: all it needs is imported there."""
+        process = FORKS.Process(target=main, args=(self.words(words),), daemon=True)
+        process.start()
+        return process
+
+    @contextmanager
+    def started(self, **environment: str) -> Iterator[Daemon]:
+        """Run the daemon until it is ready; whatever is left of it at the end is killed."""
+        env = {**os.environ, **environment}
+        process = subprocess.Popen(self.command("run"), stderr=subprocess.PIPE, env=env)
+        daemon = Daemon(process)
+        try:
+            daemon.wait_for("daemon.ready")
+            yield daemon
+        finally:
+            process.kill()
+            process.wait()
+            daemon.close()
+
+
+class Daemon:
+    """A daemon that runs, and what it has logged."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.seen: list[Event] = []
+        self._wrong: list[str] = []
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            try:
+                self._events.put(orjson.loads(line))
+                self._wrong += complaints([line])
+            except orjson.JSONDecodeError:
+                self._events.put({"event": "not json", "line": line.decode(errors="replace")})
+        self._events.put(None)
+
+    def wait_for(self, event: str, is_it: Callable[[Event], bool] = lambda _: True) -> Event:
+        """Return the next such event, or fail with what was logged instead."""
+        while True:
+            got = self._events.get(timeout=PATIENCE_SECONDS)
+            assert got is not None, f"the daemon ended before {event}: {self.seen[-10:]}"
+            self.seen.append(got)
+            if got["event"] == event and is_it(got):
+                return got
+
+    def wait_until_read(self, upto: int) -> None:
+        """Wait until a firing has consolidated the log up to a place."""
+        self.wait_for("firing.completed", lambda event: event["window"]["upto"] >= upto)
+
+    def stop(self) -> int:
+        """Tell it to stop; return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=PATIENCE_SECONDS)
+
+    def kill(self) -> None:
+        """End it as a power cut would end the process."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(timeout=PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        """Read what is left of the log, and let the pipe go."""
+        self._reader.join(timeout=PATIENCE_SECONDS)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        assert not self._wrong, self._wrong[:3]
+
+
+def resident_mebibytes(pid: int) -> float:
+    """Return the peak of a process's resident memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

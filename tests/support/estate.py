@@ -1,0 +1,67 @@
+"""A state directory joined as the daemon joins it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slumberd.config.rule_loader import RuleSet
+from slumberd.config.settings import FactsSettings, Settings
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.rule import ConsolidationRule
+from slumberd.service.composition import Stores, opened, rule_runner_of
+from slumberd.service.operations import Operations
+from slumberd.service.rule_runner import RuleRunner
+from tests.support.builders import at
+from tests.support.fakes import FakeClock, FakeLogs
+
+
+@dataclass
+class Estate:
+    """The stores of a state directory, and what is done in them."""
+
+    stores: Stores
+    runner: RuleRunner
+    operations: Operations
+    logs: FakeLogs
+    clock: FakeClock
+    rules: list[ConsolidationRule]
+
+    async def fire(self, rule: ConsolidationRule) -> None:
+        self.clock.advance(60)
+        await self.runner.fire(rule, "manual", self.clock.now())
+
+    async def facts(self) -> list[Fact]:
+        """Return the facts, by id."""
+        return await self.stores.facts.query(FactPattern())
+
+    async def ids(self) -> list[str]:
+        return [fact.id for fact in await self.facts()]
+
+
+@asynccontextmanager
+async def estate(
+    folder: Path,
+    rules: Sequence[ConsolidationRule],
+    *,
+    multi_valued: Mapping[str, frozenset[str]] | None = None,
+    batch: int = 8_000,
+    **settings: Any,
+) -> AsyncIterator[Estate]:
+    """Open a state directory; several may be opened one after the other on one folder."""
+    clock, logs, owned = FakeClock(at(3600)), FakeLogs(), list(rules)
+    facts = FactsSettings(batch=batch)
+    configured = Settings(state_dir=folder, rules_dir=folder, facts=facts, **settings)
+
+    def in_force() -> RuleSet:
+        return RuleSet(tuple(owned), multi_valued or {}, {})
+
+    async with opened(configured, clock, configured.facts_path) as stores:
+        runner = rule_runner_of(configured, stores, logs, clock)
+        await stores.facts.take_over()
+        await stores.facts.set_channels(multi_valued or {}, at=clock.now())
+        operations = Operations(stores.memory, runner, in_force, clock)
+        yield Estate(stores, runner, operations, logs, clock, owned)

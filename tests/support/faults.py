@@ -1,0 +1,158 @@
+"""What tests of broken disks and stale daemons share: what is broken, and what is looked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from slumberd.model.episode import Episode
+from tests.support.builders import at, triple
+from tests.support.daemons import Daemon, Home
+
+
+@dataclass
+class Variant(Home):
+    """A home whose daemon runs with a fault, which a script plants before slumberd begins.
+
+    Attributes:
+        fault: Python that plants it.
+        within: The words of a command that runs another one, such as in a namespace.
+    """
+
+    fault: str = ""
+    within: Sequence[str] = ()
+
+    def command(self, *words: str | Path) -> list[str]:
+        begin = "import sys\nfrom slumberd.cli import main\nmain(sys.argv[1:])\n"
+        script = [str(self.python), "-c", f"{self.fault}\n{begin}"]
+        return [*self.within, *script, *self.words(words)]
+
+
+class Disk:
+    """A small disk of its own, in a mount namespace that nobody else sees.
+
+    Attributes:
+        within: The words that run a command where the disk is.
+        seen: The disk, as this process sees it; no place for SQLite, which resolves the path.
+    """
+
+    def __init__(self, point: Path, *, size: str) -> None:
+        point.mkdir(parents=True, exist_ok=True)
+        mount = f"mount -t tmpfs -o size={size} none '{point}' && echo there && exec cat"
+        words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount]
+        self._holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._holder.stdout is not None
+        assert self._holder.stdout.readline() == b"there\n"
+        self.within = ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", "--"]
+        self._point = point
+        self.seen = Path(f"/proc/{self._holder.pid}/root{point}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._holder.communicate()
+
+    def fill(self) -> None:
+        """Leave no byte of room."""
+        with (self.seen / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
+            while True:
+                ballast.write(bytes(4096))
+
+    def make_room(self) -> None:
+        """Undo `fill`."""
+        (self.seen / "ballast").unlink()
+
+    def mount_again(self, options: str) -> None:
+        """Change how it is mounted, as ``ro``."""
+        words = ["mount", "-o", f"remount,{options}", str(self._point)]
+        subprocess.run([*self.within, *words], check=True)
+
+    def copy_out(self) -> None:
+        """Copy what is on it to where it is mounted, for commands that do not see it."""
+        shutil.copytree(self.seen, self._point, dirs_exist_ok=True)
+
+
+def no_disks() -> str:
+    """Return why there can be no `Disk` here; nothing when there can."""
+    if os.geteuid() != 0:
+        return "only root can mount a small disk"
+    if missing := [tool for tool in ("unshare", "nsenter", "mount") if shutil.which(tool) is None]:
+        return f"not here: {', '.join(missing)}"
+    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True)  # noqa: S607
+    return tried.stderr.decode().strip() if tried.returncode else ""
+
+
+def episodes(first: int, count: int) -> list[Episode]:
+    """Return episodes that each say a triple of their own: ``e3`` says that ``s3 is 3``."""
+    return [triple(f"e{n}", f"s{n}", "is", n, timestamp=at(n)) for n in range(first, first + count)]
+
+
+def put(home: Home, told: Sequence[Episode]) -> None:
+    """Put episodes as another program does, in this process."""
+    file = home.folder / "put.jsonl"
+    file.write_text("".join(one.model_dump_json() + "\n" for one in told))
+    home.call("import", file)
+
+
+def wait_until_stopped(daemon: Daemon) -> None:
+    _, status = os.waitpid(daemon.process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), f"it ended: {daemon.seen[-5:]}"
+
+
+@contextmanager
+def stopped(daemon: Daemon) -> Iterator[None]:
+    """Let a daemon stand still while the block runs."""
+    daemon.process.send_signal(signal.SIGSTOP)
+    wait_until_stopped(daemon)
+    yield
+    daemon.process.send_signal(signal.SIGCONT)
+
+
+def content_of(path: Path) -> list[str]:
+    """Return all that a database says, row by row, wherever it is written."""
+    with closing(sqlite3.connect(path)) as connection:
+        return [*connection.iterdump()]
+
+
+def met_more_than_once(path: Path) -> list[tuple[str, int]]:
+    """Return the versions of episodes that more than one row of the ledger says were met."""
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(
+            "SELECT fact_id, version FROM slumberd_ledger WHERE what <> 0"
+        ).fetchall()
+    return [met for met, times in Counter(rows).items() if times > 1]
+
+
+def check_consolidated_once(home: Home, ids: Sequence[str]) -> None:
+    """Make sure that every episode is a fact, by one row of a ledger that verifies."""
+    assert sorted(fact["id"] for fact in home.facts()) == sorted(ids)
+    assert met_more_than_once(home.state / "facts.db") == []
+    home.call("audit", "verify")
+
+
+def backup(source: Path, target: Path) -> None:
+    """Copy a database that may be in use; into one that is there, as `.restore` does."""
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new)
+
+
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    """Be one for a while: nothing is forbidden to root."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)

@@ -1,0 +1,238 @@
+"""Random stories for tests: what a store is told step by step, and what an oracle needs of it."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from slumberd.consolidation.incoming import meet
+from slumberd.model.episode import EpisodeVersion, microseconds
+from slumberd.model.fact import Fact, FactPattern
+from slumberd.model.firing import Firing, Position
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, rule
+from tests.support.fakes import FakeClock
+from tests.support.oracle import Told, told
+
+MULTI = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
+PAIRS = {(channel, predicate) for channel, some in MULTI.items() for predicate in some}
+DEPTH = 2
+MOMENTS = range(5)
+"""Seconds after the start at which episodes are clocked."""
+
+RULES = {
+    "all": (rule("all"), lambda tag: True),
+    "tagged": (rule("tagged", then_emits=["facts", "notes"]), lambda tag: tag > 0),
+}
+USERS = {"e1": "alice", "e2": "alice", "e3": "alice", "e4": "bob"}
+
+Step = tuple[Any, ...]
+Shown = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Met:
+    """What one rule met of one version of an episode; None when it let go, or could not read."""
+
+    firing: int
+    at: datetime
+    rule_id: str
+    eid: str
+    seq: int
+    episode: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Undoing:
+    """One undoing of a firing, which may be an undoing itself."""
+
+    firing: int
+    at: datetime
+    undoes: int
+
+
+@dataclass
+class Story:
+    """A store, and beside it what it was told, so that an oracle can be asked about it."""
+
+    store: SQLiteFactStore
+    clock: FakeClock
+    log: list[dict[str, Any]] = field(default_factory=list)
+    read: dict[str, int] = field(default_factory=dict)
+    met: list[Met] = field(default_factory=list)
+    undoings: list[Undoing] = field(default_factory=list)
+    firings: list[tuple[int, str]] = field(default_factory=list)
+    shots: list[tuple[datetime, Shown]] = field(default_factory=list)
+
+    async def tell(self, step: Step) -> None:
+        """Do one thing, at an instant of its own, and keep what stands afterwards."""
+        self.clock.advance(60)
+        what, *rest = step
+        rows = await self.store.ledger_rows()
+        await getattr(self, what)(*rest)
+        if await self.store.ledger_rows() > rows:
+            self.shots.append((self.clock.now(), await facts_of(self.store)))
+
+    async def put(self, episode: dict[str, Any]) -> None:
+        self.log.append(episode)
+
+    async def fire(self, name: str, limit: int) -> None:
+        fired, matches = RULES[name]
+        after = self.read.get(name, 0)
+        upto = min(after + limit, len(self.log))
+        newest = {one["id"]: seq for seq, one in enumerate(self.log, start=1)}
+        window = {eid: seq for eid, seq in newest.items() if after < seq <= upto}
+        if upto == after:
+            return
+        versions = [self._version(seq, matches) for seq in window.values()]
+        end = Position(upto, self.log[upto - 1]["id"])
+        firing = Firing(name, "h", "every", self.clock.now(), Position(), end)
+        outcome = await self.store.commit(firing, meet(versions, fired))
+        number = outcome.records[0].seq
+        for one in versions:
+            self._remember(number, name, one)
+        self.read[name] = upto
+        self.firings.append((number, outcome.firing_id))
+
+    def _version(self, seq: int, matches: Callable[[int], bool]) -> EpisodeVersion:
+        one = self.log[seq - 1]
+        return EpisodeVersion(
+            seq, one["id"], one["user"], "s", "rag", one["at"], f"text {seq}", "node",
+            one["metadata"], matches(one["tag"]),
+        )  # fmt: skip
+
+    def _remember(self, number: int, rule_id: str, one: EpisodeVersion) -> None:
+        episode = self.log[one.seq - 1]
+        if not one.matched:
+            before = [
+                met for met in self.remaining(self.clock.now()) if is_of(met, rule_id, one.id)
+            ]
+            if not before or before[-1].episode is None:
+                return
+            episode = {}
+        said = episode if episode and told(episode, "facts", ()) else None
+        self.met.append(Met(number, self.clock.now(), rule_id, one.id, one.seq, said))
+
+    async def undo(self, which: int) -> None:
+        if not self.firings:
+            return
+        number, firing_id = self.firings[which % len(self.firings)]
+        now = self.clock.now()
+        outcome = await self.store.undo(firing_id, at=now, by="me", dry_run=False)
+        self.undoings.append(Undoing(outcome.records[0].seq, now, number))
+        self.firings.append((outcome.records[0].seq, outcome.firing_id))
+
+    async def pin(self, fact_id: str, what: str) -> None:
+        payload = {"subject": "s", "predicate": "is", "object": what}
+        await self.store.pin(
+            Fact(
+                id=fact_id, user="alice", agent="rag", payload=payload, lineage=[{"by": "me"}],
+                confidence=1.0, pinned_at=START,
+            )
+        )  # fmt: skip
+
+    async def unpin(self, fact_id: str) -> None:
+        await self.store.unpin(fact_id)
+
+    async def several(self, yes: bool) -> None:
+        await self.store.set_channels(MULTI if yes else {}, at=self.clock.now())
+
+    def remaining(self, believed_at: datetime) -> list[Met]:
+        """Return what had been met by an instant, and not undone by then."""
+        undone: set[int] = set()
+        for one in reversed(self.undoings):
+            if one.at <= believed_at and one.firing not in undone:
+                undone.add(one.undoes)
+        return [met for met in self.met if met.at <= believed_at and met.firing not in undone]
+
+    def claims(self, believed_at: datetime, valid_at: datetime) -> list[Told]:
+        """Return what counts of what had been met by one instant, and was said by another."""
+        found = []
+        for channel in MULTI:
+            said: dict[str, dict[str, Met]] = {}
+            for met in self.remaining(believed_at):
+                if channel in RULES[met.rule_id][0].then_emits:
+                    said.setdefault(met.eid, {})[met.rule_id] = met
+            found += list(acts_of(said, channel))
+        return [claim for claim in found if claim.precedence[0] <= microseconds(valid_at)]
+
+
+def is_of(met: Met, rule_id: str, eid: str) -> bool:
+    return (met.rule_id, met.eid) == (rule_id, eid)
+
+
+def acts_of(said: dict[str, dict[str, Met]], channel: str) -> Iterator[Told]:
+    for by_rule in said.values():
+        newest = max(met.seq for met in by_rule.values())
+        now = [met for met in by_rule.values() if met.seq == newest and met.episode]
+        if now and now[0].episode:
+            claim = told(now[0].episode, channel, tuple(sorted(met.rule_id for met in now)))
+            assert claim is not None
+            yield claim
+
+
+async def facts_of(store: SQLiteFactStore, user: str | None = None, **then: Any) -> Shown:
+    found = await store.query(FactPattern(user=user), **then)
+    return {fact.id: fact.model_dump() for fact in found}
+
+
+@st.composite
+def episodes(draw: st.DrawFn) -> dict[str, Any]:
+    """Return an episode at any of a few moments, so that many come late, and most are edited."""
+    eid = draw(st.sampled_from(list(USERS)))
+    metadata = {"subject": "s", "predicate": draw(st.sampled_from(["is", "is", "likes"]))}
+    if draw(st.integers(0, 5)):
+        metadata["object"] = draw(st.sampled_from("abc"))
+    intent = draw(st.sampled_from([None, None, None, "update", "delete", "noop", "?"]))
+    if intent:
+        metadata["intent"] = intent
+    if intent in ("update", "delete") and draw(st.booleans()):
+        metadata["replaces"] = draw(st.sampled_from(list(USERS)))
+    return {
+        "id": eid,
+        "user": USERS[eid],
+        "agent": "rag",
+        "at": microseconds(START) + 1_000_000 * draw(st.sampled_from(MOMENTS)),
+        "tag": draw(st.integers(0, 1)),
+        "metadata": metadata,
+    }
+
+
+PUT = st.tuples(st.just("put"), episodes())
+FIRE = st.tuples(st.just("fire"), st.sampled_from(list(RULES)), st.integers(1, 3))
+UNDO = st.tuples(st.just("undo"), st.integers(0, 30))
+PIN = st.tuples(st.just("pin"), st.sampled_from(["e1", "p1"]), st.sampled_from("ab"))
+UNPIN = st.tuples(st.just("unpin"), st.sampled_from(["e1", "e2", "p1", "@notes/e1"]))
+SEVERAL = st.tuples(st.just("several"), st.booleans())
+
+ACTS = st.lists(PUT | PUT | FIRE | FIRE | UNDO, min_size=5, max_size=30)
+"""What episodes say, and what is undone of it."""
+
+EVERYTHING = st.lists(
+    PUT | PUT | FIRE | FIRE | UNDO | PIN | UNPIN | SEVERAL, min_size=5, max_size=30
+)
+
+
+def play(steps: Sequence[Step], check: Callable[[Story], Coroutine[None, None, None]]) -> None:
+    """Tell a story to a store of its own, to its end, and check what it came to."""
+
+    async def main(folder: Path) -> None:
+        clock = FakeClock(START + timedelta(days=1))
+        async with SQLiteFactStore(
+            folder / "facts.db", lineage_depth=DEPTH, clock=clock, synchronous="normal"
+        ) as store:
+            await store.bootstrap()
+            story = Story(store, clock)
+            for step in [("several", True), *steps, *(("fire", name, 99) for name in RULES)]:
+                await story.tell(step)
+            await check(story)
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(main(Path(folder)))

@@ -1,0 +1,74 @@
+"""A memory, its facts, and what consolidates one into the other, on real files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from slumberd.clock import Clock
+from slumberd.config.rule_loader import RuleSet
+from slumberd.consolidation.consolidator import Consolidator, Report
+from slumberd.consolidation.salience_gate import Embedding, no_embedder
+from slumberd.model.episode import Episode
+from slumberd.model.fact import FactPattern
+from slumberd.model.firing import NO_LIMITS, Limits
+from slumberd.model.rule import ConsolidationRule
+from slumberd.service.operations import Operations
+from slumberd.service.rule_runner import RuleRunner
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, at, rule, triple
+from tests.support.fakes import FakeClock, FakeDeltaLog
+
+
+@dataclass
+class House:
+    """A memory, its facts, and what consolidates one into the other."""
+
+    memory: SQLiteMemoryStore
+    facts: SQLiteFactStore
+    log: FakeDeltaLog
+    consolidator: Consolidator
+
+    async def put(self, *episodes: Episode) -> None:
+        await self.memory.put_many(episodes)
+
+    async def fire(self, fired: ConsolidationRule | None = None) -> Report:
+        return await self.consolidator.fire(fired or rule("all"), "manual", START)
+
+    def operations(self, *rules: ConsolidationRule, clock: Clock) -> Operations:
+        in_force = RuleSet(rules, {}, {})
+        runner = RuleRunner(self.facts, self.consolidator)
+        return Operations(self.memory, runner, lambda: in_force, clock)
+
+    async def objects(self) -> dict[str, object]:
+        facts = await self.facts.query(FactPattern())
+        return {fact.id: fact.payload.get("object") for fact in facts}
+
+
+@asynccontextmanager
+async def house(
+    folder: Path,
+    *,
+    batch: int = 5_000,
+    limits: Limits = NO_LIMITS,
+    clock: Clock | None = None,
+    embedding: Embedding = no_embedder,
+) -> AsyncIterator[House]:
+    async with (
+        SQLiteMemoryStore(folder / "memory.db", clock=clock) as memory,
+        SQLiteFactStore(folder / "facts.db", synchronous="normal") as facts,
+    ):
+        await facts.bootstrap()
+        log = FakeDeltaLog()
+        clock = clock or FakeClock()
+        consolidator = Consolidator(
+            memory, facts, log, clock, batch=batch, limits=limits, embedding=embedding
+        )
+        yield House(memory, facts, log, consolidator)
+
+
+def stream(count: int) -> Sequence[Episode]:
+    return [triple(f"e{n}", f"s{n}", "is", n, timestamp=at(n)) for n in range(count)]

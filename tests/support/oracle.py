@@ -1,0 +1,153 @@
+"""The law by brute force, from its words alone: shares no code with the daemon.
+
+What stands is a function of the set of acts: a retraction reaches what is older than itself,
+and per key (per object, when multi-valued) the assertion with the highest stamp stands, unless
+a retraction reaches it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+ANY = object()
+
+
+@dataclass(frozen=True)
+class Told:
+    """One act that counts: an episode's newest version in one channel, or a hand.
+
+    ``clears`` is ``all`` or ``object`` where its own key is retracted; a hand's key is that of
+    what it was ``about``. A ``declared`` fact competes with none; only its id, and a delete by
+    key, retract it. ``sources`` are the episodes that a hand gives.
+    """
+
+    fact_id: str
+    user: str
+    agent: str
+    channel: str
+    precedence: tuple[int, int, str]
+    asserts: bool
+    subject: Any
+    predicate: Any
+    object: Any
+    names: tuple[str, ...]
+    clears: str
+    confidence: float = 1.0
+    rules: tuple[str, ...] = ()
+    about: Told | None = None
+    declared: bool = False
+    sources: tuple[str, ...] = ()
+
+    @property
+    def owner(self) -> tuple[str, str, str]:
+        return self.user, self.agent, self.channel
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        if self.about is not None:
+            return self.about.key
+        keyed = all(isinstance(p, str) and p for p in (self.subject, self.predicate))
+        return (*self.owner, *((self.subject, self.predicate) if keyed else (self.fact_id,)))
+
+    @property
+    def belief(self) -> str:
+        return json.dumps(self.object, sort_keys=True)
+
+
+def fact_id(channel: str, episode_id: str) -> str:
+    plain = channel == "facts" and not episode_id.startswith("@")
+    return episode_id if plain else f"@{channel}/{episode_id}"
+
+
+def told(episode: dict[str, Any], channel: str, rules: tuple[str, ...]) -> Told | None:
+    """Read an episode as an act; None when it is malformed."""
+    meta = episode["metadata"]
+    intent, replaces = meta.get("intent"), meta.get("replaces")
+    if intent not in (None, "add", "update", "delete", "noop"):
+        return None
+    names: list[str] = []
+    if intent in ("update", "delete"):
+        names = [replaces] if isinstance(replaces, str) else (replaces or [])
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            return None
+    subject, predicate = meta.get("subject"), meta.get("predicate")
+    keyed = all(isinstance(p, str) and p for p in (subject, predicate))
+    if intent == "delete" and not names and not keyed:
+        return None
+    clears = "all" if meta.get("object") is None else "object"
+    return Told(
+        fact_id(channel, episode["id"]), episode["user"], episode["agent"], channel,
+        (episode["at"], 1 if names else 0, episode["id"]), intent in (None, "add", "update"),
+        subject, predicate, meta.get("object"), tuple(fact_id(channel, n) for n in names),
+        clears if intent == "delete" and not names else "", meta.get("confidence", 1.0), rules,
+    )  # fmt: skip
+
+
+def stands(claims: list[Told], multi: set[tuple[str, str]]) -> dict[str, Told]:
+    """Return the acts that stand, by fact id."""
+    named, by_key = [], []
+    for claim in claims:
+        holders = [b for b in claims if (b.fact_id, b.owner) == (claim.fact_id, claim.owner)]
+        names = {*claim.names, *({claim.fact_id} if len(holders) > 1 else ())}
+        named += [
+            (claim.precedence, own(other), other.belief)
+            for other in claims
+            if other.fact_id in names and other.asserts and other.owner == claim.owner
+        ]
+        if claim.clears:
+            what = ANY if claim.clears == "all" else claim.belief
+            # A person retracts what one fact says; only an episode deletes all that a key says.
+            by_key.append((claim.precedence, claim.key, what, not claim.names))
+    found = {}
+    for claim in claims:
+        rivals = [b for b in claims if b.asserts and slot(b, multi) == slot(claim, multi)]
+        if claim.asserts and claim.precedence == max(b.precedence for b in rivals):
+            covered = any(
+                by > claim.precedence and place == own(claim) and what == claim.belief
+                for by, place, what in named
+            ) or any(
+                by > claim.precedence and key == claim.key and what in (ANY, claim.belief)
+                for by, key, what, deletes in by_key
+                if deletes or not claim.declared
+            )
+            if not covered:
+                found[claim.fact_id] = claim
+    return found
+
+
+def own(claim: Told) -> tuple[Any, ...]:
+    """Return where a claim competes, whatever its object is."""
+    return (claim.key, claim.fact_id if claim.declared else None)
+
+
+def slot(claim: Told, multi: set[tuple[str, str]]) -> tuple[Any, ...]:
+    several = (
+        (claim.channel, claim.predicate) in multi and len(claim.key) == 5 and not claim.declared
+    )
+    return (*own(claim), claim.belief if several else None)
+
+
+def replaced(claim: Told, claims: list[Told], multi: set[tuple[str, str]], depth: int) -> list[str]:
+    """Return the fact ids that an act took the place of: those it names, then those of its key.
+
+    Each part newest first; of its key at most ``depth``, and none that it names.
+    """
+    older = sorted(
+        (b for b in claims if b.asserts and b.precedence < claim.precedence),
+        key=lambda b: b.precedence,
+    )
+    older.reverse()
+    mine = [b.fact_id for b in older if slot(b, multi) == slot(claim, multi)][:depth]
+    named = [
+        b.fact_id for b in older
+        if b.fact_id in claim.names and b.owner == claim.owner and b.fact_id != claim.fact_id
+    ]  # fmt: skip
+    return [*dict.fromkeys(named), *(one for one in mine if one not in named)]
+
+
+def said_at(claim: Told) -> int | None:
+    """Return when a fact was said, in microseconds; None where it was when it was pinned."""
+    at, rank, _ = claim.precedence
+    return at if rank < 2 else None

@@ -1,0 +1,246 @@
+"""Lives of puts and firings whose power is cut, and what must hold of all that a cut may leave."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from slumberd.consolidation.consolidator import Consolidator
+from slumberd.errors import SlumberdError
+from slumberd.model.record import Record
+from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts import store as facts_module
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import at, rule
+from tests.support.disk import Disk, Fate
+from tests.support.fakes import FakeClock, FakeDeltaLog
+from tests.support.lives import EDIT, FIRST, LATER, MEANWHILE, State
+from tests.support.plants import Plant
+from tests.support.power import remember
+
+Synchronous = Literal["normal", "full"]
+
+SEED = 20_261_123
+
+EVERY = 10**6
+
+PAGES = 12
+"""In the write-ahead log when SQLite checkpoints: often."""
+
+PUTS = [FIRST[:4], FIRST[4:], LATER, [*MEANWHILE, EDIT]]
+RULES = [rule("all"), rule("notes", then_emits=["notes"])]
+FATES: list[Fate] = ["none", "all", "some", "some", "some"]
+
+
+@dataclass
+class Told:
+    """What somebody may count on: rows of the ledger, or of the episode log."""
+
+    ledger: int = 0
+    episodes: int = 0
+
+
+class TellingLog(FakeDeltaLog):
+    """A log on which somebody counts."""
+
+    def __init__(self, disk: Disk | None) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def applied(self, records: Sequence[Record]) -> None:
+        super().applied(records)
+        if self._disk is not None:
+            self._disk.tell(Told(ledger=records[-1].seq))
+
+
+@dataclass
+class Place:
+    """The stores of a directory, and what fires there."""
+
+    memory: SQLiteMemoryStore
+    facts: SQLiteFactStore
+    consolidator: Consolidator
+
+    async def fire(self) -> None:
+        for one in RULES:
+            await self.consolidator.fire(one, "manual", at(100))
+
+    async def go_on(self, disk: Disk | None = None) -> None:
+        """Put what is not put yet, and fire after each put."""
+        await self.fire()
+        total = 0
+        for episodes in PUTS:
+            total += len(episodes)
+            if (await self.memory.newest()).seq < total:
+                await self.memory.put_many(episodes)
+                if disk is not None:
+                    disk.tell(Told(episodes=total))
+                await self.fire()
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, synchronous: Synchronous, disk: Disk | None = None
+) -> AsyncIterator[Place]:
+    async with (
+        SQLiteMemoryStore(folder / "memory.db", synchronous=synchronous) as memory,
+        SQLiteFactStore(folder / "facts.db") as facts,
+    ):
+        await memory.bootstrap()
+        await facts.bootstrap()
+        yield Place(
+            memory, facts, Consolidator(memory, facts, TellingLog(disk), FakeClock(), batch=9)
+        )
+
+
+@dataclass
+class Recorded:
+    """A life without a cut: what was done on the disk, and what it came to.
+
+    Attributes:
+        disk: What was done, and what was told meanwhile.
+        end: What it came to.
+        synchronous: How `memory.db` was written.
+        begun: After how many steps it began.
+    """
+
+    disk: Disk
+    end: State
+    synchronous: Synchronous
+    begun: int = 0
+
+
+NOTHING = (Told(), dict[str, bytes]())
+
+
+def recorded(
+    folder: Path,
+    synchronous: Synchronous,
+    plant: Plant | None = None,
+    before: tuple[Told, Mapping[str, bytes]] = NOTHING,
+) -> Recorded:
+    """Live to the end from what was told and is there; remember what is done on the disk."""
+
+    async def live(disk: Disk) -> None:
+        async with opened(folder, synchronous, disk) as place:
+            await place.go_on(disk)
+
+    told, files = before
+    lay_out(folder, files)
+    with remembered(plant) as disk:
+        disk.hold(files)
+        disk.tell(told)
+        begun = len(disk.steps)
+        asyncio.run(live(disk))
+    return Recorded(disk, State.of(folder / "facts.db"), synchronous, begun)
+
+
+@contextmanager
+def remembered(plant: Plant | None = None, *, pages: int = PAGES) -> Iterator[Disk]:
+    """Remember what the block does on the disk, in one directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(facts_module, "_EVERYDAY_PAGES", pages)
+        if plant is not None:
+            plant(patch)
+        yield remember(patch, pages=pages)
+
+
+def states(life: Recorded, most: int) -> Iterator[tuple[Told, dict[str, bytes]]]:
+    """Yield what a cut may leave, each once, with what was told before it."""
+    chance = random.Random(SEED)
+    seen: set[int] = set()
+    cuts = [(cut, fate) for cut in range(life.begun, len(life.disk.steps) + 1) for fate in FATES]
+    for cut, fate in chance.sample(cuts, len(cuts)):
+        left = life.disk.after(cut, fate, chance)
+        if len(seen) == most:
+            return
+        if (told := hash(frozenset(left.items()))) not in seen:
+            seen.add(told)
+            yield counted(life.disk.told(cut)), left
+
+
+def counted(told: Sequence[Told]) -> Told:
+    return Told(
+        max((one.ledger for one in told), default=0),
+        max((one.episodes for one in told), default=0),
+    )
+
+
+def problems(folder: Path, life: Recorded, told: Told) -> list[str]:
+    """Return what is wrong with what a cut left, and with what comes of it."""
+    try:
+        return asyncio.run(run_checks(folder, life, told))
+    except (sqlite3.Error, SlumberdError) as error:
+        return [repr(error)]
+
+
+async def run_checks(folder: Path, life: Recorded, told: Told) -> list[str]:
+    wrong = [f"{path.name}: {said}" for path in folder.glob("*.db") for said in damage(path)]
+    async with opened(folder, life.synchronous) as place:
+        wrong += [problem async for problem in out_of_step(place, folder, told, life.synchronous)]
+        await place.go_on()
+        _, _, broken = await place.facts.verify()
+    if broken:
+        wrong.append(f"at the end: {broken}")
+    if State.of(folder / "facts.db") != life.end:
+        wrong.append("it comes to something else")
+    return wrong
+
+
+def damage(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("PRAGMA integrity_check").fetchall()
+    return [said for (said,) in found if said != "ok"]
+
+
+async def out_of_step(
+    place: Place, folder: Path, told: Told, synchronous: Synchronous
+) -> AsyncIterator[str]:
+    rows, _, broken = await place.facts.verify()
+    if broken:
+        yield f"{broken}"
+    if rows < told.ledger:
+        yield f"{told.ledger} rows of the ledger were told, and {rows} are there"
+    newest = (await place.memory.newest()).seq
+    if synchronous == "full" and newest < told.episodes:
+        yield f"{told.episodes} episodes were told, and {newest} are there"
+    for mark, last in marks(folder / "facts.db"):
+        if mark != last:
+            yield f"a watermark is at {mark}, its last firing at {last}"
+        if mark[0] and await place.memory.episode_at(mark[0]) != mark[1]:
+            yield f"a watermark is at {mark}, which memory.db does not have"
+
+
+def marks(path: Path) -> list[tuple[tuple[int, str], tuple[int, str]]]:
+    """Return the watermark of each rule with the end of its last firing."""
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute(
+            "SELECT m.seq, m.eid, ifnull(f.upto_seq, 0), ifnull(f.upto_eid, '') "
+            "FROM slumberd_watermark AS m LEFT JOIN slumberd_firings AS f "
+            "ON f.n = (SELECT max(n) FROM slumberd_firings WHERE rule = m.rule)"
+        ).fetchall()
+    return [((seq, eid), (upto, last)) for seq, eid, upto, last in found]
+
+
+def faults(folder: Path, life: Recorded, most: int) -> Iterator[list[str]]:
+    """Yield what is wrong in each state; mostly nothing."""
+    for number, (told, left) in enumerate(states(life, most)):
+        place = folder / str(number)
+        lay_out(place, left)
+        yield problems(place, life, told)
+        shutil.rmtree(place)
+
+
+def lay_out(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)

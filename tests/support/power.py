@@ -1,0 +1,154 @@
+"""SQLite on a disk that remembers: a VFS of apsw, which brings a SQLite of its own.
+
+It is in the process of the tests only. The real stores run on it, through what they use of a
+connection.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from slumberd.storage.sqlite import connection as sqlite_connection
+from slumberd.storage.sqlite import database
+from slumberd.storage.sqlite.connection import Access, Pragmas
+from tests.support.disk import Disk, Truncate, Write
+
+BUSY_MILLISECONDS = 50
+_VFS = "remembering"
+_MAKES_ENTRIES = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_WAL
+
+
+class _File(apsw.VFSFile):
+    """A file of which everything is remembered."""
+
+    def __init__(self, disk: Disk, path: str | apsw.URIFilename | None, flags: list[int]) -> None:
+        assert path is not None, "no temporary file is asked for"
+        name = path if isinstance(path, str) else path.filename()
+        super().__init__("", path, flags)
+        self._disk = disk
+        self._file = disk.open(Path(name).name)
+        self._is_new = bool(flags[0] & _MAKES_ENTRIES)
+
+    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802 # SQLite's name
+        self._disk.steps.append(Write(self._file, offset, bytes(data)))
+        super().xWrite(data, offset)
+
+    def xTruncate(self, newsize: int) -> None:  # noqa: N802 # SQLite's name
+        self._disk.steps.append(Truncate(self._file, newsize))
+        super().xTruncate(newsize)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802 # SQLite's name
+        self._disk.sync(self._file)
+        # SQLite syncs the directory with a journal's first sync: the file may be new.
+        if self._is_new:
+            self._disk.sync_entries()
+            self._is_new = False
+        super().xSync(flags)
+
+
+class _Vfs(apsw.VFS):
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(_VFS, "")
+        self._disk = disk
+
+    def xOpen(self, name: Any, flags: list[int]) -> _File:  # noqa: N802 # SQLite's name
+        return _File(self._disk, name, flags)
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802 # SQLite's name
+        super().xDelete(filename, syncdir)
+        self._disk.delete(Path(filename).name)
+        if syncdir:
+            self._disk.sync_entries()
+
+
+class _Answer:
+    """The rows of a statement, as sqlite3's cursor gives them."""
+
+    def __init__(self, rows: list[tuple[Any, ...]], rowcount: int) -> None:
+        self._rows = iter(rows)
+        self.rowcount = rowcount
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return next(self._rows, None)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return list(self._rows)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return self._rows
+
+
+class _Connection:
+    """What our stores use of a `sqlite3.Connection`, on apsw's."""
+
+    def __init__(self, path: Path, *, access: Access, key: bytes | None) -> None:
+        write = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        flags = write if access == "write" else apsw.SQLITE_OPEN_READONLY
+        self._connection = apsw.Connection(str(path), flags=flags, vfs=_VFS)
+        self._connection.set_busy_timeout(BUSY_MILLISECONDS)
+        self.key = key
+        self.text_factory: Any = str
+        self.set_progress_handler = self._connection.set_progress_handler
+        self.close = self._connection.close
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    @property
+    def total_changes(self) -> int:
+        return self._connection.total_changes()
+
+    def cursor(self) -> _Connection:
+        return self  # each answer is whole
+
+    def execute(self, sql: str, values: Any = ()) -> _Answer:
+        rows = list(self._connection.execute(sql, values))
+        return _Answer(rows, self._connection.changes())
+
+    def executemany(self, sql: str, rows: Iterable[Any]) -> _Answer:
+        found = list(self._connection.executemany(sql, rows))
+        return _Answer(found, self._connection.changes())
+
+
+def _fsync(disk: Disk, descriptor: int) -> None:
+    """Remember that a file or directory was synced past SQLite."""
+    path = Path(f"/proc/self/fd/{descriptor}").readlink()
+    if path.is_dir():
+        disk.sync_entries()
+    else:
+        disk.sync(disk.open(path.name))
+
+
+def remember(patch: pytest.MonkeyPatch, *, pages: int) -> Disk:
+    """Let the stores open their files through a disk that remembers; return it.
+
+    Args:
+        patch: Undoes it.
+        pages: In the write-ahead log, at which SQLite checkpoints.
+    """
+    disk = Disk()
+    vfs = _Vfs(disk)
+
+    def connect(
+        path: Path, pragmas: Pragmas, *, access: Access, key: bytes | None = None
+    ) -> sqlite3.Connection:
+        path.touch()
+        connection: Any = _Connection(path, access=access, key=key)
+        sqlite_connection._configure(connection, pragmas, access)
+        if access == "write":
+            connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+        return connection  # type: ignore[no-any-return] # it is enough of one
+
+    patch.setattr(database, "connect", connect)
+    patch.setattr(os, "fsync", partial(_fsync, disk))
+    patch.setattr(disk, "vfs", vfs, raising=False)  # it lives as long as it may be asked
+    return disk

@@ -1,0 +1,286 @@
+"""Two tenants of one state directory: what one does, what a hostile other does, what the one sees.
+
+The world of a story is played twice, with the other and without. Clock and firings are the
+world's: they are the same both times, so all that is an instant must be equal too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from slumberd.config.settings import LimitsSettings
+from slumberd.errors import NothingKeptError, SlumberdError
+from slumberd.model.delta import UpdateDelta
+from slumberd.model.episode import Episode
+from slumberd.model.fact import FactPattern
+from slumberd.model.scope import Scope
+from slumberd.service.control_socket import Peer
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import at, rule
+from tests.support.estate import Estate, estate
+
+Step = tuple[Any, ...]
+
+RULES = [
+    rule("all"),
+    rule("likes", when_filter="predicate = 'likes'", then_emits=["facts", "notes"]),
+]
+MULTI = {"facts": frozenset({"likes"}), "notes": frozenset({"likes"})}
+MINE = ("e1", "e_", "E1", "caf\u00e9", "@notes/e1")
+"""Ids of the episodes of the one."""
+
+PEER = Peer(1, 1, 1)
+MUCH = 10_000
+
+
+class Owner(NamedTuple):
+    """Whose something is."""
+
+    user: str
+    agent: str
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens.
+
+    Attributes:
+        one: The tenant whose view is compared.
+        other: The hostile one, who differs from the one in the user, or in the agent alone.
+        steps: Of the one, and of the world.
+        between: After each step, what the other does.
+        batch: Log rows that one transaction settles.
+        held: Whether a batch that takes out even one fact waits for a person.
+    """
+
+    one: Owner
+    other: Owner
+    steps: Sequence[Step]
+    between: Sequence[Sequence[Step]]
+    batch: int = 1_000
+    held: bool = False
+
+
+@dataclass
+class World:
+    """A state directory in which a story is played."""
+
+    story: Story
+    folder: Path
+    estate: Estate
+    told: list[Any] = field(default_factory=list)
+    firings: list[list[str]] = field(default_factory=list)
+    pending: bool = False
+
+    @property
+    def facts(self) -> SQLiteFactStore:
+        return self.estate.stores.facts
+
+    async def play(self, *, hostile: bool) -> None:
+        """Tell the story to its end; keep what the one was answered."""
+        for step, others in zip(self.story.steps, self.story.between, strict=True):
+            self.estate.clock.advance(60)
+            self.told.append(await _answered(self, *step))
+            for other in others if hostile else ():
+                with suppress(SlumberdError):
+                    await getattr(_Other(self), other[0])(*other[1:])
+        self.estate.clock.advance(60)
+        await self.fire()
+
+    async def put(self, owner: Owner, id: str, session: str, seconds: int, **fields: Any) -> None:
+        told: dict[str, Any] = {
+            "id": id,
+            "content": f"{owner.user} said {seconds}",
+            "timestamp": at(seconds),
+            "source_node": "chat",
+            "session": session,
+            **owner._asdict(),
+            **fields,
+        }
+        scope: dict[str, Any] = {"user": owner.user, "session": session, "agent": owner.agent}
+        await self.estate.stores.memory.put(Episode(**told), **scope)
+
+    async def fire(self) -> list[str]:
+        """Fire every rule until nothing is pending; whatever is held is approved."""
+        self.pending = False
+        done = await self.ask("fire", rules=None)
+        found = _firing_ids(done)
+        while held := await self.facts.held():
+            for one in held.values():
+                done = await self.ask("decide", firing=one.firing_id, approve=True)
+                found += _firing_ids(done)
+        return found
+
+    async def ask(self, name: str, **request: Any) -> dict[str, Any]:
+        return await self.estate.operations.by_name()[name](request, PEER)
+
+    async def undo(self, firing_ids: Sequence[str]) -> list[str]:
+        answers = [await self.ask("undo", firing=one) for one in reversed(firing_ids)]
+        return [answer["firing_id"] for answer in answers]
+
+
+def _firing_ids(answer: dict[str, Any]) -> list[str]:
+    return [one for report in answer["reports"] for one in report["firing_ids"]]
+
+
+async def _answered(world: World, what: str, *rest: Any) -> Any:
+    """Do a step of the one, or of the world; return what the one is answered."""
+    try:
+        return await getattr(_One(world), what)(*rest)
+    except SlumberdError as error:
+        return [type(error).__name__, str(error)]
+
+
+class _One:
+    """What the one does, and what is done for all."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._owner = world.story.one
+
+    async def put(self, id: str, session: str, seconds: int, metadata: dict[str, Any]) -> None:
+        self._world.pending = True
+        await self._world.put(self._owner, id, session, seconds, metadata=metadata)
+
+    async def fire(self) -> None:
+        self._world.firings.append(await self._world.fire())
+
+    async def undo(self, which: int) -> None:
+        if self._world.firings:
+            chosen = self._world.firings[which % len(self._world.firings)]
+            self._world.firings.append(await self._world.undo(chosen))
+
+    async def backfill(self, rule_id: str) -> None:
+        self._world.firings.append(_firing_ids(await self._world.ask("backfill", rule=rule_id)))
+
+    async def retry(self) -> None:
+        self._world.firings.append(_firing_ids(await self._world.ask("retry")))
+
+    async def pin(self, id: str, what: str) -> Any:
+        return await self._world.ask("pin", id=id, **_triple(what), **self._owner._asdict())
+
+    async def unpin(self, id: str) -> Any:
+        return await self._world.ask("unpin", facts=[id], reason="because")
+
+    async def forget(self, session: str) -> Any:
+        try:
+            told = await self._world.ask("forget", session=session, **self._owner._asdict())
+        except NothingKeptError:  # but with a forged row there is something
+            return []
+        # Not how many episodes: a forged row whose key says that it is the one's goes with them.
+        return told["stand_again"]
+
+
+def _triple(what: str) -> dict[str, str]:
+    return {"subject": "s", "predicate": "is", "object": what, "reason": "because"}
+
+
+class _Other:
+    """What the other does; whatever is refused is refused."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._owner = world.story.other
+
+    async def put(
+        self, id: str, session: str, seconds: int, metadata: dict[str, Any], node: str
+    ) -> None:
+        await self._world.put(
+            self._owner, id, session, seconds, metadata=metadata, source_node=node
+        )
+
+    async def restate(self, id: str) -> None:
+        """Say an episode of the one again as one's own; ids go to who comes first."""
+        if await self._has_episode(id):
+            await self._world.put(self._owner, id, "s1", 99, metadata=_said("delete"))
+            raise AssertionError(f"the episode {id!r} of another was taken")
+
+    async def _has_episode(self, id: str) -> bool:
+        one = self._world.story.one
+        found = await self._world.estate.stores.memory.recent(one.user, agent=one.agent, limit=MUCH)
+        return id in {episode.id for episode in found}
+
+    async def row(self, id: str, key: str, said: str, metadata: str, timestamp: str) -> None:
+        """Write a row past slumberd, with the scope of one or other in its key and content."""
+        owners = {"one": self._world.story.one, "other": self._owner}
+        scopes = [Scope(owners[name].user, "s1", owners[name].agent) for name in (key, said)]
+        content = {"content": "x", "source_node": "chat", **scopes[1]._asdict()}
+        row = (id, scopes[0].key, orjson.dumps(content), timestamp, metadata.encode())
+        with closing(sqlite3.connect(self._world.folder / "memory.db")) as connection, connection:
+            connection.execute("INSERT OR REPLACE INTO episodes VALUES (?, ?, ?, ?, ?)", row)
+
+    async def pin(self, id: str, what: str) -> None:
+        await self._world.ask("pin", id=id, **_triple(what), **self._owner._asdict())
+
+    async def steal(self, id: str) -> None:
+        """Pin what stands under an id of the one."""
+        if id in {fact.id for fact in await self._facts(self._world.story.one)}:
+            await self.pin(id, "stolen")
+            raise AssertionError(f"the fact {id!r} of another was taken")
+
+    async def unpin(self, id: str) -> None:
+        mine = {fact.id for fact in await self._facts(self._owner)}
+        await self._world.ask("unpin", facts=sorted(mine & {id}), reason="because")
+
+    async def delta(self, id: str, replaces: list[str]) -> None:
+        """Apply a delta of one's own that replaces facts of the one."""
+        payload = {"id": id, "subject": "s", "predicate": "is", **self._owner._asdict()}
+        delta = UpdateDelta(
+            kind="update", fact_payload=payload, source_episode_ids=[*MINE], replaces=replaces,
+            rule_id="all", promotion_ts=at(0), confidence=1.0,
+        )  # fmt: skip
+        await self._world.facts.apply_delta(delta)
+
+    async def edit(self, id: str) -> None:
+        """Write into the facts past slumberd, under one's own name."""
+        said = b'{"subject":"s","predicate":"is"}'
+        row = (id, *self._owner, said, b"[]", 1.0, b"{}", "2026-01-01")
+        with closing(sqlite3.connect(self._world.facts.path)) as connection, connection:
+            connection.execute("INSERT OR IGNORE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    async def fire_and_undo(self, undone: bool) -> None:
+        """Fire for oneself alone, and perhaps take it back; nothing of the one is pending."""
+        if not self._world.pending:
+            firing_ids = await self._world.fire()
+            if undone:
+                await self._world.undo(firing_ids)
+
+    async def forget(self, session: str | None) -> None:
+        with suppress(NothingKeptError):
+            await self._world.ask("forget", session=session, **self._owner._asdict())
+
+    async def _facts(self, owner: Owner) -> list[Any]:
+        return await self._world.facts.query(FactPattern(**owner._asdict()))
+
+
+def _said(intent: str) -> dict[str, Any]:
+    return {"subject": "s", "predicate": "is", "object": "z", "intent": intent}
+
+
+Look = Callable[[World], Awaitable[dict[str, Any]]]
+"""How a tenant looks at a world."""
+
+
+def play(story: Story, *, hostile: bool, look: Look) -> dict[str, Any]:
+    """Play a story on files of its own; return what `look` sees at its end."""
+
+    async def main(folder: Path) -> dict[str, Any]:
+        limits = LimitsSettings(max_deletes=0) if story.held else LimitsSettings()
+        async with estate(
+            folder, RULES, multi_valued=MULTI, limits=limits, batch=story.batch
+        ) as there:
+            world = World(story, folder, there)
+            await world.play(hostile=hostile)
+            return await look(world)
+
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(main(Path(folder)))

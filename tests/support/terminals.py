@@ -1,0 +1,59 @@
+"""Terminals of a given width that commands are shown on."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import struct
+import termios
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from fcntl import ioctl
+from functools import partial
+from threading import Thread
+
+from slumberd.cli import call
+from tests.support.calling import logging_as_before
+
+_ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@contextmanager
+def terminal(columns: int = 80) -> Iterator[Callable[[], bytes]]:
+    """Let this process speak to a terminal; give what returns all that it said."""
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    shown: list[bytes] = []
+    reading = Thread(target=lambda: shown.extend(iter(partial(_read, ours), b"")))
+    reading.start()
+
+    def told() -> bytes:
+        reading.join()
+        return b"".join(shown)
+
+    try:
+        with open(theirs, "w") as out, redirect_stdout(out), redirect_stderr(out):  # noqa: PTH123
+            yield told
+    finally:
+        reading.join()
+        os.close(ours)
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def shown_on_terminal(words: Sequence[str], columns: int = 80) -> bytes:
+    """Return all that a command shows on a terminal, escape codes included."""
+    with terminal(columns) as told, logging_as_before():
+        call(words)
+    return told()
+
+
+def lines_on_terminal(words: Sequence[str], columns: int = 80) -> list[str]:
+    """Return the lines that a command shows on a terminal, without escape codes."""
+    return _ESCAPES.sub(b"", shown_on_terminal(words, columns)).decode().splitlines()

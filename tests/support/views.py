@@ -1,0 +1,210 @@
+"""What one tenant sees of a state directory, with what the law says is everybody's taken out."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from slumberd.cli.commands.episodes import document as episode_document
+from slumberd.cli.commands.explain_output import Told, decision_document, would_change
+from slumberd.cli.commands.facts import document as fact_document
+from slumberd.errors import NoInputError
+from slumberd.model.fact import FactPattern
+from slumberd.model.fact_ids import fact_id_of
+from slumberd.model.pattern import Glob, Matches, OneOf, Prefix
+from slumberd.model.record import Record
+from slumberd.observability.line_format import timestamp
+from tests.support.builders import at
+from tests.support.calling import called
+from tests.support.tenants import MINE, MUCH, RULES, World
+
+View = dict[str, Any]
+
+_KEYS = ("id", "cadence", "when_filter", "then_emits")
+CHANNELS = ("facts", "notes")
+IDS = [*(fact_id_of(channel, eid) for channel in CHANNELS for eid in MINE), "p1"]
+"""Every fact id that the one can have."""
+
+NUMBERED = re.compile(r"(?P<rule>@?[a-z]+)@(?P<number>\d+)|@/(?P<hand>\d+)")
+"""Ids with a number of the ledger in them: those of firings, and of what hands take out."""
+
+
+async def stands(world: World) -> View:
+    """Return what the one knows: this must not even depend on where batches are cut."""
+    return {"recent": await _recent(world), "facts": await _facts(world)}
+
+
+async def everything(world: World) -> View:
+    """Return all that the one can see, numbers of the ledger replaced by their order."""
+    seen = {
+        **await stands(world),
+        "why": {id: await _why(world, id) for id in IDS},
+        "why_not": {eid: await _why_not(world, eid) for eid in MINE},
+        "audit": await _audit(world),
+        "quarantine": await _quarantine(world),
+        "answers": world.told,
+    }
+    return normalised(seen)
+
+
+async def printed(world: World) -> View:
+    """Return what the commands print for the one, as JSON."""
+    rules = [one.model_dump(include=set(_KEYS)) for one in RULES]
+    file = world.folder / "rules.d" / "rules.yaml"
+    file.parent.mkdir()
+    file.write_bytes(orjson.dumps({"rules": rules}))  # JSON is YAML
+    return normalised({" ".join(words): await _called(world, *words) for words in _commands(world)})
+
+
+def _commands(world: World) -> Iterator[tuple[str, ...]]:
+    user, agent = world.story.one
+    yield from [("recent", user, "--agent", agent), ("facts", "--user", user, "--agent", agent)]
+    yield ("facts", "--user", user, "--agent", agent, "--valid-at", at(2).isoformat())
+    yield from [("why-not", "--", id) for id in MINE]
+    for id in IDS:
+        yield from [("why", "--content", "--", id), ("audit", "ls", "--fact", id)]
+
+
+async def _called(world: World, *words: str) -> list[Any]:
+    place = ("--json", "--state-dir", str(world.folder))
+    where = words.index("--") if "--" in words else len(words)
+    done = await asyncio.to_thread(called, *words[:where], *place, *words[where:])
+    return [done.returncode, done.stderr, *map(orjson.loads, done.stdout.splitlines())]
+
+
+async def _recent(world: World) -> list[Any]:
+    one, recent = world.story.one, world.estate.stores.memory.recent
+    reaches: list[tuple[str | None, str | None]] = [
+        (None, one.agent),
+        ("s1", one.agent),
+        ("s/2", one.agent),
+    ]
+    if one.user != world.story.other.user:
+        reaches += [(None, None), ("s1", None)]
+    return [
+        [episode_document(found) for found in await recent(one.user, *reach, limit=limit)]
+        for reach in reaches
+        for limit in (1, MUCH)
+    ]
+
+
+async def _facts(world: World) -> list[Any]:
+    """Search by every part of what a fact says, now and as of earlier instants."""
+    one = world.story.one._asdict()
+    searches: list[dict[str, Any]] = [
+        {},
+        {"subject": "s"},
+        {"predicate": "likes"},
+        {"subject": "s", "object": "b"},
+    ]
+    searches += [
+        {"subject": Prefix("")},
+        {"object": Glob("*")},
+        {"id": Matches(".*")},
+        {"object": OneOf("a", "b", None)},
+        {"order": "pinned_at", "descending": True, "limit": 3},
+        {"limit": 2},
+    ]
+    found = [await world.facts.query(FactPattern(**one, **search)) for search in searches]
+    found += [await world.facts.query(FactPattern(**one), **then) for then in _instants(world)]
+    return [[fact_document(fact) for fact in facts] for facts in found]
+
+
+def _instants(world: World) -> Iterator[dict[str, datetime]]:
+    now = world.estate.clock.now()
+    yield {"valid_at": at(2)}
+    yield {"valid_at": now, "believed_at": now}
+    for steps in range(1, len(world.story.steps), 2):
+        yield {"believed_at": at(3600 + 60 * steps)}
+
+
+async def _why(world: World, fact_id: str) -> Any:
+    try:
+        explanation = await world.facts.why(fact_id)
+    except NoInputError as error:
+        return str(error)
+    wanted = [source.id for source in explanation.sources]
+    versions = await world.estate.stores.memory.reread(RULES[0], wanted, upto=MUCH)
+    return Told(explanation, {one.id: one for one in versions}, content=True).document()
+
+
+async def _why_not(world: World, eid: str) -> list[Any]:
+    memory = world.estate.stores.memory
+    newest = {rule.id: await memory.reread(rule, [eid], upto=MUCH) for rule in RULES}
+    versions = {rule_id: found[0] for rule_id, found in newest.items() if found}
+    decisions = await world.facts.decisions_of(eid, RULES, versions)
+    rules = {rule.id: rule for rule in RULES}
+    return [
+        decision_document(one, would_change(one, rules[one.rule_id], in_memory=bool(versions)))
+        for one in decisions
+    ]
+
+
+async def _audit(world: World) -> list[Any]:
+    """Return the rows of the ledger that speak of the one's facts or episodes."""
+    records = await world.facts.records(limit=MUCH)
+    return [{**one._asdict(), "at": timestamp(one.at)} for one in records if _is_mine(one)]
+
+
+def _is_mine(record: Record) -> bool:
+    return record.fact_id in IDS or not set(IDS).isdisjoint(record.replaces)
+
+
+async def _quarantine(world: World) -> list[Any]:
+    return [row for row in await world.facts.quarantine() if row["episode_id"] in MINE]
+
+
+def normalised(seen: View) -> View:
+    """Replace every number of the ledger, which all tenants share, by its place in this view.
+
+    Of a run's id, which is at random, only whether there is one is left.
+    """
+    places = {number: place for place, number in enumerate(sorted(set(_numbers(seen))))}
+    return _replaced(seen, places)  # type: ignore[no-any-return] # a view stays one
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    match value:
+        case dict():
+            for name, one in value.items():
+                yield from [one] if name == "seq" else _numbers(one)
+        case list() | tuple():
+            for one in value:
+                yield from _numbers(one)
+        case str():
+            found = NUMBERED.finditer(value)
+            yield from (int(one["number"] or one["hand"]) for one in found)
+        case _:
+            pass
+
+
+def _replaced(value: Any, places: dict[int, int]) -> Any:
+    match value:
+        case dict():
+            return {name: _replaced_field(name, one, places) for name, one in value.items()}
+        case list() | tuple():
+            return [_replaced(one, places) for one in value]
+        case str():
+            return NUMBERED.sub(lambda found: _placed(found, places), value)
+        case _:
+            return value
+
+
+def _replaced_field(name: str, value: Any, places: dict[int, int]) -> Any:
+    match name:
+        case "seq":
+            return places[value]
+        case "run":
+            return bool(value)
+        case _:
+            return _replaced(value, places)
+
+
+def _placed(found: re.Match[str], places: dict[int, int]) -> str:
+    number = places[int(found["number"] or found["hand"])]
+    return f"{found['rule']}@{number}" if found["rule"] else f"@/{number}"

@@ -1,0 +1,102 @@
+"""Every error carries its message and its fields, as hosts of Stargraph read them."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from slumberd import errors
+from slumberd.errors import (
+    ConsolidationRuleError,
+    FactConflictError,
+    MemoryScopeError,
+    Mistake,
+    NoInputError,
+    SlumberdError,
+    UnportableCypherError,
+)
+
+pytestmark = pytest.mark.unit
+
+VALUES = {
+    "at": 3,
+    "cause": OSError("no"),
+    "ours": 1,
+    "current": 2,
+    "path": Path("/var/lib/slumberd/facts.db"),
+    "seconds": 1.5,
+    "waited_seconds": 1.5,
+    "scope": ("alice", None, None),
+    "mistakes": [Mistake("a.yaml", 1, 2, "rules[0]", "is wrong")],
+}
+
+
+def classes() -> list[type[SlumberdError]]:
+    found = {getattr(errors, name) for name in errors.__all__}
+    return sorted(
+        (one for one in found if inspect.isclass(one) and issubclass(one, SlumberdError)),
+        key=lambda one: one.__name__,
+    )
+
+
+def made(kind: type[SlumberdError]) -> tuple[SlumberdError, dict[str, object]]:
+    """Return an error of a class, and the fields that it was made from."""
+    if kind.__init__ in (Exception.__init__, SlumberdError.__init__):
+        return kind("it failed"), {}
+    parameters = [*inspect.signature(kind.__init__).parameters.values()][1:]
+    given = {one.name: VALUES.get(one.name, "x") for one in parameters if one.default is one.empty}
+    return kind(**given), given
+
+
+@pytest.mark.parametrize("kind", classes(), ids=lambda kind: kind.__name__)
+def test_an_error_carries_its_message_and_its_fields(kind: type[SlumberdError]) -> None:
+    error, given = made(kind)
+
+    assert error.message == str(error) != ""
+    assert {name: error.context[name] for name in given if name in vars(error)} == {
+        name: getattr(error, name) for name in given if hasattr(error, name)
+    }
+    assert error.hint is None or error.hint in error.message
+    assert error.see is None
+
+
+def test_the_context_of_an_error_is_a_copy() -> None:
+    error = FactConflictError("f1", "is held by another user, agent or channel")
+
+    error.context.clear()
+
+    assert error.context == {
+        "fact_id": "f1",
+        "violation": "is held by another user, agent or channel",
+    }
+
+
+def test_a_note_on_an_error_is_no_field_of_it() -> None:
+    error = MemoryScopeError(("", "s", "a"), "put", "user is empty")
+    error.add_note("seen twice")
+
+    assert sorted(error.context) == ["operation", "scope", "violation"]
+
+
+def test_an_error_with_a_remedy_gives_it_as_its_hint() -> None:
+    assert NoInputError("rules.d", "create it").hint == "create it"
+
+
+def test_a_refused_delta_names_its_kind_in_the_context() -> None:
+    error = ConsolidationRuleError("r1", "add", "source_episode_ids must be non-empty")
+
+    assert error.context == {
+        "rule_id": "r1",
+        "delta_type": "add",
+        "violation": "source_episode_ids must be non-empty",
+    }
+    assert error.message == "add delta of rule 'r1': source_episode_ids must be non-empty"
+
+
+def test_a_refused_query_names_its_rule_in_the_context() -> None:
+    error = UnportableCypherError("RETURN x()", "unknown-function", "is not known", match="x()")
+
+    assert error.context["rule"] == error.context["violation"] == "unknown-function"
+    assert error.context["match"] == "x()"

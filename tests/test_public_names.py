@@ -1,0 +1,69 @@
+"""What `import slumberd` gives: complete, sorted, and there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import slumberd
+from slumberd import errors
+
+pytestmark = pytest.mark.unit
+
+SPECIFIED = {
+    "AddDelta", "ConsolidationRule", "DeleteDelta", "Episode", "Fact", "FactPattern",
+    "FactStore", "GraphPath", "GraphStore", "InMemoryGraphStore", "LadybugGraphStore", "Linter",
+    "MemoryDelta", "MemoryStore", "MigrationNotSupported", "MigrationPlan", "NodeRef",
+    "NoopDelta", "PromoteTriplesToFacts", "ProvenanceBundle", "ProvenanceSink", "ResultSet",
+    "RuleBasedScorer", "SQLiteFactStore", "SQLiteMemoryStore", "SalienceContext",
+    "SalienceScorer", "StoreHealth", "UpdateDelta",
+}  # fmt: skip
+FORMS = {"Equals", "Glob", "Matches", "OneOf", "Prefix"}
+"""What slots of patterns take besides texts."""
+
+
+OURS = {"EmbeddingScorer"}
+"""What the specification leaves to later."""
+
+
+def test_public_names_are_sorted_and_given_once() -> None:
+    assert slumberd.__all__ == sorted(set(slumberd.__all__))
+
+
+def test_public_names_are_the_specified_ones_and_every_error() -> None:
+    assert set(slumberd.__all__) == SPECIFIED | FORMS | OURS | set(errors.__all__)
+
+
+def test_every_error_of_the_hierarchy_is_listed() -> None:
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.SlumberdError)
+    }
+
+    assert defined <= set(errors.__all__)
+
+
+@pytest.mark.parametrize("name", slumberd.__all__)
+def test_public_name_can_be_imported(name: str) -> None:
+    assert getattr(slumberd, name) is not None
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Episodes'"):
+        _ = slumberd.Episodes  # type: ignore[attr-defined] # that is the point
+
+
+def test_public_names_can_be_listed() -> None:
+    assert set(slumberd.__all__) <= set(dir(slumberd))
+
+
+def test_importing_the_package_imports_nothing_that_is_slow() -> None:
+    program = "import sys; b = {*sys.modules}; import slumberd; print(*{*sys.modules} - b)"
+
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert "slumberd" in run.stdout.split()
+    assert {"pydantic", "sqlite3", "asyncio"}.isdisjoint(run.stdout.split())

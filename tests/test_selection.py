@@ -1,0 +1,61 @@
+"""Which tests run by default, and which with ``--all`` only."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import LEFT_OUT
+
+pytestmark = pytest.mark.unit
+
+MARKED = """
+import pytest
+
+from tests.support.samples import amount
+
+@pytest.mark.slow
+def test_slow(): pass
+
+@pytest.mark.timing
+def test_timing(): pass
+
+def test_quick(): pass
+
+@pytest.mark.parametrize("number", range(amount(1, full=3)))
+def test_sampled(number): pass
+"""
+
+
+def collected(folder: Path, *options: str) -> list[str]:
+    """Return the names of the tests that pytest would run of `MARKED`."""
+    root = Path(__file__).parents[1]
+    file = folder / "test_marked.py"
+    file.write_text(MARKED)
+    plugins = ("-p", "tests.conftest", "-c", str(root / "pyproject.toml"), "--noconftest")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", *plugins, *options, str(file)],
+        cwd=root, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return [line.split("::")[1] for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_default_run_leaves_out_what_is_slow_or_measures_time(tmp_path: Path) -> None:
+    assert collected(tmp_path) == ["test_quick", "test_sampled[0]"]
+
+
+def test_all_runs_everything_and_full_samples(tmp_path: Path) -> None:
+    sampled = [f"test_sampled[{n}]" for n in range(3)]
+
+    assert collected(tmp_path, "--all") == ["test_slow", "test_timing", "test_quick", *sampled]
+
+
+def test_this_run_has_no_marked_test_unless_it_runs_all(request: pytest.FixtureRequest) -> None:
+    marked = [
+        one.nodeid for one in request.session.items if any(map(one.get_closest_marker, LEFT_OUT))
+    ]
+
+    assert request.config.getoption("--all") or marked == []

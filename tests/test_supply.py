@@ -1,0 +1,110 @@
+"""The locks pin all that is installed, with hashes, and name no place to get it from."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.support.supply import LOCKS, ROOT, missing, pinned, verdict, version_of
+
+EXTRAS = {"run": (), "test": ("test", "lint"), "release": ("release",)}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+pytestmark = [pytest.mark.unit, pytest.mark.skipif(not LOCKS.is_dir(), reason="not a checkout")]
+
+
+@pytest.fixture(params=EXTRAS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def lock(name: str) -> str:
+    return Path(LOCKS, f"{name}.txt").read_text()
+
+
+def of_extras(names: Iterable[str]) -> Iterator[Requirement]:
+    """Yield what some extras ask for; what they ask of our own extras, as those do."""
+    for name in names:
+        for wanted in map(Requirement, PROJECT["optional-dependencies"][name]):
+            if wanted.name == PROJECT["name"]:
+                yield from of_extras(wanted.extras)
+            else:
+                yield wanted
+
+
+def test_a_lock_pins_every_dependency_within_its_bounds(name: str, lock: str) -> None:
+    direct = [*map(Requirement, PROJECT["dependencies"]), *of_extras(EXTRAS[name])]
+    pins = {canonicalize_name(pin.name): version_of(pin) for pin, _ in pinned(lock)}
+
+    for wanted in direct:
+        assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), wanted
+
+
+def test_every_pin_of_a_lock_has_hashes(lock: str) -> None:
+    for pin, hashes in pinned(lock):
+        assert version_of(pin)
+        assert hashes, pin
+        assert all(re.fullmatch("[0-9a-f]{64}", one) for one in hashes), pin
+
+
+def test_a_lock_names_no_place(lock: str) -> None:
+    assert not re.search(r"://|index-url|find-links|\s@\s|file:|(?<!\w)/", lock)
+
+
+def test_locks_agree() -> None:
+    found: dict[str, set[str]] = {}
+    for name in EXTRAS:
+        for pin, _ in pinned(Path(LOCKS, f"{name}.txt").read_text()):
+            found.setdefault(f"{canonicalize_name(pin.name)};{pin.marker}", set()).add(str(pin))
+    run = {canonicalize_name(pin.name) for pin, _ in pinned(Path(LOCKS, "run.txt").read_text())}
+
+    assert not [one for one, pins in found.items() if len(pins) > 1 and one.split(";")[0] in run]
+
+
+def bill(*components: tuple[str, str]) -> dict[str, Any]:
+    listed = [{"name": name, "version": version} for name, version in components]
+    return {"bomFormat": "CycloneDX", "components": listed}
+
+
+def test_a_bill_must_list_every_pin_in_its_version() -> None:
+    wanted = {"a-b": "1", "c": "2"}
+
+    assert missing(bill(("A_B", "1"), ("c", "2"), ("more", "3")), wanted) == []
+    assert missing(bill(("A.B", "1")), wanted) == ["c 2: not there"]
+    assert missing(bill(("a-b", "1"), ("c", "3")), wanted) == ["c 2: 3"]
+
+
+def report(*dependencies: dict[str, Any]) -> str:
+    return json.dumps({"dependencies": dependencies, "fixes": []})
+
+
+CLEAN = {"name": "a", "version": "1", "vulns": []}
+KNOWN = {"name": "b", "version": "1", "vulns": [{"id": "V-1"}]}
+UNASKED = {"name": "c", "skip_reason": "not found"}
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "words"),
+    [
+        pytest.param(report(CLEAN), 0, "no known vulnerability in 1 packages", id="clean"),
+        pytest.param(report(CLEAN, KNOWN), 1, "known vulnerabilities: b V-1", id="known"),
+        pytest.param(
+            report(KNOWN, UNASKED), 1, "known vulnerabilities: b V-1", id="known, unasked"
+        ),
+        pytest.param(
+            report(CLEAN, UNASKED), 0, "skipped: the database here knows nothing of c", id="unasked"
+        ),
+        pytest.param("", 0, "skipped: the database cannot be asked: no way", id="no network"),
+    ],
+)
+def test_an_audit_that_nobody_answered_is_no_clean_one(told: str, code: int, words: str) -> None:
+    assert verdict(told, "some\nno way") == (code, words)
