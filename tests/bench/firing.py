@@ -15,13 +15,12 @@ from random import Random
 
 from slumberd.cli.context import logs, settings_of
 from slumberd.clock import SystemClock
-from slumberd.config.rule_loader import RuleSet
 from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
-from slumberd.service.composition import branches_of, writing
-from slumberd.service.fact_stores import Branches
+from slumberd.service.composition import rule_runner_of, writing
+from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.bench.measuring import Cost, Table, at_most, timed_async
 from tests.bench.worlds import USERS, Workshop
@@ -54,7 +53,7 @@ class Site:
     """A state directory that is open, and the rules that fire there."""
 
     memory: SQLiteMemoryStore
-    branches: Branches
+    runner: RuleRunner
     rules: Sequence[ConsolidationRule]
     ids: Iterator[str]
     costs: list[Cost] = field(default_factory=list)
@@ -62,12 +61,12 @@ class Site:
     def __post_init__(self) -> None:
         self._new = _episodes(self.ids)
         self._scheduler = Scheduler(
-            clock=CLOCK, episodes=self.memory, ledger=self.branches, fire=self._fire
+            clock=CLOCK, episodes=self.memory, ledger=self.runner.facts, fire=self._fire
         )
         self._scheduler.replace(self.rules, "UTC")
 
     async def _fire(self, due: ConsolidationRule, _: Due, at: datetime) -> None:
-        await self.branches.fire(due, "every", at)
+        await self.runner.fire(due, "every", at)
 
     async def pass_over(self, times: int) -> Cost:
         """Let every rule be due and fire, so many times; return what one rule's firing took."""
@@ -119,9 +118,8 @@ async def _opened(
     settings = settings_of(home.config, None)
     with logs(settings, CLOCK) as log:
         async with writing(settings, CLOCK) as stores:
-            in_force = RuleSet(tuple(rules), {}, {})
-            branches = branches_of(settings, stores, log, CLOCK, lambda: in_force)
-            yield Site(stores.memory, branches, rules, ids())
+            runner = rule_runner_of(settings, stores, log, CLOCK)
+            yield Site(stores.memory, runner, rules, ids())
     shutil.rmtree(home.folder)
 
 

@@ -26,7 +26,7 @@ from slumberd.cli.commands import run
 from slumberd.cli.context import loaded, logs
 from slumberd.clock import SystemClock
 from slumberd.errors import FiringTimeoutError
-from slumberd.service.composition import branches_of, writing
+from slumberd.service.composition import rule_runner_of, writing
 from slumberd.service.daemon import Daemon
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import triple
@@ -94,7 +94,7 @@ def _wait(descriptor: int) -> float:
 async def puts(config: Path, count: int, stop: asyncio.Event) -> list[float]:
     """Put through a store of the host's own; return how long each took to be a fact."""
     settings, _ = loaded(config, None)
-    facts = settings.facts_paths["facts.db"]
+    facts = settings.facts_path
     async with SQLiteMemoryStore(settings.memory_path) as memory:
         with closing(sqlite3.connect(facts, isolation_level=None)) as connection:
             found = [await _put(memory, connection, f"put-{n}") for n in range(count)]
@@ -118,13 +118,13 @@ async def overdue(config: Path, count: int, about: float) -> list[float]:
     clock, found = SystemClock(), []
     with logs(settings, clock) as lines:
         async with writing(settings, clock) as stores:
-            branches = branches_of(settings, stores, lines, clock, lambda: rules)
+            runner = rule_runner_of(settings, stores, lines, clock)
             for _ in range(count):
                 timeout = random.uniform(about / 2, about)
                 hurried = rules.rules[0].model_copy(update={"timeout": timeout})
                 began = time.monotonic()
                 with suppress(FiringTimeoutError):
-                    await branches.fire(hurried, "manual", clock.now())
+                    await runner.fire(hurried, "manual", clock.now())
                 found.append(max(0.0, time.monotonic() - began - timeout))
     return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import at, triple
-from tests.support.site import CONFIG, RULES, Site
+from tests.support.site import RULES, Site
 
 pytestmark = pytest.mark.integration
 
@@ -23,9 +23,8 @@ TOLD = [
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """A site with five facts in one store, and two of them in another one, too."""
+    """A site with five facts in one channel, and two of them in another one, too."""
     site = Site(tmp_path_factory.mktemp("site"))
-    site.config.write_text(CONFIG + "facts: {channels: {notes: notes.db}}\n")
     notes = RULES.replace('cron: "0 3 * * *"', "every: 1").replace("'never'", "'likes'")
     site.rules.write_text(notes)
     site.put(*TOLD)

@@ -109,7 +109,7 @@ def test_status_tells_what_is_there_and_how_far_each_rule_has_come(trial: Trial)
     expected: dict[str, Any] = {
         "running": False, "pid": None, "uptime_seconds": None, "generation": None, "failing": [],
         "state_dir": str(trial.state), "episodes": 5, "facts": 3, "ledger_rows": 13,
-        "stores": [{"store": "facts.db", "facts": 3, "ledger_rows": 13}], "rules": STATES,
+        "rules": STATES,
     }  # fmt: skip
     check([status], expected)
     paths = [trial.state / "memory.db", trial.state / "facts.db"]
@@ -122,7 +122,7 @@ def test_rules_tells_which_were_removed_and_what_they_left(trial: Trial) -> None
     check(
         looked(trial, "rules", "--removed"),
         {
-            "id": "removed", "store": "facts.db", "watermark": 3, "fired_at": INSTANT,
+            "id": "removed", "watermark": 3, "fired_at": INSTANT,
             "quarantined": 1, "held": None,
         },
     )  # fmt: skip

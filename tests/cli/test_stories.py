@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from slumberd.cli.commands import status
-from slumberd.model.episode import instant
-from slumberd.observability.line_format import timestamp
 from tests.support.builders import at, triple
 from tests.support.tables import labels, table
 from tests.support.trying import Trial, rule, rules
@@ -98,24 +96,6 @@ def test_why_shows_content_only_on_request(moved: Trial) -> None:
 def firings(path: Path, sql: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(path)) as connection, connection:
         return connection.execute(sql).fetchall()
-
-
-@pytest.mark.parametrize("later", ["facts.db", "notes.db"])
-def test_last_firing_of_a_rule_is_that_of_the_store_that_it_fired_in_last(
-    tmp_path: Path, later: str
-) -> None:
-    trial = Trial(tmp_path, rules(rule("both", "", "facts", "notes")))
-    trial.config.write_text(trial.config.read_text() + "facts: {channels: {notes: notes.db}}\n")
-    trial.put(triple("e1", "ada", "lives_in", "Porto"))
-    trial.fire()
-    ((newest,),) = firings(
-        trial.state / later, "UPDATE slumberd_firings SET at = at + 7000000 RETURNING at"
-    )
-
-    (state,) = trial.lines("rules")
-
-    assert state["fired_at"] == timestamp(instant(newest))
-    assert state["last_outcome"]["added"] == 1
 
 
 def test_status_shows_the_rules_that_need_somebody_first(

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 
-BATCHED = "facts: {batch: 5, channels: {notes: notes.db}}\n"
+BATCHED = "facts: {batch: 5}\n"
 RULES = """\
 rules:
   - {id: kept, cadence: {every: 1}, when_filter: "predicate = 'is'", then_emits: [facts, notes]}
@@ -30,7 +30,7 @@ rules:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    """Return a site whose batches are small, and whose rules emit into two stores."""
+    """Return a site whose batches are small, and whose rules emit into two channels."""
     site = Site(tmp_path)
     site.config.write_text(site.config.read_text() + BATCHED)
     site.rules.write_text(RULES)
@@ -58,11 +58,8 @@ def facts(site: Site) -> list[dict[str, Any]]:
     return sorted(site.lines("facts"), key=lambda fact: str(fact["id"]))
 
 
-def ledgers_are_whole(site: Site) -> bool:
-    return all(
-        site.call("audit", "verify", "--channel", channel).returncode == 0
-        for channel in ("facts", "notes")
-    )
+def ledger_is_whole(site: Site) -> bool:
+    return site.call("audit", "verify").returncode == 0
 
 
 def test_fire_prints_its_run_and_its_firings(site: Site) -> None:
@@ -73,11 +70,11 @@ def test_fire_prints_its_run_and_its_firings(site: Site) -> None:
     runs = {row["run"] for row in site.lines("audit", "ls", "--kind", "firing") if row["run"]}
     (run,) = runs
     (told,) = [line for line in done.stdout.splitlines() if line.startswith("run ")]
-    assert told.startswith(f"run {run}: 9 firings, kept@")
+    assert told.startswith(f"run {run}: 6 firings, kept@")
     assert told.endswith(f"`slumberd undo --run {run}` takes it back")
 
 
-def test_undo_of_a_run_takes_back_every_batch_of_every_rule_in_every_store(site: Site) -> None:
+def test_undo_of_a_run_takes_back_every_batch_of_every_rule(site: Site) -> None:
     put(site, 0, 20)
     answered(site, "fire", "--all")
     before = facts(site)
@@ -89,11 +86,11 @@ def test_undo_of_a_run_takes_back_every_batch_of_every_rule_in_every_store(site:
 
     assert facts(site) == before
     assert len(answer["undone"]) == len(answer["firing_ids"]) > 10
-    assert ledgers_are_whole(site)
+    assert ledger_is_whole(site)
     again = answered(site, "undo", "--run", answer["run"])
     assert sorted(again["undone"]) == sorted(answer["firing_ids"])
     assert facts(site) == after
-    assert ledgers_are_whole(site)
+    assert ledger_is_whole(site)
 
 
 def test_undo_of_a_run_again_does_nothing(site: Site) -> None:
@@ -113,7 +110,7 @@ def test_undo_of_a_run_goes_on_where_one_firing_of_it_is_undone_already(site: Si
     put(site, 0, 12)
     fired = answered(site, "fire", "kept")
     first, *others = [one for report in fired["reports"] for one in report["firing_ids"]][:3]
-    answered(site, "undo", first, "--channel", "facts")
+    answered(site, "undo", first)
 
     answer = answered(site, "undo", "--run", fired["run"])
 
@@ -121,21 +118,20 @@ def test_undo_of_a_run_goes_on_where_one_firing_of_it_is_undone_already(site: Si
     assert facts(site) == []
 
 
-def test_undo_of_a_run_that_fails_in_one_store_changes_nothing_there_and_is_continued(
-    site: Site,
-) -> None:
+def test_undo_of_a_run_that_fails_changes_nothing_and_can_be_repeated(site: Site) -> None:
     put(site, 0, 12)
     run = answered(site, "fire", "--all")["run"]
-    with closing(sqlite3.connect(site.state / "notes.db", timeout=0)) as locked:
+    before = facts(site)
+    with closing(sqlite3.connect(site.state / "facts.db", timeout=0)) as locked:
         locked.execute("BEGIN IMMEDIATE")
         failed = site.call("undo", "--run", run)
         locked.rollback()
-    left = {row["id"] for row in site.lines("facts", "--channel", "notes")}
+    left = facts(site)
 
     answer = answered(site, "undo", "--run", run)
 
     assert failed.returncode == 75
-    assert left == {f"@notes/e{n}" for n in (0, 2, 4, 6, 8, 10)}
+    assert left == before
     assert facts(site) == []
     assert answer["undone"]
 
@@ -147,9 +143,7 @@ def killed(site: Site, point: str, *words: str) -> int:
     return subprocess.run(command, env=env, capture_output=True, cwd=ROOT).returncode
 
 
-def test_undo_of_a_run_that_is_killed_is_done_whole_or_not_at_all_in_each_store(
-    site: Site,
-) -> None:
+def test_undo_of_a_run_that_is_killed_is_done_whole_or_not_at_all(site: Site) -> None:
     put(site, 0, 40)
     run = answered(site, "fire", "--all")["run"]
     before = facts(site)
@@ -157,14 +151,14 @@ def test_undo_of_a_run_that_is_killed_is_done_whole_or_not_at_all_in_each_store(
 
     for commit in range(1, 6):
         code = killed(site, f"facts.db COMMIT#{commit}", "undo", "--run", run)
-        counts.add((code, len([one for one in facts(site) if one["id"][0] != "@"])))
+        counts.add((code, len(facts(site))))
 
-    promoted = len([one for one in before if one["id"][0] != "@"])
+    promoted = len(before)
     assert {count for _, count in counts} == {0, promoted}
     assert (137, promoted) in counts
     answered(site, "undo", "--run", run)
     assert facts(site) == []
-    assert ledgers_are_whole(site)
+    assert ledger_is_whole(site)
 
 
 def test_dry_run_of_an_undo_of_a_run_changes_nothing(site: Site) -> None:
@@ -177,10 +171,10 @@ def test_dry_run_of_an_undo_of_a_run_changes_nothing(site: Site) -> None:
 
     assert facts(site) == before
     assert (answer["run"], answer["firing_ids"]) == (None, [])
-    assert len(answer["undone"]) == 9
+    assert len(answer["undone"]) == 6
     assert answer["counts"] == {"delete": 18}
     assert (answer["deltas_total"], answer["deltas_cut"], len(answer["deltas"])) == (18, True, 2)
-    assert "would undo 9 firings (kept@" in told
+    assert "would undo 6 firings (kept@" in told
 
 
 def test_undo_of_a_rule_since_an_instant_takes_back_all_that_it_did_since(site: Site) -> None:

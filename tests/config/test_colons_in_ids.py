@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    home = Home(tmp_path, {"facts": {"path": "facts.db", "channels": {"team:own": "team.db"}}})
+    home = Home(tmp_path)
     emits = ["facts", "kg:team", "team:own"]
     home.rule("kg:likes", cadence={"every": "1 episode"}, then_emits=emits)
     return home

@@ -134,7 +134,7 @@ class ControlTarget:
     async def _begin(self) -> None:
         self._path = Path(self._folder.name) / str(next(self._numbers))
         self._path.mkdir()
-        home = await self._open.enter_async_context(estate(self._path, RULES, {}))
+        home = await self._open.enter_async_context(estate(self._path, RULES))
         await home.stores.memory.put_many(SAID)
         await home.fire(RULES[0])
         pausing = Pausing(self._path, lambda: RuleSet(tuple(RULES), {}, {}))

@@ -263,7 +263,7 @@ def promoter(
     clock = FakeClock()
     memory = SQLiteMemoryStore(facts.path.with_name("memory.db"))
     consolidator = Consolidator(memory, facts, log or FakeDeltaLog(), clock, batch=10)
-    return Promoter(lambda: graph, facts, consolidator, clock, "facts.db")
+    return Promoter(lambda: graph, facts, consolidator, clock)
 
 
 async def test_a_firing_accounts_for_every_row(facts: SQLiteFactStore) -> None:

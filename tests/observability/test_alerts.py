@@ -29,8 +29,8 @@ def deltas(count: int, rule_id: str, kind: str) -> list[Entry]:
     return [told(n, "delta.applied", **said, seq=n) for n in range(count)]
 
 
-def checkpoints(*rows: int, store: str = "facts.db") -> list[Entry]:
-    return [told(5 * n, "ledger.checkpoint", store=store, rows=r) for n, r in enumerate(rows)]
+def checkpoints(*rows: int) -> list[Entry]:
+    return [told(5 * n, "ledger.checkpoint", rows=r) for n, r in enumerate(rows)]
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,12 @@ CASES = {
         quiet=[told(0, "firing.skipped", rule_id="tea"), told(0, "clock.jumped")],
     ),
     "SlumberdChainBroken": Case(
-        trips=[told(0, "ledger.broken", store="facts.db", seq=7, problem="it was changed")],
-        quiet=[told(0, "ledger.verified", store="facts.db")],
+        trips=[told(0, "ledger.broken", seq=7, problem="it was changed")],
+        quiet=[told(0, "ledger.verified")],
     ),
     "SlumberdLedgerShrank": Case(
         trips=checkpoints(100, 90),
-        quiet=[*checkpoints(90, 90, 100), *checkpoints(5, 6, store="work.db")],
+        quiet=checkpoints(90, 90, 100),
     ),
     "SlumberdVerificationStopped": Case(
         trips=[told(0, "ledger.verified")],

@@ -308,7 +308,6 @@ def test_delta_line_holds_the_record_without_content(stream: io.BytesIO) -> None
         ("ts", TS),
         ("level", "info"),
         ("event", "delta.applied"),
-        ("store", "facts.db"),
         ("seq", 7),
         ("firing_id", "tea@6"),
         ("rule_id", "tea"),
@@ -327,8 +326,8 @@ def test_delta_line_holds_the_record_without_content(stream: io.BytesIO) -> None
 def _named(stream: io.BytesIO, scope: ScopeForm, *keys: bytes, **who: Any) -> list[tuple[Any, Any]]:
     """Return what lines of stores with these keys name in place of user and agent."""
     first = send(Sink(stream), json_line, "info", _now, scope)
-    for number, key in enumerate(keys):
-        first.of(f"{number}.db", key=key).applied([_record(**who)])
+    for key in keys:
+        first.keyed(key).applied([_record(**who)])
     return [(line["user"], line["agent"]) for line in _lines(stream)]
 
 
@@ -403,7 +402,6 @@ def test_firing_line_holds_the_accounting(stream: io.BytesIO) -> None:
             "ts": TS,
             "level": "info",
             "event": "firing.completed",
-            "store": "facts.db",
             "firing_id": "tea@6",
             "run_id": "",
             "rule_id": "tea",

@@ -99,7 +99,7 @@ class DoctorContext:
         self._stream = stream
         body = HealthSources(
             estate.stores.memory,
-            estate.branches,
+            estate.runner.facts,
             rules=lambda: (estate.rules, "UTC"),
             awake=list,
             troubles=lambda: self.troubles.by_rule,
@@ -120,7 +120,7 @@ class DoctorContext:
 async def living(folder: Path, one: ConsolidationRule) -> AsyncIterator[DoctorContext]:
     stream = io.BytesIO()
     with logging_as_before():
-        async with estate(folder, [one], {}) as state:
+        async with estate(folder, [one]) as state:
             clock: FakeClock = state.clock
             configure("json", "info", stream, terminal=False, now=clock.now)
             await state.stores.memory.put_many([triple("e0", "alice", "likes", "tea")])

@@ -83,7 +83,7 @@ async def sink() -> AsyncIterator[FathomSink]:
 
 async def tell(sink: FathomSink, seq: int = 1, **other: Any) -> None:
     one = promotion(seq, **other)
-    await sink.assert_with_provenance(FACT, slots_of(one, "facts.db"), bundle_of(one))
+    await sink.assert_with_provenance(FACT, slots_of(one), bundle_of(one))
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ async def test_template_that_nobody_knows_is_no_refusal_of_a_row(sink: FathomSin
 
     one = promotion()
     with pytest.raises(ValidationError, match="Unknown template"):
-        await sink.assert_with_provenance("other", slots_of(one, "x"), bundle_of(one))
+        await sink.assert_with_provenance("other", slots_of(one), bundle_of(one))
     with pytest.raises(ValidationError, match="Unknown slot"):
         await sink.assert_with_provenance(FACT, {"another": "x"}, bundle_of(one))
 

@@ -43,9 +43,7 @@ class Round:
 
     def begin(self) -> None:
         """Start anew, as after a crash."""
-        self.publisher = ProvenancePublisher(
-            "facts.db", self.ledger, self.sink, self.clock, self.policy
-        )
+        self.publisher = ProvenancePublisher(self.ledger, self.sink, self.clock, self.policy)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -82,7 +80,7 @@ async def test_promotion_carries_where_it_comes_from() -> None:
     [(template, told)] = one.sink.told
     assert template == "evidence"
     assert told == {
-        "store": "facts.db", "seq": 1, "kind": "add", "fact_id": "e1", "user": "alice",
+        "seq": 1, "kind": "add", "fact_id": "e1", "user": "alice",
         "agent": "rag", "channel": "facts", "subject": "alice", "predicate": "drinks",
         "object": '"tea"', "replaces": '["e0"]', "rule": "9.lives", "firing": "9.lives@1",
         "_origin": "consolidation", "_source": "rule-9X2eXlives", "_run_id": "9.lives@1",
@@ -120,8 +118,8 @@ async def test_failing_sink_is_told_later_and_longer_each_time() -> None:
     assert pauses == [1, 2, 4, 8, 8, 8]
     assert one.sink.seqs == [1, 2]
     assert [line["event"] for line in logs] == ["provenance.failed", "provenance.resumed"]
-    told = [logs[0][key] for key in ("store", "rows", "seconds", "error", "message")]
-    assert told == ["facts.db", 2, 0.0, "OSError", "down"]
+    told = [logs[0][key] for key in ("rows", "seconds", "error", "message")]
+    assert told == [2, 0.0, "OSError", "down"]
 
 
 async def test_failures_end_where_the_sink_gets_on() -> None:
@@ -158,7 +156,7 @@ async def test_what_was_told_before_a_failure_is_not_told_again() -> None:
     await one.publisher.publish_page()
     one.ledger.promote(True, True)
     one.sink.hangs = True
-    one.publisher = ProvenancePublisher("facts.db", one.ledger, one.sink, one.clock, IMPATIENT)
+    one.publisher = ProvenancePublisher(one.ledger, one.sink, one.clock, IMPATIENT)
     await one.publisher.publish_page()
     assert one.place == (3, 0)
 

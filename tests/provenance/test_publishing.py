@@ -19,7 +19,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from slumberd.config.settings import FactsSettings, ProvenanceSettings, Settings
+from slumberd.config.settings import ProvenanceSettings, Settings
 from slumberd.errors import ExtraMissingError
 from slumberd.provenance import file_sink
 from slumberd.provenance.fathom_sink import open_engine
@@ -87,7 +87,6 @@ async def test_daemon_tells_a_file_of_every_promotion(tmp_path: Path) -> None:
     assert [one["slots"]["seq"] for one in told] == promotions(tmp_path / "facts.db")
     assert {one["template"] for one in told} == {"slumberd.fact"}
     assert {one["slots"]["_source"] for one in told} == {"rule-always"}
-    assert {one["slots"]["store"] for one in told} == {"facts.db"}
 
 
 async def test_next_daemon_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
@@ -145,19 +144,17 @@ def _answering_late(monkeypatch: pytest.MonkeyPatch, *, after: int) -> Iterator[
             may_answer.set()
 
 
-def _is_all_told(folder: Path, *stores: str) -> bool:
+def _is_all_told(folder: Path) -> bool:
     """Return whether every episode is read, and every promotion published and marked so.
 
     A daemon that stops before the mark moves publishes the last promotion again when it starts.
     """
     told = told_in(folder / "provenance.jsonl")
-    newest = _newest(folder / "memory.db")
-    return all(
-        _mark(folder / name) == newest
-        and {one["slots"]["seq"] for one in told if one["slots"]["store"] == name}
-        == {*promotions(folder / name)}
-        and _place(folder / name) == _last_row(folder / name)
-        for name in stores or ("facts.db",)
+    facts = folder / "facts.db"
+    return (
+        _mark(facts) == _newest(folder / "memory.db")
+        and {one["slots"]["seq"] for one in told} == {*promotions(facts)}
+        and _place(facts) == _last_row(facts)
     )
 
 
@@ -184,20 +181,6 @@ def _mark(path: Path) -> int:
 def _newest(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         return int(connection.execute("SELECT max(seq) FROM slumberd_episode_log").fetchone()[0])
-
-
-async def test_each_fact_store_has_a_place_of_its_own(tmp_path: Path) -> None:
-    facts = FactsSettings(channels={"work": Path("work.db")})
-    life = Life(tmp_path, rule("both", then_emits=["facts", "work"]), provenance=TO_A_FILE)
-    life._settings = life._settings.model_copy(update={"facts": facts})
-    await put(life, FIRST)
-    path = tmp_path / "provenance.jsonl"
-    async with life.running():
-        await eventually(lambda: _is_all_told(tmp_path, "facts.db", "work.db"))
-    for name in ("facts.db", "work.db"):
-        own = [one["slots"]["seq"] for one in told_in(path) if one["slots"]["store"] == name]
-        assert own == promotions(tmp_path / name)
-        assert _place(tmp_path / name) >= own[-1]
 
 
 class Unbearable(FakeSink):
@@ -327,11 +310,11 @@ def test_status_tells_how_far_the_sink_is_behind(tmp_path: Path) -> None:
     put_by_command(home, triple("e1", "alice", "likes", "tea"))
     home.call("fire", "all")
 
-    [told] = orjson.loads(home.call("status", "--json").stdout)["provenance"]["stores"]
+    told = orjson.loads(home.call("status", "--json").stdout)["provenance"]
     screen = home.call("status").stdout
 
-    assert (told["store"], told["rows"], told["refused"]) == ("facts.db", 2, 0)
-    assert "provenance file: facts.db, 2 rows behind" in screen
+    assert (told["sink"], told["rows"], told["refused"]) == ("file", 2, 0)
+    assert "provenance file: 2 rows behind" in screen
     assert Home(tmp_path).call("status", "--json").stdout.count('"provenance":null') == 1
 
 
@@ -361,7 +344,7 @@ def test_doctor_tells_that_the_sink_has_been_behind_for_long(tmp_path: Path) -> 
     assert "3 refused" in home.call("status").stdout
     _behind(home, 2, 0)
     assert found() == []
-    assert "facts.db, all told, 3 refused" in home.call("status").stdout
+    assert "provenance file: all told, 3 refused" in home.call("status").stdout
 
 
 def _has_told(file: Path, more_than: int) -> bool:

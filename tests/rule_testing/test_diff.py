@@ -185,9 +185,9 @@ async def test_watermarks_of_a_copy_never_lie_beyond_its_log(tmp_path: Path) -> 
     await say("e1")
     place = Settings(state_dir=tmp_path, rules_dir=tmp_path)
     async with copied(place, CLOCK, go_on) as copy:
-        mark = await copy.stores.facts["facts.db"].watermark("all")
+        mark = await copy.stores.facts.watermark("all")
         newest = await copy.stores.memory.newest()
-        _, _, broken = await copy.stores.facts["facts.db"].verify()
+        _, _, broken = await copy.stores.facts.verify()
 
     assert mark is not None
     assert (mark.seq, newest.seq, broken) == (2, 3, None)

@@ -216,14 +216,13 @@ async def test_a_rule_that_is_changed_during_its_firing_ends_it_and_counts_from_
     tmp_path: Path, how: str
 ) -> None:
     rules, ids, by = AFTERWARDS[how]
-    async with estate(tmp_path, [OLD], {}) as home:
+    async with estate(tmp_path, [OLD]) as home:
         await home.stores.memory.put_many([*SAID, BOBS])
 
         async def change() -> None:
             home.rules[:] = rules
 
-        [branch] = home.branches
-        branch.consolidator._episodes = Meddled(home.stores.memory, after={1: change})
+        home.runner.consolidator._episodes = Meddled(home.stores.memory, after={1: change})
         await home.fire(OLD)
         await home.stores.memory.put_many(
             [triple("later", "s1", "is", 7, user="carol"), triple("other", "s2", "is", 8, user="d")]

@@ -22,10 +22,10 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.prometheus import write_textfile
 from slumberd.service import daemon as service_daemon
 from slumberd.service import heartbeat
-from slumberd.service.composition import Stores, branches_of, opened
+from slumberd.service.composition import Stores, opened, rule_runner_of
 from slumberd.service.control_socket import Peer, ask
 from slumberd.service.daemon import Daemon
-from slumberd.service.fact_stores import Branches
+from slumberd.service.rule_runner import RuleRunner
 from slumberd.service.systemd import Notifier
 from tests.support.builders import at, rule, triple
 from tests.support.daemons import Home
@@ -69,22 +69,20 @@ class Life:
 
     def __init__(self, folder: Path, *rules: ConsolidationRule, **settings: Any) -> None:
         self.log = Telling()
-        self._logs = FakeLogs()
-        self._logs.stores["facts.db"] = self.log
+        self._logs = FakeLogs(self.log)
         self._clock = FakeClock(at(0))
         self._rules = RuleSet(rules, {}, {one.id: "rules.yaml" for one in rules})
         facts = FactsSettings(batch=1)
         self._settings = Settings(state_dir=folder, rules_dir=folder, facts=facts, **settings)
 
     @asynccontextmanager
-    async def stores(self, logs: FakeLogs | None = None) -> AsyncIterator[tuple[Stores, Branches]]:
+    async def stores(
+        self, logs: FakeLogs | None = None
+    ) -> AsyncIterator[tuple[Stores, RuleRunner]]:
         """Open the stores, while no daemon runs."""
         settings, clock = self._settings, self._clock
-        async with opened(settings, clock, settings.facts_paths) as stores:
-            yield (
-                stores,
-                branches_of(settings, stores, logs or FakeLogs(), clock, lambda: self._rules),
-            )
+        async with opened(settings, clock, settings.facts_path) as stores:
+            yield stores, rule_runner_of(settings, stores, logs or FakeLogs(), clock)
 
     async def run_until_told(self) -> None:
         """Run the daemon, and tell it to stop once it has written lines."""
@@ -112,13 +110,12 @@ async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
         def applied(self, records: Sequence[Record]) -> None:
             raise OSError("the disk is full")
 
-    life, broken = Life(tmp_path, NIGHTLY), FakeLogs()
-    broken.stores["facts.db"] = Broken()
-    async with life.stores(broken) as (stores, branches):
+    life, broken = Life(tmp_path, NIGHTLY), FakeLogs(Broken())
+    async with life.stores(broken) as (stores, runner):
         await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
         with pytest.raises(OSError, match="full"):
-            await branches.fire(NIGHTLY, "manual", at(0))
-        assert (await branches.watermarks())["nightly"][0].seq == 1
+            await runner.fire(NIGHTLY, "manual", at(0))
+        assert (await stores.facts.watermarks())["nightly"][0].seq == 1
 
     await life.run_until_told()
 
@@ -148,14 +145,13 @@ async def test_the_collector_rests_while_a_rule_fires_and_no_longer(tmp_path: Pa
             collecting.append(gc.isenabled())
             raise OSError("the disk is full")
 
-    life, logs, collecting = Life(tmp_path), FakeLogs(), [gc.isenabled()]
-    logs.stores["facts.db"] = Failing()
-    async with life.stores(logs) as (stores, branches):
+    life, logs, collecting = Life(tmp_path), FakeLogs(Failing()), [gc.isenabled()]
+    async with life.stores(logs) as (stores, runner):
         await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
 
         for one in (NIGHTLY, rule("other")):  # without a rest between them
             with pytest.raises(OSError, match="full"):
-                await branches.fire(one, "manual", at(0))
+                await runner.fire(one, "manual", at(0))
         await asyncio.sleep(0)
         collecting.append(gc.isenabled())
 
@@ -164,14 +160,14 @@ async def test_the_collector_rests_while_a_rule_fires_and_no_longer(tmp_path: Pa
 
 async def test_a_cron_rule_that_is_told_to_stop_is_not_served(tmp_path: Path) -> None:
     life, before = Life(tmp_path, NIGHTLY), at(-86_400)
-    async with life.stores() as (stores, branches):
+    async with life.stores() as (stores, _):
         await stores.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(40)])
-        await branches.begin("nightly", BEGINNING, served=before)
+        await stores.facts.begin("nightly", BEGINNING, served=before)
 
     await life.run_until_told()
 
-    async with life.stores() as (_, branches):
-        mark, served = (await branches.watermarks())["nightly"]
+    async with life.stores() as (stores, _):
+        mark, served = (await stores.facts.watermarks())["nightly"]
     assert 0 < mark.seq < 40
     assert served == before, "its next start goes on at once"
 

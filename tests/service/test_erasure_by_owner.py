@@ -26,7 +26,7 @@ VICTIM, OTHER = Scope("victim", "s1", "rag"), Scope("other", "s1", "rag")
 @asynccontextmanager
 async def opened(folder: Path, mismatch: Any) -> AsyncIterator[Estate]:
     memory = MemorySettings(scope_mismatch=mismatch)
-    async with estate(folder, [rule("all")], {}, memory=memory) as there:
+    async with estate(folder, [rule("all")], memory=memory) as there:
         await there.stores.memory.bootstrap()
         yield there
 
@@ -82,7 +82,7 @@ async def test_episodes_are_erased_by_the_owner_that_facts_are_promoted_for(
         assert episodes(tmp_path) == left
         assert {fact.id for fact in await there.facts()} == promoted
         assert certificate["rows"]["memory.db"]["episodes"] == 6 - len(left)
-        facts = there.stores.facts["facts.db"]
+        facts = there.stores.facts
         assert (await facts.verify())[2] is None
 
 
@@ -121,7 +121,7 @@ async def test_what_was_quarantined_as_of_nobody_goes_with_whom_its_content_name
 
         await forget(there, "victim")
 
-        facts = there.stores.facts["facts.db"]
+        facts = there.stores.facts
         assert [one["episode_id"] for one in await facts.quarantine()] == ["unowned of other"]
         assert (await facts.verify())[2] is None
     assert b"unowned of victim" not in (tmp_path / "facts.db").read_bytes()

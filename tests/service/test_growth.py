@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.config.rule_loader import RuleSet
-from slumberd.consolidation.consolidator import EVERYTHING
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern, Order, cursor
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
@@ -23,7 +21,6 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
-from slumberd.service.fact_stores import Branch, Branches
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.house import House, house
@@ -242,15 +239,10 @@ async def test_a_read_takes_as_many_steps_of_much_as_of_little(
 
 
 def scheduler(home: House, rules: Sequence[ConsolidationRule]) -> Scheduler:
-    branches = Branches(
-        [Branch(EVERYTHING, home.facts, home.consolidator)],
-        lambda: RuleSet(tuple(rules), {}, {}),
-    )
-
     async def fire(due: ConsolidationRule, _: Due, now: datetime) -> None:
-        await branches.fire(due, "every", now)
+        await home.consolidator.fire(due, "every", now)
 
-    made = Scheduler(clock=FakeClock(), episodes=home.memory, ledger=branches, fire=fire)
+    made = Scheduler(clock=FakeClock(), episodes=home.memory, ledger=home.facts, fire=fire)
     made.replace(rules, "UTC")
     return made
 

@@ -23,10 +23,10 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.scheduling.due import FailureTracker
 from slumberd.service import health_metrics, heartbeat
-from slumberd.service.composition import branches_of, opened
-from slumberd.service.fact_stores import Branches
+from slumberd.service.composition import opened, rule_runner_of
 from slumberd.service.health_metrics import MOST_PENDING, HealthSources
 from slumberd.service.heartbeat import Heartbeat
+from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, rule, triple
 from tests.support.fakes import FakeClock, FakeEpisodeLog, FakeLogs
@@ -41,14 +41,14 @@ class DoctorContext:
     """Stores, rules over them, and a heartbeat; it is tired after two."""
 
     def __init__(
-        self, memory: SQLiteMemoryStore, branches: Branches, rules: RuleSet, settings: Settings
+        self, memory: SQLiteMemoryStore, runner: RuleRunner, rules: RuleSet, settings: Settings
     ) -> None:
         self.clock = FakeClock(at(0))
-        self.memory, self.branches = memory, branches
+        self.memory, self.runner = memory, runner
         self.dropped = 0
         self.beats = 0
         self.tired = asyncio.Event()
-        files = [settings.memory_path, *settings.facts_paths.values()]
+        files = [settings.memory_path, settings.facts_path]
         self.asleep: set[str] = set()
         self.troubles = FailureTracker()
         self.textfile: Callable[[bytes], None] | None = None
@@ -65,7 +65,7 @@ class DoctorContext:
     def heart_on(self, episodes: EpisodeLog) -> Heartbeat:
         body = HealthSources(
             episodes,
-            self.branches,
+            self.runner.facts,
             rules=lambda: (self._rules.rules, "UTC"),
             awake=lambda rules: [one for one in rules if one.id not in self.asleep],
             troubles=lambda: self.troubles.by_rule,
@@ -87,18 +87,18 @@ class DoctorContext:
 async def _patient(folder: Path, *rules: ConsolidationRule) -> AsyncIterator[DoctorContext]:
     settings = Settings(state_dir=folder, rules_dir=folder)
     found, clock = RuleSet(rules, {}, {}), FakeClock(at(0))
-    async with opened(settings, clock, settings.facts_paths) as stores:
-        branches = branches_of(settings, stores, FakeLogs(), clock, lambda: found)
+    async with opened(settings, clock, settings.facts_path) as stores:
+        runner = rule_runner_of(settings, stores, FakeLogs(), clock)
         for one in rules:
-            await branches.begin(one.id, BEGINNING, served=at(0))
-        yield DoctorContext(stores.memory, branches, found, settings)
+            await runner.facts.begin(one.id, BEGINNING, served=at(0))
+        yield DoctorContext(stores.memory, runner, found, settings)
 
 
 async def test_beat_tells_what_is_pending_and_for_how_long(tmp_path: Path) -> None:
     done, waiting = rule("done"), rule("waiting", cadence={"cron": "0 3 * * *"})
     async with _patient(tmp_path, done, waiting) as context:
         await context.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
-        await context.branches.fire(done, "every", at(0))
+        await context.runner.fire(done, "every", at(0))
         age = (at(0) - triple("e0", "alice", "likes", 0).timestamp).total_seconds()
         context.clock.advance(MINUTE)
 
@@ -142,7 +142,7 @@ async def test_beat_over_many_rules_names_those_that_lag_most(tmp_path: Path) ->
     async with _patient(tmp_path, *rules) as context:
         await context.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
         for one in rules[:35]:
-            await context.branches.fire(one, "every", at(0))
+            await context.runner.fire(one, "every", at(0))
         await context.memory.put_many([triple("e9", "alice", "likes", 9)])
 
         told = await context.beat()
@@ -172,7 +172,7 @@ async def test_beat_tells_for_how_long_a_rule_has_been_due(tmp_path: Path) -> No
         for _ in range(3):
             late.append((await context.beat())["late_seconds"])
             context.clock.advance(MINUTE)
-        await context.branches.fire(rules[0], "every", at(0))
+        await context.runner.fire(rules[0], "every", at(0))
 
         told = await context.beat()
 
@@ -189,7 +189,7 @@ async def test_rule_that_has_something_to_read_at_every_look_is_not_late(tmp_pat
             await context.memory.put_many([triple(f"e{n}", "alice", "likes", n, timestamp=now)])
             context.clock.advance(1)
             late.append((await context.beat())["late_seconds"])
-            await context.branches.fire(busy, "every", context.clock.now())
+            await context.runner.fire(busy, "every", context.clock.now())
             context.clock.advance(MINUTE)
 
     assert late == [0.0, 1.0, 1.0, 1.0]
@@ -227,11 +227,11 @@ async def test_rule_that_is_to_rest_is_not_late(tmp_path: Path, at_rest: str) ->
     resting = rule("resting", enabled=at_rest != "disabled", limits={"max_deletes": 0})
     async with _patient(tmp_path, resting) as context:
         await context.memory.put_many([triple("e1", "alice", "likes", "tea")])
-        await context.branches.fire(resting, "every", at(0))
+        await context.runner.fire(resting, "every", at(0))
         taken = {"intent": "delete", "replaces": "e1"}
         await context.memory.put_many([triple("e2", "alice", "likes", "tea", metadata=taken)])
         if at_rest == "held":
-            await context.branches.fire(resting, "every", at(0))
+            await context.runner.fire(resting, "every", at(0))
         if at_rest == "paused":
             context.asleep.add("resting")
         await context.beat()
@@ -289,7 +289,7 @@ async def test_counters_of_the_textfile_go_on_over_a_restart(
             await context.beat()
             for one in episodes:
                 await context.memory.put_many([one])
-                await context.branches.fire(tea, "every", at(0))
+                await context.runner.fire(tea, "every", at(0))
             context.troubles.failed("tea", at(0), "StoreError")
             await context.beat()
 

@@ -19,7 +19,7 @@ def _told(*firings: Counts) -> list[int]:
     effects, told = Effects(), []
     for number, counts in enumerate(firings, start=1):
         with capture_logs() as logs:
-            effects.see("tea", [Report("tea", {"facts": counts, "notes": Counts(read=5)})])
+            effects.see("tea", Report("tea", {"facts": counts, "notes": Counts(read=5)}))
         told += [number for _ in logs]
     return told
 
@@ -47,7 +47,7 @@ def test_a_gate_may_hold_back_all_there_is_and_a_filter_may_not(counts: Counts, 
 
     with capture_logs() as logs:
         for _ in range(5):
-            effects.see("tea", [Report("tea", {"facts": counts})], gated=True)
+            effects.see("tea", Report("tea", {"facts": counts}), gated=True)
 
     assert len(logs) == told
 
@@ -57,7 +57,7 @@ def test_firing_that_reads_nothing_does_not_count() -> None:
 
     with capture_logs() as logs:
         for _ in range(5):
-            effects.see("tea", [Report("tea", {"facts": Counts()})])
+            effects.see("tea", Report("tea", {"facts": Counts()}))
 
     assert logs == []
 
@@ -67,7 +67,7 @@ def test_rules_are_counted_apart_and_told_of_by_name() -> None:
 
     with capture_logs() as logs:
         for name in ["tea", "coffee", "tea", "tea", "coffee"]:
-            effects.see(name, [Report(name, {"facts": NOTHING})])
+            effects.see(name, Report(name, {"facts": NOTHING}))
 
     assert logs == [
         {

@@ -18,10 +18,10 @@ from slumberd.config.settings import Settings, load_settings
 from slumberd.errors import ReloadFailedError, StoreBusyError
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.composition import branches_of, opened, rules_of
+from slumberd.service.composition import opened, rule_runner_of, rules_of
 from slumberd.service.control_socket import Peer, RefusedError, ask
-from slumberd.service.fact_stores import Branches
 from slumberd.service.reload import InForce, Reloading
+from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, triple
 from tests.support.daemons import Home
@@ -47,7 +47,7 @@ class House:
     """What a reload changes, and the files that it reads."""
 
     folder: Path
-    branches: Branches
+    runner: RuleRunner
     memory: SQLiteMemoryStore
     in_force: InForce
     followed: list[tuple[list[str], str]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class House:
         return Reloading(
             self.in_force,
             lambda: load(self.folder),
-            self.branches,
+            self.runner,
             self.turn,
             follow=[self._follow],
             clock=FakeClock(at(7200)),
@@ -104,9 +104,9 @@ async def house(folder: Path, logs: FakeLogs | None = None) -> AsyncIterator[Hou
     write_rules(folder, likes=LIKES)
     settings, rules = load(folder)
     in_force, clock = InForce(settings, rules), FakeClock(at(3600))
-    async with opened(settings, clock, settings.facts_paths) as stores:
-        branches = branches_of(settings, stores, logs or FakeLogs(), clock, lambda: in_force.rules)
-        yield House(folder, branches, stores.memory, in_force)
+    async with opened(settings, clock, settings.facts_path) as stores:
+        runner = rule_runner_of(settings, stores, logs or FakeLogs(), clock)
+        yield House(folder, runner, stores.memory, in_force)
 
 
 async def test_a_reload_takes_every_rule_and_tells_what_changed(tmp_path: Path) -> None:
@@ -133,17 +133,15 @@ async def test_a_removed_rule_is_told_and_keeps_its_watermark_and_its_facts(
     async with house(tmp_path) as home:
         (likes,) = home.in_force.rules.rules
         await home.memory.put_many([triple("e1", "alice", "likes", "tea")])
-        await home.branches.fire(likes, "manual", at(3600))
+        await home.runner.fire(likes, "manual", at(3600))
         home.rules(likes=None)
         with capture_logs() as log:
             answer = await home.reload()
 
         assert (answer["removed"], answer["rules"]) == (["likes"], 0)
         assert log[0]["event"] == "rule.removed"
-        (branch,) = home.branches
-        assert (await branch.facts.watermarks())["likes"][0].seq == 1
-        assert await home.branches.watermarks() == {}, "nobody looks at it any more"
-        assert (await branch.facts.health()).fragment_count == 1
+        assert (await home.runner.facts.watermarks())["likes"][0].seq == 1
+        assert (await home.runner.facts.health()).fragment_count == 1
 
 
 async def test_a_set_of_rules_is_never_changed_in_place(tmp_path: Path) -> None:
@@ -194,12 +192,11 @@ async def test_a_store_that_cannot_settle_channels_again_keeps_the_old_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with house(tmp_path) as home:
-        (branch,) = home.branches
 
         async def busy(*_: object, **__: object) -> None:
-            raise StoreBusyError(branch.facts.path, 1.0)
+            raise StoreBusyError(home.runner.facts.path, 1.0)
 
-        monkeypatch.setattr(branch.facts, "set_channels", busy)
+        monkeypatch.setattr(home.runner.facts, "set_channels", busy)
         before = home.in_force.rules
         home.rules(likes="channels: {facts: {multi_valued: [likes]}}\n" + LIKES)
 
@@ -214,9 +211,7 @@ async def test_a_log_that_takes_no_line_fails_a_reload_and_ends_nothing(tmp_path
         def applied(self, records: Sequence[Record]) -> None:
             raise OSError("no space left on device")
 
-    logs = FakeLogs()
-    logs.stores["facts.db"] = Full()
-    async with house(tmp_path, logs) as home:
+    async with house(tmp_path, FakeLogs(Full())) as home:
         before = home.in_force.rules
         home.rules(likes="channels: {facts: {multi_valued: [likes]}}\n" + LIKES)
 
@@ -231,14 +226,13 @@ async def test_channels_are_settled_again_by_a_reload(tmp_path: Path) -> None:
         (likes,) = home.in_force.rules.rules
         both = [triple("e1", "alice", "likes", "tea"), triple("e2", "alice", "likes", "coffee")]
         await home.memory.put_many(both)
-        await home.branches.fire(likes, "manual", at(3600))
-        (branch,) = home.branches
-        assert (await branch.facts.health()).fragment_count == 1
+        await home.runner.fire(likes, "manual", at(3600))
+        assert (await home.runner.facts.health()).fragment_count == 1
 
         home.rules(likes="channels: {facts: {multi_valued: [likes]}}\n" + LIKES)
         await home.reload()
 
-        assert (await branch.facts.health()).fragment_count == 2
+        assert (await home.runner.facts.health()).fragment_count == 2
 
 
 async def test_of_the_configuration_a_reload_takes_what_it_can_and_names_the_rest(
@@ -246,18 +240,15 @@ async def test_of_the_configuration_a_reload_takes_what_it_can_and_names_the_res
 ) -> None:
     async with house(tmp_path) as home:
         home.configure(
-            "facts: {batch: 7, channels: {work: work.db}}\ntimezone: Europe/Berlin\n"
+            "facts: {batch: 7}\ntimezone: Europe/Berlin\n"
             "limits: {max_deletes: 3}\nstop_seconds: 5\n"
         )
         with capture_logs() as log:
             answer = await home.reload()
 
-        assert sorted(answer["restart_needed"]) == [
-            "facts.batch", "facts.channels", "stop_seconds",
-        ]  # fmt: skip
+        assert sorted(answer["restart_needed"]) == ["facts.batch", "stop_seconds"]
         assert home.followed == [(["likes"], "Europe/Berlin")]
-        (branch,) = home.branches
-        assert branch.consolidator.limits.max_deletes == 3
+        assert home.runner.consolidator.limits.max_deletes == 3
         assert home.in_force.settings.timezone == "Europe/Berlin"
         assert home.in_force.settings.stop_seconds == 25, "what runs is what is told of"
         warned = [one for one in log if one["event"] == "config.restart_needed"]
@@ -280,18 +271,15 @@ class Hooked(FakeDeltaLog):
 
 
 async def test_a_reload_lets_the_batch_under_way_end_and_no_other_begin(tmp_path: Path) -> None:
-    logs, hooked = FakeLogs(), Hooked(asyncio.get_running_loop())
-    logs.stores["facts.db"] = hooked
-    async with house(tmp_path, logs) as home:
+    hooked = Hooked(asyncio.get_running_loop())
+    async with house(tmp_path, FakeLogs(hooked)) as home:
         (likes,) = home.in_force.rules.rules
         await home.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(40)])
         home.rules(likes=EVERYTHING)
 
         async def fire() -> bool:
             async with home.turn:
-                (report,) = await home.branches.fire(
-                    likes, "every", at(3600), stop=home.in_force.pause
-                )
+                report = await home.runner.fire(likes, "every", at(3600), stop=home.in_force.pause)
             return report.cut_short
 
         async with asyncio.TaskGroup() as group:

@@ -11,7 +11,7 @@ import typer
 
 from slumberd.cli.registry import ENTRIES
 from tests.support.builders import at, triple
-from tests.support.site import CONFIG, RULES, Site
+from tests.support.site import RULES, Site
 
 READING = {
     "audit export": "",
@@ -99,11 +99,10 @@ def words_of(command: str, site: Site) -> list[str]:
 
 
 def furnished(folder: Path) -> Site:
-    """Return a site with two fact stores, a fact in each, a row in quarantine, and one to read."""
+    """Return a site with facts in two channels, a row in quarantine, and an episode to read."""
     site = Site(folder)
     site.rules.write_text(RULES + NOTING)
     site.rules.with_name("rules.test.yaml").write_text(TESTS)
-    site.config.write_text(CONFIG + "facts: {channels: {notes: notes.db}}\n")
     bad = triple("e2", "alice", "likes", "rum", timestamp=at(2), metadata={"intent": "wish"})
     site.put(triple("e1", "alice", "likes", "tea", timestamp=at(1)), bad)
     assert site.call("fire", "--all").returncode == 0

@@ -306,14 +306,14 @@ class FakeDeltaLog:
 
 
 class FakeLogs:
-    """A `FakeDeltaLog` for each fact store, by its name."""
+    """Keeps the lines of deltas in a `FakeDeltaLog`."""
 
-    def __init__(self) -> None:
-        self.stores: dict[str, FakeDeltaLog] = {}
+    def __init__(self, deltas: FakeDeltaLog | None = None) -> None:
+        self.deltas = deltas or FakeDeltaLog()
         self.dropped = 0
 
-    def of(self, store: str, *, key: bytes = b"") -> FakeDeltaLog:
-        return self.stores.setdefault(store, FakeDeltaLog())
+    def keyed(self, _: bytes) -> FakeDeltaLog:
+        return self.deltas
 
 
 class FakeComparer:

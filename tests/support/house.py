@@ -9,14 +9,14 @@ from pathlib import Path
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
-from slumberd.consolidation.consolidator import EVERYTHING, Consolidator, Report
+from slumberd.consolidation.consolidator import Consolidator, Report
 from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import NO_LIMITS, Limits
 from slumberd.model.rule import ConsolidationRule
-from slumberd.service.fact_stores import Branch, Branches
 from slumberd.service.operations import Operations
+from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.connection import BUSY_SECONDS
@@ -41,9 +41,8 @@ class House:
 
     def operations(self, *rules: ConsolidationRule, clock: Clock) -> Operations:
         in_force = RuleSet(rules, {}, {})
-        branch = Branch(EVERYTHING, self.facts, self.consolidator)
-        branches = Branches([branch], lambda: in_force)
-        return Operations(self.memory, branches, lambda: in_force, clock)
+        runner = RuleRunner(self.facts, self.consolidator)
+        return Operations(self.memory, runner, lambda: in_force, clock)
 
     async def objects(self) -> dict[str, object]:
         facts = await self.facts.query(FactPattern())

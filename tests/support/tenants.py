@@ -83,7 +83,7 @@ class World:
 
     @property
     def facts(self) -> SQLiteFactStore:
-        return self.estate.stores.facts["facts.db"]
+        return self.estate.stores.facts
 
     async def play(self, *, hostile: bool) -> None:
         """Tell the story to its end; keep what the one was answered."""
@@ -276,7 +276,7 @@ def play(story: Story, *, hostile: bool, look: Look) -> dict[str, Any]:
     async def main(folder: Path) -> dict[str, Any]:
         limits = LimitsSettings(max_deletes=0) if story.held else LimitsSettings()
         async with estate(
-            folder, RULES, {}, multi_valued=MULTI, limits=limits, batch=story.batch
+            folder, RULES, multi_valued=MULTI, limits=limits, batch=story.batch
         ) as there:
             world = World(story, folder, there)
             await world.play(hostile=hostile)

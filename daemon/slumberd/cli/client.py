@@ -12,7 +12,7 @@ import gc
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from slumberd.consolidation.protocols import DeltaLog, Logs
 from slumberd.errors import NoInputError, NotRunningError, SchemaError, SlumberdError, StoreError
 from slumberd.model.finding import Finding
 from slumberd.model.record import Checkpoint, Outcome, Record
-from slumberd.model.rule import FACTS
 from slumberd.model.spelling import Misspelling
 from slumberd.service.composition import facts_of, key_of, memory_of
 from slumberd.service.control_socket import Answer, ask
@@ -95,7 +94,7 @@ def _last_row(settings: Settings) -> int | None:
 
 
 class ShownLogs:
-    """The way to the log of each fact store, which shows on a bar how far firings have come.
+    """The way to the log, which shows on a bar how far firings have come.
 
     Args:
         logs: The way to the log.
@@ -107,9 +106,9 @@ class ShownLogs:
         self._logs = logs
         self._show = partial(_show, bar, last)
 
-    def of(self, store: str, *, key: bytes = b"") -> DeltaLog:
-        """Return the way there for one store; `key` is that of hashed scopes."""
-        return _ShownLog(self._logs.of(store, key=key), self)
+    def keyed(self, key: bytes) -> DeltaLog:
+        """Return the log of deltas that hashes users and agents with a key."""
+        return _ShownLog(self._logs.keyed(key), self)
 
     def show(self, outcome: Outcome) -> None:
         """Show that a batch is done."""
@@ -126,7 +125,7 @@ def _show(shown: Bar, last: int | None, outcome: Outcome) -> None:
 
 
 class _ShownLog:
-    """The way to the log of one store, as `ShownLogs` has it."""
+    """The log of deltas that `ShownLogs` returns."""
 
     def __init__(self, log: DeltaLog, shown: ShownLogs) -> None:
         self._log = log
@@ -185,8 +184,8 @@ def asked(
 
 
 @asynccontextmanager
-async def auditing(settings: Settings, store: str) -> AsyncIterator[SQLiteFactStore]:
-    """Open the fact store of a name with the key of its ledger, for passes over all of it.
+async def auditing(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
+    """Open the facts with the key of their ledger, for passes over all of it.
 
     Raises:
         ConfigurationError: The key cannot be read.
@@ -196,7 +195,7 @@ async def auditing(settings: Settings, store: str) -> AsyncIterator[SQLiteFactSt
     collected = gc.isenabled()
     gc.disable()
     try:
-        async with _there(settings, store, key=key_of(settings)) as facts:
+        async with _there(settings, key=key_of(settings)) as facts:
             yield facts
     finally:
         if collected:
@@ -204,21 +203,19 @@ async def auditing(settings: Settings, store: str) -> AsyncIterator[SQLiteFactSt
 
 
 @asynccontextmanager
-async def reading_facts(settings: Settings, channel: str | None) -> AsyncIterator[SQLiteFactStore]:
-    """Open the fact store of a channel; None is the one of all that have none of their own.
+async def reading_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
+    """Open the facts for reading.
 
     Raises:
         NoInputError: There is no such database yet.
     """
-    async with _there(settings, settings.store_of(channel or FACTS)) as facts:
+    async with _there(settings) as facts:
         yield facts
 
 
 @asynccontextmanager
-async def _there(
-    settings: Settings, store: str, *, key: bytes | None = None
-) -> AsyncIterator[SQLiteFactStore]:
-    path = settings.facts_paths[store]
+async def _there(settings: Settings, *, key: bytes | None = None) -> AsyncIterator[SQLiteFactStore]:
+    path = settings.facts_path
     if not path.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` does it"
         raise NoInputError(path, remedy)
@@ -227,31 +224,14 @@ async def _there(
 
 
 @asynccontextmanager
-async def reading_store(settings: Settings, name: str) -> AsyncIterator[SQLiteFactStore | None]:
-    """Open the fact store of a name; None when no slumberd has made it yet."""
-    path = settings.facts_paths[name]
+async def reading_facts_or_none(settings: Settings) -> AsyncIterator[SQLiteFactStore | None]:
+    """Open the facts for reading; None when no slumberd has made the database yet."""
+    path = settings.facts_path
     if not has_ledger(path):
         yield None
         return
     async with facts_of(settings, SystemClock(), path, traceless=True) as facts:
         yield facts
-
-
-@asynccontextmanager
-async def reading_all_facts(settings: Settings) -> AsyncIterator[dict[str, SQLiteFactStore]]:
-    """Open every fact store that is there, by name; the first must be.
-
-    Raises:
-        NoInputError: It is not.
-    """
-    first, *others = settings.facts_paths
-    async with AsyncExitStack() as closing:
-        stores = {first: await closing.enter_async_context(_there(settings, first))}
-        for name in others:
-            facts = await closing.enter_async_context(reading_store(settings, name))
-            if facts is not None:
-                stores[name] = facts
-        yield stores
 
 
 @asynccontextmanager

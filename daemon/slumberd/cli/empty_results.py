@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TypeVar
 
 from slumberd.cli.wording import NAMED, listed, plural
 from slumberd.config.settings import Settings
 from slumberd.storage.audit.offline_status import (
-    Open,
     has_facts_of,
     users_with_episodes,
     users_with_facts,
 )
 from slumberd.storage.sqlite.recovery import look
-
-T = TypeVar("T")
 
 FIRE = "`slumberd fire --all` fires the rules, `slumberd status` shows what waits for them"
 
@@ -68,17 +64,14 @@ def no_rules(settings: Settings) -> str:
 
 
 def _users_with_facts(settings: Settings) -> list[str]:
-    found = _each(settings, partial(users_with_facts, limit=NAMED + 1))
-    return sorted({user for users in found for user in users})
+    if not settings.facts_path.exists():
+        return []
+    return sorted(look(settings.facts_path, partial(users_with_facts, limit=NAMED + 1)))
 
 
 def _has_facts(settings: Settings, user: str) -> bool:
-    return any(_each(settings, partial(has_facts_of, user=user)))
-
-
-def _each(settings: Settings, work: Callable[[Open], T]) -> list[T]:
-    """Return what is found in each fact store that is there."""
-    return [look(path, work) for path in settings.facts_paths.values() if path.exists()]
+    path = settings.facts_path
+    return path.exists() and look(path, partial(has_facts_of, user=user))
 
 
 def _some(names: Sequence[str]) -> str:

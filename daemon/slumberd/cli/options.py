@@ -45,14 +45,6 @@ StateDir = Annotated[
     ),
 ]
 
-Channel = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="In the fact store of this channel; for where some have a store of their own.",
-    ),
-]
-
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 Verbose = Annotated[

@@ -186,7 +186,7 @@ class RuleForm(Form):
         on_missed: Of cron instants that passed while no daemon ran: ``run_once`` fires once for all
             of them, ``skip`` leaves their episodes to the next instant.
         catchup_window: How long ago the newest of them may be to fire for it, as ``24h``.
-        timeout: How long a firing may take in one store, as ``10m``; then it is stopped, its batch
+        timeout: How long a firing may take, as ``10m``; then it is stopped, its batch
             is taken back, and it counts as failed.
         similarity: Links its new facts with near current facts, as ``{min: 0.85}``. Off by default.
         salience: What an episode must be worth before the rule takes it in; what falls short is

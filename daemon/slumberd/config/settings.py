@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, WithJsonSchema
 
 from slumberd.config.validation import (
     Form,
-    Name,
     TemplateName,
     TimeZone,
     mistakes_of,
@@ -85,8 +84,6 @@ class FactsSettings(Form):
 
     Attributes:
         path: The database; relative to ``state_dir``.
-        channels: The channels with a database of their own, each with its path, relative to
-            ``state_dir``; all others are in ``path``.
         lineage_depth: How many older assertions of a key a fact's lineage names, newest first.
         batch: How many versions of episodes one transaction takes.
         key_file: A file whose bytes key the ledger from its first row on; relative to
@@ -94,7 +91,6 @@ class FactsSettings(Form):
     """
 
     path: FilePath = Path("facts.db")
-    channels: dict[Name, FilePath] = Field(default_factory=dict)
     lineage_depth: int = Field(default=8, ge=0, le=100)
     batch: int = Field(default=8000, ge=1, le=50_000)
     key_file: FilePath | None = None
@@ -225,18 +221,8 @@ class Settings(Form):
 
     @property
     def facts_path(self) -> Path:
-        """The database of facts: of all channels that have none of their own."""
+        """The database of facts."""
         return self.state_dir / self.facts.path
-
-    @property
-    def facts_paths(self) -> dict[str, Path]:
-        """Every database of facts by the name of its store, `facts_path` first."""
-        names = [self.facts.path, *self.facts.channels.values()]
-        return {str(name): self.state_dir / name for name in names}
-
-    def store_of(self, channel: str) -> str:
-        """Return the name of the store that a channel's facts are in."""
-        return str(self.facts.channels.get(channel, self.facts.path))
 
     @property
     def graph_path(self) -> Path | None:
@@ -402,7 +388,7 @@ def variables(form: type[Form] = Settings, trail: Trail = ()) -> Iterator[tuple[
         here = (*trail, key)
         if isinstance(field.annotation, type) and issubclass(field.annotation, Form):
             yield from variables(field.annotation, here)
-        elif get_origin(field.annotation) is not dict:  # a map stands in the file only
+        else:
             yield PREFIX + "__".join(map(str, here)).upper(), here
 
 
@@ -461,15 +447,7 @@ def _own_state_dir(environ: Mapping[str, str]) -> Path:
 
 
 def _one_file_for_two(settings: Settings, document: Document) -> Iterator[Mistake]:
-    taken = {settings.memory_path.resolve(): "memory.path"}
-    named: list[tuple[Trail, Path]] = [(("facts", "path"), settings.facts.path)]
-    for channel, path in settings.facts.channels.items():
-        if path not in (one for _, one in named):  # channels may share a store
-            named.append((("facts", "channels", channel), path))
-    for trail, path in named:
-        place = (settings.state_dir / path).resolve()
-        if place in taken:
-            problem = f"{taken[place]!r} is {str(path)!r} too; give each its own file"
-            where = document.values.get(trail, (0, 0))
-            yield Mistake(document.file or "settings", *where, dotted(trail), problem)
-        taken[place] = dotted(trail)
+    if settings.facts_path.resolve() == settings.memory_path.resolve():
+        problem = f"'memory.path' is {str(settings.facts.path)!r} too; give each its own file"
+        where = document.values.get(("facts", "path"), (0, 0))
+        yield Mistake(document.file or "settings", *where, "facts.path", problem)

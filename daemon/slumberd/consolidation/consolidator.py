@@ -56,7 +56,6 @@ class Report:
     Attributes:
         rule_id: The rule.
         channels: The accounting, by channel.
-        store: The name of the fact store.
         run: The id that all of its firings share.
         firing_ids: One for each batch, in order; empty when nothing was pending.
         rehearsed: Whether nothing was written.
@@ -68,7 +67,6 @@ class Report:
 
     rule_id: str
     channels: dict[str, Counts]
-    store: str = ""
     run: str = ""
     firing_ids: list[str] = field(default_factory=list)
     rehearsed: bool = False
@@ -128,26 +126,6 @@ class Call:
         )  # fmt: skip
 
 
-def _anything(_: str) -> bool:
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A fact store's part in what rules emit.
-
-    Attributes:
-        store: The store's name.
-        takes: Says of a channel whether its facts are in the store.
-    """
-
-    store: str = "facts.db"
-    takes: Callable[[str], bool] = _anything
-
-
-EVERYTHING = Part()
-
-
 class Consolidator:
     """Runs rules over an episode log, into a ledger, with a line for each delta.
 
@@ -162,8 +140,6 @@ class Consolidator:
         clock: For durations.
         batch: At most this many log rows are settled in one transaction.
         limits: What one batch may take out at most, where its rule does not say.
-        part: The fact store that the ledger belongs to; whatever a rule emits into channels of
-            others is none of this consolidator's business.
         embedding: Makes what gates measure relevance with, when one first does.
     """
 
@@ -176,7 +152,6 @@ class Consolidator:
         *,
         batch: int,
         limits: Limits = NO_LIMITS,
-        part: Part = EVERYTHING,
         embedding: Embedding = no_embedder,
     ) -> None:
         self._episodes = episodes
@@ -184,7 +159,6 @@ class Consolidator:
         self._log = log
         self._clock = clock
         self._batch = batch
-        self._part = part
         self._gatekeeper = SalienceGate(episodes, embedding)
         self.limits = limits
         self.behind = False
@@ -217,7 +191,7 @@ class Consolidator:
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
             FiringTimeoutError: It took too long; earlier batches stay committed.
-            SupersededError: Another daemon has taken over, or a store was replaced.
+            SupersededError: Another daemon has taken over, or the store was replaced.
         """
         timeout = math.inf if rule.timeout is None else rule.timeout
         ends_at = self._clock.monotonic() + timeout
@@ -450,7 +424,7 @@ class Consolidator:
             emitted = await self._ledger.channels_of(rule.id)
             left = frozenset(emitted).difference(rule.then_emits)
             self._left[rule.id] = rule.content_hash, left
-        return frozenset(filter(self._part.takes, left))
+        return left
 
     async def _withdraw(self, rule: ConsolidationRule, versions: Sequence[EpisodeVersion]) -> Met:
         """Return what a rule withdraws in channels that it no longer emits into."""
@@ -485,19 +459,18 @@ class Consolidator:
         rule: ConsolidationRule,
         late: Callable[[], bool] | None = None,
     ) -> Met:
-        found: Met = {name: [] for name in rule.then_emits if self._part.takes(name)}
+        found: Met = {name: [] for name in rule.then_emits}
         for first in range(0, len(versions), _MET):
             if late is not None and late():
                 raise StoppedError("it was too late to go on")
             for name, met in meet(versions[first : first + _MET], rule).items():
-                if name in found:
-                    found[name] += met
+                found[name] += met
         return found
 
     def _report(self, rule: ConsolidationRule, *, rehearsed: bool = False, run: str = "") -> Report:
         """Return the report on a rule that has done nothing yet."""
-        counts = {channel: Counts() for channel in rule.then_emits if self._part.takes(channel)}
-        return Report(rule.id, counts, self._part.store, run, rehearsed=rehearsed)
+        counts = {channel: Counts() for channel in rule.then_emits}
+        return Report(rule.id, counts, run, rehearsed=rehearsed)
 
     async def _settle(
         self,

@@ -199,14 +199,13 @@ class DeltaLog(Protocol):
 
 
 class Logs(Protocol):
-    """Where the deltas of every fact store leave their lines."""
+    """Where log lines go, before the key is known by which they hash users and agents."""
 
-    def of(self, store: str, *, key: bytes = b"") -> DeltaLog:
-        """Return the way there for one store, which its lines name.
+    def keyed(self, key: bytes) -> DeltaLog:
+        """Return the log of deltas that hashes users and agents with a key, where it hashes them.
 
         Args:
-            store: Its name.
-            key: Of the hashes of users and agents, where lines hash them.
+            key: Of the hashes; empty where lines do not hash.
         """
         ...
 

@@ -119,7 +119,7 @@ def _guarded(path: Path, check: Callable[[], Iterable[Finding]]) -> list[Finding
 
 
 def _databases(settings: Settings) -> list[Path]:
-    return [settings.memory_path, *settings.facts_paths.values()]
+    return [settings.memory_path, settings.facts_path]
 
 
 def _files(settings: Settings) -> list[Path]:
@@ -181,8 +181,8 @@ def _inside(context: DoctorContext, unfinished: list[str]) -> Iterator[Finding]:
     yield from _database(
         settings.memory_path, context, unfinished, partial(_episodes, context, unfinished)
     )
-    for path in settings.facts_paths.values():
-        yield from _database(path, context, unfinished, partial(_facts, context, path, unfinished))
+    facts = settings.facts_path
+    yield from _database(facts, context, unfinished, partial(_facts, context, facts, unfinished))
     seconds = HURRIED_SECONDS if context.hurried else context.seconds
     yield from resurfaced(settings, seconds)
     yield from _daemon(context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
@@ -86,7 +86,6 @@ class RemovedRule:
 
     Attributes:
         id: Its id.
-        store: The fact store that it has been in.
         watermark: The number of the last version that it has read; it goes on from there.
         fired_at: When its last batch began.
         quarantined: How many episodes it could not read.
@@ -94,7 +93,6 @@ class RemovedRule:
     """
 
     id: str
-    store: str
     watermark: int
     fired_at: datetime | None
     quarantined: int
@@ -112,27 +110,25 @@ class Survey:
 
     Attributes:
         episodes: How many there are; None when there is no database of them.
-        stores: The fact stores by name, the one of all channels without their own first; None
-            where there is none yet.
+        seen: What the database of facts says of itself; None when there is none yet.
         rules: By id.
         removed: Rules that have been here and are no longer loaded.
     """
 
     episodes: int | None
-    stores: dict[str, FactsSeen | None]
+    seen: FactsSeen | None
     rules: list[RuleState]
     removed: list[RemovedRule]
 
     @property
     def facts(self) -> int | None:
         """How many facts stand; None when there is no database of them."""
-        counts = [one.facts for one in self.stores.values() if one]
-        return sum(counts) if counts else None
+        return self.seen.facts if self.seen else None
 
     @property
     def ledger_rows(self) -> int:
-        """How many rows the ledgers have."""
-        return sum(one.rows for one in self.stores.values() if one)
+        """How many rows the ledger has."""
+        return self.seen.rows if self.seen else 0
 
 
 def surveyed(settings: Settings, rules: RuleSet, now: datetime) -> Survey:
@@ -141,14 +137,17 @@ def surveyed(settings: Settings, rules: RuleSet, now: datetime) -> Survey:
     Raises:
         StoreError: What is there cannot be read.
     """
-    stores = {name: _seen(path) for name, path in settings.facts_paths.items()}
-    marks = {rule.id: _mark(rule, _own(rule, settings, stores)) for rule in rules.rules}
-    memory = _memory(settings.memory_path, [_start(rule, marks[rule.id]) for rule in rules.rules])
-    states = [
-        _state(rule, rules, _own(rule, settings, stores), marks[rule.id], memory, settings, now)
-        for rule in rules.rules
-    ]
-    return Survey(memory.episodes if memory else None, stores, states, _removed(rules, stores))
+    path = settings.facts_path
+    seen = look(path, offline_status.facts_in) if path.exists() else None
+    known = seen or _NOTHING
+    places = [_start(rule, known.marks.get(rule.id)) for rule in rules.rules]
+    memory = _memory(settings.memory_path, places)
+    states = [_state(rule, rules, known, memory, settings, now) for rule in rules.rules]
+    return Survey(memory.episodes if memory else None, seen, states, _removed(rules, known))
+
+
+_NOTHING = FactsSeen(facts=0, rows=0, unlogged=0, triggered=False)
+"""What a database of facts would say of itself that is not there yet."""
 
 
 class _Waiting(NamedTuple):
@@ -181,23 +180,6 @@ def _memory_in(connection: Open, places: Iterable[int]) -> _Memory | None:
     return _Memory(offline_status.episodes_in(connection), above)
 
 
-def _seen(path: Path) -> FactsSeen | None:
-    return look(path, offline_status.facts_in) if path.exists() else None
-
-
-def _own(
-    rule: ConsolidationRule, settings: Settings, stores: Mapping[str, FactsSeen | None]
-) -> list[FactsSeen | None]:
-    return [stores[name] for name in {settings.store_of(one) for one in rule.then_emits}]
-
-
-def _mark(rule: ConsolidationRule, stores: Sequence[FactsSeen | None]) -> int | None:
-    """Return how far a rule has come, in the store where it lags behind."""
-    marks = [one.marks.get(rule.id) if one else None for one in stores]
-    known = [mark for mark in marks if mark is not None]
-    return min(known) if len(known) == len(marks) else None
-
-
 def _start(rule: ConsolidationRule, mark: int | None) -> int | None:
     """Return the place above which versions wait for a rule; None is the end of the log."""
     if mark is None and rule.start == "now":
@@ -205,19 +187,17 @@ def _start(rule: ConsolidationRule, mark: int | None) -> int | None:
     return mark or 0
 
 
-def _state(  # noqa: PLR0913 # one for each source of the state
+def _state(
     rule: ConsolidationRule,
     rules: RuleSet,
-    stores: Sequence[FactsSeen | None],
-    mark: int | None,
+    seen: FactsSeen,
     memory: _Memory | None,
     settings: Settings,
     now: datetime,
 ) -> RuleState:
-    seen = [one for one in stores if one]
     name = rule.id if rule.reads_episodes else speaker_of(rule.id)
-    last = max(seen, key=lambda one: one.fired.get(name, 0), default=None)
-    fired = last.fired.get(name) if last else None
+    mark, fired = seen.marks.get(rule.id), seen.fired.get(name)
+    succeeded = seen.succeeded.get(rule.id)
     waiting = memory.above[_start(rule, mark)] if memory and rule.reads_episodes else None
     return RuleState(
         rule,
@@ -225,20 +205,13 @@ def _state(  # noqa: PLR0913 # one for each source of the state
         mark,
         waiting.pending if waiting else None,
         instant(fired) if fired else None,
-        sum(_quarantined(one, rule.id) for one in seen),
-        ", ".join(one.held[rule.id].firing_id for one in seen if rule.id in one.held),
-        _succeeded(rule.id, stores),
+        _quarantined(seen, rule.id),
+        seen.held[rule.id].firing_id if rule.id in seen.held else "",
+        instant(succeeded) if succeeded else None,
         waiting.oldest if waiting else None,
-        last.outcomes.get(name) if last else None,
+        seen.outcomes.get(name),
         _next(rule, settings, now),
     )
-
-
-def _succeeded(rule_id: str, stores: Sequence[FactsSeen | None]) -> datetime | None:
-    """Return the earliest; None when one is missing, for a rule is as well as its worst store."""
-    found = [one.succeeded.get(rule_id) if one else None for one in stores]
-    known = [at for at in found if at is not None]
-    return instant(min(known)) if known and len(known) == len(found) else None
 
 
 def _quarantined(seen: FactsSeen, rule_id: str) -> int:
@@ -252,20 +225,17 @@ def _next(rule: ConsolidationRule, settings: Settings, now: datetime) -> datetim
     return cron.next_instant(due.expression, due.timezone or settings.timezone, after=now)
 
 
-def _removed(rules: RuleSet, stores: Mapping[str, FactsSeen | None]) -> list[RemovedRule]:
-    """Return the rules that have a watermark and are not loaded, by id and store."""
+def _removed(rules: RuleSet, seen: FactsSeen) -> list[RemovedRule]:
+    """Return the rules that have a watermark and are not loaded, by id."""
     loaded = {rule.id for rule in rules.rules}
     return [
         RemovedRule(
             rule_id,
-            name,
             mark,
-            instant(store.fired[rule_id]) if rule_id in store.fired else None,
-            _quarantined(store, rule_id),
-            store.held[rule_id].firing_id if rule_id in store.held else "",
+            instant(seen.fired[rule_id]) if rule_id in seen.fired else None,
+            _quarantined(seen, rule_id),
+            seen.held[rule_id].firing_id if rule_id in seen.held else "",
         )
-        for name, store in stores.items()
-        if store
-        for rule_id, mark in sorted(store.marks.items())
+        for rule_id, mark in sorted(seen.marks.items())
         if rule_id not in loaded
     ]

@@ -206,42 +206,31 @@ def degraded(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 def waiting(context: DoctorContext) -> Iterator[Finding]:
     """Find rules that have been due for longer than they should be."""
-    seen = {name: _seen(path) for name, path in context.settings.facts_paths.items()}
+    seen = read_or_none(context.settings.facts_path, offline_status.facts_in)
+    if seen is None or _is_young(context):
+        return
     paused = paused_in(context.settings.state_dir)
     for rule in context.rules.rules if context.rules else ():
-        own = {context.settings.store_of(channel) for channel in rule.then_emits}
-        stores = [one for name, one in seen.items() if one and name in own]
-        held = any(rule.id in one.held for one in stores)
-        if rule.enabled and rule.id not in paused and not held:
-            yield from _late(rule, stores, context)
+        rests = not rule.enabled or rule.id in paused or rule.id in seen.held
+        if rule.id in seen.marks and not rests:
+            yield from _late(rule, seen, context)
 
 
-def _seen(path: Path) -> FactsSeen | None:
-    return read_or_none(path, offline_status.facts_in)
-
-
-def _late(
-    rule: ConsolidationRule, stores: Sequence[FactsSeen], context: DoctorContext
-) -> Iterator[Finding]:
-    begun = [one for one in stores if rule.id in one.marks]
-    if not begun or _is_young(context):
-        return
-    fired = max((one.fired[rule.id] for one in begun if rule.id in one.fired), default=0)
-    if why := _why_late(rule, begun, fired, context):
+def _late(rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
+    if why := _why_late(rule, seen, context):
+        fired = seen.fired.get(rule.id)
         ago = f"; it fired last at {instant(fired):%Y-%m-%d %H:%M:%S}Z" if fired else ""
         down = "start the daemon, or `slumberd fire " + rule.id + "`"
         remedy = "see `firing.failed` in the daemon's log" if context.daemon else down
         yield Finding("rule.late", f"rule {rule.id}", why + ago, remedy)
 
 
-def _why_late(
-    rule: ConsolidationRule, begun: Sequence[FactsSeen], fired: int, context: DoctorContext
-) -> str:
+def _why_late(rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext) -> str:
     match rule.due:
         case Every(count=count):
-            return _full(min(one.marks[rule.id] for one in begun), count, fired, context)
+            return _full(seen.marks[rule.id], count, seen.fired.get(rule.id, 0), context)
         case Cron() as due:
-            return _missed(due, min(one.served[rule.id] for one in begun), context)
+            return _missed(due, seen.served[rule.id], context)
         case never:
             assert_never(never)
 

@@ -204,21 +204,19 @@ def _bundle(fact: Fact, rule_id: str) -> ProvenanceBundle:
 
 @dataclass(frozen=True, slots=True)
 class Promoter:
-    """Fires rules of kind ``graph`` for one fact store.
+    """Fires rules of kind ``graph`` into the fact store.
 
     Attributes:
         open: Returns the graph; each firing opens it and closes it again.
         facts: The fact store.
         consolidator: Writes the log lines of committed rows.
         clock: Measures durations.
-        store: The name of the fact store.
     """
 
     open: Callable[[], GraphStore]
     facts: SQLiteFactStore
     consolidator: Consolidator
     clock: Clock
-    store: str
 
     async def fire(  # noqa: PLR0913 # the arguments of `Consolidator.fire`
         self,
@@ -307,7 +305,7 @@ class Promoter:
         changed = counts.added + counts.updated + counts.deleted
         counts = counts._replace(read=rows, noop=rows - changed)
         firing_ids = [] if outcome is None else [outcome.firing_id]
-        return Report(rule.id, {rule.then_emits[0]: counts}, self.store, run, firing_ids)
+        return Report(rule.id, {rule.then_emits[0]: counts}, run, firing_ids)
 
     def _log_promotion(
         self,
@@ -321,7 +319,6 @@ class Promoter:
         _log.info(
             "graph.promoted",
             rule_id=rule.id,
-            store=self.store,
             firing_id=next(iter(report.firing_ids), None),
             rows=rows,
             added=counts.added,

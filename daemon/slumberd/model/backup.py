@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -16,7 +15,6 @@ class SavedFile(BaseModel):
     Attributes:
         name: In the directory of the backup.
         role: What it is: episodes, facts, the paused rules, the key of the ledger.
-        store: The channels' own fact store that it is; nothing for the first one.
         bytes: Its size.
         sha256: Of its bytes, in hexadecimal.
         mode: The permissions of the original, as `chmod` takes them.
@@ -31,7 +29,6 @@ class SavedFile(BaseModel):
     # A plain name: what comes back from a backup must not lead out of its directory.
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.(db|json|key)$")]
     role: Role
-    store: str = ""
     bytes: Annotated[int, Field(ge=0)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     mode: Annotated[str, Field(pattern=r"^[0-7]{3}$")]
@@ -39,11 +36,6 @@ class SavedFile(BaseModel):
     gid: Annotated[int, Field(ge=0)]
     user: str = ""
     group: str = ""
-
-    @property
-    def place(self) -> str:
-        """Which file of a state directory it is: its role, and its store where it has one."""
-        return f"{self.role} {self.store}" if self.store else self.role
 
 
 class LedgerHead(BaseModel):
@@ -63,7 +55,7 @@ class Manifest(BaseModel):
         slumberd: The version that made the backup.
         at: The moment that the databases are of.
         files: All files.
-        ledgers: Of each database of facts, by the name of its file.
+        ledger: Of the database of facts; None when there is no ledger yet.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,4 +64,4 @@ class Manifest(BaseModel):
     slumberd: str
     at: AwareDatetime
     files: tuple[SavedFile, ...]
-    ledgers: Mapping[str, LedgerHead]
+    ledger: LedgerHead | None

@@ -96,7 +96,7 @@ class Tallies:
     """What only grows, as long as the databases are the same.
 
     Attributes:
-        rows: Of all ledgers.
+        rows: Of the ledger.
         versions: Of episodes, that were ever put.
         by_rule: What the batches of each rule came to, also of rules that are no more.
     """
@@ -145,7 +145,7 @@ class ProvenanceVitals:
     """How far a sink of provenance is behind.
 
     Attributes:
-        rows: Of the ledgers, that it was not told of yet.
+        rows: Of the ledger, that it was not told of yet.
         seconds: How old the first of them is; 0 without any.
         refused: Rows that it will never be told of, for they have no form that it takes.
     """

@@ -226,7 +226,7 @@ class Promotion(NamedTuple):
     Attributes:
         seq: Its number.
         kind: What it did.
-        firing_id: The firing that did it, which is unique within a store.
+        firing_id: The firing that did it.
         rule_id: The firing's rule, or ``@hand`` and the like.
         at: The firing's instant.
         fact_id: The fact that stands since.
@@ -285,15 +285,9 @@ class Lag(NamedTuple):
         return 0.0 if since is None else max(0.0, round((now - since).total_seconds(), 3))
 
 
-def slots_of(told: Promotion, store: str) -> dict[str, object]:
-    """Return what is asserted of a promotion.
-
-    Args:
-        told: The promotion.
-        store: The name of its fact store: with ``seq`` it tells a repeat from what is new.
-    """
+def slots_of(told: Promotion) -> dict[str, object]:
+    """Return what is asserted of a promotion; ``seq`` tells a repeat from what is new."""
     return {
-        "store": store,
         "seq": told.seq,
         "kind": told.kind,
         "fact_id": told.fact_id,
@@ -310,7 +304,7 @@ def slots_of(told: Promotion, store: str) -> dict[str, object]:
 
 
 SLOTS = (
-    "store", "seq", "kind", "fact_id", "user", "agent", "channel", "subject", "predicate", "object",
+    "seq", "kind", "fact_id", "user", "agent", "channel", "subject", "predicate", "object",
     "replaces", "rule", "firing",
 )  # fmt: skip
 """The names of `slots_of`; ``seq`` is an integer, the rest is text."""

@@ -65,13 +65,11 @@ class Checkpoint(NamedTuple):
         rows: The number of its last row.
         head: The chain hash of that row.
         told: When a log said so, in the log's words; empty when no log did.
-        store: Of the ledger, in the log's words; empty when there was but one.
     """
 
     rows: int
     head: bytes
     told: str = ""
-    store: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class ConsolidationRule(BaseModel):
         on_missed: Whether cron instants that passed while no daemon ran are worth one firing, or
             none: then their episodes wait for the next.
         catchup_window: How many seconds ago the newest of them may be; else it is as with ``skip``.
-        timeout: How many seconds a firing may take in one store; then it is stopped, and fails.
+        timeout: How many seconds a firing may take; then it is stopped, and fails.
         similarity: Links its new facts with near current facts; None compares nothing.
         salience: What an episode must be worth before the rule takes it in; None takes in all.
         kind: Whether it promotes ``episodes``, or triples of a ``graph``.

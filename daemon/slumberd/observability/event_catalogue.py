@@ -82,7 +82,6 @@ _COUNTS = _of(
     )
 )
 _DELTA = {
-    "store": _TEXT,
     "seq": _COUNT,
     "firing_id": _TEXT,
     "rule_id": _TEXT,
@@ -97,7 +96,6 @@ _DELTA = {
     "promotion_ts": _INSTANT,
 }
 _FIRING = {
-    "store": _TEXT,
     "firing_id": _TEXT,
     "run_id": _TEXT,
     "rule_id": _TEXT,
@@ -155,7 +153,6 @@ _ALL = (
         "info",
         "channels.changed",
         "Facts were settled again, because the multi-valued predicates changed.",
-        store=_TEXT,
         firing_id=_TEXT,
         rows=_COUNT,
     ),
@@ -275,7 +272,6 @@ _ALL = (
         "info",
         "facts.adopted",
         "The first start found facts of other programs; it recorded them and changed no row.",
-        store=_TEXT,
         found=_COUNT,
         unreadable=_COUNT,
     ),
@@ -293,7 +289,6 @@ _ALL = (
         "warning",
         "firing.held",
         "A batch would take out more than its limit, and waits for a person.",
-        store=_TEXT,
         firing_id=_TEXT,
         rule_id=_TEXT,
         problem=_TEXT,
@@ -341,7 +336,6 @@ _ALL = (
         "graph.promoted",
         "A rule has promoted what a graph says; its firing is null where nothing was new.",
         rule_id=_TEXT,
-        store=_TEXT,
         firing_id=_or_null(_TEXT),
         rows=_COUNT,
         added=_COUNT,
@@ -354,8 +348,7 @@ _ALL = (
     _kind(
         "error",
         "ledger.broken",
-        "A ledger does not verify: `slumberd audit verify --log` says so.",
-        store=_TEXT,
+        "The ledger does not verify: `slumberd audit verify --log` says so.",
         rows=_COUNT,
         seq=_COUNT,
         problem=_TEXT,
@@ -363,16 +356,14 @@ _ALL = (
     _kind(
         "info",
         "ledger.checkpoint",
-        "How far a ledger reaches, and its head there.",
-        store=_TEXT,
+        "How far the ledger reaches, and its head there.",
         rows=_COUNT,
         head=_TEXT,
     ),
     _kind(
         "info",
         "ledger.verified",
-        "A ledger is as it was written: `slumberd audit verify --log` says so.",
-        store=_TEXT,
+        "The ledger is as it was written: `slumberd audit verify --log` says so.",
         rows=_COUNT,
         head=_TEXT,
     ),
@@ -386,7 +377,6 @@ _ALL = (
         "info",
         "lineage.redrawn",
         "Lineages were written anew, because their configured depth changed.",
-        store=_TEXT,
         keys=_COUNT,
     ),
     _kind(
@@ -442,7 +432,6 @@ _ALL = (
         "warning",
         "provenance.failed",
         "The sink of provenance cannot be told; told once until it can. The ledger waits for it.",
-        store=_TEXT,
         rows=_or_null(_COUNT),
         seconds=_or_null(_NUMBER),
         **_FAILURE,
@@ -451,7 +440,6 @@ _ALL = (
         "warning",
         "provenance.refused",
         "A row of the ledger has no form that the sink of provenance takes; it is passed over.",
-        store=_TEXT,
         seq=_COUNT,
         slot=_TEXT,
         message=_TEXT,
@@ -460,7 +448,6 @@ _ALL = (
         "info",
         "provenance.resumed",
         "The sink of provenance can be told again.",
-        store=_TEXT,
     ),
     _kind(
         "info", "rule.added", "A reload brought a rule.", rule_id=_TEXT, rule_hash=_TEXT, file=_TEXT

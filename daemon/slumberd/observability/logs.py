@@ -190,14 +190,13 @@ class DeltaLines:
     the same rows are to be given again later. They are written once all the same.
     """
 
-    def __init__(  # noqa: PLR0913 # the way of lines, and what they name
+    def __init__(
         self,
         sink: Out,
         *,
         level: Level,
         now: Now,
         render: Render,
-        store: str = "facts.db",
         scope: ScopeForm = "full",
         key: bytes = b"",
     ) -> None:
@@ -205,7 +204,6 @@ class DeltaLines:
         self._named = _naming(scope, key)
         self._sink = sink
         self._level: Level = level
-        self._store = store
         self._least = _LEVELS[level]
         self._now = now
         self._render = render
@@ -216,35 +214,31 @@ class DeltaLines:
         """How many lines of anything else there was no room for."""
         return self._sink.dropped
 
-    def of(self, store: str, *, key: bytes = b"") -> DeltaLines:
-        """Return what writes lines to the same place that name another fact store.
+    def keyed(self, key: bytes) -> DeltaLines:
+        """Return a writer to the same place that hashes users and agents with a key.
 
         Args:
-            store: Its name.
-            key: Of the hashes of users and agents, where they are hashed.
+            key: Of the hashes; empty where lines do not hash.
         """
         return DeltaLines(
             self._sink,
             level=self._level,
             now=self._now,
             render=self._render,
-            store=store,
             scope=self._scope,
             key=key,
         )
 
     def silent(self) -> DeltaLines:
         """Return what takes the same rows and writes no line of them."""
-        return DeltaLines(
-            self._sink, level="error", now=self._now, render=self._render, store=self._store
-        )
+        return DeltaLines(self._sink, level="error", now=self._now, render=self._render)
 
     def applied(self, records: Sequence[Record]) -> None:
         """Write the ``delta.applied`` lines of a batch at once; firings have their own line."""
         written = self._written_late()
         ts = timestamp(self._now())
         claims = (one for one in records if one.kind != "firing" and one.seq > written)
-        events = (_delta_event(record, ts, self._store, self._named) for record in claims)
+        events = (_delta_event(record, ts, self._named) for record in claims)
         lines = self._lines(events)
         if lines:
             self._late = self._sink.deliver(lines), records[-1].seq
@@ -264,7 +258,7 @@ class DeltaLines:
 
     def completed(self, outcome: Outcome) -> None:
         """Write the ``firing.completed`` line of one batch."""
-        self._write(_firing_event(outcome, timestamp(self._now()), self._store))
+        self._write(_firing_event(outcome, timestamp(self._now())))
 
     def misspelled(self, found: Sequence[Misspelling]) -> None:
         """Write a ``metadata.misspelled`` line for each key."""
@@ -274,7 +268,7 @@ class DeltaLines:
 
     def checkpointed(self, head: Checkpoint) -> None:
         """Write the ``ledger.checkpoint`` line; `slumberd audit verify --against` reads it."""
-        self._write(_checkpoint_event(head, timestamp(self._now()), self._store))
+        self._write(_checkpoint_event(head, timestamp(self._now())))
 
     def _write(self, event: Event) -> None:
         if lines := self._lines([event]):
@@ -289,12 +283,11 @@ class DeltaLines:
         return bytes(lines)
 
 
-def _checkpoint_event(head: Checkpoint, ts: str, store: str) -> Event:
+def _checkpoint_event(head: Checkpoint, ts: str) -> Event:
     return {
         "ts": ts,
         "level": "info",
         "event": CHECKPOINT,
-        "store": store,
         "rows": head.rows,
         "head": head.head.hex(),
     }
@@ -331,12 +324,11 @@ def _misspelled_event(found: Misspelling, ts: str) -> Event:
     return {"ts": ts, "level": "warning", "event": "metadata.misspelled", **found._asdict()}
 
 
-def _delta_event(record: Record, ts: str, store: str, named: Naming) -> Event:
+def _delta_event(record: Record, ts: str, named: Naming) -> Event:
     return {
         "ts": ts,
         "level": "warning" if record.kind == "quarantine" else "info",
         "event": "delta.applied",
-        "store": store,
         "seq": record.seq,
         "firing_id": record.firing_id,
         "rule_id": record.rule_id,
@@ -352,18 +344,17 @@ def _delta_event(record: Record, ts: str, store: str, named: Naming) -> Event:
     }
 
 
-def _firing_event(outcome: Outcome, ts: str, store: str) -> Event:
+def _firing_event(outcome: Outcome, ts: str) -> Event:
     if outcome.held is None:
-        return _completed_event(outcome, ts, store)
-    return _held_event(outcome.held, ts, store)
+        return _completed_event(outcome, ts)
+    return _held_event(outcome.held, ts)
 
 
-def _held_event(held: Held, ts: str, store: str) -> Event:
+def _held_event(held: Held, ts: str) -> Event:
     return {
         "ts": ts,
         "level": "warning",
         "event": "firing.held",
-        "store": store,
         "firing_id": held.firing_id,
         "rule_id": held.rule_id,
         "problem": held.problem,
@@ -371,13 +362,12 @@ def _held_event(held: Held, ts: str, store: str) -> Event:
     }
 
 
-def _completed_event(outcome: Outcome, ts: str, store: str) -> Event:
+def _completed_event(outcome: Outcome, ts: str) -> Event:
     firing = outcome.firing
     return {
         "ts": ts,
         "level": "info",
         "event": "firing.completed",
-        "store": store,
         "firing_id": outcome.firing_id,
         "run_id": firing.run,
         "rule_id": firing.rule_id,

@@ -58,7 +58,7 @@ OF_DAEMON: Sequence[Family[Vitals]] = (
     Family("quarantined_episodes", "Episodes that a rule could not read.", lambda v: v.quarantined),
     Family(
         "provenance_lag_rows",
-        "Rows of the ledgers that the sink of provenance was not told of yet.",
+        "Rows of the ledger that the sink of provenance was not told of yet.",
         lambda v: v.provenance.rows if v.provenance else None,
     ),
     Family(
@@ -74,7 +74,7 @@ OF_DAEMON: Sequence[Family[Vitals]] = (
     ),
     Family(
         "ledger_rows_total",
-        "Rows of the ledgers.",
+        "Rows of the ledger.",
         lambda v: v.tallies.rows if v.tallies else None,
         "counter",
     ),
@@ -86,7 +86,7 @@ OF_DAEMON: Sequence[Family[Vitals]] = (
     ),
     Family(
         "batches_total",
-        "Batches that the ledgers hold, of all rules and commands.",
+        "Batches that the ledger holds, of all rules and commands.",
         lambda v: v.tallies.whole.batches if v.tallies else None,
         "counter",
     ),
@@ -140,7 +140,7 @@ OF_RULE: Sequence[Family[RuleVitals]] = (
     ),
     Family(
         "rule_batches_total",
-        "Batches of the rule that the ledgers hold.",
+        "Batches of the rule that the ledger holds.",
         lambda rule: rule.tally.batches if rule.tally else None,
         "counter",
     ),

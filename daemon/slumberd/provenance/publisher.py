@@ -62,22 +62,15 @@ class ProvenancePublisher:
     not published.
 
     Args:
-        store: The name of the fact store, which every assertion carries.
-        ledger: The store.
+        ledger: The fact store.
         sink: The sink; it must not block the event loop.
         clock: The time.
         policy: How promotions are delivered.
     """
 
     def __init__(
-        self,
-        store: str,
-        ledger: Promotions,
-        sink: ProvenanceSink,
-        clock: Clock,
-        policy: DeliveryPolicy,
+        self, ledger: Promotions, sink: ProvenanceSink, clock: Clock, policy: DeliveryPolicy
     ) -> None:
-        self._store = store
         self._ledger = ledger
         self._sink = sink
         self._clock = clock
@@ -160,7 +153,7 @@ class ProvenancePublisher:
         # An erasure may have removed the promotion since its page was read.
         if not await self._ledger.is_publishable(promotion.seq):
             return
-        slots, bundle = slots_of(promotion, self._store), bundle_of(promotion)
+        slots, bundle = slots_of(promotion), bundle_of(promotion)
         try:
             asserted(slots, bundle)
             async with asyncio.timeout(self._policy.timeout_seconds):
@@ -169,7 +162,6 @@ class ProvenancePublisher:
             self._refused += 1
             _log.warning(
                 "provenance.refused",
-                store=self._store,
                 seq=promotion.seq,
                 slot=error.slot,
                 message=error.reason[:_MAX_MESSAGE_CHARACTERS],
@@ -191,7 +183,6 @@ class ProvenancePublisher:
             message = str(error)[:_MAX_MESSAGE_CHARACTERS] or self._default_message(error)
             _log.warning(
                 "provenance.failed",
-                store=self._store,
                 rows=rows,
                 seconds=seconds,
                 error=type(error).__name__,
@@ -213,7 +204,7 @@ class ProvenancePublisher:
 
     def _recover(self) -> None:
         if self._failing:
-            _log.info("provenance.resumed", store=self._store)
+            _log.info("provenance.resumed")
         self._failing, self._failures = False, 0
 
 

@@ -61,9 +61,8 @@ async def copied(settings: Settings, clock: Clock, tell: Telling) -> AsyncIterat
         folder = Path(name)
         try:
             place = await asyncio.to_thread(_copied, settings, folder, tell)
-            async with opened(place, clock, place.facts_paths) as stores:
-                for facts in stores.facts.values():
-                    await facts.notice_external()
+            async with opened(place, clock, place.facts_path) as stores:
+                await stores.facts.notice_external()
                 yield Copy(place, stores, folder)
         except StoreError as error:
             if is_full(error):
@@ -74,12 +73,11 @@ async def copied(settings: Settings, clock: Clock, tell: Telling) -> AsyncIterat
 def _copied(settings: Settings, folder: Path, tell: Telling) -> Settings:
     place = _placed(settings, folder)
     # Facts first: their watermarks must not lie beyond the end of the log.
-    facts = list(settings.facts_paths.values())
     pairs = [
-        *zip(facts, place.facts_paths.values(), strict=True),
+        (settings.facts_path, place.facts_path),
         (settings.memory_path, place.memory_path),
     ]
-    needed = room_for(size_of(settings.memory_path), sum(map(size_of, facts)))
+    needed = room_for(size_of(settings.memory_path), size_of(settings.facts_path))
     refuse_without_room(needed, shutil.disk_usage(folder).free, folder.parent)
     for source, target in pairs:
         if source.exists():
@@ -90,12 +88,6 @@ def _copied(settings: Settings, folder: Path, tell: Telling) -> Settings:
 
 def _placed(settings: Settings, folder: Path) -> Settings:
     """Return the settings of the copies: as they are, but for where the databases lie."""
-    first, *others = settings.facts_paths
-    names = {first: Path("facts.db")} | {
-        name: Path(f"facts-{number}.db") for number, name in enumerate(others, start=1)
-    }
-    channels = {name: names[str(path)] for name, path in settings.facts.channels.items()}
-    facts = {"path": names[first], "channels": channels}
     return settings.model_copy(
         update={
             "state_dir": folder,
@@ -103,7 +95,7 @@ def _placed(settings: Settings, folder: Path) -> Settings:
             "memory": settings.memory.model_copy(
                 update={"path": Path("memory.db"), "future_tolerance": math.inf}
             ),
-            "facts": settings.facts.model_copy(update=facts),
+            "facts": settings.facts.model_copy(update={"path": Path("facts.db")}),
         }
     )
 

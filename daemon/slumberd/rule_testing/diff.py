@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, Self
+from typing import Literal
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
@@ -16,8 +15,8 @@ from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rule_testing.data_copy import Copy, Telling, copied
 from slumberd.rule_testing.preview import Tally
-from slumberd.service.composition import branches_of
-from slumberd.storage.audit.compare import Comparison, Difference, Totals
+from slumberd.service.composition import rule_runner_of
+from slumberd.storage.audit.compare import Comparison, Totals
 
 Change = Literal["added", "removed", "changed", "unchanged"]
 
@@ -78,54 +77,6 @@ def _promotes(rule: ConsolidationRule) -> tuple[object, ...]:
     return rule.when_filter, sorted(rule.then_emits), rule.salience
 
 
-class Comparisons:
-    """Comparisons of every fact store: a channel, and so a key, is in one of them."""
-
-    def __init__(self, stores: Sequence[Comparison]) -> None:
-        self._stores = stores
-
-    @classmethod
-    @asynccontextmanager
-    async def of(cls, copy: Copy) -> AsyncIterator[Self]:
-        """Keep what stands now in the stores of a copy, to be held against what stands later."""
-        async with AsyncExitStack() as closing:
-            stores = [
-                await closing.enter_async_context(
-                    Comparison(path, copy.folder / f"compared-{number}.db")
-                )
-                for number, path in enumerate(copy.settings.facts_paths.values())
-            ]
-            for store in stores:
-                await store.keep()
-            yield cls(stores)
-
-    async def compare(self, user: str | None) -> Totals:
-        """Hold what stands now against what was kept; once.
-
-        Args:
-            user: Only this user's facts; None takes all.
-        """
-        totals = [await store.compare(user) for store in self._stores]
-        return Totals(*map(sum, zip(*totals, strict=True)))
-
-    async def resting(self) -> Counter[str]:
-        """Count the facts that stand now and that one rule alone promotes, by rule."""
-        found: Counter[str] = Counter()
-        for store in self._stores:
-            found.update(await store.resting())
-        return found
-
-    async def differences(
-        self, *, support: bool = False, limit: int | None = None
-    ) -> AsyncIterator[Difference]:
-        """Yield differences, store by store; arguments and order as of a `Comparison`'s."""
-        for store in self._stores:
-            async for one in store.differences(support=support, limit=limit):
-                yield one
-                if limit is not None:
-                    limit -= 1
-
-
 @dataclass(frozen=True, slots=True)
 class Differences:
     """What a candidate would make of the facts.
@@ -144,7 +95,7 @@ class Differences:
     multi_valued: Mapping[str, tuple[frozenset[str], frozenset[str]]]
     held: Mapping[str, str]
     totals: Totals
-    facts: Comparisons
+    facts: Comparison
 
 
 def candidate_of(present: RuleSet, candidate: RuleSet, only: Sequence[str]) -> RuleSet:
@@ -221,7 +172,8 @@ async def differing(
     async with copied(settings, clock, tell) as copy:
         trying = _Trying(copy, present, clock, tell)
         held = await trying.settle()
-        async with Comparisons.of(copy) as facts:
+        async with Comparison(copy.settings.facts_path, copy.folder / "compared.db") as facts:
+            await facts.keep()
             changes = await trying.replace(candidate, changes_of(present, candidate))
             tell("comparing the facts")
             totals = await facts.compare(user)
@@ -229,7 +181,7 @@ async def differing(
             yield Differences(changes, _channels(present, candidate), held, totals, facts)
 
 
-async def _rested(changes: Sequence[RuleChange], facts: Comparisons) -> list[RuleChange]:
+async def _rested(changes: Sequence[RuleChange], facts: Comparison) -> list[RuleChange]:
     """Return the changes, with the facts that rest on a removed rule alone counted."""
     if not any(one.change == "removed" for one in changes):
         return list(changes)
@@ -256,14 +208,13 @@ class _Trying:
         self._rules = rules
         self._clock = clock
         self._tell = tell
-        self._branches = branches_of(
-            copy.settings, copy.stores, Tally(), clock, lambda: self._rules
-        )
+        self._facts = copy.stores.facts
+        self._consolidator = rule_runner_of(copy.settings, copy.stores, Tally(), clock).consolidator
 
     async def settle(self) -> dict[str, str]:
         """Let rules in force consume what is pending; return which the brake would have held."""
-        await self._branches.redraw(self._clock.now())
-        await self._branches.set_channels(self._rules.multi_valued, self._clock.now())
+        await self._facts.redraw(at=self._clock.now())
+        await self._facts.set_channels(self._rules.multi_valued, at=self._clock.now())
         enabled = [rule for rule in self._rules.rules if rule.enabled]
         held = {rule.id: await self._fired(rule) for rule in enabled}
         return {rule_id: problems[0] for rule_id, problems in held.items() if problems}
@@ -271,7 +222,7 @@ class _Trying:
     async def replace(self, rules: RuleSet, changes: Sequence[RuleChange]) -> list[RuleChange]:
         """Let rules take the place of those in force; return the changes, with what was held."""
         self._rules = rules
-        await self._branches.set_channels(rules.multi_valued, self._clock.now())
+        await self._facts.set_channels(rules.multi_valued, at=self._clock.now())
         return [await self._put_in_force(change) for change in changes]
 
     async def _put_in_force(self, change: RuleChange) -> RuleChange:
@@ -280,17 +231,15 @@ class _Trying:
             return change
         if change.backfilled:
             self._tell(f"backfilling {rule.id}")
-            for branch in self._branches.of_rule(rule):
-                await branch.consolidator.backfill(rule, self._clock.now(), by="")
+            await self._consolidator.backfill(rule, self._clock.now(), by="")
         return replace(change, held=await self._fired(rule))
 
     async def _fired(self, rule: ConsolidationRule) -> list[str]:
         """Fire a rule to the end of the log; return at which limits the brake would hold it."""
         self._tell(f"firing {rule.id}")
         problems = []
-        for branch in self._branches.of_rule(rule):
-            fire = partial(branch.consolidator.fire, rule, "manual", self._clock.now())
-            while held := (await fire()).held:
-                problems.append(held.problem)
-                await branch.facts.decide(held, approve=True, at=self._clock.now(), by="")
+        fire = partial(self._consolidator.fire, rule, "manual", self._clock.now())
+        while held := (await fire()).held:
+            problems.append(held.problem)
+            await self._facts.decide(held, approve=True, at=self._clock.now(), by="")
         return problems

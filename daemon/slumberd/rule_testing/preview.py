@@ -17,7 +17,7 @@ from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
 from slumberd.rule_testing.data_copy import Copy, Telling, copied
-from slumberd.service.composition import branches_of
+from slumberd.service.composition import rule_runner_of
 from slumberd.storage.episodes.windows import Matching
 
 _EVERYTHING = 2**62
@@ -64,15 +64,12 @@ class Previewed(NamedTuple):
 
 
 class Tally:
-    """Counts why deltas are none, in place of log lines; implements ``ports.Logs`` and its lines.
-
-    A channel has one store, so one tally serves all.
-    """
+    """Counts why deltas are none, in place of log lines; implements `Logs` and `DeltaLog`."""
 
     def __init__(self) -> None:
         self._counters: dict[str, tuple[Counter[str], Counter[str]]] = {}
 
-    def of(self, _: str, *, key: bytes = b"") -> Tally:
+    def keyed(self, _: bytes) -> Tally:
         """Return itself."""
         return self
 
@@ -151,18 +148,18 @@ class _Previewing:
         self._clock = clock
         self._tell = tell
         self._tally = Tally()
-        self._branches = branches_of(copy.settings, copy.stores, self._tally, clock, lambda: rules)
+        self._facts = copy.stores.facts
+        self._runner = rule_runner_of(copy.settings, copy.stores, self._tally, clock)
 
     async def take_channels(self, *, whole: bool) -> None:
         """Do as a daemon does when it starts with these rules."""
         multi = dict(self._rules.multi_valued)
         if not whole:
-            for branch in self._branches:
-                for channel, predicates in (await branch.facts.channels()).items():
-                    multi[channel] = predicates.union(multi.get(channel, ()))
+            for channel, predicates in (await self._facts.channels()).items():
+                multi[channel] = predicates.union(multi.get(channel, ()))
         now = self._clock.now()
-        await self._branches.redraw(now)
-        await self._branches.set_channels(multi, now)
+        await self._facts.redraw(at=now)
+        await self._facts.set_channels(multi, at=now)
 
     async def preview(self, rule: ConsolidationRule) -> Preview:
         """Fire one rule, unless it is disabled."""
@@ -173,21 +170,15 @@ class _Previewing:
             return Preview(rule, matching, pending)
         self._tell(f"firing {rule.id}")
         self._tally.clear()
-        reports = await self._branches.fire(rule, "manual", self._clock.now())
-        channels = {name: counts for one in reports for name, counts in one.channels.items()}
-        held = [report.held.problem for report in reports if report.held]
-        return Preview(rule, matching, pending, channels, self._tally.reasons(), "; ".join(held))
+        report = await self._runner.fire(rule, "manual", self._clock.now())
+        held = report.held.problem if report.held else ""
+        return Preview(rule, matching, pending, report.channels, self._tally.reasons(), held)
 
     async def replaced(self) -> list[Replaced]:
         """Return the predicates whose objects keep replacing each other."""
-        return [
-            one for branch in self._branches for one in await branch.facts.replaced_predicates()
-        ]
+        return await self._facts.replaced_predicates()
 
     async def _pending(self, rule: ConsolidationRule) -> int:
-        """Count what the rule has not read, in the store where it lags behind."""
-        counts = []
-        for branch in self._branches.of_rule(rule):
-            after = await branch.consolidator.resume(rule, self._clock.now())
-            counts.append(await self._memory.pending(after.seq, at_most=_EVERYTHING))
-        return max(counts)
+        """Count what the rule has not read."""
+        after = await self._runner.consolidator.resume(rule, self._clock.now())
+        return await self._memory.pending(after.seq, at_most=_EVERYTHING)

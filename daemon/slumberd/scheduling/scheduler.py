@@ -227,7 +227,7 @@ class Scheduler:
         The caller limits the wait for that firing: cancelling `run` cancels it.
 
         Raises:
-            SupersededError: Another daemon has taken over, or a store was replaced.
+            SupersededError: Another daemon has taken over, or the store was replaced.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -276,7 +276,7 @@ class Scheduler:
         """Fire rules until none is due, or `stop` is set.
 
         Raises:
-            SupersededError: Another daemon has taken over, or a store was replaced.
+            SupersededError: Another daemon has taken over, or the store was replaced.
             StoreError: A store could not be read.
         """
         while not stop.is_set():

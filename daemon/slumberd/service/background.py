@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -35,7 +35,7 @@ async def keep_noticing(
         every_seconds: How long it rests between two looks.
 
     Raises:
-        SupersededError: Another daemon has taken over, or a store was replaced.
+        SupersededError: Another daemon has taken over, or the store was replaced.
     """
     failing = False
     while not stop.is_set():
@@ -64,15 +64,15 @@ class Effects:
     def __init__(self) -> None:
         self._in_vain: Counter[str] = Counter()
 
-    def see(self, rule_id: str, reports: Iterable[Report], *, gated: bool = False) -> None:
-        """Take notice of what one firing did, in all of its stores.
+    def see(self, rule_id: str, report: Report, *, gated: bool = False) -> None:
+        """Take notice of what one firing did.
 
         Args:
             rule_id: The rule.
-            reports: What it did.
+            report: What it did.
             gated: Whether a gate may hold back all that the rule selects, as it is meant to.
         """
-        counts = [one for report in reports for one in report.channels.values()]
+        counts = report.channels.values()
         if any(one.added or one.updated or one.deleted or one.restored for one in counts):
             del self._in_vain[rule_id]
         elif gated and any(one.noop for one in counts):

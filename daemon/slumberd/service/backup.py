@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +43,12 @@ from slumberd.storage.sqlite.recovery import damage_in, look
 
 MANIFEST = "backup.json"
 KEY = "ledger.key"
+_NAMES: Mapping[Role, str] = {
+    "memory": "memory.db",
+    "facts": "facts.db",
+    "paused": "paused.json",
+    "key": KEY,
+}
 _INCOMPLETE = ".incomplete"
 _CHUNK = 2**20
 
@@ -54,7 +61,6 @@ class Source(NamedTuple):
 
     name: str
     role: Role
-    store: str
     path: Path
 
     @property
@@ -108,9 +114,9 @@ async def back_up(
         with _nothing_exchanged(settings.state_dir, sources):
             _copy_all(sources, place)
         tell("verifying the copies")
-        ledgers = await _verified(settings, place, sources, clock)
+        ledger = await _verified(settings, place, sources, clock)
         files = tuple(_saved(one, place / one.name) for one in sources)
-        manifest = Manifest(slumberd=version("slumberd"), at=at, files=files, ledgers=ledgers)
+        manifest = Manifest(slumberd=version("slumberd"), at=at, files=files, ledger=ledger)
         _write_manifest(place, manifest)
         _give_name(place, folder)
     return manifest
@@ -163,22 +169,14 @@ def _sources(settings: Settings, *, key: bool) -> list[Source]:
     if not settings.memory_path.exists():
         remedy = "there is nothing to back up yet; `slumberd import` puts some episodes"
         raise NoInputError(settings.memory_path, remedy)
-    places = enumerate(places_of(settings).items())
-    sources = [_source(n, place, path) for n, (place, path) in places if path.exists()]
+    places = places_of(settings)
     if key:
-        sources.append(Source(KEY, "key", "", _key_file(settings)))
-    return sources
-
-
-def _source(number: int, place: str, path: Path) -> Source:
-    role, _, store = place.partition(" ")
-    match role:
-        case "memory":
-            return Source("memory.db", "memory", "", path)
-        case "paused":
-            return Source("paused.json", "paused", "", path)
-        case _:
-            return Source(f"facts-{number}.db" if store else "facts.db", "facts", store, path)
+        places["key"] = _key_file(settings)
+    return [
+        Source(name, role, places[role])
+        for role, name in _NAMES.items()
+        if role in places and (role == "key" or places[role].exists())
+    ]
 
 
 def _key_file(settings: Settings) -> Path:
@@ -231,29 +229,27 @@ def _refuse_without_room(sources: Sequence[Source], folder: Path) -> None:
 
 
 def _saved(source: Source, copy: Path) -> SavedFile:
-    return described(source.path, copy, name=source.name, role=source.role, store=source.store)
+    return described(source.path, copy, name=source.name, role=source.role)
 
 
 async def _verified(
     settings: Settings, folder: Path, sources: Sequence[Source], clock: Clock
-) -> dict[str, LedgerHead]:
-    """Verify copies of databases; return the head of each ledger.
+) -> LedgerHead | None:
+    """Verify copies of databases; return the head of the ledger, if there is one.
 
     Raises:
-        StoreError: One is damaged, or its ledger is broken.
+        StoreError: One is damaged, or the ledger is broken.
     """
-    found = {}
-    for one in sources:
-        copy = folder / one.name
-        damage = look(copy, partial(damage_in, seconds=None)) if one.is_database else ""
-        head, problem = None, f"is damaged: {damage}" if damage else ""
-        if one.role == "facts" and not damage:
-            head, problem = await _ledger(settings, copy, clock)
+    ledger = None
+    for one in filter(attrgetter("is_database"), sources):
+        copy, problem = folder / one.name, ""
+        if damage := look(copy, partial(damage_in, seconds=None)):
+            problem = f"is damaged: {damage}"
+        elif one.role == "facts":
+            ledger, problem = await _ledger(settings, copy, clock)
         if problem:
             raise StoreError(f"{str(one.path)!r} {problem}; it was not backed up")
-        if head is not None:
-            found[one.name] = head
-    return found
+    return ledger
 
 
 async def _ledger(settings: Settings, path: Path, clock: Clock) -> tuple[LedgerHead | None, str]:
@@ -280,20 +276,16 @@ async def checked(settings: Settings, folder: Path, clock: Clock, tell: Tell) ->
 
     Raises:
         NoInputError: There is no such directory.
-        BackupError: It is not complete, damaged, or does not fit the configuration.
+        BackupError: It is not complete, or damaged.
     """
     manifest = _manifest_in(folder)
     tell("verifying the backup")
     for one in manifest.files:
         _check_file(folder, one)
-    places = places_of(settings)
-    for one in manifest.files:
-        if one.role != "key" and one.place not in places:
-            problem = f"holds facts of {one.store!r}, which the configuration does not name"
-            raise BackupError(folder, problem)
-    for name, told in manifest.ledgers.items():
+    if manifest.ledger is not None:
+        name = _NAMES["facts"]
         head, problem = await _ledger(settings, folder / name, clock)
-        if problem or head != told:
+        if problem or head != manifest.ledger:
             raise BackupError(folder, f"is damaged: {name} {problem or 'has another ledger'}")
     return manifest
 
@@ -347,9 +339,9 @@ async def restore(settings: Settings, folder: Path, clock: Clock, tell: Tell) ->
         file_exchange.discard(places.values())
         tell("copying the backup")
         owned = _stage(folder, manifest, places)
-        saved = {one.place for one in manifest.files}
+        saved = {one.role for one in manifest.files}
         changes = {name: name in saved for name in places if name in saved or places[name].exists()}
-        forgotten = _forgotten_since(places, manifest)
+        forgotten = _forgotten_since(settings.facts_path, manifest.ledger)
         file_exchange.begin(directory, _precedence(clock, places), changes)
         kept = file_exchange.finish(directory, places)
     return Restored(manifest, kept, owned, forgotten)
@@ -374,13 +366,13 @@ def _stage(folder: Path, manifest: Manifest, places: Mapping[str, Path]) -> list
     owned = []
     try:
         for one in saved:
-            target = places[one.place]
+            target = places[one.role]
             if not copy_file(folder / one.name, file_exchange.staged(target), one):
                 owned.append(target)
     except OSError as error:
         file_exchange.discard(places.values())
         raise StoreError(f"{str(error.filename or folder)!r}: {error.strerror}") from error
-    for parent in {places[one.place].parent for one in saved}:
+    for parent in {places[one.role].parent for one in saved}:
         file_exchange.sync_directory(parent)
     return owned
 
@@ -395,17 +387,9 @@ def _precedence(clock: Clock, places: Mapping[str, Path]) -> str:
         at += timedelta(seconds=1)
 
 
-def _forgotten_since(places: Mapping[str, Path], manifest: Manifest) -> int:
-    """Count the erasures that the present ledgers know, and the backup does not."""
-    rows = {
-        one.place: manifest.ledgers[one.name].rows
-        for one in manifest.files
-        if one.name in manifest.ledgers
-    }
-    count = 0
-    for place, path in places.items():
-        with suppress(StoreError):  # one that is damaged cannot tell
-            if place.startswith("facts") and path.exists():
-                found = look(path, partial(erasures_in, after=rows.get(place, 0)))
-                count = max(count, found)  # every store notes each erasure
-    return count
+def _forgotten_since(facts: Path, saved: LedgerHead | None) -> int:
+    """Count the erasures that the present ledger knows, and that of the backup does not."""
+    with suppress(StoreError):  # one that is damaged cannot tell
+        if facts.exists():
+            return look(facts, partial(erasures_in, after=saved.rows if saved else 0))
+    return 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from slumberd.clock import Clock
 from slumberd.config.credentials import read_key
 from slumberd.config.rule_loader import CheckCypher, RuleSet, load_rules
 from slumberd.config.settings import Settings
-from slumberd.consolidation.consolidator import Consolidator, Part
+from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.protocols import Logs
 from slumberd.errors import NoInputError, UsageError
 from slumberd.filters.sandbox import checking_filters
@@ -34,8 +34,8 @@ from slumberd.provenance.protocols import ProvenanceSink
 from slumberd.provenance.publisher import DeliveryPolicy, ProvenancePublisher
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.scheduling import cron
-from slumberd.service.fact_stores import Branch, Branches
 from slumberd.service.pause import FILE
+from slumberd.service.rule_runner import RuleRunner
 from slumberd.service.state_lock import StateLock, refuse_network
 from slumberd.storage.episodes.store import SQLiteMemoryStore, log_misspelling
 from slumberd.storage.facts.store import SQLiteFactStore
@@ -129,7 +129,7 @@ def facts_of(
     key: bytes | None = None,
     traceless: bool = False,
 ) -> SQLiteFactStore:
-    """Return one fact store of a configuration; nothing is opened yet.
+    """Return the fact store of a configuration; nothing is opened yet.
 
     Args:
         settings: The configuration.
@@ -155,49 +155,40 @@ class Stores:
 
     Attributes:
         memory: The episodes.
-        facts: The fact stores by name.
-        scope_keys: Of the hashes of users and agents in log lines, by store; where they are hashed.
+        facts: The facts.
+        scope_key: Of the hashes of users and agents in log lines; empty where they are not hashed.
     """
 
     memory: SQLiteMemoryStore
-    facts: Mapping[str, SQLiteFactStore]
-    scope_keys: Mapping[str, bytes] = field(default_factory=dict)
+    facts: SQLiteFactStore
+    scope_key: bytes = b""
 
 
 @asynccontextmanager
-async def opened(
-    settings: Settings, clock: Clock, paths: Mapping[str, Path]
-) -> AsyncIterator[Stores]:
+async def opened(settings: Settings, clock: Clock, facts_path: Path) -> AsyncIterator[Stores]:
     """Open the stores of a configuration, created if need be, and close them after.
 
     Args:
         settings: The configuration.
         clock: The time.
-        paths: Of the fact stores, by name.
+        facts_path: Of the database of facts.
 
     Raises:
         ConfigurationError: The key of the ledger cannot be read.
         LedgerKeyError: It is not the ledger's.
     """
-    key = key_of(settings)
-    facts = {name: facts_of(settings, clock, path, key=key) for name, path in paths.items()}
-    async with AsyncExitStack() as closing:
-        memory = await closing.enter_async_context(memory_of(settings, clock))
+    facts_there = facts_of(settings, clock, facts_path, key=key_of(settings))
+    async with memory_of(settings, clock) as memory, facts_there as facts:
         await memory.bootstrap()
-        for store in facts.values():
-            closing.push_async_callback(store.close)
-            await store.bootstrap()
+        await facts.bootstrap()
         yield Stores(memory, facts)
 
 
 def places_of(settings: Settings) -> dict[str, Path]:
     """Return where the files of a state directory are that a backup holds, by what they are."""
-    first, *others = settings.facts_paths
-    facts = {f"facts {name}": settings.facts_paths[name] for name in others}
     return {
         "memory": settings.memory_path,
-        "facts": settings.facts_paths[first],
-        **facts,
+        "facts": settings.facts_path,
         "paused": settings.state_dir / FILE,
     }
 
@@ -212,17 +203,15 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     """
     gc.freeze()
     sys.setswitchinterval(SWITCH_SECONDS)
-    for path in (settings.memory_path, *settings.facts_paths.values()):
+    for path in (settings.memory_path, settings.facts_path):
         refuse_network(path.parent)
     with StateLock(settings.state_dir):
         finish(settings.state_dir, places_of(settings))
-        async with opened(settings, clock, settings.facts_paths) as stores:
-            for facts in stores.facts.values():
-                await facts.take_over()
-                await adopt(facts)
+        async with opened(settings, clock, settings.facts_path) as stores:
+            await stores.facts.take_over()
+            await adopt(stores.facts)
             if settings.logging.scope == "hashed":
-                keys = {name: await facts.scope_key() for name, facts in stores.facts.items()}
-                stores = replace(stores, scope_keys=keys)
+                stores = replace(stores, scope_key=await stores.facts.scope_key())
             yield stores
 
 
@@ -233,7 +222,7 @@ async def adopt(facts: SQLiteFactStore) -> None:
     found = sum(kind != "firing" for kind in kinds)
     if is_first and found:
         unreadable = kinds.count("quarantine")
-        _log.info("facts.adopted", store=str(facts.path), found=found, unreadable=unreadable)
+        _log.info("facts.adopted", found=found, unreadable=unreadable)
 
 
 @asynccontextmanager
@@ -249,35 +238,26 @@ async def rehearsing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
         raise NoInputError(settings.memory_path, remedy)
     with StateLock(settings.state_dir), TemporaryDirectory(prefix="slumberd-") as spare:
         finish(settings.state_dir, places_of(settings))
-        paths = {
-            name: path if path.exists() else Path(spare) / f"{number}.db"
-            for number, (name, path) in enumerate(settings.facts_paths.items())
-        }
-        async with opened(settings, clock, paths) as stores:
+        path = settings.facts_path
+        async with opened(
+            settings, clock, path if path.exists() else Path(spare, "facts.db")
+        ) as stores:
             yield stores
 
 
-def branches_of(
-    settings: Settings, stores: Stores, log: Logs, clock: Clock, rules: Callable[[], RuleSet]
-) -> Branches:
-    """Join the episodes with each fact store."""
-
-    def branch(name: str, facts: SQLiteFactStore) -> Branch:
-        part = Part(name, lambda channel: settings.store_of(channel) == name)
-        consolidator = Consolidator(
-            stores.memory,
-            facts,
-            log.of(name, key=stores.scope_keys.get(name, b"")),
-            clock,
-            batch=settings.facts.batch,
-            limits=limits_of(settings),
-            part=part,
-            embedding=WordEmbedder,
-        )
-        promoter = Promoter(partial(graph_of, settings), facts, consolidator, clock, store=name)
-        return Branch(part, facts, consolidator, promoter)
-
-    return Branches([branch(name, facts) for name, facts in stores.facts.items()], rules)
+def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) -> RuleRunner:
+    """Join the episodes with the facts."""
+    consolidator = Consolidator(
+        stores.memory,
+        stores.facts,
+        log.keyed(stores.scope_key),
+        clock,
+        batch=settings.facts.batch,
+        limits=limits_of(settings),
+        embedding=WordEmbedder,
+    )
+    promoter = Promoter(partial(graph_of, settings), stores.facts, consolidator, clock)
+    return RuleRunner(stores.facts, consolidator, promoter)
 
 
 def graph_of(settings: Settings) -> GraphStore:
@@ -322,13 +302,13 @@ def _sink_of(settings: Settings) -> FileSink | FathomSink | None:
     return FathomSink(open_engine(settings.pack_path, templates), run_rules=True)
 
 
-def publishers_of(
+def publisher_of(
     settings: Settings, stores: Stores, sink: ProvenanceSink | None, clock: Clock
-) -> list[ProvenancePublisher]:
-    """Return a publisher for each fact store; none when no sink is configured."""
+) -> ProvenancePublisher | None:
+    """Return the publisher of provenance; None where there is no sink."""
     wanted = settings.provenance
     if sink is None or wanted.sink is None:
-        return []
+        return None
     policy = DeliveryPolicy(
         wanted.sink,
         wanted.template,
@@ -336,7 +316,4 @@ def publishers_of(
         wanted.retry_seconds,
         starts_empty=wanted.sink == "fathom",
     )
-    return [
-        ProvenancePublisher(name, facts, sink, clock, policy)
-        for name, facts in stores.facts.items()
-    ]
+    return ProvenancePublisher(stores.facts, sink, clock, policy)

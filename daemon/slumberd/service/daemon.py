@@ -15,6 +15,7 @@ import structlog
 from slumberd.clock import Clock, set_within
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
+from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.protocols import CountedLogs, Logs
 from slumberd.errors import StoppedError, StoreError
 from slumberd.model.finding import Finding
@@ -26,24 +27,25 @@ from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
 from slumberd.service.background import Effects, keep_noticing
 from slumberd.service.composition import (
-    branches_of,
     provenance_sink,
-    publishers_of,
+    publisher_of,
     rehearsing,
+    rule_runner_of,
     rules_of,
     writing,
 )
 from slumberd.service.control_socket import Answer, Operation, Peer, listen
 from slumberd.service.erased_content import HURRIED_SECONDS, resurfaced
-from slumberd.service.fact_stores import Branches
 from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from slumberd.service.operations import Operations, new_run_id
 from slumberd.service.pause import Pausing
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
 from slumberd.service.responses import scheduled
+from slumberd.service.rule_runner import RuleRunner
 from slumberd.service.systemd import Notifier, Watchdog
 from slumberd.storage.episodes.store import SQLiteMemoryStore
+from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.watch import Watch
 
 TELLING_SECONDS = 1.0
@@ -56,13 +58,13 @@ class _Components(NamedTuple):
     """What lives while a daemon serves."""
 
     memory: SQLiteMemoryStore
-    branches: Branches
+    runner: RuleRunner
     operations: Operations
     scheduler: Scheduler
     alarm: Alarm
     pausing: Pausing
     reloading: Reloading
-    publishers: Sequence[ProvenancePublisher]
+    publisher: ProvenancePublisher | None
 
 
 class Daemon:
@@ -119,42 +121,42 @@ class Daemon:
         # locks that this process holds on the file, and the next program would remove its log.
         older = await asyncio.to_thread(lambda: [*resurfaced(settings, HURRIED_SECONDS)])
         async with provenance_sink(settings) as sink, writing(settings, clock) as stores:
-            branches = branches_of(settings, stores, self._logs, clock, lambda: self._rules)
-            await self._recover(branches)
-            await branches.checkpoint()
-            publishers = publishers_of(settings, stores, sink, clock)
-            await self._serve(stores.memory, branches, publishers, older)
-            await branches.checkpoint()
+            runner = rule_runner_of(settings, stores, self._logs, clock)
+            await self._recover(runner)
+            await runner.consolidator.checkpoint()
+            publisher = publisher_of(settings, stores, sink, clock)
+            await self._serve(stores.memory, runner, publisher, older)
+            await runner.consolidator.checkpoint()
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
-    async def _recover(self, branches: Branches) -> None:
-        await _tell_again(branches)
-        await apply_channels(branches, self._rules, self._clock.now())
+    async def _recover(self, runner: RuleRunner) -> None:
+        await _tell_again(runner.consolidator)
+        await apply_channels(runner, self._rules, self._clock.now())
 
     async def _serve(
         self,
         memory: SQLiteMemoryStore,
-        branches: Branches,
-        publishers: Sequence[ProvenancePublisher],
+        runner: RuleRunner,
+        publisher: ProvenancePublisher | None,
         older: Sequence[Finding],
     ) -> None:
         """Answer and fire until told to stop."""
-        operations = Operations(memory, branches, lambda: self._rules, self._clock, stop=self._stop)
-        fire = partial(self._fire, branches, operations.turn)
+        operations = Operations(memory, runner, lambda: self._rules, self._clock, stop=self._stop)
+        fire = partial(self._fire, runner, operations.turn)
         await operations.share_erasures()
         if not await _finish_erasures(operations):
             _warn_of_resurfaced(older)
-        scheduler = Scheduler(clock=self._clock, episodes=memory, ledger=branches, fire=fire)
+        scheduler = Scheduler(clock=self._clock, episodes=memory, ledger=runner.facts, fire=fire)
         operations.decided = scheduler.nudge
         async with Alarm(self._clock, scheduler.nudge) as alarm:
             pausing = Pausing(self._settings.state_dir, lambda: self._rules)
             follow = (_awake(pausing, alarm.arm), _awake(pausing, scheduler.replace), self._show)
-            reloading = self._reloading(branches, operations.turn, follow)
+            reloading = self._reloading(runner, operations.turn, follow)
             pausing.changed = reloading.begin
             reloading.begin()
             judging = (alarm, pausing, reloading)
             await self._live(
-                _Components(memory, branches, operations, scheduler, *judging, publishers)
+                _Components(memory, runner, operations, scheduler, *judging, publisher)
             )
 
     async def _live(self, components: _Components) -> None:
@@ -177,30 +179,30 @@ class Daemon:
 
     def _work(self, components: _Components) -> Sequence[Coroutine[Any, Any, None]]:
         """Return what goes on side by side until the daemon is told to stop."""
-        memory, branches, operations, scheduler, alarm, pausing, reloading, publishers = components
+        memory, runner, operations, scheduler, alarm, pausing, reloading, publisher = components
         return (
             alarm.heartbeat(self._stop),
             scheduler.run(self._stop),
             keep_noticing(operations.notice, self._stop),
-            self._keep_telling(branches, operations.turn),
-            self._heartbeat(branches, memory, scheduler, pausing).keep(self._stop),
+            self._keep_telling(runner.consolidator, operations.turn),
+            self._heartbeat(runner.facts, memory, scheduler, pausing).keep(self._stop),
             reloading.keep(),
-            self._keep_alive(memory, branches, scheduler),
-            *(publisher.run(self._stop) for publisher in publishers),
+            self._keep_alive(memory, runner.facts, scheduler),
+            *([] if publisher is None else [publisher.run(self._stop)]),
         )
 
-    async def _keep_telling(self, branches: Branches, turn: asyncio.Lock) -> None:
+    async def _keep_telling(self, consolidator: Consolidator, turn: asyncio.Lock) -> None:
         """Write the lines that nobody read, once somebody does and even if nothing fires."""
         while not await set_within(self._stop, TELLING_SECONDS):
-            if branches.behind:
+            if consolidator.behind:
                 async with turn:
                     # A full disk, or a ledger that cannot be read: the next firing says so.
                     with suppress(OSError, StoreError):
-                        await _tell_again(branches)
+                        await _tell_again(consolidator)
 
     def _heartbeat(
         self,
-        branches: Branches,
+        facts: SQLiteFactStore,
         memory: SQLiteMemoryStore,
         scheduler: Scheduler,
         pausing: Pausing,
@@ -208,11 +210,11 @@ class Daemon:
         settings, textfile = self._settings, self._settings.textfile_path
         body = HealthSources(
             memory,
-            branches,
+            facts,
             rules=lambda: (self._rules.rules, self._in_force.settings.timezone),
             awake=pausing.awake,
             troubles=lambda: scheduler.troubles.by_rule,
-            files=[settings.memory_path, *settings.facts_paths.values()],
+            files=[settings.memory_path, settings.facts_path],
             dropped=lambda: self._logs.dropped,
             reader=settings.provenance.sink,
             failed=lambda: scheduler.troubles.totals,
@@ -222,11 +224,9 @@ class Daemon:
         return Heartbeat(body, self._clock, write)
 
     def _reloading(
-        self, branches: Branches, turn: asyncio.Lock, follow: Sequence[Follow]
+        self, runner: RuleRunner, turn: asyncio.Lock, follow: Sequence[Follow]
     ) -> Reloading:
-        return Reloading(
-            self._in_force, self._load, branches, turn, follow=follow, clock=self._clock
-        )
+        return Reloading(self._in_force, self._load, runner, turn, follow=follow, clock=self._clock)
 
     def _show(self, rules: Sequence[ConsolidationRule], _: str) -> None:
         self._notifier.status("1 rule" if len(rules) == 1 else f"{len(rules):,} rules")
@@ -237,9 +237,9 @@ class Daemon:
         return memory.watch(notice, poll_seconds=self._settings.memory.poll_seconds)
 
     async def _keep_alive(
-        self, memory: SQLiteMemoryStore, branches: Branches, scheduler: Scheduler
+        self, memory: SQLiteMemoryStore, facts: SQLiteFactStore, scheduler: Scheduler
     ) -> None:
-        pulses = [memory.pulse, *(branch.facts.pulse for branch in branches)]
+        pulses = [memory.pulse, facts.pulse]
         watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
         await watchdog.keep(self._stop, within_seconds=self._notifier.watchdog_seconds)
 
@@ -274,14 +274,14 @@ class Daemon:
 
     async def _fire(
         self,
-        branches: Branches,
+        runner: RuleRunner,
         turn: asyncio.Lock,
         rule: ConsolidationRule,
         due: Due,
         at: datetime,
     ) -> None:
         async with turn:
-            reports = await branches.fire(
+            report = await runner.fire(
                 rule,
                 due.trigger,
                 at,
@@ -290,8 +290,8 @@ class Daemon:
                 run=new_run_id(),
             )
             if rule.reads_episodes:  # a graph that says the same again is no news
-                self._effects.see(rule.id, reports, gated=rule.salience is not None)
-        if any(report.cut_short for report in reports):
+                self._effects.see(rule.id, report, gated=rule.salience is not None)
+        if report.cut_short:
             raise StoppedError(f"rule {rule.id!r} was told to stop before it had read everything")
 
     async def _on_status(self, scheduler: Scheduler, _: dict[str, Any], __: Peer) -> Answer:
@@ -320,8 +320,8 @@ class Daemon:
         return round((self._clock.now() - self._started_at).total_seconds(), 3)
 
 
-async def _tell_again(branches: Branches) -> None:
-    repeated = await branches.tell_again()
+async def _tell_again(consolidator: Consolidator) -> None:
+    repeated = await consolidator.tell_again()
     if repeated:
         _log.info("logs.repeated", rows=repeated)
 
@@ -371,18 +371,18 @@ async def perform(
     rules = rules_of(settings)
     dry_run = bool(request.get("dry_run"))
     async with rehearsing(settings, clock) if dry_run else writing(settings, clock) as stores:
-        branches = branches_of(settings, stores, logs, clock, lambda: rules)
+        runner = rule_runner_of(settings, stores, logs, clock)
         if not dry_run:
-            await branches.tell_again()
-            await apply_channels(branches, rules, clock.now())
-        operations = Operations(stores.memory, branches, lambda: rules, clock)
+            await runner.consolidator.tell_again()
+            await apply_channels(runner, rules, clock.now())
+        operations = Operations(stores.memory, runner, lambda: rules, clock)
         if not dry_run:
             await operations.share_erasures()
         pausing = Pausing(settings.state_dir, lambda: rules)
         known = {**operations.by_name(), **pausing.by_name()}
         answer = await known[operation](request, Peer.here())
         if not dry_run:
-            await branches.checkpoint()
+            await runner.consolidator.checkpoint()
         return answer
 
 

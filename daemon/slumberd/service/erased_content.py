@@ -32,7 +32,7 @@ def resurfaced(settings: Settings, seconds: float | None) -> Iterator[Finding]:
         settings: The configuration.
         seconds: How long the look into each may take; None sets no bound.
     """
-    paths = [settings.memory_path, *settings.facts_paths.values()]
+    paths = [settings.memory_path, settings.facts_path]
     pasts = [
         past for path in paths if (past := read_or_none(path, offline_status.erased_in)) is not None
     ]

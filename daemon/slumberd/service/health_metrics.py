@@ -1,6 +1,6 @@
 """Examine the daemon and its rules: how much waits, for how long, and what fails.
 
-Add up what the batches of all ledgers came to; only those that are new are read.
+Add up what all batches of the ledger came to; only those that are new are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import Trouble
 from slumberd.scheduling.due_finder import Mark
-from slumberd.service.fact_stores import Branches
+from slumberd.storage.facts.store import SQLiteFactStore
 
 AT_ONCE = 2_000
 """Batches that are read at a time; the loop goes on in between."""
@@ -35,23 +35,20 @@ class Counting:
     """The sums so far, of a daemon that runs."""
 
     def __init__(self) -> None:
-        self._upto: dict[str, int] = defaultdict(int)
+        self._upto = 0
         self._sums: dict[str, Tally] = defaultdict(Tally)
 
-    async def tallies(self, branches: Branches, episodes: EpisodeLog) -> Tallies:
+    async def tallies(self, facts: SQLiteFactStore, episodes: EpisodeLog) -> Tallies:
         """Read what is new, and return the sums.
 
         Raises:
             StoreError: A store cannot be read.
         """
-        rows = 0
-        for branch in branches:
-            name = branch.part.store
-            while found := await branch.facts.counts(self._upto[name], limit=AT_ONCE):
-                for number, rule, channels in found:
-                    self._sums[rule] = self._sums[rule].plus(Tally.of(channels))
-                    self._upto[name] = number
-            rows += await branch.facts.ledger_rows()
+        while found := await facts.counts(self._upto, limit=AT_ONCE):
+            for number, rule, channels in found:
+                self._sums[rule] = self._sums[rule].plus(Tally.of(channels))
+                self._upto = number
+        rows = await facts.ledger_rows()
         return Tallies(rows, (await episodes.newest()).seq, dict(self._sums))
 
 
@@ -72,7 +69,7 @@ class HealthSources:
 
     Attributes:
         episodes: What rules read.
-        branches: Where they write.
+        facts: Where they write.
         rules: Returns those in force, and the time zone of those that name none.
         awake: Returns which of some rules nobody has paused.
         troubles: Returns which rules fail.
@@ -84,7 +81,7 @@ class HealthSources:
     """
 
     episodes: EpisodeLog
-    branches: Branches
+    facts: SQLiteFactStore
     rules: Callable[[], tuple[Sequence[ConsolidationRule], str]]
     awake: Callable[[Sequence[ConsolidationRule]], list[ConsolidationRule]]
     troubles: Callable[[], Mapping[str, Trouble]]
@@ -106,11 +103,17 @@ _NOWHERE = _Place(0, None)
 
 
 class _Written(NamedTuple):
-    """What the fact stores say, by rule."""
+    """What the facts say of rules.
 
-    succeeded: dict[str, datetime]
+    Attributes:
+        succeeded: When each rule's last firing that went well began.
+        quarantined: How many episodes of each rule are in quarantine.
+        held: The rules with a batch that awaits approval.
+    """
+
+    succeeded: Mapping[str, datetime]
     quarantined: Counter[str]
-    held: Counter[str]
+    held: frozenset[str]
 
 
 class HealthCollector:
@@ -133,13 +136,14 @@ class HealthCollector:
         active = {rule.id: rule for rule in rules if rule.enabled}
         marks = {
             name: mark
-            for name, mark in (await self._body.branches.watermarks()).items()
+            for name, mark in (await self._body.facts.watermarks()).items()
             if name in active
         }
         read = {name: mark for name, mark in marks.items() if active[name].reads_episodes}
         places = await self._places({mark for mark, _ in read.values()}, now)
-        late = await self._late(active, timezone, marks, places, now)
         written = await self._written()
+        going = {name: mark for name, mark in marks.items() if name not in written.held}
+        late = await self._late(active, timezone, going, places, now)
         tallies = await self._tallies()
         return Vitals(
             at=now,
@@ -154,7 +158,7 @@ class HealthCollector:
             next_at=await asyncio.to_thread(_next_at, active.values(), timezone, now),
             succeeded_at=max(written.succeeded.values(), default=None),
             quarantined=written.quarantined.total(),
-            held=written.held.total(),
+            held=len(written.held),
             provenance=await self._provenance(now),
             tallies=tallies,
         )
@@ -162,18 +166,16 @@ class HealthCollector:
     async def _tallies(self) -> Tallies | None:
         if not self._body.counted:
             return None
-        return await self._counting.tallies(self._body.branches, self._body.episodes)
+        return await self._counting.tallies(self._body.facts, self._body.episodes)
 
     async def _provenance(self, now: datetime) -> ProvenanceVitals | None:
-        """Return how far the sink of provenance is behind, in the store where it is worst."""
+        """Return how far the sink of provenance is behind."""
         reader = self._body.reader
         if reader is None:
             return None
-        facts = [branch.facts for branch in self._body.branches]
-        lags = [await one.lag(reader) for one in facts]
-        refused = [(await one.published_position(reader))[1] for one in facts]
-        rows, seconds = sum(lag.rows for lag in lags), max(lag.seconds(now) for lag in lags)
-        return ProvenanceVitals(rows, seconds, sum(refused))
+        lag = await self._body.facts.lag(reader)
+        _, refused = await self._body.facts.published_position(reader)
+        return ProvenanceVitals(lag.rows, lag.seconds(now), refused)
 
     def _of_rules(
         self,
@@ -198,7 +200,7 @@ class HealthCollector:
                     written.succeeded.get(name),
                     failures,
                     written.quarantined[name],
-                    written.held[name],
+                    int(name in written.held),
                     failed.get(name, 0),
                     tallies.by_rule.get(name, Tally()) if tallies else None,
                 )
@@ -229,9 +231,8 @@ class HealthCollector:
         places: Mapping[Position, _Place],
         now: datetime,
     ) -> dict[str, float]:
-        """Return for how long rules have been due; not those that rest or wait for a person."""
-        held = await self._body.branches.held()
-        awake = self._body.awake([active[name] for name in marks if name not in held])
+        """Return for how long rules have been due; not those that are paused."""
+        awake = self._body.awake([active[name] for name in marks])
         full = {
             rule.id: places[marks[rule.id][0]]
             for rule in awake
@@ -275,14 +276,13 @@ class HealthCollector:
         }
 
     async def _written(self) -> _Written:
-        written = _Written({}, Counter(), Counter())
-        for branch in self._body.branches:
-            for name, at in (await branch.facts.successes()).items():
-                written.succeeded[name] = max(at, written.succeeded.get(name, at))
-            written.quarantined.update(await branch.facts.quarantined())
-            held = (await branch.facts.held()).values()
-            written.held.update(one.rule_id for one in held if not one.approved)
-        return written
+        facts = self._body.facts
+        held = (await facts.held()).values()
+        return _Written(
+            await facts.successes(),
+            Counter(await facts.quarantined()),
+            frozenset(one.rule_id for one in held if not one.approved),
+        )
 
 
 def _next_at(rules: Iterable[ConsolidationRule], timezone: str, now: datetime) -> datetime | None:

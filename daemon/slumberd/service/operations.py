@@ -10,8 +10,7 @@ import base64
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from slumberd.clock import Clock
@@ -25,7 +24,6 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
 from slumberd.service import requests as forms
 from slumberd.service.control_socket import Answer, Operation, Peer
-from slumberd.service.fact_stores import Branch, Branches
 from slumberd.service.requests import entry_of, fact_ids_of, said_of, unknown, wanted_of
 from slumberd.service.responses import (
     LISTED,
@@ -35,6 +33,7 @@ from slumberd.service.responses import (
     reported,
     undone,
 )
+from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
 from slumberd.storage.ledger.manual_edits import HandAtWork
@@ -51,8 +50,7 @@ def new_run_id() -> str:
 class Operations:
     """Does what is asked, one thing at a time.
 
-    Every answer to what changes facts has ``dry_run``, and with it nothing is written. What speaks
-    of a firing may name a ``channel``, for its id is unique within a store only.
+    Every request to change facts may have ``dry_run``, and with it nothing is written.
 
     Attributes:
         turn: Held by whoever changes the facts.
@@ -62,14 +60,15 @@ class Operations:
     def __init__(
         self,
         memory: SQLiteMemoryStore,
-        branches: Branches,
+        runner: RuleRunner,
         rules: Callable[[], RuleSet],
         clock: Clock,
         *,
         stop: asyncio.Event | None = None,
     ) -> None:
         self._memory = memory
-        self._branches = branches
+        self._runner = runner
+        self._facts, self._consolidator = runner.facts, runner.consolidator
         self._rules = rules
         self._clock = clock
         self._stop = stop
@@ -99,18 +98,14 @@ class Operations:
                 return reported(await self._rehearse(rules), limit=_limit(request))
             run = new_run_id()
             reports = [await self._fire(rule, peer, run) for rule in rules]
-        return reported(chain.from_iterable(reports), run=run)
+        return reported(reports, run=run)
 
     async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> list[Report]:
         now = self._clock.now()
-        return [
-            await branch.rehearse(rule, now)
-            for rule in rules
-            for branch in await self._branches.concerned(rule)
-        ]
+        return [await self._runner.rehearse(rule, now) for rule in rules]
 
-    async def _fire(self, rule: ConsolidationRule, peer: Peer, run: str) -> list[Report]:
-        return await self._branches.fire(
+    async def _fire(self, rule: ConsolidationRule, peer: Peer, run: str) -> Report:
+        return await self._runner.fire(
             rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, run=run
         )
 
@@ -119,18 +114,15 @@ class Operations:
         (rule,) = of_episodes(chosen(self._rules(), [request.get("rule")]), "backfill")
         between, run = request.get("between"), new_run_id()
         async with self.turn:
-            reports = [
-                await branch.consolidator.backfill(
-                    rule,
-                    self._clock.now(),
-                    by=str(peer),
-                    between=(int(between[0]), int(between[1])) if between else None,
-                    dry_run=bool(request.get("dry_run")),
-                    run=run,
-                )
-                for branch in await self._branches.concerned(rule)
-            ]
-        return reported(reports, limit=_limit(request), run=run)
+            report = await self._consolidator.backfill(
+                rule,
+                self._clock.now(),
+                by=str(peer),
+                between=(int(between[0]), int(between[1])) if between else None,
+                dry_run=bool(request.get("dry_run")),
+                run=run,
+            )
+        return reported([report], limit=_limit(request), run=run)
 
     async def retry(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Evaluate the quarantined ``episodes`` of ``rules`` again; all of them for null.
@@ -143,7 +135,7 @@ class Operations:
         run = new_run_id()
         async with self.turn:
             reports = [
-                await branch.consolidator.retry(
+                await self._consolidator.retry(
                     rule,
                     self._clock.now(),
                     by=str(peer),
@@ -152,7 +144,6 @@ class Operations:
                     run=run,
                 )
                 for rule in of_episodes(rules, "quarantine retry")
-                for branch in self._branches.of_rule(rule)
             ]
             still = await self._still_quarantined(reports, request)
         return reported(reports, limit=_limit(request), run=run) | still
@@ -172,11 +163,22 @@ class Operations:
         rules = list({report.rule_id for report in reports})
         found = [
             entry
-            for entry in await self._branches.quarantine(rules, request.get("episodes"))
+            for entry in await self._quarantine(rules, request.get("episodes"))
             if (entry["rule_id"], entry["episode_id"]) not in readable
         ]
         listed = found[: _limit(request)]
         return {"still_quarantined": listed, "still_quarantined_total": len(found)}
+
+    async def _quarantine(
+        self, rules: Sequence[str] | None, episodes: Sequence[str] | None
+    ) -> list[dict[str, Any]]:
+        """Return entries of the quarantine; of all rules for None, of all episodes for None."""
+        return [
+            entry
+            for entry in await self._facts.quarantine()
+            if rules is None or entry["rule_id"] in rules
+            if episodes is None or entry["episode_id"] in episodes
+        ]
 
     async def drop(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Take ``episodes`` off the quarantine's list, or ``all``; of all ``rules`` for null.
@@ -188,26 +190,23 @@ class Operations:
         dry_run = bool(request.get("dry_run"))
         async with self.turn:
             await self._check_named(request)
-            dropped = [
-                await branch.facts.drop_quarantined(
-                    request.get("rules"),
-                    request.get("episodes"),
-                    at=self._clock.now(),
-                    by=str(peer),
-                    dry_run=dry_run,
-                )
-                for branch in self._branches
-            ]
+            dropped = await self._facts.drop_quarantined(
+                request.get("rules"),
+                request.get("episodes"),
+                at=self._clock.now(),
+                by=str(peer),
+                dry_run=dry_run,
+            )
             if not dry_run:
-                await self._branches.tell_again()
-        return {"dropped": sum(dropped)}
+                await self._consolidator.tell_again()
+        return {"dropped": dropped}
 
     async def _check_named(self, request: dict[str, Any]) -> None:
         """Make sure that what is to be dropped is named, and on the list."""
         episodes, rules = request.get("episodes"), request.get("rules")
         if bool(episodes) == bool(request.get("all")):
             raise UsageError("name the episodes to drop, or give --all; not both")
-        there = {entry["episode_id"] for entry in await self._branches.quarantine(rules, episodes)}
+        there = {entry["episode_id"] for entry in await self._quarantine(rules, episodes)}
         if missing := [eid for eid in episodes or () if eid not in there]:
             raise NotQuarantinedError(missing)
 
@@ -215,16 +214,16 @@ class Operations:
         """Let the held batch ``firing`` go on, or pass it over, as ``approve`` says."""
         approve = bool(request.get("approve"))
         async with self.turn:
-            branch, held = await self._held(str(request.get("firing")), _channel(request))
+            held = await self._held(str(request.get("firing")))
             rules = chosen(self._rules(), [held.rule_id]) if approve else []
             if request.get("dry_run"):
                 return reported(await self._rehearse(rules), limit=_limit(request))
-            await branch.facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
-            await self._branches.tell_again()
+            await self._facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
+            await self._consolidator.tell_again()
             run = new_run_id()
             reports = [await self._fire(rule, peer, run) for rule in rules]
         self.decided()
-        return reported(chain.from_iterable(reports), run=run)
+        return reported(reports, run=run)
 
     async def forget(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Erase the scope of ``user``, ``session`` and ``agent``; the last two may be null."""
@@ -238,49 +237,41 @@ class Operations:
         async with self.turn:
             now = self._clock.now()
             stored = await self._memory.episodes_in(reach)
-            said = [await branch.facts.episodes_in(reach) for branch in self._branches]
-            if not (stored.eids or stored.naming or any(eids for eids, _ in said)):
+            said, latest = await self._facts.episodes_in(reach)
+            if not (stored.eids or stored.naming or said):
                 await self._check_kept(reach)
-            moment = max(microseconds(now), stored.newest or 0, *(latest for _, latest in said))
+            moment = max(microseconds(now), stored.newest or 0, latest)
             # What a rule passed over is in no ledger, and yet a watermark may name it.
-            eids = set(stored.eids).union(*(some for some, _ in said))
-            asked = Unfinished(reach, frozenset(eids), moment, str(peer))
-            erasures = await self._erase_facts(asked, self._branches, dry_run=dry_run)
+            asked = Unfinished(reach, frozenset(stored.eids).union(said), moment, str(peer))
+            erasure = await self._erase_facts(asked, dry_run=dry_run)
             if dry_run:
                 tables = {"episodes": len(stored.eids)}
-                told = certificate(reach, moment, erasures, tables, naming=stored.naming)
+                told = certificate(reach, moment, erasure, tables, naming=stored.naming)
                 return told | {"dry_run": True}
             tables = await self._erase_episodes([asked])
             done = await self._scrubbed()
-        firing_ids = {name: one.outcome.firing_id for name, one in erasures.items()}
-        told = certificate(reach, moment, erasures, tables, naming=stored.naming)
-        return {**told, "firing_id": firing_ids, "by": str(peer), **done}
+        told = certificate(reach, moment, erasure, tables, naming=stored.naming)
+        return {**told, "firing_id": erasure.outcome.firing_id, "by": str(peer), **done}
 
-    async def _erase_facts(
-        self, asked: Unfinished, branches: Iterable[Branch], *, dry_run: bool = False
-    ) -> dict[str, Erasure]:
+    async def _erase_facts(self, asked: Unfinished, *, dry_run: bool) -> Erasure:
         reach, eids, moment, by = asked
         kept, key = await self._memory.ids_kept(reach, eids), await self._erasure_key()
         now = self._clock.now()
-        return {
-            branch.name: await branch.facts.forget(
-                reach, eids, kept=kept, key=key, moment=moment, at=now, by=by, dry_run=dry_run
-            )
-            for branch in branches
-        }
+        return await self._facts.forget(
+            reach, eids, kept=kept, key=key, moment=moment, at=now, by=by, dry_run=dry_run
+        )
 
     async def _erasure_key(self) -> bytes:
-        """Return the key by which all databases remember what was forgotten."""
+        """Return the key by which both databases remember erased scopes."""
         keys = [key for key, _ in await self._erased_scopes()]
         return next((key for key in keys if key is not None), secrets.token_bytes(32))
 
     async def _erased_scopes(self) -> list[tuple[bytes | None, dict[bytes, int]]]:
         """Return what each database remembers as erased, memory.db first."""
-        facts = [await branch.facts.erased_scopes() for branch in self._branches]
-        return [await self._memory.erased_scopes(), *facts]
+        return [await self._memory.erased_scopes(), await self._facts.erased_scopes()]
 
     async def share_erasures(self) -> None:
-        """Let each database remember what any of them remembers as erased.
+        """Let each database remember what the other remembers as erased.
 
         One may be older than an erasure: restored from a backup, or begun since.
         """
@@ -288,8 +279,7 @@ class Operations:
             known = await self._erased_scopes()
             key = next((key for key, _ in known if key is not None), None)
             moments = [some for its_key, some in known if its_key == key]
-            learn = [self._memory.learn_erased]
-            learn += [branch.facts.learn_erased for branch in self._branches]
+            learn = [self._memory.learn_erased, self._facts.learn_erased]
             for learn_erased, (_, own) in zip(learn, known, strict=True):
                 news = [digest for some in moments for digest in some if digest not in own]
                 if key is not None and news:
@@ -301,76 +291,55 @@ class Operations:
         key = await self._erasure_key()
         for reach, eids, moment, _ in erasures:
             rows.update(await self._memory.forget(reach, eids, moment=moment, key=key))
-        for branch in self._branches:
-            await branch.facts.end_erasures([one.reach for one in erasures])
+        await self._facts.end_erasures([one.reach for one in erasures])
         return dict(rows)
 
     async def finish_erasures(self) -> int:
         """Finish what an earlier process began to erase; return how many erasures that were."""
         async with self.turn:
-            begun = {one.name: await one.facts.unfinished() for one in self._branches}
-            erasures = {one.reach: one for some in begun.values() for one in some}
-            for reach, asked in erasures.items():
-                lacking = [
-                    branch
-                    for branch in self._branches
-                    if all(one.reach != reach for one in begun[branch.name])
-                ]
-                await self._erase_facts(asked, lacking)
+            erasures = await self._facts.unfinished()
             if erasures:
-                await self._erase_episodes([*erasures.values()])
+                await self._erase_episodes(erasures)
                 await self._scrubbed()
         return len(erasures)
 
     async def _check_kept(self, reach: Reach) -> None:
-        """Make sure that a fact store keeps something of a scope without episodes.
+        """Make sure that the facts keep something of a scope without episodes.
 
         A scope that was erased before may be erased again: that erasure may have been cut short,
         before the files were written anew or before its certificate was printed.
 
         Raises:
-            NothingKeptError: It keeps nothing, and the scope was never erased.
+            NothingKeptError: They keep nothing, and the scope was never erased.
         """
-        if any([await one.facts.has_erased_scopes(reach) for one in self._branches]):
+        if await self._facts.has_erased_scopes(reach):
             return
         now = self._clock.now()
-        for branch in self._branches:
-            found = await branch.facts.forget(
-                reach, moment=microseconds(now), at=now, by="", dry_run=True
-            )
-            if any(found.counts.values()):
-                return
-        raise NothingKeptError(reach.user, reach.session, reach.agent)
+        found = await self._facts.forget(
+            reach, moment=microseconds(now), at=now, by="", dry_run=True
+        )
+        if not any(found.counts.values()):
+            raise NothingKeptError(reach.user, reach.session, reach.agent)
 
     async def _scrubbed(self) -> Answer:
-        """Write every file anew after an erasure; return what the certificate says of that."""
-        emptied = {one.name: await one.facts.scrub() for one in self._branches}
-        emptied["memory.db"] = await self._memory.scrub()
-        await self._branches.tell_again()
-        heads = {one.name: (await one.facts.head()).head.hex() for one in self._branches}
-        return {"head_after": heads, "write_ahead_log_emptied": emptied}
+        """Write both files anew after an erasure; return what the certificate says of that."""
+        emptied = {"facts.db": await self._facts.scrub(), "memory.db": await self._memory.scrub()}
+        await self._consolidator.tell_again()
+        head = (await self._facts.head()).head.hex()
+        return {"head_after": head, "write_ahead_log_emptied": emptied}
 
-    async def _held(self, firing_id: str, channel: str | None) -> tuple[Branch, Held]:
-        waiting = [
-            (branch, held)
-            for branch in self._branches
-            for held in (await branch.facts.held()).values()
-            if not held.approved
-        ]
-        found = [one for one in waiting if one[1].firing_id == firing_id]
-        if len(found) > 1 or channel is not None:
-            branch = await self._branches.of_firing(firing_id, channel)
-            found = [one for one in found if one[0] is branch]
-        if not found:
-            told = ", ".join(held.firing_id for _, held in waiting) or "none"
-            raise UsageError(f"no batch {firing_id!r} is held; there are {told}")
-        return found[0]
+    async def _held(self, firing_id: str) -> Held:
+        held = (await self._facts.held()).values()
+        waiting = {one.firing_id: one for one in held if not one.approved}
+        if firing_id not in waiting:
+            known = ", ".join(waiting) or "none"
+            raise UsageError(f"no batch {firing_id!r} is held; there are {known}")
+        return waiting[firing_id]
 
     async def undo(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Undo ``firing``, the id of one; or all of ``run``; or all of ``rule`` from ``since`` on.
 
-        The firings of one store are undone in one transaction. Those that are undone already are
-        left out, so the same request again continues what was cut short between two stores.
+        All of them are undone in one transaction. Those that are undone already are left out.
         """
         dry_run, run = bool(request.get("dry_run")), new_run_id()
         wanted = wanted_of(request)
@@ -379,8 +348,7 @@ class Operations:
             if wanted is not None:
                 return await self._undo_each(wanted, undoer, request)
             firing_id = str(request.get("firing"))
-            branch = await self._branches.of_firing(firing_id, _channel(request))
-            outcome = await branch.facts.undo(
+            outcome = await self._facts.undo(
                 firing_id, at=undoer.at, by=undoer.by, dry_run=dry_run, run=run
             )
             answer = await self._told(outcome, dry_run=dry_run, limit=_limit(request))
@@ -388,24 +356,18 @@ class Operations:
         return {**answer, "run": None, "firing_ids": [], "undone": [firing_id], **done}
 
     async def _undo_each(self, wanted: Wanted, undoer: Undoer, request: dict[str, Any]) -> Answer:
-        dry_run, channel = bool(request.get("dry_run")), _channel(request)
-        branches = list(self._branches) if channel is None else [self._branches.of_channel(channel)]
-        if not any([await one.facts.has_any(wanted) for one in branches]):
+        dry_run = bool(request.get("dry_run"))
+        if not await self._facts.has_any(wanted):
             raise UsageError(unknown(wanted))
-        done = [
-            await one.facts.undo_each(wanted, undoer, dry_run=dry_run, limit=_limit(request))
-            for one in branches
-        ]
+        done = await self._facts.undo_each(wanted, undoer, dry_run=dry_run, limit=_limit(request))
         if not dry_run:
-            await self._branches.tell_again()
-        return undone(done, None if dry_run else undoer.run, limit=_limit(request))
+            await self._consolidator.tell_again()
+        return undone(done, None if dry_run else undoer.run)
 
     async def pin(self, request: dict[str, Any], peer: Peer) -> Answer:
         """Say a fact by hand, as `handwork.said_of` reads it, for a ``reason``."""
         said = said_of(request, entry_of(request, peer, self._clock.now()))
-        answer, _ = await self._manually(
-            [said.fact_id], lambda hand: hand.assert_(said, again=True), request, peer
-        )
+        answer, _ = await self._manually(lambda hand: hand.assert_(said, again=True), request, peer)
         return {**answer, "fact_id": said.fact_id}
 
     async def unpin(self, request: dict[str, Any], peer: Peer) -> Answer:
@@ -413,7 +375,6 @@ class Operations:
         fact_ids = fact_ids_of(request)
         lineage = (entry_of(request, peer, self._clock.now()),)
         answer, records = await self._manually(
-            fact_ids,
             lambda hand: hand.take_out(fact_ids, lineage=lineage, known_only=True),
             request,
             peer,
@@ -423,30 +384,28 @@ class Operations:
 
     async def _manually(
         self,
-        fact_ids: Sequence[str],
         work: Callable[[HandAtWork], None],
         request: dict[str, Any],
         peer: Peer,
     ) -> tuple[Answer, Sequence[Record]]:
         dry_run = bool(request.get("dry_run"))
-        facts = self._branches.of_facts(fact_ids).facts
         async with self.turn:
-            outcome = await facts.manually(work, by=str(peer), dry_run=dry_run)
+            outcome = await self._facts.manually(work, by=str(peer), dry_run=dry_run)
             answer = await self._told(outcome, dry_run=dry_run)
         return answer, outcome.records if outcome else ()
 
     async def notice(self) -> int:
         """Record what other programs changed in the facts; return how many rows that took."""
         async with self.turn:
-            rows = sum([len(await one.facts.notice_external()) for one in self._branches])
+            rows = len(await self._facts.notice_external())
             if rows:
-                await self._branches.tell_again()
+                await self._consolidator.tell_again()
         return rows
 
     async def _told(self, outcome: Outcome | None, *, dry_run: bool, limit: int = LISTED) -> Answer:
         """Write the log lines of what was done, and return it as JSON takes it."""
         if not dry_run:
-            await self._branches.tell_again()
+            await self._consolidator.tell_again()
         records = outcome.records if outcome else []
         return {
             "firing_id": outcome.firing_id if outcome and not dry_run else None,
@@ -463,13 +422,6 @@ def _limit(request: dict[str, Any]) -> int:
     if not isinstance(limit, int) or limit < 0:
         raise UsageError("'limit' must be a number of deltas, 0 or more")
     return limit
-
-
-def _channel(request: dict[str, Any]) -> str | None:
-    channel = request.get("channel")
-    if not isinstance(channel, str | None):
-        raise UsageError("'channel' must be the name of a channel, or null")
-    return channel
 
 
 def _nothing() -> None:

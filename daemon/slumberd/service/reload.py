@@ -18,7 +18,7 @@ from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import limits_of
 from slumberd.service.control_socket import Answer, Peer
-from slumberd.service.fact_stores import Branches
+from slumberd.service.rule_runner import RuleRunner
 
 Load = Callable[[], tuple[Settings, RuleSet]]
 """Reads configuration and rules; raises ConfigurationError with every mistake."""
@@ -66,7 +66,7 @@ class Reloading:
     Args:
         in_force: What is replaced.
         load: Reads what there is now.
-        branches: Where channels are settled again.
+        runner: Of the facts whose channels are settled again.
         turn: Held by whoever changes the facts.
         follow: Told of every set of rules.
         clock: For the instant of what is settled again.
@@ -76,7 +76,7 @@ class Reloading:
         self,
         in_force: InForce,
         load: Load,
-        branches: Branches,
+        runner: RuleRunner,
         turn: asyncio.Lock,
         *,
         follow: Sequence[Follow],
@@ -84,7 +84,7 @@ class Reloading:
     ) -> None:
         self._in_force = in_force
         self._load = load
-        self._branches = branches
+        self._runner = runner
         self._turn = turn
         self._follow = follow
         self._clock = clock
@@ -99,7 +99,7 @@ class Reloading:
         """Reload whenever it is wanted, until the daemon ends.
 
         Raises:
-            SupersededError: Another daemon has taken over, or a store was replaced.
+            SupersededError: Another daemon has taken over, or the store was replaced.
         """
         wanted = self._in_force.wanted
         while True:
@@ -143,11 +143,11 @@ class Reloading:
 
     async def _take(self, settings: Settings, rules: RuleSet, by: str) -> Answer:
         old, late = self._in_force.rules, _needing_restart(self._in_force.settings, settings)
-        await apply_channels(self._branches, rules, self._clock.now())
+        await apply_channels(self._runner, rules, self._clock.now())
         self._in_force.rules = replace(rules, generation=old.generation + 1)
         live = {name: getattr(settings, name) for name in LIVE}
         self._in_force.settings = self._in_force.settings.model_copy(update=live)
-        self._branches.limit(limits_of(settings))
+        self._runner.consolidator.limits = limits_of(settings)
         self.begin()
         changes = _changes(old, self._in_force.rules)
         told = {**changes, "restart_needed": late}
@@ -240,16 +240,15 @@ def _parted(told: Sequence[str]) -> Iterator[list[str]]:
     yield part
 
 
-async def apply_channels(branches: Branches, rules: RuleSet, at: datetime) -> None:
+async def apply_channels(runner: RuleRunner, rules: RuleSet, at: datetime) -> None:
     """Settle again what a change of multi-valued predicates, or of lineages' depth, touches.
 
     Raises:
-        StoreError: One of the stores could not; what was done in others stays.
+        StoreError: The facts cannot be written.
     """
-    for store, keys in (await branches.redraw(at)).items():
-        if keys:
-            _log.info("lineage.redrawn", store=store, keys=keys)
-    for store, outcome in (await branches.set_channels(rules.multi_valued, at)).items():
-        rows = len(outcome.records)
-        _log.info("channels.changed", store=store, firing_id=outcome.firing_id, rows=rows)
-    await branches.tell_again()
+    if keys := await runner.facts.redraw(at=at):
+        _log.info("lineage.redrawn", keys=keys)
+    outcome = await runner.facts.set_channels(rules.multi_valued, at=at)
+    if outcome is not None:
+        _log.info("channels.changed", firing_id=outcome.firing_id, rows=len(outcome.records))
+    await runner.consolidator.tell_again()

@@ -200,20 +200,18 @@ class DropForm(QuarantineForm):
 
 
 class UndoForm(RequestForm):
-    """Of ``undo``: a firing, a run, or a rule from an instant on; and a channel of its store."""
+    """Of ``undo``: a firing, a run, or a rule from an instant on."""
 
     firing: str | None = None
     run: str | None = None
     rule: str | None = None
     since: Instant | None = None
-    channel: str | None = None
 
 
 class DecideForm(RequestForm):
     """Of ``decide``: a batch that was held, and whether it goes on."""
 
     firing: str
-    channel: str | None = None
     approve: bool = False
 
 

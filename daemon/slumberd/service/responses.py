@@ -38,25 +38,23 @@ def reported(reports: Iterable[Report], *, limit: int = LISTED, run: str = "") -
     return {"run": run if fired else None, "reports": documents}
 
 
-def undone(done: Sequence[UndoneFirings], run: str | None, *, limit: int) -> Answer:
-    """Return what undoing several firings did, in each of the stores.
+def undone(done: UndoneFirings, run: str | None) -> Answer:
+    """Return what undoing several firings did.
 
     Args:
-        done: What it did, by store.
+        done: What it did.
         run: The id of the run that undid them; None for a dry run, which has no firings.
-        limit: How many deltas are listed at most.
     """
-    counts = sum((one.counts for one in done), Counter[str]())
-    records = [record for one in done for record in one.records][:limit]
-    firing_ids = [firing_id for one in done for firing_id in one.firing_ids if run]
+    firing_ids = done.firing_ids if run else []
+    total = done.counts.total()
     return {
         "run": run if firing_ids else None,
-        "undone": [firing_id for one in done for firing_id in one.undone],
+        "undone": done.undone,
         "firing_ids": firing_ids,
-        "counts": dict(sorted(counts.items())),
-        **listed_deltas(records, limit=limit),
-        "deltas_total": counts.total(),
-        "deltas_cut": counts.total() > len(records),
+        "counts": dict(sorted(done.counts.items())),
+        **listed_deltas(done.records, limit=done.limit),
+        "deltas_total": total,
+        "deltas_cut": total > len(done.records),
     }
 
 
@@ -71,7 +69,6 @@ def as_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
     """Return a report as JSON takes it; with at most `limit` deltas of a rehearsal."""
     document: dict[str, Any] = {
         "rule_id": report.rule_id,
-        "store": report.store,
         "firing_ids": report.firing_ids,
         "channels": {channel: counts._asdict() for channel, counts in report.channels.items()},
     }
@@ -86,7 +83,7 @@ def as_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
 def certificate(
     reach: Reach,
     moment: int,
-    erasures: Mapping[str, Erasure],
+    erasure: Erasure,
     memory: dict[str, int],
     *,
     naming: int,
@@ -96,26 +93,22 @@ def certificate(
     Args:
         reach: The scope.
         moment: Up to when, in microseconds.
-        erasures: By fact store.
+        erasure: What went from the facts, and what is current again.
         memory: Rows that went from the episodes' database, by table.
         naming: How many episodes of other scopes name this one.
     """
     named = f"{naming} episodes of other scopes name this one in their content or scope key"
-    at = next(iter(erasures.values())).outcome.firing.at
     return {
         "certificate": "slumberd.forget",
         "version": 1,
         "scope": {"user": reach.user, "session": reach.session, "agent": reach.agent},
-        "at": timestamp(at),
+        "at": timestamp(erasure.outcome.firing.at),
         "forgotten_up_to": timestamp(instant(moment)),
-        "rows": {name: one.counts for name, one in erasures.items()} | {"memory.db": memory},
+        "rows": {"facts.db": erasure.counts, "memory.db": memory},
         "stand_again": [
-            record.fact_id
-            for one in erasures.values()
-            for record in one.outcome.records
-            if record.kind == "add"
+            record.fact_id for record in erasure.outcome.records if record.kind == "add"
         ],
-        "head_before": {name: one.head for name, one in erasures.items()},
+        "head_before": erasure.head,
         "out_of_reach": [*OUT_OF_REACH, *([named] if naming else [])],
     }
 

@@ -119,7 +119,7 @@ async def test_whatever_a_ledger_holds_can_be_asserted(tmp_path: Path) -> None:
     assert {one.rule_id for one in told} >= {"all", "notes", "@hand"}
     assert {one.kind for one in told} == {"add", "update"}
     for one in told:
-        sent = asserted(slots_of(one, "facts.db"), bundle_of(one))
+        sent = asserted(slots_of(one), bundle_of(one))
         assert tuple(sent)[: len(SLOTS)] == SLOTS
         assert sent["_run_id"] == sent["firing"] == records[one.seq].firing_id
         assert sent["_step"] == sent["seq"] == one.seq
@@ -134,7 +134,7 @@ async def test_source_is_an_identifier_whatever_the_rule_is_called(
         await store.bootstrap()
         await fire(store, rule(rule_id), [said("e1", 1, subject="s", predicate="p", object=1)])
         [told] = await told_by(store)
-    sent = asserted(slots_of(told, "facts.db"), bundle_of(told))
+    sent = asserted(slots_of(told), bundle_of(told))
     assert sent["rule"] == rule_id
     assert str(sent["_source"]).startswith("rule-")
 
@@ -243,7 +243,7 @@ async def test_hand_is_told_too(tmp_path: Path) -> None:
 
 def test_names_of_slots_are_those_of_every_promotion() -> None:
     told = Promotion(1, "add", "r@1", "r", START, "f", "u", "a", "facts", "", "", "1", 1.0, ("g",))
-    assert tuple(slots_of(told, "x")) == SLOTS
+    assert tuple(slots_of(told)) == SLOTS
 
 
 async def test_readers_are_those_that_have_a_place_and_no_other_number(tmp_path: Path) -> None:

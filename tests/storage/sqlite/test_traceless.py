@@ -74,7 +74,6 @@ def test_dry_run_leaves_a_quiet_state_as_it_was(site: Site, command: str) -> Non
         pytest.param(["facts"], id="facts"),
         pytest.param(["recent", "alice"], id="episodes"),
         pytest.param(["audit", "ls"], id="the ledger"),
-        pytest.param(["facts", "--channel", "notes"], id="another store"),
     ],
 )
 def test_command_reads_what_is_only_in_the_write_ahead_log(
@@ -82,11 +81,7 @@ def test_command_reads_what_is_only_in_the_write_ahead_log(
 ) -> None:
     site = furnished(tmp_path)
 
-    with (
-        writing(site.state / "memory.db"),
-        writing(site.state / "facts.db"),
-        writing(site.state / "notes.db"),
-    ):
+    with writing(site.state / "memory.db"), writing(site.state / "facts.db"):
         assert site.call("import", str(tmp_path / "more.jsonl")).returncode == 0
         assert site.call("fire", "--all").returncode == 0
         done = site.call(*words)

@@ -26,13 +26,12 @@ from slumberd.cli.client import auditing, reading_facts
 from slumberd.cli.commands.verify import verify
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rows
-from slumberd.cli.options import MOST, Channel, Config, Json, StateDir
+from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.registry import examples
 from slumberd.cli.wording import plural
 from slumberd.config.settings import Settings
 from slumberd.model.record import Record
-from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable, timestamp
 from slumberd.storage.audit.replay import Replay
 from slumberd.storage.facts.store import SQLiteFactStore
@@ -51,7 +50,6 @@ def export(
     after: Annotated[
         int, typer.Option(min=0, max=MOST, metavar="SEQ", help="Only rows above this number.")
     ] = 0,
-    channel: Channel = None,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
@@ -63,11 +61,11 @@ def export(
     """
     settings = settings_of(config, state_dir)
     with _written(file) as write:
-        asyncio.run(_export(settings, channel, write, after))
+        asyncio.run(_export(settings, write, after))
 
 
-async def _export(settings: Settings, channel: str | None, write: Write, after: int) -> None:
-    async with reading_facts(settings, channel) as store:
+async def _export(settings: Settings, write: Write, after: int) -> None:
+    async with reading_facts(settings) as store:
         while True:
             after, lines = await store.exported(after=after, limit=EXPORTING_PAGE)
             if not lines:
@@ -166,7 +164,6 @@ def ls(
         int | None,
         typer.Option(min=0, max=MOST, metavar="SEQ", help="The first rows above this number."),
     ] = None,
-    channel: Channel = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -177,7 +174,7 @@ def ls(
     """
     settings = settings_of(config, state_dir)
     wanted = Wanted(rule, kind, fact, run)
-    found, rows = asyncio.run(_listed(settings, wanted, channel, after=after, limit=limit))
+    found, rows = asyncio.run(_listed(settings, wanted, after=after, limit=limit))
     if json:
         print_json_lines(_document(record) for record in found)
     else:
@@ -186,10 +183,10 @@ def ls(
 
 
 async def _listed(
-    settings: Settings, wanted: Wanted, channel: str | None, *, after: int | None, limit: int
+    settings: Settings, wanted: Wanted, *, after: int | None, limit: int
 ) -> tuple[list[Record], int]:
     """Return the wanted rows, and how many rows there are."""
-    async with reading_facts(settings, channel) as store:
+    async with reading_facts(settings) as store:
         rows = await store.ledger_rows()
         if after is None:
             return await _last(store, wanted, limit), rows
@@ -254,7 +251,6 @@ DIFFERS = 1
 
 def replay(
     file: Annotated[Path, typer.Argument(help="A new file, for the facts that come out.")],
-    channel: Channel = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -265,7 +261,7 @@ def replay(
     come out, byte by byte, with those that stand. The file is a whole database of facts, and can
     take the place of the one it was made from. Of a ledger whose chain is broken none is made.
     """
-    replayed = asyncio.run(_replayed(settings_of(config, state_dir), channel, file))
+    replayed = asyncio.run(_replayed(settings_of(config, state_dir), file))
     if json:
         first = replayed.first._asdict() if replayed.first else None
         print_json({"ok": not replayed.differing, **replayed._asdict(), "first": first})
@@ -275,8 +271,8 @@ def replay(
         raise typer.Exit(DIFFERS)
 
 
-async def _replayed(settings: Settings, channel: str | None, file: Path) -> Replay:
-    async with auditing(settings, settings.store_of(channel or FACTS)) as store:
+async def _replayed(settings: Settings, file: Path) -> Replay:
+    async with auditing(settings) as store:
         return await store.replay(file)
 
 

@@ -85,7 +85,7 @@ def restore(
 
 def _words(manifest: Manifest) -> str:
     size = megabytes(sum(one.bytes for one in manifest.files))
-    rows = sum(one.rows for one in manifest.ledgers.values())
+    rows = manifest.ledger.rows if manifest.ledger else 0
     return f"{len(manifest.files)} files, {size}, {rows:,} ledger rows, as of {cell(manifest.at)}"
 
 

@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Any, cast, get_args
 
 import orjson
 import typer
 
-from slumberd.cli.client import reading_all_facts, reading_facts
+from slumberd.cli.client import reading_facts
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_facts
 from slumberd.cli.options import MOST, Config, Json, StateDir, instant_of
 from slumberd.cli.output import print_json_lines, print_table
 from slumberd.config.settings import Settings
 from slumberd.errors import UsageError
-from slumberd.model.fact import SLOTS, Fact, FactPattern, Order, position
+from slumberd.model.fact import SLOTS, Fact, FactPattern, Order
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.observability.line_format import timestamp
-from slumberd.storage.facts.store import SQLiteFactStore
 
 _FORMS = {"prefix": Prefix, "glob": Glob, "regex": Matches}
 _SLOT = f"{', '.join(SLOTS[:-1])} or {SLOTS[-1]}"
@@ -214,30 +212,21 @@ def facts(
         _tell_following(following, json=json)
 
 
-_Ask = Callable[[SQLiteFactStore], Awaitable[list[Fact]]]
-
-
 def _page(
     settings: Settings,
     pattern: FactPattern,
     valid_at: datetime | None,
     believed_at: datetime | None,
 ) -> tuple[list[Fact], str | None]:
-    """Return a page of the facts of all stores, and the cursor of the next page if there is one."""
+    """Return a page of the facts, and the cursor of the next page if there is one."""
     limit = pattern.limit
     # One more than is wanted tells whether there are more.
     asked = pattern if limit is None else pattern.model_copy(update={"limit": limit + 1})
-    ask = partial(_facts, pattern=asked, valid_at=valid_at, believed_at=believed_at)
-    channel = pattern.channel
-    found = asyncio.run(_of_all(settings, ask) if channel is None else _of(settings, ask, channel))
-    place = partial(position, pattern.order)
-    found.sort(key=place, reverse=pattern.descending)
+    found = asyncio.run(_query(settings, asked, valid_at, believed_at))
     if limit is None or len(found) <= limit:
         return found, None
-    # An id may stand in two stores; no page ends between the two.
-    page = [fact for fact in found[limit:] if place(fact) == place(found[limit - 1])]
-    page[:0] = found[:limit]
-    return page, pattern.following(page[-1]).after if len(page) < len(found) else None
+    page = found[:limit]
+    return page, pattern.following(page[-1]).after
 
 
 def _tell_following(after: str, *, json: bool) -> None:
@@ -245,24 +234,14 @@ def _tell_following(after: str, *, json: bool) -> None:
     print(told, file=sys.stderr)
 
 
-async def _facts(
-    store: SQLiteFactStore,
-    *,
+async def _query(
+    settings: Settings,
     pattern: FactPattern,
     valid_at: datetime | None,
     believed_at: datetime | None,
 ) -> list[Fact]:
-    return await store.query(pattern, valid_at=valid_at, believed_at=believed_at)
-
-
-async def _of_all(settings: Settings, ask: _Ask) -> list[Fact]:
-    async with reading_all_facts(settings) as stores:
-        return [fact for store in stores.values() for fact in await ask(store)]
-
-
-async def _of(settings: Settings, ask: _Ask, channel: str) -> list[Fact]:
-    async with reading_facts(settings, channel) as store:
-        return await ask(store)
+    async with reading_facts(settings) as facts:
+        return await facts.query(pattern, valid_at=valid_at, believed_at=believed_at)
 
 
 def row(fact: Fact) -> tuple[object, ...]:

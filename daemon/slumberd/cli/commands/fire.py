@@ -14,7 +14,7 @@ import typer
 from slumberd.cli.client import perform_request
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
-from slumberd.cli.options import Channel, Config, Json, Listed, StateDir, Verbose, instant_of
+from slumberd.cli.options import Config, Json, Listed, StateDir, Verbose, instant_of
 from slumberd.cli.output import print_json, print_table
 from slumberd.cli.wording import listed, number, plural
 from slumberd.errors import UsageError
@@ -48,7 +48,6 @@ def undo(
             parser=instant_of, metavar="T", help="Undo all firings of the rule from T on."
         ),
     ] = None,
-    channel: Channel = None,
     dry_run: DryRun = False,
     limit: Listed = None,
     verbose: Verbose = False,
@@ -58,12 +57,12 @@ def undo(
 ) -> None:
     """Undo firings: what they evaluated first is again what it was before for its rule.
 
-    A run is what one command, or one due cadence, did: all of its batches, in all stores. `slumberd
-    fire` prints its id, and `slumberd audit ls` shows it. What other firings promoted stays, and is
-    resolved again. The rule does not evaluate the same versions again by itself: `slumberd backfill
-    RULE` brings them back, or an edit does.
+    A run is what one command, or one due cadence, did: all of its batches. `slumberd fire` prints
+    its id, and `slumberd audit ls` shows it. What other firings promoted stays, and is resolved
+    again. The rule does not evaluate the same versions again by itself: `slumberd backfill RULE`
+    brings them back, or an edit does.
 
-    The firings of a store are undone all at once or not at all. What is undone already is left as
+    All of the firings are undone in one transaction. What is undone already is left as
     it is. An undo has a run id of its own, by which it is undone.
     """
     if (what is None) == (run is None) or (since is not None and what is None):
@@ -77,7 +76,6 @@ def undo(
         run=run,
         rule=what if since else None,
         since=microseconds(since) if since else None,
-        channel=channel,
         dry_run=dry_run,
         limit=limit_of(limit, json=json),
     )

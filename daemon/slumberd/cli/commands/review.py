@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.client import perform_request, reading_all_facts
+from slumberd.cli.client import perform_request, reading_facts
 from slumberd.cli.commands.fire import DryRun, limit_of, tell_fired
 from slumberd.cli.context import settings_of
-from slumberd.cli.options import Channel, Config, Json, Listed, StateDir, Verbose, instant_of
+from slumberd.cli.options import Config, Json, Listed, StateDir, Verbose, instant_of
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.registry import examples
 from slumberd.cli.wording import listed, number, plural
@@ -82,7 +82,6 @@ def backfill(
 
 def approve(
     firing: Held,
-    channel: Channel = None,
     dry_run: DryRun = False,
     limit: Listed = None,
     verbose: Verbose = False,
@@ -97,7 +96,6 @@ def approve(
         "decide",
         verbose=verbose,
         firing=firing,
-        channel=channel,
         approve=True,
         dry_run=dry_run,
         limit=limit_of(limit, json=json),
@@ -107,7 +105,6 @@ def approve(
 
 def reject(
     firing: Held,
-    channel: Channel = None,
     dry_run: DryRun = False,
     json: Json = False,
     config: Config = None,
@@ -118,9 +115,7 @@ def reject(
     Nothing of it is promoted, unless its episodes change or `slumberd backfill` goes over them.
     """
     settings = settings_of(config, state_dir)
-    answer = perform_request(
-        settings, "decide", firing=firing, channel=channel, approve=False, dry_run=dry_run
-    )
+    answer = perform_request(settings, "decide", firing=firing, approve=False, dry_run=dry_run)
     if json:
         print_json({"dry_run": dry_run, **answer})
     else:
@@ -154,8 +149,8 @@ def _row(entry: dict[str, Any]) -> tuple[object, ...]:
 
 
 async def _listed(settings: Settings) -> list[dict[str, Any]]:
-    async with reading_all_facts(settings) as stores:
-        return [entry for store in stores.values() for entry in await store.quarantine()]
+    async with reading_facts(settings) as facts:
+        return await facts.quarantine()
 
 
 @quarantine.command("retry", epilog=examples("slumberd quarantine retry --rule preferences e17"))

@@ -29,7 +29,7 @@ COLUMNS = (
     "rule", "cadence", "channels", "enabled", "watermark", "pending", "last firing",
     "quarantined", "held", "file", "filter",
 )  # fmt: skip
-REMOVED_COLUMNS = ("rule", "store", "watermark", "last firing", "quarantined", "held")
+REMOVED_COLUMNS = ("rule", "watermark", "last firing", "quarantined", "held")
 
 
 def rules(
@@ -66,7 +66,7 @@ def _tell_removed(found: Sequence[RemovedRule], *, json: bool) -> None:
 
 def _removed_row(rule: RemovedRule) -> tuple[object, ...]:
     return (
-        rule.id, rule.store, rule.watermark, rule.fired_at, number(rule.quarantined),
+        rule.id, rule.watermark, rule.fired_at, number(rule.quarantined),
         rule.held or None,
     )  # fmt: skip
 

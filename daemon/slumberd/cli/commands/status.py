@@ -228,14 +228,6 @@ def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey)
         "episodes": survey.episodes,
         "facts": survey.facts,
         "ledger_rows": survey.ledger_rows,
-        "stores": [
-            {
-                "store": printable(name),
-                "facts": one.facts if one else None,
-                "ledger_rows": one.rows if one else 0,
-            }
-            for name, one in survey.stores.items()
-        ],
         "databases": [
             {"path": printable(str(path)), "bytes": size, "log_bytes": log}
             for path, size, log in _sizes(settings)
@@ -247,28 +239,23 @@ def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey)
 
 
 def _provenance(settings: Settings, survey: Survey) -> dict[str, Any] | None:
-    """Return how far the sink of provenance is behind in each store; None without a sink."""
-    sink, now = settings.provenance.sink, SystemClock().now()
+    """Return how far the sink of provenance is behind; None without a sink."""
+    sink = settings.provenance.sink
     if sink is None:
         return None
-    stores = []
-    for name, seen in survey.stores.items():
-        told = seen.told.get(sink) if seen else None
-        lag = told.lag if told else Lag(seen.rows if seen else 0, None)
-        stores.append(
-            {
-                "store": printable(name),
-                "rows": lag.rows,
-                "seconds": lag.seconds(now),
-                "refused": told.refused if told else 0,
-            }
-        )
-    return {"sink": sink, "stores": stores}
+    published = survey.seen.told.get(sink) if survey.seen else None
+    lag = published.lag if published else Lag(survey.ledger_rows, None)
+    return {
+        "sink": sink,
+        "rows": lag.rows,
+        "seconds": lag.seconds(SystemClock().now()),
+        "refused": published.refused if published else 0,
+    }
 
 
 def _sizes(settings: Settings) -> list[tuple[Path, int, int]]:
     """Return each database that is there with its bytes, and those of its write-ahead log."""
-    paths = (settings.memory_path, *settings.facts_paths.values())
+    paths = (settings.memory_path, settings.facts_path)
     return [
         (path, path.stat().st_size, _size(path.with_name(path.name + "-wal")))
         for path in paths
@@ -298,14 +285,8 @@ def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Sur
     print(f"episodes   {_number(survey.episodes)}")
     print(f"facts      {_number(survey.facts)}")
     print(f"ledger     {plural(survey.ledger_rows, 'row')}")
-    if len(survey.stores) > 1:
-        for name, one in survey.stores.items():
-            counts = one and f"{plural(one.facts, 'fact')}, {plural(one.rows, 'row')}"
-            facts = counts or "not there yet"
-            print(f"  {cell(name)}: {facts}")
     if provenance := _provenance(settings, survey):
-        for one in provenance["stores"]:
-            print(f"provenance {provenance['sink']}: {_told(one)}")
+        print(f"provenance {provenance['sink']}: {_lag_in_words(provenance)}")
     if paused := paused_in(settings.state_dir):
         print(f"paused     {cell(', '.join(sorted(paused)))}")
     for one in daemon["failing"] if daemon else ():
@@ -314,14 +295,14 @@ def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Sur
     _print_rules(survey.rules, empty=no_rules(settings))
 
 
-def _told(one: dict[str, Any]) -> str:
+def _lag_in_words(one: dict[str, Any]) -> str:
     behind = (
         f"{plural(one['rows'], 'row')} behind, since {one['seconds']:.0f} s"
         if one["rows"]
         else "all told"
     )
     refused = f", {number(one['refused'])} refused" if one["refused"] else ""
-    return f"{cell(one['store'])}, {behind}{refused}"
+    return f"{behind}{refused}"
 
 
 def _print_rules(states: Sequence[RuleState], *, empty: str) -> None:

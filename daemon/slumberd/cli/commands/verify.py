@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, BinaryIO
 
@@ -16,10 +16,10 @@ import orjson
 import structlog
 import typer
 
-from slumberd.cli.client import auditing, has_ledger
+from slumberd.cli.client import auditing
 from slumberd.cli.context import logs, settings_of
-from slumberd.cli.jsonl import STANDARD_INPUT, opened
-from slumberd.cli.options import Channel, Config, Json, StateDir
+from slumberd.cli.jsonl import opened
+from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.wording import plural
 from slumberd.clock import SystemClock
@@ -58,7 +58,7 @@ def _checkpoint(line: bytes) -> Checkpoint | None:
         if event["event"] != CHECKPOINT or not 0 <= event["rows"] <= _MOST_ROWS:
             return None
         head, told = bytes.fromhex(event["head"]), printable(event["ts"])
-        return Checkpoint(event["rows"], head, told, printable(event.get("store", "")))
+        return Checkpoint(event["rows"], head, told)
     except (ValueError, TypeError, KeyError):  # another program's line, or half of ours
         return None
 
@@ -84,7 +84,6 @@ def verify(
         bool,
         typer.Option("--log", help="Tell the log, too: ledger.verified or ledger.broken."),
     ] = False,
-    channel: Channel = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -95,9 +94,7 @@ def verify(
     that was cut short or written anew, with facts to match, can only be told from what was known of
     it elsewhere: --against compares it with the ledger.checkpoint lines of a log in JSON.
 
-    Where channels have fact stores of their own, each store has its ledger; all are verified, or
-    with --channel one. With --json, each ledger on a line of its own. A timer runs it with --log,
-    so that whoever watches the log hears of it.
+    A timer runs it with --log, so that whoever watches the log hears of it.
 
     --chain-only is quick, and finds rows that are missing, inserted, out of order or relabelled,
     and a head that is another than --against knows. It does not find what was changed in a row,
@@ -106,28 +103,16 @@ def verify(
     if chain_only and log:
         raise UsageError("--log tells of whole verifications only; take --chain-only out")
     settings = settings_of(config, state_dir)
-    stores = _stores(settings, channel)
-    if against == STANDARD_INPUT and len(stores) > 1:
-        raise UsageError("standard input can be read for one ledger only; name a --channel")
-    found = {name: asyncio.run(_verified(settings, name, against, chain_only)) for name in stores}
-    for name, verified in found.items():
-        if json:
-            print_json(verified.document(name))
-        else:
-            print(f"{printable(name)}: " * (len(found) > 1) + verified.words())
+    verified = asyncio.run(_verified(settings, against, chain_only))
+    if json:
+        print_json(verified.document())
+    else:
+        print(verified.words())
     if log:
         with logs(settings, SystemClock()):
-            _tell(found)
-    if any(verified.broken for verified in found.values()):
+            _log_result(verified)
+    if verified.broken:
         raise typer.Exit(BROKEN)
-
-
-def _stores(settings: Settings, channel: str | None) -> list[str]:
-    """Return the stores that a channel means, or all that are there; the first always is."""
-    if channel is not None:
-        return [settings.store_of(channel)]
-    first, *others = settings.facts_paths.items()
-    return [first[0], *(name for name, path in others if has_ledger(path))]
 
 
 class Told:
@@ -159,11 +144,10 @@ class Verified:
     checkpoints: int
     chain_only: bool
 
-    def document(self, store: str) -> dict[str, Any]:
-        """Return it as JSON takes it, with the name of the store."""
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
         return {
             "ok": self.broken is None,
-            "store": printable(store),
             "rows": self.rows,
             "head": self.head,
             "checkpoints": self.checkpoints,
@@ -183,36 +167,25 @@ class Verified:
         return f"broken{place}: {printable(self.broken.problem)}"
 
 
-def _tell(found: Mapping[str, Verified]) -> None:
-    for store, verified in found.items():
-        if broken := verified.broken:
-            told = {"rows": verified.rows, "seq": broken.seq, "problem": broken.problem}
-            _log.error("ledger.broken", store=store, **told)
-        else:
-            _log.info("ledger.verified", store=store, rows=verified.rows, head=verified.head)
+def _log_result(verified: Verified) -> None:
+    if broken := verified.broken:
+        _log.error("ledger.broken", rows=verified.rows, seq=broken.seq, problem=broken.problem)
+    else:
+        _log.info("ledger.verified", rows=verified.rows, head=verified.head)
 
 
-async def _verified(
-    settings: Settings, store: str, against: str | None, chain_only: bool
-) -> Verified:
+async def _verified(settings: Settings, against: str | None, chain_only: bool) -> Verified:
     if against is None:
-        return await _compared(settings, store, Told(), chain_only)
+        return await _compared(settings, Told(), chain_only)
     with opened(against) as source:
-        told = Told(_of_store(settings, store, checkpoints_in(source.stream, against)))
-        verified = await _compared(settings, store, told, chain_only)
+        told = Told(checkpoints_in(source.stream, against))
+        verified = await _compared(settings, told, chain_only)
     if verified.broken is None and not told.count:
-        problem = f"holds no checkpoint of the ledger of {store!r}; is it the daemon's log?"
-        raise InputError(f"{against!r} {problem}")
+        raise InputError(f"{against!r} holds no checkpoint of the ledger; is it the daemon's log?")
     return verified
 
 
-def _of_store(settings: Settings, store: str, found: Iterable[Checkpoint]) -> Iterator[Checkpoint]:
-    """Yield the checkpoints of one store; one without a name is of the first."""
-    first = next(iter(settings.facts_paths))
-    return (one for one in found if (one.store or first) == store)
-
-
-async def _compared(settings: Settings, store: str, told: Told, chain_only: bool) -> Verified:
-    async with auditing(settings, store) as facts:
+async def _compared(settings: Settings, told: Told, chain_only: bool) -> Verified:
+    async with auditing(settings) as facts:
         rows, head, broken = await facts.verify(told, chain_only=chain_only)
     return Verified(rows, head, broken, told.count, chain_only)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated, NamedTuple
 
 import typer
 
-from slumberd.cli.client import reading_all_facts, reading_memory, reading_store
+from slumberd.cli.client import reading_facts, reading_facts_or_none, reading_memory
 from slumberd.cli.commands.explain_output import (
     DECISION_COLUMNS,
     Told,
@@ -32,7 +31,6 @@ from slumberd.model.fact_ids import fact_id_of
 from slumberd.model.firing import Held
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.service.composition import rules_of
-from slumberd.storage.facts.store import SQLiteFactStore
 
 _EVERYTHING = ConsolidationRule(id="@why", cadence={"every": 1}, when_filter="", then_emits=[FACTS])
 _NEWEST = 2**63 - 1
@@ -107,20 +105,11 @@ def _checked(id: str) -> str:
 
 
 async def _explained(settings: Settings, fact_id: str) -> tuple[Explanation, Versions]:
-    async with reading_all_facts(settings) as stores:
-        explanation = await _first_told(list(stores.values()), fact_id)
+    async with reading_facts(settings) as facts:
+        explanation = await facts.why(fact_id)
     ids = [source.id for source in explanation.sources]
     found = await _newest(settings, [_EVERYTHING], ids)
     return explanation, found[_EVERYTHING.id]
-
-
-async def _first_told(stores: Sequence[SQLiteFactStore], fact_id: str) -> Explanation:
-    """Return what the first store that knows a fact says of it."""
-    *others, last = stores
-    for store in others:
-        with suppress(NoInputError):
-            return await store.why(fact_id)
-    return await last.why(fact_id)
 
 
 async def _newest(
@@ -139,7 +128,7 @@ async def _newest(
 class _Found(NamedTuple):
     version: EpisodeVersion | None
     decisions: list[Decision]
-    held: dict[str, Held]
+    held: Mapping[str, Held]
 
 
 async def _decided(
@@ -149,26 +138,17 @@ async def _decided(
     newest = await _newest(settings, [_EVERYTHING, *rules], [episode_id])
     version = newest.pop(_EVERYTHING.id).get(episode_id)
     versions = {id: found[episode_id] for id, found in newest.items() if episode_id in found}
-    held: dict[str, Held] = {}
-    decisions: list[Decision] = []
-    for name in settings.facts_paths:
-        own = [one for rule in rules if (one := _within(settings, name, rule)).then_emits]
-        async with reading_store(settings, name) as facts:
-            if facts is None:
-                decisions += _before_any_firing(episode_id, own, versions)
-            else:
-                decisions += await facts.decisions_of(episode_id, own, versions)
-                held |= await facts.held()
+    held: Mapping[str, Held] = {}
+    async with reading_facts_or_none(settings) as facts:
+        if facts is None:
+            decisions = _before_any_firing(episode_id, rules, versions)
+        else:
+            decisions = await facts.decisions_of(episode_id, rules, versions)
+            held = await facts.held()
     if version is None and not any(one.line for one in decisions):
         remedy = "neither memory.db nor the ledger knows such an episode"
         raise NoInputError(episode_id, remedy)
     return _Found(version, decisions, held)
-
-
-def _within(settings: Settings, store: str, rule: ConsolidationRule) -> ConsolidationRule:
-    """Return a rule with those of its channels only that a store has."""
-    own = [channel for channel in rule.then_emits if settings.store_of(channel) == store]
-    return rule.model_copy(update={"then_emits": own})
 
 
 def _before_any_firing(

@@ -296,7 +296,7 @@ def _instant(value: object) -> int | None:
 def _check_against(
     connection: sqlite3.Connection, count: int, against: Iterable[Checkpoint]
 ) -> Break | None:
-    for rows, head, logged, _ in against:
+    for rows, head, logged in against:
         if rows > count:
             return Break(count, f"the ledger ends here, the log of {logged} saw row {rows}")
         found = connection.execute(_SQL["chain"], (rows,)).fetchone() if rows else (GENESIS,)

@@ -33,7 +33,7 @@ from slumberd.storage.ledger.erasure import Unfinished, find_scope, unfinished
 from slumberd.storage.ledger.fact_rows import find, is_specified
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import firing_id_of, record_from
-from slumberd.storage.ledger.undo import Wanted, find_firing, has_any
+from slumberd.storage.ledger.undo import Wanted, has_any
 from slumberd.storage.sqlite import health
 from slumberd.storage.sqlite.connection import snapshot
 from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
@@ -139,11 +139,6 @@ class FactReader(FactFile):
             rule: Held(rule, firing_id_of(rule, n), (seq, eid), problem, bool(approved))
             for rule, n, seq, eid, problem, approved in await self._all("held", ())
         }
-
-    async def has_firing(self, firing_id: str) -> bool:
-        """Say whether the ledger has such a firing."""
-        found = await self._database.read(lambda connection: find_firing(connection, firing_id))
-        return found is not None
 
     async def has_any(self, wanted: Wanted) -> bool:
         """Say whether the ledger has a firing of a run, or any firing of a rule."""

@@ -103,7 +103,7 @@ class Undoer(NamedTuple):
 
 @dataclass(slots=True)
 class UndoneFirings:
-    """What undoing several firings of one store did.
+    """What undoing several firings did.
 
     Attributes:
         limit: How many deltas are kept at most; all are counted.

@@ -68,13 +68,12 @@ def _ids_of(saved: SavedFile) -> tuple[int, int]:
     return uid, gid
 
 
-def described(original: Path, copy: Path, *, name: str, role: Role, store: str) -> SavedFile:
+def described(original: Path, copy: Path, *, name: str, role: Role) -> SavedFile:
     """Describe a copy of a file, and give it the owner and the mode of the original."""
     status = original.stat()
     saved = SavedFile(
         name=name,
         role=role,
-        store=store,
         bytes=copy.stat().st_size,
         sha256=digest(copy),
         mode=f"{stat.S_IMODE(status.st_mode) & 0o777:03o}",
