@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.config.settings import LimitsSettings
-from slumberd.errors import NothingKeptError, SlumberdError
+from slumberd.errors import ForgottenError, NothingKeptError, SlumberdError
 from slumberd.model.delta import UpdateDelta
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
@@ -172,10 +172,10 @@ class _One:
         return await self._world.ask("unpin", facts=[id], reason="because")
 
     async def forget(self, session: str) -> Any:
-        try:
-            told = await self._world.ask("forget", session=session, **self._owner._asdict())
-        except NothingKeptError:  # but with a forged row there is something
-            return []
+        # An erasure of nothing is refused and not remembered. A forged row would be something.
+        with suppress(ForgottenError):
+            await self._world.put(self._owner, f"erased in {session}", session, 0)
+        told = await self._world.ask("forget", session=session, **self._owner._asdict())
         # Not how many episodes: a forged row whose key says that it is the one's goes with them.
         return told["stand_again"]
 
