@@ -118,6 +118,7 @@ def test_undo_of_a_run_goes_on_where_one_firing_of_it_is_undone_already(site: Si
     assert facts(site) == []
 
 
+@pytest.mark.slow  # waits for a lock as long as a command does
 def test_undo_of_a_run_that_fails_changes_nothing_and_can_be_repeated(site: Site) -> None:
     put(site, 0, 12)
     run = answered(site, "fire", "--all")["run"]
@@ -143,6 +144,7 @@ def killed(site: Site, point: str, *words: str) -> int:
     return subprocess.run(command, env=env, capture_output=True, cwd=ROOT).returncode
 
 
+@pytest.mark.slow  # waits for a lock as long as a command does
 def test_undo_of_a_run_that_is_killed_is_done_whole_or_not_at_all(site: Site) -> None:
     put(site, 0, 40)
     run = answered(site, "fire", "--all")["run"]

@@ -49,7 +49,7 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
         ("drop", {"episodes": [1]}, r"episodes\[0\]: text is needed"),
         ("decide", {"firing": "all@1", "approve": "yes"}, "approve: true or false is needed"),
         ("undo", {"firing": 7}, "firing: text is needed"),
-        ("undo", {"firing": "all@1", "channel": ["x"]}, "channel: text is needed"),
+        ("undo", {"firing": "all@1", "channel": "work"}, "unknown key 'channel'"),
         ("forget", {"user": None}, "user: text is needed"),
         ("forget", {"user": "alice", "dryrun": True}, "unknown key 'dryrun'; did you mean"),
         ("forget", {"user": "alice", "dry_run": "true"}, "dry_run: true or false is needed"),

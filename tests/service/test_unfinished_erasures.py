@@ -75,6 +75,7 @@ async def test_a_dry_run_leaves_nothing_to_finish(tmp_path: Path) -> None:
         assert await home.facts.unfinished() == []
 
 
+@pytest.mark.slow  # waits for a lock as long as a command does
 def test_it_is_found_and_the_daemon_finishes_it_at_its_start(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.config.write_text("state_dir: state\nrules_dir: rules.d\n")

@@ -73,8 +73,6 @@ BEATS = 3
 Pulse = Callable[[], Awaitable[int]]
 """Returns when the threads of a database have answered; the number grows with what was written."""
 
-_watchdog_log = structlog.get_logger("slumberd")
-
 
 class Watchdog:
     """Tells, only when scheduler and databases have got on since it last told.
@@ -113,7 +111,7 @@ class Watchdog:
         written = [await _answered(pulse) for pulse in self._pulses]
         now = (self._turned_at(), written)
         if now == self._seen:
-            _watchdog_log.warning("watchdog.withheld", reason="the scheduler does not get on")
+            _log.warning("watchdog.withheld", reason="the scheduler does not get on")
             return
         self._seen = now
         self._tell()
