@@ -29,7 +29,7 @@ from slumberd.cli.json_schemas import described, schema_of
 from slumberd.cli.registry import ENTRIES
 from slumberd.config.rule_schema import GraphRuleForm, RuleFile, RuleForm
 from slumberd.config.settings import PREFIX, Settings
-from slumberd.filters.checks import COLUMNS, FUNCTIONS
+from slumberd.filters.checks import COLUMNS
 from slumberd.model.finding import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.rule_testing.case_schema import CaseFile
@@ -40,11 +40,12 @@ PICTURE = DOCS / "explanation" / "packages.svg"
 _PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end of generated -->\n)", re.DOTALL)
 
 Schema = Mapping[str, Any]
+QUOTE = '"'
 
 
-def outdated() -> dict[Path, str]:
-    """Return the text of each file that is not current, by its path."""
-    texts = {page: _current(page.read_text("utf-8")) for page in sorted(DOCS.rglob("*.md"))}
+def outdated(folder: Path = DOCS) -> dict[Path, str]:
+    """Return the text of each page of a folder that is not current, and of the picture."""
+    texts = {page: _current(page.read_text("utf-8")) for page in sorted(folder.rglob("*.md"))}
     texts[PICTURE] = packages_picture()
     return {
         path: text
@@ -174,12 +175,12 @@ def _parts_of(kind: object) -> tuple[object, ...]:
 
 def _range_of(info: Any) -> str:  # noqa: ANN401 # an option or an argument
     bounds = _bounds(info.min, info.max)
-    return f"({bounds})" if bounds else ""
+    return f"({', '.join(bounds)})" if bounds else ""
 
 
-def _bounds(low: float | None, high: float | None) -> str:
+def _bounds(low: float | None, high: float | None) -> list[str]:
     ends = (("at least", low), ("at most", high))
-    return ", ".join(f"{word} {number:,}" for word, number in ends if number is not None)
+    return [f"{word} {number:,}" for word, number in ends if number is not None]
 
 
 def _default_of(default: object, info: Any) -> str:  # noqa: ANN401 # an option or an argument
@@ -228,13 +229,14 @@ def _plain(text: str) -> str:
 
 def _takes(schema: Schema) -> str:
     if "enum" in schema:
-        return ", ".join(f"`{one}`" for one in schema["enum"] if one is not None)
+        return ", ".join(f"`{json.dumps(one).strip(QUOTE)}`" for one in schema["enum"])
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_takes(one) for one in schema["anyOf"]))
     words = {"string": "text", "integer": "whole number", "array": "list"}
-    kind = schema.get("type", "any value")
+    kind = str(schema.get("type", "any value"))
     word = words.get(kind, kind)
-    bounds = _bounds(schema.get("minimum"), schema.get("maximum"))
+    above = [f"above {schema['exclusiveMinimum']:,}"] if "exclusiveMinimum" in schema else []
+    bounds = ", ".join([*above, *_bounds(schema.get("minimum"), schema.get("maximum"))])
     return f"{word}, {bounds}" if bounds else word
 
 
@@ -284,15 +286,9 @@ def _new_objects(keys: Mapping[str, Schema]) -> Iterator[tuple[str, Schema]]:
                 known.append({*inner["properties"]})
 
 
-def filter_words() -> str:
-    """Return the columns and functions of a filter."""
-    return table(
-        ["in a filter", "names"],
-        [
-            ["columns", " ".join(f"`{name}`" for name in COLUMNS)],
-            ["functions", " ".join(f"`{name}`" for name in sorted(FUNCTIONS))],
-        ],
-    )
+def filter_columns() -> str:
+    """Return the columns of a filter."""
+    return f"The columns are {_names(COLUMNS)}."
 
 
 # Events, errors, findings
@@ -324,9 +320,7 @@ def error_classes() -> str:
 
 def _error_types() -> list[type[errors.SlumberdError]]:
     return [
-        value
-        for name, value in vars(errors).items()
-        if _is_error(value) and name == value.__name__
+        value for name, value in vars(errors).items() if _is_error(value) and name == value.__name__
     ]
 
 
@@ -397,7 +391,10 @@ def _parameters_of(function: Callable[..., object]) -> Iterator[str]:
         yield f"{_STARS.get(parameter.kind, '')}{parameter.name}{_shown_default(parameter)}"
 
 
-_STARS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+_STARS: Mapping[object, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
 
 
 def _shown_default(parameter: inspect.Parameter) -> str:
@@ -471,7 +468,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "configuration": configuration,
     "errors": error_classes,
     "events": events,
-    "filter-words": filter_words,
+    "filter-columns": filter_columns,
     "findings": findings,
     "packages": package_summaries,
     "public-methods": public_methods,

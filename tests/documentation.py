@@ -6,7 +6,8 @@ A comment right above a block says what becomes of it::
     <!-- output -->           what the block before prints; a line `...` stands for any lines
     <!-- file: PATH -->       write it there
     <!-- not run: REASON -->  leave it out
-    <!-- begins with: quickstart -->  anywhere: the page goes on from the README's quickstart
+    <!-- begins with: quickstart -->  anywhere: the page goes on in a folder that the README's
+                              blocks have run in
     <!-- begins with: PAGE -->        anywhere: the page goes on from another page
 """
 
@@ -53,9 +54,9 @@ class Block(NamedTuple):
     text: str
 
 
-def blocks_of(page: Path) -> list[Block]:
-    """Return the fenced blocks of a page, in order."""
-    text = page.read_text("utf-8")
+def blocks_of(page: Path, text: str = "") -> list[Block]:
+    """Return the fenced blocks of a page, in order; with `text`, as if that were the page's."""
+    text = text or page.read_text("utf-8")
     return [
         Block(
             f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 1}",
@@ -74,15 +75,22 @@ def beginning_of(page: Path) -> str:
     return found[1] if found else ""
 
 
-def run_page(page: Path, folder: Path) -> None:
-    """Run the marked blocks of a page in a folder; fail where one does not do what it says."""
+def run_page(page: Path, folder: Path, *, text: str = "") -> None:
+    """Run the marked blocks of a page in a folder; fail where one does not do what it says.
+
+    Args:
+        page: The page.
+        folder: Where the README has run, when the page begins with the quickstart; else empty.
+        text: The text of the page; its own when it is left out.
+    """
     before = beginning_of(page)
-    blocks = [*_blocks_before(before), *blocks_of(page)]
+    blocks = [*_blocks_before(before), *blocks_of(page, text)]
     ours = [block for block in blocks if block.mark in ("run", "file")]
+    assert ours, f"{page}: nothing to run"
     done = subprocess.run(
         ["/bin/bash", "-e", "-c", "".join(_commands(ours))],
         cwd=folder,
-        env=environment(folder),
+        env=environment(folder) | _configured(before, folder),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -95,11 +103,14 @@ def run_page(page: Path, folder: Path) -> None:
         _compare(shown, printed[ours.index(block)])
 
 
+def _configured(before: str, folder: Path) -> dict[str, str]:
+    config = str(folder / "mind" / "slumberd.yaml")
+    return {"SLUMBERD_CONFIG": config} if before == "quickstart" else {}
+
+
 def _blocks_before(name: str) -> list[Block]:
-    if not name:
+    if name in ("", "quickstart"):
         return []
-    if name == "quickstart":
-        return [block for block in blocks_of(README) if block.mark == "run"][:1]
     page = DOCS / name
     earlier = [*_blocks_before(beginning_of(page)), *blocks_of(page)]
     return [block for block in earlier if block.mark in ("run", "file")]
@@ -122,7 +133,8 @@ def _commands(blocks: Sequence[Block]) -> Iterator[str]:
         yield f"printf '\\036%d\\n' {number}\n"
         if block.mark == "file":
             path = shlex.quote(block.argument)
-            yield f"mkdir -p $(dirname {path})\ncat >{path} <<'END OF FILE'\n{block.text}END OF FILE\n"
+            yield f"mkdir -p $(dirname {path})\n"
+            yield f"cat >{path} <<'END OF FILE'\n{block.text}END OF FILE\n"
         else:
             text = block.text
             if block.language == "python":
@@ -133,7 +145,7 @@ def _commands(blocks: Sequence[Block]) -> Iterator[str]:
 def _expecting(code: str, text: str) -> str:
     if not code:
         return text
-    return f'code=0\n{{\n{text}}} || code=$?\ntest "$code" = {code}\n'
+    return f'set +e\n(set -e\n{text})\ncode=$?\nset -e\ntest "$code" = {code}\n'
 
 
 def _outputs(printed: str) -> Iterator[tuple[int, str]]:

@@ -161,14 +161,14 @@ _HOMES = {
     "graph.ladybug_store": ("LadybugGraphStore",),
     "graph.cypher_linter": ("Linter",),
     "graph.memory": ("InMemoryGraphStore",),
-    "graph.promotion": ("PromoteTriplesToFacts",),
     "graph.protocols": ("GraphStore",),
     "provenance.protocols": ("ProvenanceSink",),
     "retrieval.protocols": ("SalienceScorer",),
+    "storage.protocols": ("FactStore", "MemoryStore"),
+    "graph.promotion": ("PromoteTriplesToFacts",),
     "retrieval.scorers": ("EmbeddingScorer", "RuleBasedScorer"),
     "storage.facts.store": ("SQLiteFactStore",),
     "storage.episodes.store": ("SQLiteMemoryStore",),
-    "storage.protocols": ("FactStore", "MemoryStore"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
