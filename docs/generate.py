@@ -5,7 +5,7 @@ A page marks such a part with two comments, and this script replaces what is bet
     <!-- generated: events -->
     <!-- end of generated -->
 
-`tests/unit/test_documentation.py` checks that the committed pages are current.
+`tests/documentation/test_pages.py` checks that the committed pages are current.
 """
 
 from __future__ import annotations
@@ -99,10 +99,11 @@ class Option(NamedTuple):
 
 def commands() -> str:
     """Return a section for each command, with its options and examples."""
-    return "\n".join(_command(*one) for one in _every_command())
+    return "\n".join(_command(*one) for one in every_command())
 
 
-def _every_command() -> Iterator[tuple[str, Callable[..., object], Sequence[str]]]:
+def every_command() -> Iterator[tuple[str, Callable[..., object], Sequence[str]]]:
+    """Yield each command: its name, its function, and calls of it."""
     for entry in ENTRIES:
         module, _, name = entry.home.partition(":")
         found = getattr(import_module(f"slumberd.cli.commands.{module}"), name)
@@ -116,7 +117,7 @@ def _every_command() -> Iterator[tuple[str, Callable[..., object], Sequence[str]
 
 
 def _command(name: str, function: Callable[..., object], calls: Sequence[str]) -> str:
-    options = list(_options_of(function))
+    options = list(options_of(function))
     arguments = [one for one in options if one.is_argument]
     usage = " ".join(
         ["slumberd", name, *(one.usage for one in arguments), *["[OPTIONS]"] * bool(options)]
@@ -134,7 +135,8 @@ def _command(name: str, function: Callable[..., object], calls: Sequence[str]) -
     return "\n".join(piece for piece in pieces if piece)
 
 
-def _options_of(function: Callable[..., object]) -> Iterator[Option]:
+def options_of(function: Callable[..., object]) -> Iterator[Option]:
+    """Yield the options and arguments of a command."""
     hints = typing.get_type_hints(function, include_extras=True)
     for parameter in inspect.signature(function).parameters.values():
         hint = hints[parameter.name]

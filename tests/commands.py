@@ -77,7 +77,7 @@ def every_command() -> Iterator[str]:
     """Yield every command that there is, those of groups with the name of the group."""
     for entry in ENTRIES:
         module, _, name = entry.home.partition(":")
-        found = getattr(import_module(f"slumberd.cli.commands.{module}"), name)
+        found = getattr(import_module(f"slumberd.cli.{module}"), name)
         if isinstance(found, typer.Typer):
             yield from (f"{entry.name} {one.name}" for one in found.registered_commands)
         else:

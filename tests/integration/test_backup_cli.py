@@ -23,7 +23,7 @@ from tests.builders import at, triple
 from tests.commands import furnished
 from tests.site import Site
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/back-up-and-restore.md"
+PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
 HOLDER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)

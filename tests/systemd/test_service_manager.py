@@ -1,4 +1,4 @@
-"""The shipped unit under a real systemd, set up by the recipe of the installation page."""
+"""The shipped unit under a real systemd, set up by the README's own recipe."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ u stranger - "no agent" /tmp /bin/sh
 
 
 def recipe() -> str:
-    """Return the recipe of the installation page from where pip is done."""
-    page = (SHIPPED / "docs/how-to/install.md").read_text()
-    block = re.search(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    """Return the README's recipe from where pip is done."""
+    section = (SHIPPED / "README.md").read_text().split("\n## Install the service\n")[1]
+    block = re.search(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     assert block is not None
     return block[1].partition("\n")[2]
 

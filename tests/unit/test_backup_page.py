@@ -14,7 +14,7 @@ from slumberd.cli.registry import program
 from slumberd.service.backup import KEY, MANIFEST
 from slumberd.storage.sqlite.file_exchange import JOURNAL
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/back-up-and-restore.md"
+PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
 
 
 def commands() -> list[str]:

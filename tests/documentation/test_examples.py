@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from slumberd.cli.commands.init import FILES
-from tests.documentation import (
+from tests.support.documentation import (
     PAGES,
     README,
     ROOT,
@@ -20,6 +20,8 @@ from tests.documentation import (
     environment,
     run_page,
 )
+
+pytestmark = pytest.mark.integration
 
 RUNNABLE = {"sh", "python", "sql", "bash"}
 MARKS = {"run", "output", "file", "not run", "ci"}
