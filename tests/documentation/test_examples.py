@@ -36,7 +36,7 @@ def name_of(page: Path) -> str:
 
 
 PAGES_THAT_RUN = [page for page in PAGES if page != README and shown(page, "run")]
-LONG = {"correct-and-undo.md", "monitor.md"}
+LONG = {"correct-and-undo.md", "monitor.md", "testing-rules.md"}
 """Pages of more commands than two seconds are enough for."""
 
 
