@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from docs.generate import (
@@ -24,11 +25,12 @@ from docs.generate import (
 )
 from slumberd.cli.json_schemas import schema_of
 from slumberd.cli.registry import program
-from slumberd.config.rule_schema import RuleForm
+from slumberd.config.rule_schema import RuleFile, RuleForm
 from slumberd.config.settings import Settings
 from slumberd.model.finding import KINDS
 from slumberd.observability.event_catalogue import CATALOGUE
-from tests.support.documentation import DOCS, PAGES, README, ROOT, blocks_of
+from slumberd.rule_testing.case_schema import CaseFile
+from tests.support.documentation import DOCS, PAGES, README, ROOT, Block, blocks_of
 
 pytestmark = pytest.mark.unit
 
@@ -169,6 +171,22 @@ def test_command_that_a_page_shows_is_one(page: Path, command: str) -> None:
     options = {option for parameter in real.params for option in parameter.opts} | {"-h", "--help"}
 
     assert {word.partition("=")[0] for word in rest if re.match("--?[a-z]", word)} <= options
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=block.place)
+        for page in PAGES
+        for block in blocks_of(page)
+        if block.language == "yaml"
+    ],
+)
+def test_yaml_that_a_page_shows_fits_its_schema(block: Block) -> None:
+    value = yaml.safe_load(block.text)
+    form = RuleFile if "rules" in value else CaseFile if "tests" in value else Settings
+
+    Draft202012Validator(schema_of(form)).validate(value)
 
 
 def test_page_of_commands_has_every_command() -> None:
