@@ -6,9 +6,9 @@ from tempfile import TemporaryDirectory
 import nox
 
 nox.options.default_venv_backend = "uv|virtualenv"
-nox.options.sessions = ["lint", "tests", "wheel"]
+nox.options.sessions = ["lint", "tests", "docs", "wheel"]
 
-LOCKS = {"run": [], "test": ["test", "lint"], "release": ["release"]}
+LOCKS = {"run": [], "test": ["test", "lint"], "docs": ["docs"], "release": ["release"]}
 """The files of ``requirements/``, and the extras of ``pyproject.toml`` that each pins."""
 
 RUN = ("--require-hashes", "-r", "requirements/run.txt")
@@ -29,6 +29,13 @@ def tests(session: nox.Session) -> None:
     """Run the tests; words after ``--`` go to pytest."""
     session.install("-e", ".[test]")
     session.run("pytest", "-n", "auto", "--all", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation into ``site/``; a link that leads nowhere fails it."""
+    session.install("--require-hashes", "-r", "requirements/docs.txt")
+    session.run("mkdocs", "build", "--strict", *session.posargs)
 
 
 @nox.session

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from tests.support.supply import LOCKS, ROOT, missing, pinned, verdict, version_of
 
-EXTRAS = {"run": (), "test": ("test", "lint"), "release": ("release",)}
+EXTRAS = {"run": (), "test": ("test", "lint"), "docs": ("docs",), "release": ("release",)}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 pytestmark = [pytest.mark.unit, pytest.mark.skipif(not LOCKS.is_dir(), reason="not a checkout")]

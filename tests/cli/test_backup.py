@@ -25,7 +25,7 @@ from tests.support.site import Site
 
 pytestmark = pytest.mark.integration
 
-PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/back-up-and-restore.md"
 HOLDER = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)

@@ -16,7 +16,7 @@ from slumberd.storage.sqlite.file_exchange import JOURNAL
 
 pytestmark = pytest.mark.unit
 
-PAGE = Path(__file__).parents[2] / "docs" / "backup.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/back-up-and-restore.md"
 
 
 def commands() -> list[str]:

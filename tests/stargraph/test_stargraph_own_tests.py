@@ -1,7 +1,7 @@
 """Stargraph's own tests of what we take the place of pass with our classes, but for a few.
 
 None of their code is ours: SLUMBERD_STARGRAPH_SOURCE names a checkout. The page
-docs/coming-from-stargraph.md gives the reasons for the exceptions.
+docs/how-to/coming-from-stargraph.md gives the reasons for the exceptions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.support.stargraph import NoStargraphError, run_mixed, run_their_tests
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
-PAGE = Path(__file__).parents[2] / "docs" / "coming-from-stargraph.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/coming-from-stargraph.md"
 
 FILES = (
     "integration/test_consolidation_cadence_batch.py",

@@ -1,4 +1,4 @@
-"""The shipped unit under a real systemd, set up by the README's own recipe."""
+"""The shipped unit under a real systemd, set up by the recipe of the installation page."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ u stranger - "no agent" /tmp /bin/sh
 
 
 def recipe() -> str:
-    """Return the README's recipe from where pip is done."""
-    section = (SHIPPED / "README.md").read_text().split("\n## Install the service\n")[1]
+    """Return the recipe of the installation page from where pip is done."""
+    section = (SHIPPED / "docs/how-to/install.md").read_text()
     block = re.search(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     assert block is not None
     return block[1].partition("\n")[2]

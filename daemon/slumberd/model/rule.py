@@ -49,7 +49,7 @@ class ConsolidationRule(BaseModel):
     Attributes:
         id: Stamped onto every delta as ``rule_id``.
         cadence: ``{"every": N}`` or ``{"cron": "0 3 * * *", "timezone": "Europe/Berlin"}``.
-        when_filter: A SQL WHERE fragment over the columns of the README; empty matches all.
+        when_filter: A SQL WHERE fragment over the columns of an episode; empty matches all.
         then_emits: The channels it promotes into.
         enabled: Whether the daemon fires it.
         start: ``beginning`` reads the episodes that were there before the rule; ``now`` does not.

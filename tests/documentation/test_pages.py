@@ -1,0 +1,242 @@
+"""The documentation: generated parts are current, links lead somewhere, names exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel
+
+from docs.generate import (
+    PARTS,
+    PICTURE,
+    every_command,
+    layers,
+    options_of,
+    outdated,
+    parts_of,
+)
+from slumberd.cli.json_schemas import schema_of
+from slumberd.cli.registry import program
+from slumberd.config.rule_schema import RuleFile, RuleForm
+from slumberd.config.settings import Settings
+from slumberd.model.finding import KINDS
+from slumberd.observability.event_catalogue import CATALOGUE
+from slumberd.rule_testing.case_schema import CaseFile
+from tests.support.documentation import DOCS, PAGES, README, ROOT, Block, blocks_of
+
+pytestmark = pytest.mark.unit
+
+OTHERS = [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "config/monitoring/README.md"]
+LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def prose_of(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def spans_of(page: Path) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", prose_of(page))
+
+
+def anchors_of(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", prose_of(page), re.MULTILINE)
+    words = (re.sub(r"[^\w\s-]", "", heading.lower()) for heading in headings)
+    return {re.sub(r"[\s]+", "-", text.strip()) for text in words}
+
+
+def test_generated_parts_are_what_the_code_says() -> None:
+    old = [name_of(path) for path in outdated()]
+
+    assert old == [], "run `python -m docs.generate`"
+
+
+def test_every_generated_part_is_on_a_page() -> None:
+    used = [name for page in PAGES for name in parts_of(page.read_text())]
+
+    assert sorted(used) == sorted(PARTS)
+
+
+def test_generator_finds_what_is_not_current(tmp_path: Path) -> None:
+    page = tmp_path / "events.md"
+    page.write_text("# Events\n\n<!-- generated: events -->\nold\n<!-- end of generated -->\n")
+
+    found = outdated(tmp_path)
+
+    assert [*found] == [page]
+    text = found[page]
+    assert "`daemon.ready`" in text
+    assert "\nold\n" not in text
+
+
+def links_of(page: Path) -> list[str]:
+    return [a or b for a, b in LINK.findall(prose_of(page))]
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in links_of(page):
+        path, _, anchor = link.partition("#")
+        if link.startswith("https://"):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors_of(target), link
+
+
+def test_pages_and_navigation_are_the_same() -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+
+    def pages(entry: Any) -> Iterator[str]:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            for part in entry.values() if isinstance(entry, dict) else entry:
+                yield from pages(part)
+
+    assert sorted(pages(settings["nav"])) == sorted(
+        str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")
+    )
+    assert settings["theme"]["font"] is False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(
+        r"`((?:tests|config|rules|systemd|docs|requirements)/[\w./-]*)`", page.read_text()
+    )
+
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "stargraph" not in page.name], ids=name_of
+)
+def test_every_event_finding_and_key_that_a_page_names_is_one(page: Path) -> None:
+    known = {*CATALOGUE, *KINDS, *keys_of(Settings), *keys_of(RuleForm), *OF_FACTS}
+    families = "|".join({name.partition(".")[0] for name in known} - {"rules", "state"})
+    named = [span for span in spans_of(page) if re.fullmatch(rf"(?:{families})\.[a-z_]+", span)]
+
+    assert {*named} - known - FILES == set()
+
+
+FILES = {"facts.db", "memory.db", "ledger.key", "control.sock", "provenance.jsonl", "restore.json"}
+OF_FACTS = {"metadata.importance", "metadata.possible_duplicate"}
+
+
+def keys_of(form: type[BaseModel]) -> Iterator[str]:
+    """Yield the keys of what the keys of a form hold, as ``facts.batch``."""
+    for name, schema in schema_of(form)["properties"].items():
+        for inner in [schema, *schema.get("anyOf", ())]:
+            yield from (f"{name}.{key}" for key in inner.get("properties", ()))
+
+
+def commands_of(page: Path) -> list[str]:
+    """Return each call of slumberd that a page shows, in blocks of shell and in the prose."""
+    blocks = [block.text for block in blocks_of(page) if block.language == "sh"]
+    text = "\n".join([*blocks, *spans_of(page)]).replace("\\\n", " ")
+    text = re.sub(r"<<'(\w+)'\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    parts = re.split(r"\n|\||&&|;|>", text)
+    return sorted({part.strip() for part in parts if re.match(r"\s*slumberd [a-z]", part)})
+
+
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [
+        pytest.param(page, command, id=f"{page.stem}: {command}")
+        for page in [*PAGES, *OTHERS]
+        for command in commands_of(page)
+    ],
+)
+def test_command_that_a_page_shows_is_one(page: Path, command: str) -> None:
+    words = shlex.split(command)[1:]
+    context: Any = program().make_context("slumberd", words, resilient_parsing=True)
+    name, found, rest = context.command.resolve_command(context, words)
+    real = found.make_context(name, [], resilient_parsing=True).command
+    if hasattr(real, "commands"):
+        assert not rest or rest[0] in real.commands
+        real = real.commands[rest[0]] if rest else real
+    options = {option for parameter in real.params for option in parameter.opts} | {"-h", "--help"}
+
+    assert {word.partition("=")[0] for word in rest if re.match("--?[a-z]", word)} <= options
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=block.place)
+        for page in PAGES
+        for block in blocks_of(page)
+        if block.language == "yaml"
+    ],
+)
+def test_yaml_that_a_page_shows_fits_its_schema(block: Block) -> None:
+    value = yaml.safe_load(block.text)
+    form = RuleFile if "rules" in value else CaseFile if "tests" in value else Settings
+
+    Draft202012Validator(schema_of(form)).validate(value)
+
+
+def test_page_of_commands_has_every_command() -> None:
+    page = (DOCS / "reference" / "commands.md").read_text()
+
+    sections = re.findall(r"^## (.*)$", page, re.MULTILINE)
+
+    assert [name for name, _, _ in every_command() if name not in sections] == []
+
+
+def test_architecture_shows_the_packages_of_the_import_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    [contract] = [one for one in contracts["contracts"] if one["id"] == "layers"]
+    names = [name for layer in contract["layers"] for name in layer.split(" | ")]
+    page = (DOCS / "explanation" / "architecture.md").read_text()
+    section = page.split("\n## The packages\n")[1].split("\n## ")[0]
+
+    assert re.findall(r"^\| `(\w+)` \| ", section, re.MULTILINE) == names
+    assert re.findall(r">(\w+)</text>", PICTURE.read_text()) == names
+    assert [len(layer) for layer in layers()] == [
+        layer.count("|") + 1 for layer in contract["layers"]
+    ]
+
+
+def test_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("name", ["demo", "test"])
+def test_command_that_ci_runs_is_marked(name: str) -> None:
+    marked = rf"^<!-- ci: {name} -->\n```sh\npython3 -m venv "
+
+    assert re.search(marked, README.read_text(), re.MULTILINE)
+
+
+def test_pages_load_nothing_from_elsewhere() -> None:
+    embedded = r"!\[[^\]]*\]\(https?:|<(?:img|script|link|iframe)\b"
+
+    assert [name_of(page) for page in PAGES if re.search(embedded, page.read_text())] == []
+
+
+WITHOUT_JSON = {"run", "demo", "init", "logs", "audit export"}
+"""Commands of which the page of commands says that they take no ``--json``."""
+
+
+def test_every_other_command_takes_json() -> None:
+    taking = {
+        name
+        for name, function, _ in every_command()
+        if any(option.usage == "--json" for option in options_of(function))
+    }
+
+    assert {name for name, _, _ in every_command()} - taking == WITHOUT_JSON
