@@ -69,17 +69,17 @@ SQLiteFactStore._fence = lambda self, connection: None
 """
 LOCKS_A_FILE = """
 import fcntl, os
-from slumberd import lock
+from slumberd.service import state_lock
 
 def locked(directory):
     descriptor = os.open(directory / "slumberd.lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise lock.StateDirectoryLockedError(directory, "somebody") from error
+        raise state_lock.StateDirectoryLockedError(directory, "somebody") from error
     return os.open(directory, os.O_RDONLY)
 
-lock._locked = locked
+state_lock._locked = locked
 """
 
 

@@ -135,7 +135,7 @@ def run_mixed(home: Path) -> Any:
     """
     done = subprocess.run(
         [test_environment(), "-P", MIXED, home],
-        env=os.environ | {"PYTHONPATH": f"{OURS}{os.pathsep}{MIXED.parents[1]}"},
+        env=os.environ | {"PYTHONPATH": f"{OURS}{os.pathsep}{MIXED.parents[2]}"},
         capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

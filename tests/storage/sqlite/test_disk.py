@@ -462,7 +462,7 @@ def test_daemon_starts_and_reads_while_another_program_locks_the_memory(tmp_path
 def test_a_log_that_a_reader_keeps_from_being_emptied_shrinks_once_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slumberd.checkup.LARGE_LOG_BYTES", 200_000)
+    monkeypatch.setattr("slumberd.diagnostics.doctor.LARGE_LOG_BYTES", 200_000)
     home = home_of(tmp_path, f"{IMPATIENT}{SMALL_LOGS}")
     log = home.state / "facts.db-wal"
 
