@@ -256,10 +256,10 @@ class Batch:
         named = [
             (name, entry.fact_id)
             for entry in entries
-            if entry.what == "act" and entry.met and entry.met.claim
+            if entry.what == "claim" and entry.met and entry.met.claim
             for name in entry.met.claim.names
         ]
-        self._connection.executemany(_SQL["add_name"], named)
+        self._connection.executemany(_SQL["add_reference"], named)
 
     def _write_quarantine(self, entries: Sequence[Entry]) -> None:
         held = self._connection.execute(_SQL["any_quarantine"]).fetchone()[0]

@@ -49,7 +49,7 @@ def _of_many(sql: str, size: int) -> str:
 MANY = 500
 """For as many rows it is cheaper to take the triggers off than to let them find nothing to do."""
 
-_SQL = statements("external")
+_SQL = statements("external_changes")
 _SCHEMA = statements("ledger_schema")
 _LOOKING = statements("looking")
 
@@ -70,9 +70,9 @@ def by_us(connection: sqlite3.Connection, *, rows: int) -> Iterator[None]:
     if rows >= MANY:
         yield from _without_triggers(connection)
     else:
-        connection.execute(_SQL["ours"])
+        connection.execute(_SQL["begin_own_write"])
         yield
-        connection.execute(_SQL["not_ours"])
+        connection.execute(_SQL["end_own_write"])
 
 
 def _without_triggers(connection: sqlite3.Connection) -> Iterator[None]:
@@ -80,15 +80,15 @@ def _without_triggers(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute(_SQL[f"drop_{kind}"])
     yield
     for kind in ("insert", "update", "delete"):
-        connection.execute(_SCHEMA[f"note_{kind}"])
+        connection.execute(_SCHEMA[f"{kind}_trigger"])
 
 
 def notes_others(connection: sqlite3.Connection) -> bool:
     """Say whether the triggers are there, and are ours, that note what other programs write."""
     found = dict(connection.execute(_LOOKING["triggers"], {"table": "facts"}).fetchall())
     wanted = {
-        "slumberd_facts_inserted": _SCHEMA["note_insert"],
-        "slumberd_facts_updated": _SCHEMA["note_update"],
-        "slumberd_facts_deleted": _SCHEMA["note_delete"],
+        "slumberd_facts_inserted": _SCHEMA["insert_trigger"],
+        "slumberd_facts_updated": _SCHEMA["update_trigger"],
+        "slumberd_facts_deleted": _SCHEMA["delete_trigger"],
     }
     return all(found.get(name) == sql.rstrip(";") for name, sql in wanted.items())

@@ -31,7 +31,7 @@ from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import ErasedRows
 from slumberd.storage.sqlite.erased_scopes import remember
 
-_UNFINISHED_SQL = statements("unfinished")
+_UNFINISHED_SQL = statements("unfinished_erasures")
 
 
 class Unfinished(NamedTuple):
@@ -80,7 +80,7 @@ def _written(reach: Reach) -> str:
     return orjson.dumps([reach.user, reach.session, reach.agent]).decode()
 
 
-FORGET = "@forget"
+FORGET = "@erasure"
 """The rule id of what erases a scope."""
 
 OF_NOBODY = "//"
@@ -191,7 +191,7 @@ def _hands_that_name(
     """Return the claims of hands that took facts out: they repeat what those said."""
     found = set()
     asked = {"ids": _json({fact_id for fact_id, _ in claims})}
-    for name, referrer, payload in connection.execute(_SQL["hands_that_name"], asked):
+    for name, referrer, payload in connection.execute(_SQL["manual_claims_that_refer"], asked):
         owner = orjson.loads(payload)["owner"]
         if (name, owner) in claims:
             found.add((referrer, owner))
@@ -306,12 +306,12 @@ def _delete_beside(
     scope = {"user": reach.user, "agent": reach.agent, "whole": reach.session is None}
     deletions: dict[str, tuple[str, dict[str, Any]]] = {
         "facts": ("drop_facts_of_scope", scope | ids),
-        "slumberd_names": ("drop_names", ids),
+        "slumberd_references": ("drop_references", ids),
         "slumberd_keys": ("drop_keys", {"keys": _json(keys)}),
         "slumberd_quarantine": ("drop_quarantine_of_rows", {"rows": _numbers(rows)}),
     }
     # Both databases keep the name of an episode that is there, or its rules would read it again.
-    for name in ("blank_firings", "blank_watermarks", "blank_held"):
+    for name in ("blank_firings", "blank_watermarks", "blank_held_batches"):
         connection.execute(_SQL[name], {"eids": _json(eids - asked.kept)})
     with by_us(connection, rows=0):
         return {

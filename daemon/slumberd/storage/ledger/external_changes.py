@@ -169,7 +169,7 @@ def _foreign_instant(value: object) -> int:
 CHUNK = 2_000
 """Changes that are recorded as one firing, at most."""
 
-_SQL = statements("external")
+_SQL = statements("external_changes")
 _LEDGER = statements("ledger")
 
 
@@ -198,7 +198,7 @@ class _Change(NamedTuple):
 
 def has_news(connection: sqlite3.Connection) -> bool:
     """Say whether anything was noted that is not recorded yet."""
-    return bool(connection.execute(_SQL["any_touched"]).fetchone()[0])
+    return bool(connection.execute(_SQL["any_change"]).fetchone()[0])
 
 
 def notice(connection: sqlite3.Connection, depth: int, at: datetime) -> list[Record]:
@@ -215,7 +215,7 @@ def notice(connection: sqlite3.Connection, depth: int, at: datetime) -> list[Rec
     if not has_news(connection):
         return []
     with texts_as(connection, escaped):
-        touched = connection.execute(_SQL["touched"]).fetchall()
+        touched = connection.execute(_SQL["changes"]).fetchall()
     firing = Firing(EXTERNAL, "", "manual", at)
     adopting = not connection.execute(_LEDGER["last_row"]).fetchone()
     records = []
@@ -223,7 +223,7 @@ def notice(connection: sqlite3.Connection, depth: int, at: datetime) -> list[Rec
         changes = _changes(connection, touched[first : first + CHUNK])
         hand = HandAtWork(connection, depth, firing)
         records += _record(hand, connection, changes, adopting=adopting)
-    connection.execute(_SQL["forget_touched"])
+    connection.execute(_SQL["drop_changes"])
     return records
 
 
@@ -255,7 +255,7 @@ def _record(
     if adopting:
         hand.batch.note = {"adopted": len(hand.batch.found)}
     hand.look_up([change.fact_id for change in changes])
-    connection.executemany(_SQL["mended"], [_held(change) for change in changes])
+    connection.executemany(_SQL["drop_unreadable"], [_held(change) for change in changes])
     said = [(change, _said(hand, change)) for change in changes]
     hand.do([claim for _, claim in said if claim is not None])
     for change, claim in said:

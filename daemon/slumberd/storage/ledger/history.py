@@ -61,11 +61,11 @@ def _known(
     connection: sqlite3.Connection, user: str | None, upto: int
 ) -> tuple[dict[str, list[Evaluation]], list[tuple[str, str]]]:
     if user is None:
-        evaluations = evaluations_from(connection.execute(_SQL["all_meetings"], {"upto": upto}))
+        evaluations = evaluations_from(connection.execute(_SQL["all_evaluations"], {"upto": upto}))
     else:
         evaluations = _known_of(connection, user, upto)
     asked = {"ids": orjson.dumps(list(evaluations)).decode()}
-    return evaluations, connection.execute(_SQL["namers"], asked).fetchall()
+    return evaluations, connection.execute(_SQL["referrers"], asked).fetchall()
 
 
 def _known_of(connection: sqlite3.Connection, user: str, upto: int) -> dict[str, list[Evaluation]]:
@@ -73,14 +73,14 @@ def _known_of(connection: sqlite3.Connection, user: str, upto: int) -> dict[str,
     between = {"low": low, "high": f"{low[:-1]}0", "upto": upto}
     found: dict[str, list[Evaluation]] = {}
     again: set[str] = set()
-    for *evaluation, others in connection.execute(_SQL["meetings_between"], between):
+    for *evaluation, others in connection.execute(_SQL["evaluations_between"], between):
         if others:
             again.add(evaluation[0])
         else:
             found[evaluation[0]] = [evaluation_from(evaluation)]
     if again:
         asked = {"ids": orjson.dumps(list(again)).decode()}
-        rows = connection.execute(_SQL["meetings"], asked)
+        rows = connection.execute(_SQL["evaluations"], asked)
         # Before they become histories: an undoing after that instant took nothing back yet.
         found |= evaluations_from(row for row in rows if row[1] <= upto)
     return found

@@ -17,7 +17,7 @@ from slumberd.sql_statements import statements
 from slumberd.storage.ledger.rows import claim_from, firing_id_of, histories_from
 from slumberd.storage.sqlite.connection import snapshot
 
-_SQL = statements("following")
+_SQL = statements("promotion_feed")
 _LEDGER = statements("ledger")
 ASSERTED, REFUSED = "asserted:", "refused:"
 """Begin the names of numbers: the last row that a sink was told of, and how many it refused."""
@@ -54,10 +54,10 @@ def page(connection: sqlite3.Connection, after: int, limit: int, *, standing: bo
     """
     with snapshot(connection):
         stretch = {"after": after, "limit": limit}
-        upto = connection.execute(_SQL["end_of_stretch"], stretch).fetchone()[0]
+        upto = connection.execute(_SQL["end_of_page"], stretch).fetchone()[0]
         if upto is None:
             return Page((), after)
-        query = _SQL["promotions_that_stand" if standing else "promotions"]
+        query = _SQL["promotions_of_current_facts" if standing else "promotions"]
         found = connection.execute(query, {"after": after, "upto": upto})
         rows = [_Row(*row) for row in found.fetchall()]
         return Page(_promotions(connection, rows), upto)
@@ -86,7 +86,7 @@ def _own_claim(row: _Row) -> Claim | None:
 
 def _evaluations(connection: sqlite3.Connection, ids: Iterable[str]) -> list[tuple[Any, ...]]:
     asked = {"ids": orjson.dumps(sorted(ids)).decode()}
-    return connection.execute(_LEDGER["meetings"], asked).fetchall()
+    return connection.execute(_LEDGER["evaluations"], asked).fetchall()
 
 
 def _claim_then(row: _Row, evaluations: Iterable[tuple[Any, ...]]) -> Claim | None:
@@ -124,7 +124,7 @@ def _promotion(row: _Row, claim: Claim) -> Promotion:
 
 def is_told(connection: sqlite3.Connection, seq: int) -> bool:
     """Say whether a row still says what it said, and was not erased."""
-    return connection.execute(_SQL["is_told"], {"seq": seq}).fetchone() is not None
+    return connection.execute(_SQL["has_content"], {"seq": seq}).fetchone() is not None
 
 
 def place(connection: sqlite3.Connection, reader: str) -> tuple[int, int]:
@@ -139,13 +139,13 @@ def _number(connection: sqlite3.Connection, what: str, reader: str) -> int:
 
 def readers(connection: sqlite3.Connection) -> list[str]:
     """Return who was told of a ledger, or is, in order of their names."""
-    return [name for (name,) in connection.execute(_SQL["readers"]).fetchall()]
+    return [name for (name,) in connection.execute(_SQL["sinks"]).fetchall()]
 
 
 def keep_place(connection: sqlite3.Connection, reader: str, seq: int, refused: int) -> None:
     """Keep what `place` returns; inside of a transaction."""
     for what, value in ((ASSERTED, seq), (REFUSED, refused)):
-        connection.execute(_SQL["keep_number"], {"name": what + reader, "value": value})
+        connection.execute(_SQL["put_number"], {"name": what + reader, "value": value})
 
 
 def lag(connection: sqlite3.Connection, reader: str) -> Lag:

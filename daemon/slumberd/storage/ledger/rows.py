@@ -37,13 +37,13 @@ GENESIS = bytes(32)
 
 KINDS: tuple[Kind, ...] = ("firing", "add", "update", "delete", "noop", "quarantine")
 WHATS = (
-    "firing", "act", "withdrawal", "quarantine", "known", "restored", "undone", "forgotten",
+    "firing", "claim", "withdrawal", "quarantine", "known", "restored", "undone", "erased",
     "gated",
 )  # fmt: skip
 """What rows are of; the ledger has their numbers, so new ones come last."""
 _KIND: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
 _WHAT = {what: number for number, what in enumerate(WHATS)}
-_CLAIM = _WHAT["act"]
+_CLAIM = _WHAT["claim"]
 SALT_BYTES, HASH_BYTES = 16, 32
 _SALTS_DRAWN, _MOST_DRAWN = 64, 4_096
 """How many at first, and at most; each time twice as many. Asking the system gives the interpreter

@@ -29,7 +29,7 @@ MOST_COMPARED = 1_000
 MOST_LINKED = 8
 """A fact is linked with at most so many facts: the nearest."""
 
-_SQL = statements("nearness")
+_SQL = statements("similarity")
 _DIGITS = 4
 
 
@@ -102,7 +102,7 @@ class Nearness:
         """Yield the latest current facts of a family, oldest first."""
         high = family[:-1] + chr(ord("/") + 1)
         asked = {"low": family, "high": high, "most": MOST_COMPARED}
-        found = self._connection.execute(_SQL["standing_of_family"], asked).fetchall()
+        found = self._connection.execute(_SQL["winners_between"], asked).fetchall()
         for key, slot, fact_id, at, rank, stamp_id, payload in reversed(found):
             # A declared fact shares its key with other facts, but does not compete with them.
             own = f"{key}/{slot}" if is_declared_slot(slot) else key

@@ -74,7 +74,7 @@ class LoadedGround:
 
     def load_histories(self, fact_ids: Sequence[str]) -> dict[str, History]:
         """Load all that a change of what counts of some fact ids can need; return what is known."""
-        histories = histories_from(self._ask("meetings", fact_ids))
+        histories = histories_from(self._ask("evaluations", fact_ids))
         for fact_id, history in histories.items():
             self.known_state.evaluations[fact_id] = history.remaining()
         known = [met.claim for one in histories.values() for met in one.evaluations]
@@ -152,10 +152,10 @@ class LoadedGround:
     def _load_evaluations(self, fact_ids: Iterable[str]) -> None:
         missing = [fact_id for fact_id in fact_ids if fact_id not in self.known_state.evaluations]
         if missing:
-            self.known_state.evaluations |= evaluations_from(self._ask("meetings", missing))
+            self.known_state.evaluations |= evaluations_from(self._ask("evaluations", missing))
 
     def _load_referring_ids(self, fact_ids: Iterable[str]) -> None:
-        found = self._ask("namers", fact_ids)
+        found = self._ask("referrers", fact_ids)
         for name, referrer in found:
             self.known_state.referrers.setdefault(name, set()).add(referrer)
         self._load_evaluations({referrer for _, referrer in found})
@@ -165,14 +165,14 @@ class LoadedGround:
         full = self.known_state.full
         wanted = [one for one in slots if one not in self._stored and one[0] not in full]
         parts = {(key, slot_name(slot)): slot for key, slot in wanted if slot != ALL}
-        for row in self._ask("whole_heads", [key for key, slot in wanted if slot == ALL]):
+        for row in self._ask("whole_states", [key for key, slot in wanted if slot == ALL]):
             self._take(row, ALL)
-        for row in self._ask("heads_of_slots", parts):
+        for row in self._ask("states_of_slots", parts):
             self._take(row, parts[row[0], row[1]])
 
     def _load_declared(self, keys: set[str]) -> None:
         """Load the heads of all declared facts of some keys."""
-        for row in self._ask("declared_heads", keys - self.known_state.full.keys()):
+        for row in self._ask("declared_states", keys - self.known_state.full.keys()):
             slot = slot_of_declared(row[6])
             if (row[0], slot) not in self._stored:
                 self._take(row, slot)
@@ -185,8 +185,8 @@ class LoadedGround:
 
     def save(self, changed: Sequence[_HeadRow]) -> None:
         """Write the heads that have changed, and forget slots that are no more."""
-        self._connection.executemany(_SQL["drop_heads"], [(key,) for key in self.known_state.full])
-        insert(self._connection, _SQL["put_head"], changed)
+        self._connection.executemany(_SQL["drop_states"], [(key,) for key in self.known_state.full])
+        insert(self._connection, _SQL["put_state"], changed)
 
     def changed(self) -> Iterator[_HeadRow]:
         """Yield the row of every head that has changed, or will be lost by forgetting slots."""

@@ -197,7 +197,7 @@ def _undo(connection: sqlite3.Connection, undone: Undoing, depth: int, undoer: U
     batch = Batch(connection, firing, channels_at(connection), depth)
     batch.note = {"undoes": firing_id_of(undone.rule_id, number)}
     asked = {"rule": undone.rule_id, "firing": number}
-    met = [row[0] for row in connection.execute(_SQL["met_in_firing"], asked)]
+    met = [row[0] for row in connection.execute(_SQL["evaluated_in_firing"], asked)]
     histories = batch.loaded.load_histories(met)
     resolution = batch.resolution()
     for fact_id in met:
@@ -243,5 +243,5 @@ def _checked(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int]:
 
 
 def _refuse_erasure(rule_id: str, firing_id: str) -> None:
-    if rule_id == "@forget":
+    if rule_id == "@erasure":
         raise UsageError(f"{firing_id!r} erased what it speaks of; a forget cannot be undone")
