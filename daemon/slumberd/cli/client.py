@@ -219,6 +219,7 @@ async def _there(settings: Settings, *, key: bytes | None = None) -> AsyncIterat
     if not path.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` does it"
         raise NoInputError(path, remedy)
+    look(path, schema.check_version)
     async with facts_of(settings, SystemClock(), path, key=key, traceless=True) as facts:
         yield facts
 

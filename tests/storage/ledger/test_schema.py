@@ -10,6 +10,7 @@ import pytest
 
 from slumberd import SQLiteFactStore, SQLiteMemoryStore
 from slumberd.errors import SchemaError
+from tests.support.site import Site
 
 pytestmark = pytest.mark.integration
 
@@ -77,3 +78,18 @@ async def test_erased_scopes_of_slumberd_0_1_0_are_never_ignored(tmp_path: Path)
     async with SQLiteMemoryStore(path) as store:
         with pytest.raises(SchemaError, match=r"erased scopes of slumberd 0\.1\.0.*erase these"):
             await store.bootstrap()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["facts", "audit ls", "audit verify", "audit export", "why e1", "status", "fire --all"],
+)
+def test_commands_refuse_a_file_of_slumberd_0_1_0(tmp_path: Path, command: str) -> None:
+    site = Site(tmp_path)
+    site.state.mkdir()
+    write_facts_of_0_1_0(site.state / "facts.db")
+
+    done = site.call(*command.split())
+
+    assert done.returncode == 74
+    assert "was written by slumberd 0.1.0 (ledger 1, ours is 2)" in done.stderr

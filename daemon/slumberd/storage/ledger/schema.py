@@ -18,13 +18,13 @@ _OLDEST = _NEWEST = 2
 
 
 def create(connection: sqlite3.Connection) -> None:
-    """Create the specified table and our own beside it; changes nothing where all is there.
+    """Create the specified table and the tables of the ledger, where they are missing.
 
     Raises:
         SchemaError: A newer slumberd wrote the file, or slumberd 0.1.0.
-        LedgerKeyError: The connection has not the key that the ledger was begun with.
+        LedgerKeyError: The connection does not have the key of the ledger.
     """
-    _is_newest(connection)
+    check_version(connection)
     with transaction(connection):
         connection.execute(_FACTS["create_facts"])
     steps = [";\n".join(_SCHEMA.values())]
@@ -33,14 +33,14 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def lacking(connection: sqlite3.Connection) -> list[str]:
-    """Return what a file lacks of what `create` makes, a sentence each.
+    """Return the warnings of a file without the tables that `create` makes.
 
     Raises:
         SchemaError: A newer slumberd wrote the file, or slumberd 0.1.0.
     """
     if _is_newest(connection):
         return []
-    return ["there is no ledger yet: `bootstrap` begins one with what stands"]
+    return ["there is no ledger yet: `bootstrap` begins one with the current facts"]
 
 
 def has_ledger(connection: sqlite3.Connection) -> bool:
@@ -49,8 +49,17 @@ def has_ledger(connection: sqlite3.Connection) -> bool:
     Raises:
         SchemaError: A newer slumberd wrote the file, or slumberd 0.1.0.
     """
-    _is_newest(connection)
+    check_version(connection)
     return has_table(connection, "slumberd_ledger")
+
+
+def check_version(connection: sqlite3.Connection) -> None:
+    """Refuse a file whose ledger another version of slumberd wrote.
+
+    Raises:
+        SchemaError: A newer slumberd wrote the file, or slumberd 0.1.0.
+    """
+    _is_newest(connection)
 
 
 def _is_newest(connection: sqlite3.Connection) -> bool:
