@@ -59,7 +59,7 @@ async def test_forgetting_cannot_be_undone(home: House) -> None:
     reach = Reach.of("alice", None, None)
     await home.facts.forget(reach, moment=10**17, at=START, by="me", dry_run=False)
 
-    with pytest.raises(UsageError, match="'@erasure@3' erased what it speaks of"):
+    with pytest.raises(UsageError, match="firing '@erasure@3' is an erasure"):
         await home.facts.undo("@erasure@3", at=LATER, by="me", dry_run=False)
 
 
