@@ -292,7 +292,7 @@ async def test_no_fact_takes_an_id_of_the_ledgers_own(story: Story) -> None:
     await story.unpin("e1")
     taken_out = (await story.store.records())[-1].fact_id
 
-    with pytest.raises(FactConflictError, match="the ledger's own"):
+    with pytest.raises(FactConflictError, match="reserved for the ledger"):
         await story.pin(taken_out, "tea")
 
     assert await story.beliefs() == {}
