@@ -28,7 +28,7 @@ act on the fields and a person can act on the message::
         ├── FactConflictError             a fact id or replaced id held elsewhere  (exit 65)
         ├── GraphStoreError               a graph that cannot be opened or asked   (exit 74)
         ├── MigrationNotSupportedError    also importable as ``MigrationNotSupported``
-        ├── SchemaError                   a file that is not ours, or too new      (exit 74)
+        ├── SchemaError                   a file of another version or program  (exit 74)
         ├── LedgerKeyError                a ledger and a key that do not belong together (exit 78)
         ├── UnportableCypherError         a query that must not run on a graph     (exit 78)
         ├── StoreBusyError                another process holds the lock           (exit 75)
@@ -526,7 +526,7 @@ MigrationNotSupported = MigrationNotSupportedError
 
 
 class SchemaError(StoreError):
-    """A file is no database of ours, is damaged, or was written by a newer slumberd."""
+    """A file is no database of ours, is damaged, or another version of slumberd wrote it."""
 
     def __init__(self, path: Path, problem: str) -> None:
         self.path = path

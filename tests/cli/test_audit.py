@@ -271,7 +271,7 @@ def test_replay_names_a_fact_that_is_another_and_ends_with_1(site: Site, tmp_pat
     change(
         site,
         "UPDATE facts SET confidence = 0.1 WHERE fact_id = 'e2'",
-        "DELETE FROM slumberd_touched",
+        "DELETE FROM slumberd_external_changes",
     )
 
     done = site.look("audit", "replay", str(tmp_path / "again.db"))

@@ -364,7 +364,7 @@ def test_audit_verify_finds_a_fact_that_was_edited(site: Site) -> None:
     site.call("fire", "profile")
     with closing(sqlite3.connect(site.state / "facts.db")) as connection, connection:
         connection.execute("UPDATE facts SET confidence = 0.1")
-        connection.execute("DELETE FROM slumberd_touched")  # as somebody who hides it would
+        connection.execute("DELETE FROM slumberd_external_changes")  # to hide it
 
     done = site.look("audit", "verify", "--json")
 

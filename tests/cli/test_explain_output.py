@@ -22,7 +22,7 @@ pytestmark = pytest.mark.unit
 def line(**given: object) -> Line:
     """Return the row of an episode ``e2`` that has replaced another fact."""
     told = {
-        "seq": 5, "first": 5, "what": "act", "kind": "update", "reason": "", "fact_id": "e2",
+        "seq": 5, "first": 5, "what": "claim", "kind": "update", "reason": "", "fact_id": "e2",
         "replaces": ("e1",), "log_number": 2, "key_id": 2, "said": 0, "document": {},
         "firing_id": "r@4", "rule_id": "r", "rule_hash": "", "trigger": "manual", "at": START,
         "by": "", "undoes": "",
@@ -38,7 +38,7 @@ def line(**given: object) -> Line:
         pytest.param(line(kind="delete"), "e2 took it out", id="a delete"),
         pytest.param(line(kind="delete", by="uid 7"), "e2 took it out", id="a delete on request"),
         pytest.param(
-            line(kind="delete", rule_id="@hand", by="uid 7"),
+            line(kind="delete", rule_id="@manual", by="uid 7"),
             "a hand took it out (uid 7)",
             id="a person",
         ),
@@ -46,7 +46,9 @@ def line(**given: object) -> Line:
             line(kind="delete", rule_id="@external"), "another program took it out", id="a program"
         ),
         pytest.param(
-            line(rule_id="@hand", by="uid 7"), "e2 replaced it: a hand said so (uid 7)", id="a pin"
+            line(rule_id="@manual", by="uid 7"),
+            "e2 replaced it: a hand said so (uid 7)",
+            id="a pin",
         ),
         pytest.param(
             line(fact_id="e1", what="withdrawal"),

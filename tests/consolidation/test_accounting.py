@@ -307,7 +307,9 @@ async def test_claims_that_name_others_are_listed_by_name(home: House) -> None:
 
     await home.fire()
 
-    assert select(home, "SELECT name, namer FROM slumberd_names ORDER BY name") == [
+    assert select(
+        home, "SELECT referenced, referrer FROM slumberd_references ORDER BY referenced"
+    ) == [
         ("b", "c"),
         ("x", "b"),
         ("y", "b"),

@@ -6,7 +6,6 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -24,7 +23,6 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
 from slumberd.storage.facts import lifecycle, store
 from slumberd.storage.facts.lifecycle import head_of
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.database import Database
 from tests.support.builders import START, at, episode, rule, triple
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeEpisodeLog, FakeLedger
@@ -438,19 +436,3 @@ async def test_last_success_is_remembered_over_a_restart(tmp_path: Path) -> None
         await home.facts.serve("all", at(120))
 
         assert await home.facts.successes() == {"all": at(91)}
-
-
-async def test_facts_of_an_older_slumberd_have_no_successes_yet(tmp_path: Path) -> None:
-    async with house(tmp_path) as home:
-        await home.put(*stream(3))
-        await home.fire()
-    with closing(sqlite3.connect(tmp_path / "facts.db")) as connection:
-        connection.execute("DROP TABLE slumberd_successes")
-
-    async with SQLiteFactStore(tmp_path / "facts.db") as facts:
-        assert await facts.successes() == {}
-        assert not (await facts.replay(tmp_path / "again.db")).broken
-        await facts.bootstrap()
-        await facts.serve("all", at(90), succeeded_at=at(91))
-        assert await facts.successes() == {"all": at(91)}
-        assert (await facts.verify())[2] is None

@@ -327,7 +327,7 @@ def fact_of(id_: str, what: str, at: int = 0) -> Fact:
     )
 
 
-async def firing_of_a_hand(world: World, rule_id: str = "@hand") -> str:
+async def firing_of_a_hand(world: World, rule_id: str = "@manual") -> str:
     """Return the id that the next firing will have."""
     return f"{rule_id}@{await world.store.ledger_rows() + 1}"
 
@@ -347,7 +347,7 @@ async def correct(world: World, id_: str, what: str) -> None:
     rows = await world.store.ledger_rows()
     await world.store.correct(fact_of(id_, what), by="me", reason="so it is")
     if await world.store.ledger_rows() > rows:
-        remember(world, f"@hand@{rows + 1}", id_, claim)
+        remember(world, f"@manual@{rows + 1}", id_, claim)
 
 
 def current(world: World, id_: str) -> Told | None:
@@ -389,7 +389,7 @@ async def declare(world: World, id_: str, what: str, at: int) -> None:
     rows = await world.store.ledger_rows()
     await world.store.pin(fact_of(id_, what, at))
     if await world.store.ledger_rows() > rows:
-        remember(world, f"@hand@{rows + 1}", id_, claim)
+        remember(world, f"@manual@{rows + 1}", id_, claim)
     else:
         assert current(world, id_) is not None
 

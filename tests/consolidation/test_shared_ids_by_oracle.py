@@ -33,7 +33,7 @@ IDS = ("e0", "e1")
 MULTI = {"facts": frozenset({"likes"})}
 PAIRS = {("facts", "likes")}
 RULES: dict[str, Callable[[int], bool]] = {"all": lambda tag: True, "tagged": lambda tag: tag > 0}
-MANUAL = "@hand"
+MANUAL = "@manual"
 
 Step = tuple[Any, ...]
 

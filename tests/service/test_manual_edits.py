@@ -292,7 +292,7 @@ async def test_no_fact_takes_an_id_of_the_ledgers_own(story: Story) -> None:
     await story.unpin("e1")
     taken_out = (await story.store.records())[-1].fact_id
 
-    with pytest.raises(FactConflictError, match="the ledger's own"):
+    with pytest.raises(FactConflictError, match="reserved for the ledger"):
         await story.pin(taken_out, "tea")
 
     assert await story.beliefs() == {}
@@ -379,7 +379,7 @@ def answer_of(home: Home, *words: str) -> dict[str, Any]:
     return answer
 
 
-def ledger(home: Home, rule_id: str = "@hand") -> list[dict[str, Any]]:
+def ledger(home: Home, rule_id: str = "@manual") -> list[dict[str, Any]]:
     """Return the payloads of a rule's rows in the ledger, oldest first."""
     lines = map(orjson.loads, home.call("audit", "export").stdout.splitlines())
     return [line["payload"] for line in lines if line["firing_id"].startswith(f"{rule_id}@")]
@@ -414,7 +414,7 @@ def test_hands_without_a_daemon_are_recorded_with_who_and_why(home: Home) -> Non
 def test_hands_through_a_daemon_are_recorded_with_who_asked_and_why(home: Home) -> None:
     with home.daemon() as daemon:
         check_that_who_and_why_are_recorded(home)
-        daemon.wait_for("delta.applied", lambda event: event["rule_id"] == "@hand")
+        daemon.wait_for("delta.applied", lambda event: event["rule_id"] == "@manual")
 
 
 def test_a_request_cannot_say_who_it_is_from(home: Home) -> None:

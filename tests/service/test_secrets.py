@@ -162,7 +162,7 @@ def test_no_command_tells_the_key_of_what_was_forgotten(
     found = []
     for name in ("facts.db", "memory.db"):
         with closing(sqlite3.connect(keyed.state / name)) as connection:
-            found += connection.execute("SELECT key FROM slumberd_forgetting").fetchall()
+            found += connection.execute("SELECT key FROM slumberd_erasure_key").fetchall()
 
     told = all_told(keyed, capfd)
 

@@ -59,8 +59,8 @@ async def test_forgetting_cannot_be_undone(home: House) -> None:
     reach = Reach.of("alice", None, None)
     await home.facts.forget(reach, moment=10**17, at=START, by="me", dry_run=False)
 
-    with pytest.raises(UsageError, match="'@forget@3' erased what it speaks of"):
-        await home.facts.undo("@forget@3", at=LATER, by="me", dry_run=False)
+    with pytest.raises(UsageError, match="firing '@erasure@3' is an erasure"):
+        await home.facts.undo("@erasure@3", at=LATER, by="me", dry_run=False)
 
 
 async def test_undo_of_an_undo_restores_the_facts(home: House) -> None:

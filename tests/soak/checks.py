@@ -172,7 +172,7 @@ def check_facts(home: Home, said: Mapping[str, ManualAssertion], expected: Expec
         for claim in standing(said, expected)
     }
     for fact_id, value in expected.pinned.items():
-        wanted[fact_id] = ("hands", value, ["@hand"])
+        wanted[fact_id] = ("hands", value, ["@manual"])
     if found != wanted:
         differing = [
             (fact_id, found.get(fact_id), wanted.get(fact_id))

@@ -34,8 +34,8 @@ from slumberd.storage.audit import offline_status
 from slumberd.storage.audit.offline_status import logs_episodes
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
+from slumberd.storage.ledger import schema
 from slumberd.storage.sqlite import recovery
-from slumberd.storage.sqlite.health import has_table
 from slumberd.storage.sqlite.recovery import look
 
 LONG = {"backfill", "decide", "fire", "forget", "retry", "undo"}
@@ -219,6 +219,7 @@ async def _there(settings: Settings, *, key: bytes | None = None) -> AsyncIterat
     if not path.exists():
         remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` does it"
         raise NoInputError(path, remedy)
+    look(path, schema.check_version)
     async with facts_of(settings, SystemClock(), path, key=key, traceless=True) as facts:
         yield facts
 
@@ -262,4 +263,4 @@ def has_episode_log(path: Path) -> bool:
 
 def has_ledger(path: Path) -> bool:
     """Say whether a database of facts is there and ours."""
-    return path.exists() and look(path, partial(has_table, name="slumberd_ledger"))
+    return path.exists() and look(path, schema.has_ledger)

@@ -88,7 +88,7 @@ class Line(NamedTuple):
     @property
     def asserts(self) -> bool:
         """Whether an episode or a hand asserts the fact here."""
-        return self.what == "act" and bool(self.document.get("asserts"))
+        return self.what == "claim" and bool(self.document.get("asserts"))
 
     @property
     def near(self) -> list[Near]:

@@ -22,7 +22,7 @@ Link = dict[str, Any]
 DELETIONS = "@"
 """The slot of a key that keeps its newest deletes by key, per object; it has no assertion."""
 
-HANDS = "@hand"
+HANDS = "@manual"
 """The rule id of what people and programs do directly."""
 
 EXTERNAL = "@external"

@@ -24,7 +24,7 @@ from slumberd.model.firing import DeletionImpact
 from slumberd.model.scope import FORGOTTEN
 
 What = Literal[
-    "act", "withdrawal", "quarantine", "known", "restored", "undone", "forgotten", "gated"
+    "claim", "withdrawal", "quarantine", "known", "restored", "undone", "erased", "gated"
 ]
 Delta = Literal["add", "update", "delete", "noop", "quarantine"]
 
@@ -498,7 +498,7 @@ class Resolution:
         elif met.claim is None:
             self._enter(met, "withdrawal", "noop", reason="filtered")
         else:
-            self._enter(met, "act", "noop", reason=self._why_nothing(met.claim))
+            self._enter(met, "claim", "noop", reason=self._why_nothing(met.claim))
 
     def _why_nothing(self, claim: Claim) -> str:
         known_state = self._known_state
@@ -542,7 +542,7 @@ class Resolution:
     def _enter_nothing(self) -> None:
         """Enter that something was met which does not count, without a word of it."""
         self.entries.append(
-            Entry(self._next, "forgotten", "noop", None, "", "", (), FORGOTTEN, self._next)
+            Entry(self._next, "erased", "noop", None, "", "", (), FORGOTTEN, self._next)
         )
         self._next += 1
 
@@ -560,7 +560,7 @@ def _of(met: Candidate, delta: Delta) -> tuple[What, Delta]:
         return "undone", delta
     if met.reason:
         return "quarantine", "quarantine"
-    return ("act" if met.claim is not None else "withdrawal"), delta
+    return ("claim" if met.claim is not None else "withdrawal"), delta
 
 
 def _promoters(counted: tuple[EffectiveClaim, ...]) -> set[str]:

@@ -142,7 +142,7 @@ class Firing:
     """Why, when and under which version of a rule one batch is consolidated.
 
     Attributes:
-        rule_id: The rule, or ``@hand`` for a person's or a program's direct change.
+        rule_id: The rule, or ``@manual`` for a person's or a program's direct change.
         rule_hash: The rule's content hash; empty for hands.
         trigger: What made it due.
         at: When it began.

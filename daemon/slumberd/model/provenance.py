@@ -227,7 +227,7 @@ class Promotion(NamedTuple):
         seq: Its number.
         kind: What it did.
         firing_id: The firing that did it.
-        rule_id: The firing's rule, or ``@hand`` and the like.
+        rule_id: The firing's rule, or ``@manual`` and the like.
         at: The firing's instant.
         fact_id: The fact that stands since.
         user: Whose it is.

@@ -17,7 +17,7 @@ class Record(NamedTuple):
     Attributes:
         seq: Its number; without gaps, in order of commit.
         firing_id: ``{rule}@{number of the firing's own row}``.
-        rule_id: The rule, or ``@hand``.
+        rule_id: The rule, or ``@manual``.
         kind: What it did.
         fact_id: The fact it speaks of; empty for firings.
         replaces: The ids of the facts that went.

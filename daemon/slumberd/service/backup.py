@@ -35,10 +35,10 @@ from slumberd.model.backup import LedgerHead, Manifest, Role, SavedFile
 from slumberd.service.composition import facts_of, key_of, places_of
 from slumberd.service.state_lock import StateLock
 from slumberd.storage.audit.offline_status import erasures_in
+from slumberd.storage.ledger.schema import has_ledger
 from slumberd.storage.sqlite import file_exchange
 from slumberd.storage.sqlite.backup import copy_together, is_full, refuse_in_use, size_of
 from slumberd.storage.sqlite.file_copies import copy_file, described, digest
-from slumberd.storage.sqlite.health import has_table
 from slumberd.storage.sqlite.recovery import damage_in, look
 
 MANIFEST = "backup.json"
@@ -254,7 +254,7 @@ async def _verified(
 
 async def _ledger(settings: Settings, path: Path, clock: Clock) -> tuple[LedgerHead | None, str]:
     """Verify the ledger of a copy; return its head, none without a ledger, and what is wrong."""
-    if not look(path, lambda connection: has_table(connection, "slumberd_ledger")):
+    if not look(path, has_ledger):
         return None, ""
     async with facts_of(settings, clock, path, key=key_of(settings), traceless=True) as facts:
         rows, head, broken = await facts.verify(())

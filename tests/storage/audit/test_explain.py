@@ -285,7 +285,7 @@ async def test_fact_that_an_edit_of_another_brings_back_is_as_it_was_said(home: 
 
     assert (decision.became, decision.stands) == ("add", True)
     assert decision.line
-    assert decision.line.what == "act"
+    assert decision.line.what == "claim"
 
 
 async def test_delete_names_what_it_took_out(home: House) -> None:
@@ -675,7 +675,7 @@ async def test_fact_that_came_back_stands_and_tells_both(home: House) -> None:
     assert explanation.fact
     assert explanation.taken_out is None
     assert [line.fact_id for line in explanation.replacing] == ["e2"]
-    assert [one.line.what for one in explanation.sayings] == ["act", "restored"]
+    assert [one.line.what for one in explanation.sayings] == ["claim", "restored"]
 
 
 async def test_fact_of_another_program_is_shown_though_the_ledger_is_silent(home: House) -> None:
@@ -712,7 +712,7 @@ def check_who_counts(explanation: Explanation) -> None:
     if explanation.fact and "rule_id" in explanation.fact.lineage[0]:
         own = [one["rule_id"] for one in explanation.fact.lineage if "rule_id" in one]
         said = [one.line.rule_id for one in explanation.sayings if one.counts]
-        assert sorted({*said} - {"@hand"}) == own
+        assert sorted({*said} - {"@manual"}) == own
 
 
 @pytest.mark.sampled

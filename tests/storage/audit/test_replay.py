@@ -145,7 +145,7 @@ async def test_a_broken_chain_is_not_replayed_and_leaves_no_file(
     ],
 )
 async def test_a_fact_that_is_another_is_named(live: Path, tmp_path: Path, change: str) -> None:
-    path = changed(live, tmp_path / "changed.db", change, "DELETE FROM slumberd_touched")
+    path = changed(live, tmp_path / "changed.db", change, "DELETE FROM slumberd_external_changes")
 
     replayed = await replay(path, tmp_path / "again.db")
 
@@ -164,7 +164,7 @@ async def test_a_lost_fact_is_counted_beside_a_surplus_one(live: Path, tmp_path:
         "INSERT INTO facts SELECT 'zz', user, agent, payload, lineage, confidence, metadata,"
         " pinned_at FROM facts WHERE fact_id = 'p1'",
         "DELETE FROM facts WHERE fact_id = 'p1'",
-        "DELETE FROM slumberd_touched",
+        "DELETE FROM slumberd_external_changes",
     )
 
     replayed = await replay(path, tmp_path / "again.db")
@@ -180,7 +180,7 @@ async def test_any_column_of_a_fact_that_is_another_is_noticed(
     live: Path, tmp_path: Path, column: str
 ) -> None:
     other = f"UPDATE facts SET {column} = '0.125' WHERE fact_id = 'p1'"
-    path = changed(live, tmp_path / "changed.db", other, "DELETE FROM slumberd_touched")
+    path = changed(live, tmp_path / "changed.db", other, "DELETE FROM slumberd_external_changes")
 
     replayed = await replay(path, tmp_path / "again.db")
 
@@ -190,9 +190,10 @@ async def test_any_column_of_a_fact_that_is_another_is_noticed(
 @pytest.mark.parametrize(
     "change",
     [
-        "DELETE FROM slumberd_keys WHERE top_fact = 'e11'",
-        "INSERT INTO slumberd_keys SELECT key || 'x', slot, key_id, top_at, top_rank, top_id,"
-        " top_fact, top_object, reach, trail FROM slumberd_keys WHERE top_fact = 'e11'",
+        "DELETE FROM slumberd_keys WHERE winner_fact = 'e11'",
+        "INSERT INTO slumberd_keys SELECT key || 'x', slot, key_id, winner_at, winner_rank,"
+        " winner_id, winner_fact, winner_object, retractions, replaced FROM slumberd_keys"
+        " WHERE winner_fact = 'e11'",
     ],
     ids=["missing", "too many"],
 )
@@ -220,7 +221,7 @@ def made_in(path: Path) -> list[tuple[str, str, str]]:
 
 
 async def test_a_key_that_is_another_is_named(live: Path, tmp_path: Path) -> None:
-    change = "UPDATE slumberd_keys SET top_at = top_at + 1 WHERE top_fact = 'e11'"
+    change = "UPDATE slumberd_keys SET winner_at = winner_at + 1 WHERE winner_fact = 'e11'"
     path = changed(live, tmp_path / "changed.db", change)
 
     replayed = await replay(path, tmp_path / "again.db")

@@ -138,7 +138,7 @@ def fits(column: str, value: object, *, nullable: tuple[str, ...]) -> bool:
 
 def test_the_story_has_a_row_of_every_kind(rows: list[dict[str, Any]]) -> None:
     assert {KINDS[row["kind"]] for row in rows} == set(KINDS)
-    assert {WHATS[row["what"]] for row in rows} == set(WHATS) - {"forgotten"}
+    assert {WHATS[row["what"]] for row in rows} == set(WHATS) - {"erased"}
 
 
 def test_an_untouched_ledger_verifies(path: Path) -> None:
@@ -249,16 +249,16 @@ def test_channels_put_beside_the_ledger_are_found(path: Path) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "DELETE FROM slumberd_names WHERE name = 'e1'",
-        "UPDATE slumberd_names SET namer = 'x' WHERE name = 'e1'",
-        "INSERT INTO slumberd_names VALUES ('x', 'e1')",
+        "DELETE FROM slumberd_references WHERE referenced = 'e1'",
+        "UPDATE slumberd_references SET referrer = 'x' WHERE referenced = 'e1'",
+        "INSERT INTO slumberd_references VALUES ('x', 'e1')",
     ],
 )
 def test_other_names_beside_the_ledger_are_found(path: Path, sql: str) -> None:
     broken = found(path, does(sql))
 
     assert broken is not None
-    assert "slumberd_names" in broken.problem
+    assert "slumberd_references" in broken.problem
 
 
 def test_a_removed_row_is_missed_at_the_next(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -411,12 +411,12 @@ def test_a_fact_taken_out_with_its_whole_history_is_found_without_the_key(erased
 
     def take_out(copy: sqlite3.Connection) -> None:
         (key_id,) = copy.execute(
-            "SELECT key_id FROM slumberd_keys WHERE top_fact = 'p1'"
+            "SELECT key_id FROM slumberd_keys WHERE winner_fact = 'p1'"
         ).fetchone()
         copy.execute(f"UPDATE slumberd_ledger SET {nulls} WHERE key_id = ?", [key_id])
         copy.execute("DELETE FROM slumberd_keys WHERE key_id = ?", [key_id])
         copy.execute("DELETE FROM facts WHERE fact_id = 'p1'")
-        copy.execute("DELETE FROM slumberd_touched")
+        copy.execute("DELETE FROM slumberd_external_changes")
 
     broken = verified_with_key(erased, take_out)
 

@@ -54,22 +54,24 @@ async def live(home: House) -> None:
 
 TAMPERED = {
     "a watermark that passed an episode": "UPDATE slumberd_watermark SET seq = seq + 1",
-    "a top": "UPDATE slumberd_keys SET top_fact = 'e1' WHERE top_fact = 'e2'",
-    "an instant": "UPDATE slumberd_keys SET top_at = top_at + 1 WHERE top_fact = 'e2'",
-    "a rank": "UPDATE slumberd_keys SET top_rank = 2 WHERE top_fact = 'e2'",
-    "an object": """UPDATE slumberd_keys SET top_object = '"x"' WHERE top_fact = 'e2'""",
-    "no retraction": "UPDATE slumberd_keys SET reach = NULL WHERE reach IS NOT NULL",
-    "another retraction": """UPDATE slumberd_keys SET reach = CAST('{"":[9999,2,"x"]}' AS BLOB)""",
-    "a retraction that cannot be read": "UPDATE slumberd_keys SET reach = CAST('{' AS BLOB) "
-    "WHERE reach IS NOT NULL",
-    "no trail": "UPDATE slumberd_keys SET trail = NULL",
-    "another number": "UPDATE slumberd_keys SET key_id = 4 WHERE top_fact = 'e2'",
-    "no summary": "DELETE FROM slumberd_keys WHERE top_fact = 'e2'",
-    "a slot more": "INSERT INTO slumberd_keys SELECT key, 'x', key_id, top_at, top_rank, top_id, "
-    "top_fact, top_object, reach, trail FROM slumberd_keys WHERE top_fact = 'e3'",
-    "a key of nobody": "INSERT INTO slumberd_keys SELECT 'bob/rag/facts/s/p', slot, 99, top_at, "
-    "top_rank, top_id, top_fact, top_object, reach, trail FROM slumberd_keys "
-    "WHERE top_fact = 'e2'",
+    "a top": "UPDATE slumberd_keys SET winner_fact = 'e1' WHERE winner_fact = 'e2'",
+    "an instant": "UPDATE slumberd_keys SET winner_at = winner_at + 1 WHERE winner_fact = 'e2'",
+    "a rank": "UPDATE slumberd_keys SET winner_rank = 2 WHERE winner_fact = 'e2'",
+    "an object": """UPDATE slumberd_keys SET winner_object = '"x"' WHERE winner_fact = 'e2'""",
+    "no retraction": "UPDATE slumberd_keys SET retractions = NULL WHERE retractions IS NOT NULL",
+    "another retraction": "UPDATE slumberd_keys "
+    """SET retractions = CAST('{"":[9999,2,"x"]}' AS BLOB)""",
+    "a retraction that cannot be read": "UPDATE slumberd_keys SET retractions = CAST('{' AS BLOB) "
+    "WHERE retractions IS NOT NULL",
+    "nothing replaced": "UPDATE slumberd_keys SET replaced = NULL",
+    "another number": "UPDATE slumberd_keys SET key_id = 4 WHERE winner_fact = 'e2'",
+    "no summary": "DELETE FROM slumberd_keys WHERE winner_fact = 'e2'",
+    "a slot more": "INSERT INTO slumberd_keys SELECT key, 'x', key_id, winner_at, winner_rank, "
+    "winner_id, winner_fact, winner_object, retractions, replaced FROM slumberd_keys "
+    "WHERE winner_fact = 'e3'",
+    "a key of nobody": "INSERT INTO slumberd_keys SELECT 'bob/rag/facts/s/p', slot, 99, winner_at, "
+    "winner_rank, winner_id, winner_fact, winner_object, retractions, replaced FROM slumberd_keys "
+    "WHERE winner_fact = 'e2'",
     "a generation": "INSERT INTO slumberd_generations VALUES (2, 0)",
     "a quarantine's reason": "UPDATE slumberd_quarantine SET reason = 'x'",
     "a quarantine's detail": "UPDATE slumberd_quarantine SET detail = 'x'",
@@ -81,12 +83,12 @@ TAMPERED = {
     "no quarantine": "DELETE FROM slumberd_quarantine",
     "a quarantine more": "INSERT INTO slumberd_quarantine SELECT rule, channel, 'e1', version, "
     "owner, reason, detail, seq FROM slumberd_quarantine",
-    "a held batch's end": "UPDATE slumberd_held SET upto_seq = upto_seq + 1",
-    "a held batch's problem": "UPDATE slumberd_held SET problem = 'x'",
-    "a held batch's firing": "UPDATE slumberd_held SET n = 1",
-    "an approval": "UPDATE slumberd_held SET approved = 1",
-    "a held batch more": "INSERT INTO slumberd_held SELECT 'x', n, upto_seq, upto_eid, problem, 0 "
-    "FROM slumberd_held",
+    "a held batch's end": "UPDATE slumberd_held_batches SET upto_seq = upto_seq + 1",
+    "a held batch's problem": "UPDATE slumberd_held_batches SET problem = 'x'",
+    "a held batch's firing": "UPDATE slumberd_held_batches SET n = 1",
+    "an approval": "UPDATE slumberd_held_batches SET approved = 1",
+    "a held batch more": "INSERT INTO slumberd_held_batches SELECT 'x', n, upto_seq, upto_eid, "
+    "problem, 0 FROM slumberd_held_batches",
     "no trigger": "DROP TRIGGER slumberd_facts_updated",
     "another trigger": "DROP TRIGGER slumberd_facts_updated; CREATE TRIGGER slumberd_facts_updated "
     "AFTER UPDATE ON facts BEGIN SELECT 1; END",

@@ -117,7 +117,7 @@ def test_the_first_of_many_facts_that_are_others_is_named(everything: Path) -> N
     with copied(everything) as copy:
         ids = [row[0] for row in copy.execute("SELECT fact_id FROM facts ORDER BY fact_id")]
         copy.execute("UPDATE facts SET metadata = '[]'")
-        copy.execute("DELETE FROM slumberd_touched")
+        copy.execute("DELETE FROM slumberd_external_changes")
 
         assert verify(copy, DEPTH)[2] == Break(0, f"fact {ids[0]!r} is not what the ledger says")
 
@@ -206,7 +206,7 @@ def changed(path: Path, folder: Path, sql: str) -> Path:
     copy = folder / "changed.db"
     with copied(path) as source, closing(sqlite3.connect(copy)) as target:
         source.execute(sql)
-        source.execute("DELETE FROM slumberd_touched")
+        source.execute("DELETE FROM slumberd_external_changes")
         source.backup(target)
     return copy
 

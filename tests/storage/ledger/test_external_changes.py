@@ -548,7 +548,7 @@ async def test_verify_tells_what_is_not_recorded_yet_from_tampering(
     write(store.path, PIN, row("theirs", user="bob"))
     _, _, pending = await store.verify()
     write(store.path, "UPDATE facts SET confidence = 0.9 WHERE fact_id = 'e1'")
-    write(store.path, "DELETE FROM slumberd_touched WHERE fact_id = 'e1'")
+    write(store.path, "DELETE FROM slumberd_external_changes WHERE fact_id = 'e1'")
     _, _, tampered = await store.verify()
     write(store.path, "UPDATE facts SET confidence = 1.0 WHERE fact_id = 'e1'")
 
@@ -606,7 +606,7 @@ async def test_what_we_write_ourselves_is_not_noted_and_notes_go_on_after_it(
 
     with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
         write_ours(connection)
-        assert connection.execute("SELECT * FROM slumberd_touched").fetchall() == []
+        assert connection.execute("SELECT * FROM slumberd_external_changes").fetchall() == []
     write(store.path, PIN, row("theirs"))
 
     assert [one.fact_id for one in await store.notice_external()] == ["", "theirs"]

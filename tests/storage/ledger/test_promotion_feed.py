@@ -116,7 +116,7 @@ async def test_whatever_a_ledger_holds_can_be_asserted(tmp_path: Path) -> None:
     async with SQLiteFactStore(tmp_path / "facts.db") as store:
         told = await told_by(store)
         records = {one.seq: one for one in await store.records()}
-    assert {one.rule_id for one in told} >= {"all", "notes", "@hand"}
+    assert {one.rule_id for one in told} >= {"all", "notes", "@manual"}
     assert {one.kind for one in told} == {"add", "update"}
     for one in told:
         sent = asserted(slots_of(one), bundle_of(one))
@@ -126,7 +126,7 @@ async def test_whatever_a_ledger_holds_can_be_asserted(tmp_path: Path) -> None:
         assert orjson.loads(str(sent["replaces"])) == [*records[one.seq].replaces]
 
 
-@pytest.mark.parametrize("rule_id", ["9.lives", "-.-", "a_b", "@hand", "née (1)", "X"])
+@pytest.mark.parametrize("rule_id", ["9.lives", "-.-", "a_b", "@manual", "née (1)", "X"])
 async def test_source_is_an_identifier_whatever_the_rule_is_called(
     tmp_path: Path, rule_id: str
 ) -> None:
@@ -238,7 +238,7 @@ async def test_hand_is_told_too(tmp_path: Path) -> None:
         await store.pin(fact)
         [told] = await told_by(store)
     assert bundle_of(told)["confidence"].as_tuple().exponent == -2  # type: ignore[union-attr]
-    assert (told.rule_id, told.confidence, told.user, told.at) == ("@hand", 0.25, "u", at(5))
+    assert (told.rule_id, told.confidence, told.user, told.at) == ("@manual", 0.25, "u", at(5))
 
 
 def test_names_of_slots_are_those_of_every_promotion() -> None:

@@ -57,7 +57,7 @@ async def test_an_untouched_ledger_verifies(path: Path) -> None:
 
 
 def test_no_two_rows_share_a_salt_however_many_are_sealed() -> None:
-    drafts = ((n, n, 1, "act", "add", "", n, n, n, "f", None, b"{}") for n in range(10_000))
+    drafts = ((n, n, 1, "claim", "add", "", n, n, n, "f", None, b"{}") for n in range(10_000))
 
     salts = {row[11] for row in seal(drafts, GENESIS, None)}
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.model.fact import FactPattern
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
@@ -28,18 +27,18 @@ FILES = {
     "episodes": "memory.db",
     "episode_log": "memory.db",
     "filters": "memory.db",
-    "forgetting": "memory.db",
+    "erased_scopes": "memory.db",
     "recent": "memory.db",
     "erasure": "facts.db",
-    "external": "facts.db",
+    "external_changes": "facts.db",
     "facts": "facts.db",
-    "following": "facts.db",
+    "promotion_feed": "facts.db",
     "ledger": "facts.db",
     "looking": "facts.db",
     "migrations": "facts.db",
-    "nearness": "facts.db",
+    "similarity": "facts.db",
     "resurfaced": "facts.db",
-    "unfinished": "facts.db",
+    "unfinished_erasures": "facts.db",
 }
 """Each file of statements, and a database that they run on."""
 
@@ -63,13 +62,13 @@ FLAT = {
     "episodes": "any_of_ids by_id insert page rowids update",
     "episode_log": "episode_at moved objects window",
     "filters": "clear_batch fill_batch select_by_content select_by_scope",
-    "forgetting": "add_key add_moment drop_episodes episodes_of exists key moment moments",
+    "erased_scopes": "add_key add_moment drop_episodes episodes_of exists key moment moments",
     "recent": "agent_other agent_utc any_other any_owned key_other key_utc owned_session "
     "owned_user "
     "next_agent_other next_agent_utc next_key_other next_key_utc",
-    "erasure": "blank_held blank_watermarks drop_facts_of_scope drop_keys erase_rows "
-    "hands_that_name numbers_of_keys rows_of_facts rows_of_keys",
-    "external": "mended not_ours ours row unreadable",
+    "erasure": "blank_held_batches blank_watermarks drop_facts_of_scope drop_keys erase_rows "
+    "manual_claims_that_refer numbers_of_keys rows_of_facts rows_of_keys",
+    "external_changes": "drop_unreadable end_own_write begin_own_write row unreadable_ids",
     "facts": "agents_of_user drop_facts facts_from_id facts_from_id_backwards "
     "facts_of_owner_from_id facts_of_owner_from_id_backwards find_facts_of_ids "
     "find_facts_of_object find_facts_of_objects find_facts_of_objects_between "
@@ -79,15 +78,16 @@ FLAT = {
     "find_facts_of_user_and_agent find_facts_of_users find_facts_of_users_between "
     "find_facts_without_object has_fact put_fact",
     "resurfaced": "timestamps",
-    "unfinished": "all begin count end",
-    "following": "is_told keep_number promotions promotions_that_stand readers",
-    "ledger": "add_channels add_firing add_generation add_name add_number add_row all_channels "
-    "any_firing_of approve chain chain_at channels declared_heads drop_heads drop_quarantine "
-    "facts_by_id firing first_watermark generations "
-    "has_older_index heads heads_of_slots held hold last_counts last_firings last_generation "
-    "lines_of_quarantine marks namers number numbers_of_keys put_head put_quarantine records "
-    "records_of_fact release rules_of_firings serve served set_number set_watermark succeed "
-    "successes undone_by watermark watermarks whole_heads whole_rows",
+    "unfinished_erasures": "all begin count end",
+    "promotion_feed": "has_content put_number promotions promotions_of_current_facts sinks",
+    "ledger": "add_channels add_firing add_generation add_held_batch add_number add_reference "
+    "add_row all_channels any_firing_of approve_held_batch batch_ends chain chain_at "
+    "channels declared_states drop_held_batch drop_quarantine drop_states facts_by_id "
+    "firing first_watermark generations held_batches last_counts last_firings "
+    "last_generation lines_of_quarantine number numbers_of_keys put_quarantine put_state "
+    "records records_of_fact referrers rules_of_firings served set_number set_served "
+    "set_success set_watermark states_of_keys states_of_slots successes undone_by "
+    "watermark watermarks whole_rows whole_states",
     "looking": "any_fact_of_user episodes_of_rows erasures last_firings next_scope_key "
     "next_user_of_facts oldest "
     "origin_of_slumberd_ledger triggers",
@@ -99,8 +99,8 @@ FLAT = {
 FIRST = {
     "episodes": "probe",  # LIMIT 0
     "episode_log": "newest pending",
-    "external": "any_touched",
-    "following": "end_of_stretch lag",
+    "external_changes": "any_change",
+    "promotion_feed": "end_of_page lag",
     "ledger": "any_quarantine counts_after last_instant last_row last_seq_by",
     "looking": "origin_of_slumberd_episode_log unlogged",
     "migrations": "migrated_to",
@@ -109,9 +109,9 @@ FIRST = {
 
 FOUND = {
     "ledger": "counts_by_content fact_ids_of_keys facts_of_keys firings_since last_of_rule "
-    "lines_of_facts lines_that_replace meetings meetings_between met_in_firing promoted_by "
-    "quarantined",
-    "nearness": "standing_of_family",
+    "lines_of_facts lines_that_replace evaluations evaluations_between evaluated_in_firing "
+    "promoted_by quarantined",
+    "similarity": "winners_between",
 }
 """What sorts only rows that it was asked for, and found by an index."""
 
@@ -119,22 +119,22 @@ WHOLE = {
     "episode_log.log_every_episode": "once, when the log is begun",
     "erasure.blank_firings": "who is forgotten may be named anywhere",
     "erasure.count_facts": "a certificate says how many there were",
-    "erasure.drop_names": "who is forgotten may be named anywhere",
+    "erasure.drop_references": "who is forgotten may be named anywhere",
     "erasure.drop_quarantine_of_rows": "who is forgotten may be anywhere",
     "erasure.erased": "an erasure covers all that was erased",
     "erasure.rows_without_key": "who is forgotten may be anywhere",
-    "external.all_touched": "what other programs changed since the last batch, all of it",
-    "external.forget_touched": "the same",
-    "external.touched": "the same",
+    "external_changes.all_changed_ids": "all changes since the last batch",
+    "external_changes.drop_changes": "the same",
+    "external_changes.changes": "the same",
     "facts.all_facts": "a search for nothing in particular",
     "facts.count_facts": "the brake asks for a share, once a batch takes out more than a few",
-    "forgetting.blank_log": "who is forgotten may be anywhere",
-    "forgetting.episodes": "who is forgotten may be anywhere",
-    "forgetting.renumber_log": "once rows were numbered anew, which VACUUM does",
-    "ledger.acts_with_names": "verification reads all",
-    "ledger.all_meetings": "what was believed by everybody is asked for",
-    "ledger.all_names": "the same, and verification",
-    "ledger.booked": "verification reads all",
+    "erased_scopes.blank_log": "who is forgotten may be anywhere",
+    "erased_scopes.episodes": "who is forgotten may be anywhere",
+    "erased_scopes.renumber_log": "once rows were numbered anew, which VACUUM does",
+    "ledger.claims_with_references": "verification reads all",
+    "ledger.all_evaluations": "what was believed by everybody is asked for",
+    "ledger.all_references": "the same, and verification",
+    "ledger.all_firings": "verification reads all",
     "ledger.drop_quarantine_of_firing": "an undoing; people look through what is quarantined",
     "ledger.firings_of_run": "a person undoes a run; its firings may be anywhere",
     "ledger.object_counts": "a person asks for what rules would do to all that there is",
@@ -142,8 +142,8 @@ WHOLE = {
     "ledger.last_mentioned": "verification reads all",
     "ledger.list_quarantine": "the list is what is asked for",
     "ledger.quarantine_by_rule": "people look through what is quarantined, so it is not much",
-    "ledger.links": "verification reads all",
-    "ledger.sealed": "verification reads all",
+    "ledger.hash_links": "verification reads all",
+    "ledger.rows_to_export": "verification reads all",
     "looking.quarantined": "people look through what is quarantined, so it is not much",
     "looking.future": "the doctor reads all timestamps, for as long as there is time",
     "looking.disagreeing": "the doctor reads all, for as long as he has",
@@ -157,8 +157,9 @@ WHOLE = {
 
 SMALL = {
     "pragma_table_info", "pragma_table_xinfo", "slumberd_batch", "slumberd_channels",
-    "slumberd_forgetting", "slumberd_forgotten", "slumberd_generations", "slumberd_held",
-    "slumberd_numbers", "slumberd_successes", "slumberd_unfinished", "slumberd_watermark",
+    "slumberd_erasure_key", "slumberd_erased_scopes", "slumberd_generations",
+    "slumberd_held_batches", "slumberd_numbers", "slumberd_successes",
+    "slumberd_unfinished_erasures", "slumberd_watermark",
     "sqlite_master",
 }  # fmt: skip
 """Tables that do not grow with what is said: of rules, of channels, of restores, of the batch."""
@@ -192,7 +193,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, sq
         found = {"memory.db": memory, "facts.db": facts}
         memory.create_function("slumberd_with_offset", 1, str, deterministic=True)
         for one in found.values():
-            for name in ("forgetting.create_keys", "forgetting.create_moments"):
+            for name in ("erased_scopes.create_erasure_key", "erased_scopes.create_erased_scopes"):
                 one.execute(sql_of(name))
         for name in ("create_batch", "create_view_by_scope", "create_view_by_content"):
             memory.execute(sql_of(f"filters.{name}"))
@@ -278,28 +279,6 @@ def test_a_statement_sorts_only_what_an_index_finds(
     databases: dict[str, sqlite3.Connection], name: str
 ) -> None:
     assert read_whole(plan(databases, name)) == []
-
-
-async def test_a_store_of_an_older_slumberd_gets_the_index_of_owners_at_its_next_start(
-    tmp_path: Path,
-) -> None:
-    async with SQLiteFactStore(tmp_path / "facts.db") as store:
-        await store.bootstrap()
-    with closing(sqlite3.connect(store.path)) as connection:
-        connection.execute("DROP INDEX slumberd_facts_owner")
-        connection.execute("CREATE INDEX slumberd_facts_user ON facts (user, agent)")
-
-    async with store:
-        before = await store.query(FactPattern(user="alice", limit=1))
-        await store.bootstrap()
-
-    with closing(sqlite3.connect(store.path)) as connection:
-        steps = plan_of(connection, sql_of("facts.facts_of_owner_from_id"))
-        others = connection.execute(
-            "SELECT 1 FROM sqlite_master WHERE name = 'slumberd_facts_user'"
-        )
-        assert before == others.fetchall() == []
-    assert "slumberd_facts_owner (user=? AND agent=? AND fact_id>? AND fact_id<?)" in steps[0]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def problem_of(path: Path, file: str, name: str) -> str:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("ATTACH ? AS live", [str(path)])
         connection.create_function("slumberd_with_offset", 1, str, deterministic=True)
-        for needed in {"forgetting", "migrations", file}:
+        for needed in {"erased_scopes", "migrations", file}:
             create_all(connection, needed)
         try:
             connection.execute(f"EXPLAIN {sql}", values).fetchall()

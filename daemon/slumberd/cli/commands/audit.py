@@ -153,7 +153,9 @@ EVERYTHING = Wanted(None, None, None)
     "ls", epilog=examples("slumberd audit ls --rule preferences --kind quarantine --limit 10")
 )
 def ls(
-    rule: Annotated[str | None, typer.Option(help="Only of this rule; @hand for hands.")] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="Only of this rule; @manual for manual edits.")
+    ] = None,
     kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
     fact: Annotated[str | None, typer.Option(help="Only about this fact id.")] = None,
     run: Annotated[

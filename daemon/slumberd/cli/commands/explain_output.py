@@ -26,7 +26,7 @@ NOTHING = "nothing need change"
 _HANDS = {HANDS: "a hand", EXTERNAL: "another program"}
 _RULES = {
     "@channels": "its predicate holds several objects, or one, where it did not before",
-    "@forget": "another took its place when a scope was forgotten",
+    "@erasure": "another took its place when a scope was forgotten",
 }
 _NOOPS = {
     "stale": "what it takes back is newer, or went before; {again}",

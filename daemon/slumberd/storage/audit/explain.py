@@ -44,7 +44,7 @@ from slumberd.storage.sqlite.erased_scopes import forgotten
 
 _SQL = statements("ledger")
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1
-_EVALUATED = ("act", "withdrawal", "quarantine", "known", "gated")
+_EVALUATED = ("claim", "withdrawal", "quarantine", "known", "gated")
 
 
 def why(connection: sqlite3.Connection, fact_id: str) -> Explanation:
@@ -76,7 +76,7 @@ def why(connection: sqlite3.Connection, fact_id: str) -> Explanation:
 def _of_owner(fact: Fact, lines: Sequence[Line]) -> list[Line]:
     """Leave out the lines of another owner, who had the fact's id before."""
     own = owner_of(fact.user, fact.agent, channel_of(fact.id))
-    claimed = [line for line in lines if line.what == "act" and line.said is not None]
+    claimed = [line for line in lines if line.what == "claim" and line.said is not None]
     owners = {
         line.key_id: claim_from(line.fact_id, line.said or 0, line.document).owner
         for line in claimed
@@ -213,7 +213,7 @@ class _Inquiry:
         """Yield the newest assertion of a slot, or its retractions of an object and of all."""
         parameters = {"keys": orjson.dumps([key]).decode()}
         for _, name, _, at, _, _, fact_id, _, reach, _ in self._connection.execute(
-            _SQL["heads"], parameters
+            _SQL["states_of_keys"], parameters
         ).fetchall():
             if not retracting and name == slot and at is not None:
                 yield Rival(fact_id, at)
@@ -276,7 +276,7 @@ def _find_removals(
     found = connection.execute(_SQL["fact_ids_of_keys"], parameters)
     claimants = {row[0] for row in found} | {fact_id}
     parameters = {"ids": orjson.dumps(list(claimants)).decode()}
-    claimants |= {referrer for _, referrer in connection.execute(_SQL["namers"], parameters)}
+    claimants |= {referrer for _, referrer in connection.execute(_SQL["referrers"], parameters)}
     parameters = {"ids": orjson.dumps(list(claimants)).decode(), "fact_id": fact_id}
     lines_found = map(_line_from, connection.execute(_SQL["lines_that_replace"], parameters))
     # A new version, or another rule, may replace a fact by itself.
@@ -286,7 +286,7 @@ def _find_removals(
 def _find_effective(connection: sqlite3.Connection, fact_id: str) -> set[int]:
     """Return the rows of the newest evaluations that count, and of the last manual edit."""
     parameters = {"ids": orjson.dumps([fact_id]).decode()}
-    evaluations = evaluations_from(connection.execute(_SQL["meetings"], parameters)).get(
+    evaluations = evaluations_from(connection.execute(_SQL["evaluations"], parameters)).get(
         fact_id, []
     )
     last = {evaluation.rule_id: evaluation for evaluation in evaluations}
@@ -298,7 +298,7 @@ def _find_effective(connection: sqlite3.Connection, fact_id: str) -> set[int]:
 def _find_remaining(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> set[int]:
     """Return the rows of the evaluations that no undo took back."""
     parameters = {"ids": orjson.dumps(fact_ids).decode()}
-    found = evaluations_from(connection.execute(_SQL["meetings"], parameters))
+    found = evaluations_from(connection.execute(_SQL["evaluations"], parameters))
     return {evaluation.seq for evaluations in found.values() for evaluation in evaluations}
 
 

@@ -29,7 +29,7 @@ from slumberd.storage.sqlite.connection import escaped, texts_as
 _SQL = statements("fact_check")
 _LEDGER = statements("ledger")
 _FACTS = statements("facts")
-_EXTERNAL = statements("external")
+_EXTERNAL = statements("external_changes")
 
 ROWS = 200
 """Ledger rows on one page; more only of a single key. So few stay in a processor's cache."""
@@ -60,7 +60,7 @@ class KeyPages:
             fact_id for (fact_id,) in connection.execute(_SQL["ids_of_other_rows"])
         }
         self._referrers: dict[str, list[str]] = {}
-        for name, referrer in connection.execute(_LEDGER["all_names"]):
+        for name, referrer in connection.execute(_LEDGER["all_references"]):
             self._referrers.setdefault(name, []).append(referrer)
         self._key_hashes = array("q")
         self.summaries = Summaries(connection)
@@ -128,7 +128,7 @@ class KeyPages:
 
     def _read_evaluations(self, fact_ids: Iterable[str]) -> dict[str, list[Evaluation]]:
         parameters = {"ids": orjson.dumps(list(fact_ids)).decode()}
-        return evaluations_from(self._connection.execute(_LEDGER["meetings"], parameters))
+        return evaluations_from(self._connection.execute(_LEDGER["evaluations"], parameters))
 
 
 class Summaries:
@@ -149,7 +149,7 @@ class Summaries:
         stored: dict[str, set[_Row]] = {key: set() for key in keys.values()}
         parameters = {"keys": orjson.dumps([*stored]).decode()}
         with texts_as(self._connection, escaped):
-            for row in self._connection.execute(_LEDGER["heads"], parameters):
+            for row in self._connection.execute(_LEDGER["states_of_keys"], parameters):
                 if _has_content(row):
                     stored[row[0]].add(_normalize(row))
         for number, key in keys.items():
@@ -208,7 +208,7 @@ def first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | No
         connection: Inside a snapshot.
         depth: Links of lineage.
     """
-    touched = _read_texts(connection, _EXTERNAL["all_touched"])
+    touched = _read_texts(connection, _EXTERNAL["all_changed_ids"])
     pending = ""
     changed, summary = _find_changes(connection, depth)
     for fact_id, problem in changed:
@@ -291,7 +291,7 @@ def _surplus(connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFac
 def _exclude_unreadable(connection: sqlite3.Connection, rows: Iterable[_Row]) -> list[_Row]:
     """Exclude rows that are as another program wrote them, and unreadable by the ledger."""
     parameters = {"rule": EXTERNAL, "reason": UNREADABLE}
-    unreadable = _read_texts(connection, _EXTERNAL["unreadable"], parameters)
+    unreadable = _read_texts(connection, _EXTERNAL["unreadable_ids"], parameters)
     return [
         row
         for row in rows

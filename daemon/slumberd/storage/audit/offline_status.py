@@ -23,7 +23,7 @@ from slumberd.storage.episodes.rows import decode, lenient_text
 from slumberd.storage.ledger import promotion_feed
 from slumberd.storage.ledger.bulk_write import notes_others
 from slumberd.storage.ledger.rows import firing_id_of
-from slumberd.storage.ledger.schema import SUCCESSES
+from slumberd.storage.ledger.schema import has_ledger
 from slumberd.storage.sqlite.erased_scopes import forgotten
 from slumberd.storage.sqlite.health import has_table
 from slumberd.storage.sqlite.recovery import _within
@@ -38,7 +38,7 @@ _LEDGER = statements("ledger")
 _EPISODE_LOG = statements("episode_log")
 _SQL = statements("looking")
 _COUNTS = statements("migrations")
-_UNFINISHED = statements("unfinished")
+_UNFINISHED = statements("unfinished_erasures")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def resurfaced_in(
 
 
 def _find_unreached(connection: sqlite3.Connection) -> list[str]:
-    if not has_table(connection, "slumberd_ledger"):
+    if not has_ledger(connection):
         return []
     found = connection.execute(_SQL["unreached"], {"limit": _LISTED})
     return [str(fact_id) for (fact_id,) in found.fetchall()]
@@ -278,7 +278,7 @@ def oldest_in(connection: sqlite3.Connection, after: int) -> str | None:
 
 def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
     """Return the state of a database of facts; None when slumberd has never written to it."""
-    if not has_table(connection, "slumberd_ledger"):
+    if not has_ledger(connection):
         return None
     marks = connection.execute(_LEDGER["watermarks"]).fetchall()
     last = connection.execute(_LEDGER["last_row"]).fetchone()
@@ -306,15 +306,13 @@ def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
 
 def erasures_in(connection: sqlite3.Connection, after: int) -> int:
     """Count the erasures after a row of the ledger."""
-    if not has_table(connection, "slumberd_ledger"):
+    if not has_ledger(connection):
         return 0
     count: int = connection.execute(_SQL["erasures"], {"after": after}).fetchone()[0]
     return count
 
 
 def _count_unfinished(connection: sqlite3.Connection) -> int:
-    if not has_table(connection, "slumberd_unfinished"):  # an older slumberd wrote it last
-        return 0
     count: int = connection.execute(_UNFINISHED["count"]).fetchone()[0]
     return count
 
@@ -325,8 +323,6 @@ def _read_progress(connection: sqlite3.Connection, reader: str) -> SinkProgress:
 
 
 def _read_successes(connection: sqlite3.Connection) -> dict[str, int]:
-    if not has_table(connection, SUCCESSES):  # an older slumberd wrote it last
-        return {}
     return dict(connection.execute(_LEDGER["successes"]).fetchall())
 
 
@@ -338,6 +334,6 @@ def _sum_channels(counts: bytes) -> Counts:
 def _read_held(connection: sqlite3.Connection) -> dict[str, HeldBatch]:
     return {
         rule: HeldBatch(firing_id_of(rule, n), problem)
-        for rule, n, _, _, problem, approved in connection.execute(_LEDGER["held"])
+        for rule, n, _, _, problem, approved in connection.execute(_LEDGER["held_batches"])
         if not approved
     }

@@ -81,7 +81,7 @@ class Partition:
         """Connect the key of each claim to the keys of the ids that the claim names."""
         names = (
             (key_id, orjson.loads(payload).get("names", ()))
-            for key_id, payload in self._connection.execute(_SQL["claims_with_names"])
+            for key_id, payload in self._connection.execute(_SQL["claims_with_references"])
         )
         for chunk in _chunks(names):
             wanted = {name for _, named in chunk for name in named}

@@ -181,7 +181,7 @@ class _RecomputedPart:
     def _undo(self, resolution: Resolution, firing: int, rows: Sequence[LedgerRow]) -> None:
         undone = [row.fact_id for row in rows if row.what == _UNDONE]
         parameters = {"ids": orjson.dumps(undone).decode()}
-        found = self._connection.execute(_LEDGER["meetings"], parameters)
+        found = self._connection.execute(_LEDGER["evaluations"], parameters)
         # The undo saw only the evaluations that came before it.
         histories = histories_from(row for row in found if row[1] < firing)
         for row in rows:
@@ -217,13 +217,13 @@ class _RecomputedPart:
         document = orjson.loads(row.payload) if row.payload else _EMPTY
         fact_id, at = row.fact_id or "", row.at or 0
         match WHATS[row.what]:
-            case "act":
+            case "claim":
                 claim = claim_from(fact_id, at, document)
                 eid = fact_id if claim.precedence.rank == MANUAL else claim.precedence.id
                 return Candidate(fact_id, claim.owner, rule_id, row.version, at, eid, claim)
             case "known":
                 return self._unchanged_candidate(row, fact_id, rule_id)
-            case "forgotten":
+            case "erased":
                 return Candidate(
                     "", "", rule_id, row.version, 0, "", None, FORGOTTEN, contested=True
                 )

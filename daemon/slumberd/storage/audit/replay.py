@@ -32,7 +32,7 @@ from slumberd.storage.sqlite.connection import (
 from slumberd.storage.sqlite.database import traceless
 
 _SQL = statements("replay")
-_FORGOTTEN = statements("forgetting")
+_FORGOTTEN = statements("erased_scopes")
 _SCHEMA = statements("ledger_schema")
 _PRAGMAS = Pragmas(cache_mebibytes=64)
 
@@ -43,8 +43,8 @@ COPIES = tuple(sql for name, sql in _SQL.items() if name.startswith("copy_"))
 """Statements that copy the ledger, and the tables that replay does not compute."""
 
 FORGETTING = (
-    _FORGOTTEN["create_keys"],
-    _FORGOTTEN["create_moments"],
+    _FORGOTTEN["create_erasure_key"],
+    _FORGOTTEN["create_erased_scopes"],
     *(sql for name, sql in _SQL.items() if name.startswith("keep_")),
 )
 """Statements that copy the tables of erased scopes, for a database that has them."""
@@ -143,11 +143,9 @@ def _copy(connection: sqlite3.Connection) -> None:
     with _indexed_after(connection, "ledger_key", "ledger_fact"):
         for copy in COPIES:
             connection.execute(copy)
-    if connection.execute(_SQL["live_has_forgotten"]).fetchone():
+    if connection.execute(_SQL["live_has_erased_scopes"]).fetchone():
         for keep in FORGETTING:
             connection.execute(keep)
-    if connection.execute(_SQL["live_has_successes"]).fetchone():
-        connection.execute(_SQL["successes"])
 
 
 def _replay(connection: sqlite3.Connection, depth: int, rows: int, divide: _Divide) -> Replay:
@@ -190,7 +188,7 @@ def _write_resolved(
         for (facts, heads), findings in resolved:
             try:
                 insert(connection, _SQL["add_fact"], facts)
-                insert(connection, _SQL["add_head"], heads)
+                insert(connection, _SQL["add_state"], heads)
             except sqlite3.IntegrityError as error:  # two parts made the same fact or key
                 raise DependentPartsError from error
             total |= findings
@@ -205,7 +203,9 @@ def _changed_facts(connection: sqlite3.Connection) -> list[object]:
     """
     parameters = {"rule": EXTERNAL, "reason": UNREADABLE}
     with texts_as(connection, escaped):
-        others = {shown(row[0]) for row in connection.execute(_SQL["others_facts"], parameters)}
+        others = {
+            shown(row[0]) for row in connection.execute(_SQL["facts_of_other_programs"], parameters)
+        }
         found = connection.execute(_SQL["changed_facts"]).fetchall()
         surplus = sum(is_surplus for _, is_surplus in found)
         if _count(connection, "live_facts") - surplus < _count(connection, "facts"):
@@ -217,7 +217,7 @@ def _changed_keys(connection: sqlite3.Connection) -> list[object]:
     """Return the numbers of the keys whose stored winners differ from the replayed ones."""
     found = connection.execute(_SQL["changed_keys"]).fetchall()
     # Every replayed winner is stored, so surplus ones exist only if more are stored.
-    if found or _count(connection, "tops") < _count(connection, "live_tops"):
+    if found or _count(connection, "winners") < _count(connection, "live_winners"):
         found += connection.execute(_SQL["surplus_keys"]).fetchall()
     return sorted({key_id for (key_id,) in found})
 

@@ -36,8 +36,8 @@ from slumberd.storage.sqlite.connection import escaped, snapshot, texts_as
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
-_EXTERNAL = statements("external")
-_FIRING, _CLAIM = WHATS.index("firing"), WHATS.index("act")
+_EXTERNAL = statements("external_changes")
+_FIRING, _CLAIM = WHATS.index("firing"), WHATS.index("claim")
 
 _Row = tuple[Any, ...]
 """A row of the ledger, as stored; texts are bytes."""
@@ -104,7 +104,7 @@ def _check_chain(connection: sqlite3.Connection) -> tuple[int, bytes, Break | No
     key = checked_key(connection)
     previous, before = GENESIS, 0
     with texts_as(connection, bytes):
-        for *numbers, reason, commitment, chain in connection.execute(_SQL["links"]):
+        for *numbers, reason, commitment, chain in connection.execute(_SQL["hash_links"]):
             seq = numbers[0]
             if seq != before + 1:
                 return before, previous, Break(seq, _OUT_OF_ORDER.format(before))
@@ -120,7 +120,7 @@ def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | Non
     with texts_as(connection, bytes):
         firings, erasures = _Firings(connection), _ErasureCheck()
         previous, seq = GENESIS, 0
-        for row in connection.execute(_SQL["sealed"]):
+        for row in connection.execute(_SQL["rows_to_export"]):
             problem = _find_problem(row, previous, seq, key, firings)
             if problem:
                 return seq, previous, Break(row[0], problem)
@@ -209,7 +209,7 @@ class _Firings:
     """Compares the tables of firings and of channels with the ledger, row by row."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._firings = map(FiringRow._make, connection.execute(_SQL["booked"]))
+        self._firings = map(FiringRow._make, connection.execute(_SQL["all_firings"]))
         self._channels: dict[int, bytes] = dict(connection.execute(_SQL["all_channels"]))
         self._current = _NO_FIRING
         self._next = next(self._firings, None)
@@ -307,13 +307,13 @@ def _check_against(
 
 def _first_changed_name(connection: sqlite3.Connection) -> Break | None:
     with texts_as(connection, escaped):
-        stored = set(connection.execute(_SQL["all_names"]))
+        stored = set(connection.execute(_SQL["all_references"]))
         expected = {
             (name, fact_id)
-            for fact_id, payload in connection.execute(_SQL["acts_with_names"])
+            for fact_id, payload in connection.execute(_SQL["claims_with_references"])
             for name in orjson.loads(payload).get("names", ())
         }
     for name, referrer in sorted(stored ^ expected):
-        problem = f"slumberd_names is not what the ledger says of {referrer!r} and {name!r}"
+        problem = f"slumberd_references is not what the ledger says of {referrer!r} and {name!r}"
         return Break(0, problem)
     return None

@@ -85,14 +85,16 @@ def _check_held(connection: sqlite3.Connection) -> Iterator[Break]:
     for (payload,) in connection.execute(_SQL["approvals"]):
         approved.add(orjson.loads(payload).get("approves"))
     for rule, number, upto, problem, is_approved, its_rule, payload in connection.execute(
-        _SQL["held"]
+        _SQL["held_batches"]
     ):
         document = orjson.loads(payload) if payload else {}
         expected = its_rule, document.get("held"), document.get("held_upto")
         if expected != (rule, problem, upto):
-            yield Break(number, f"slumberd_held differs from the ledger for a batch of {rule!r}")
+            yield Break(
+                number, f"slumberd_held_batches differs from the ledger for a batch of {rule!r}"
+            )
         if is_approved and firing_id_of(rule, number) not in approved:
-            yield Break(number, "slumberd_held has it as approved, the ledger does not")
+            yield Break(number, "slumberd_held_batches has it as approved, the ledger does not")
 
 
 def _check_quarantine(connection: sqlite3.Connection) -> Iterator[Break]:
@@ -110,7 +112,7 @@ def _check_quarantine(connection: sqlite3.Connection) -> Iterator[Break]:
 
 def _check_missing_quarantine(connection: sqlite3.Connection) -> Iterator[Break]:
     """Find rows whose episode the quarantine lacks, though nothing removed it from there."""
-    listed = set(connection.execute(_SQL["listed"]))
+    listed = set(connection.execute(_SQL["quarantined_ids"]))
     dropped, undone = _find_removals(connection)
     for place, (seq, firing_id) in _last_quarantines(connection).items():
         removed = seq in dropped or firing_id in undone
@@ -123,7 +125,7 @@ def _last_quarantines(
 ) -> dict[tuple[str, str, str], tuple[int, str]]:
     """Return by rule, channel and episode the last row that quarantined it, with its firing."""
     found = {}
-    for seq, firing, rule, payload in connection.execute(_SQL["quarantining"]):
+    for seq, firing, rule, payload in connection.execute(_SQL["quarantine_rows"]):
         document = orjson.loads(payload)
         if rule != EXTERNAL:
             place = rule, document["owner"].split("/")[2], document["eid"]
@@ -135,7 +137,7 @@ def _find_removals(connection: sqlite3.Connection) -> tuple[set[int], set[str]]:
     """Return the rows that people removed from the quarantine, and the firings they undid."""
     dropped: set[int] = set()
     undone: set[str] = set()
-    for (payload,) in connection.execute(_SQL["takings_off"]):
+    for (payload,) in connection.execute(_SQL["quarantine_removals"]):
         document: dict[str, Any] = orjson.loads(payload)
         dropped.update(document.get("rows", ()))
         undone.add(document.get("undoes", ""))
@@ -147,4 +149,4 @@ def _is_resolved(connection: sqlite3.Connection, place: tuple[str, str, str], se
     rule, channel, eid = place
     fact_id = fact_id_of(unescape(channel), eid)
     parameters = {"rule": rule, "fact_id": fact_id, "seq": seq}
-    return connection.execute(_SQL["mended"], parameters).fetchone() is not None
+    return connection.execute(_SQL["is_read_later"], parameters).fetchone() is not None

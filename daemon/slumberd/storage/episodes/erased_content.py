@@ -15,7 +15,7 @@ from slumberd.storage.episodes.rows import instant_or_zero, lenient_text
 from slumberd.storage.sqlite.erased_scopes import key_of, learn
 
 _SQL = statements("resurfaced")
-_FORGETTING = statements("forgetting")
+_FORGETTING = statements("erased_scopes")
 _EVER = -(2**63)
 
 Moments = Mapping[bytes, int]

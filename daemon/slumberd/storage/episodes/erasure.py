@@ -16,7 +16,7 @@ from slumberd.storage.episodes.rows import instant_or_zero, lenient_text, scope_
 from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.erased_scopes import overwriting, remember, scrub
 
-_SQL = statements("forgetting")
+_SQL = statements("erased_scopes")
 
 
 class Found(NamedTuple):

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sqlite3
 
+from slumberd.errors import SchemaError
 from slumberd.model.firing import Position
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import shown
+from slumberd.storage.sqlite.migrations import file_of
 
 _SQL = statements("episode_log")
 _ACCESSES = statements("accesses")
@@ -41,6 +43,12 @@ _OURS = {
 }
 """The text of each index of ours, as SQLite keeps it."""
 
+_ERASED_SCOPES_OF_0_1_0 = "slumberd_forgotten"
+_OF_0_1_0 = (
+    "keeps the erased scopes of slumberd 0.1.0, which this version does not read; drop the tables "
+    "'slumberd_forgotten' and 'slumberd_forgetting', and erase these scopes again"
+)
+
 Found = dict[str, tuple[str, str]]
 """Of each schema object that we look for: its table, and the text that made it."""
 
@@ -58,7 +66,10 @@ def installed(connection: sqlite3.Connection) -> bool:
 
 
 def _found(connection: sqlite3.Connection) -> Found:
-    return {name: (table, sql) for name, table, sql in connection.execute(_SQL["objects"])}
+    found = {name: (table, sql) for name, table, sql in connection.execute(_SQL["objects"])}
+    if _ERASED_SCOPES_OF_0_1_0 in found:
+        raise SchemaError(file_of(connection), _OF_0_1_0)
+    return found
 
 
 def _indexed(found: Found) -> bool:
@@ -79,6 +90,7 @@ def install(connection: sqlite3.Connection) -> None:
     """Create what is missing, within the caller's transaction.
 
     Raises:
+        SchemaError: The file keeps erased scopes of slumberd 0.1.0.
         sqlite3.OperationalError: There is an ``episodes`` of another form.
     """
     connection.execute(_EPISODES["create_table"])

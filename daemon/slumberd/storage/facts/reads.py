@@ -28,13 +28,12 @@ from slumberd.storage.audit.verify import verify
 from slumberd.storage.episodes.erased_content import remembered
 from slumberd.storage.facts.lifecycle import FactFile, head_of
 from slumberd.storage.facts.search import search, search_then
-from slumberd.storage.ledger import promotion_feed, schema
+from slumberd.storage.ledger import promotion_feed
 from slumberd.storage.ledger.erasure import Unfinished, find_scope, unfinished
 from slumberd.storage.ledger.fact_rows import find, is_specified
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import firing_id_of, record_from
 from slumberd.storage.ledger.undo import Wanted, has_any
-from slumberd.storage.sqlite import health
 from slumberd.storage.sqlite.connection import snapshot
 from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
 
@@ -99,7 +98,7 @@ class FactReader(FactFile):
 
     async def marks(self, rule_id: str) -> list[Position]:
         """Return every place at which a batch of the rule ended, newest first."""
-        return [Position(*row) for row in await self._all("marks", (rule_id,))]
+        return [Position(*row) for row in await self._all("batch_ends", (rule_id,))]
 
     async def served(self, rule_id: str) -> datetime | None:
         """Return the instant up to which a rule's cron instants are served."""
@@ -107,14 +106,8 @@ class FactReader(FactFile):
         return instant(row[0]) if row else None
 
     async def successes(self) -> dict[str, datetime]:
-        """Return when each rule's last firing that went well began; none of an older slumberd's."""
-
-        def work(connection: sqlite3.Connection) -> dict[str, datetime]:
-            if not health.has_table(connection, schema.SUCCESSES):
-                return {}
-            return {rule: instant(at) for rule, at in connection.execute(_SQL["successes"])}
-
-        return await self._database.read(work)
+        """Return when the last successful firing of each rule began."""
+        return {rule: instant(at) for rule, at in await self._all("successes", ())}
 
     async def counts(self, after: int, *, limit: int) -> list[tuple[int, str, list[Counts]]]:
         """Return what batches above a number came to: number, rule, and the counts by channel."""
@@ -137,7 +130,7 @@ class FactReader(FactFile):
         """Return the batches that wait for a person, or may go on now, by rule."""
         return {
             rule: Held(rule, firing_id_of(rule, n), (seq, eid), problem, bool(approved))
-            for rule, n, seq, eid, problem, approved in await self._all("held", ())
+            for rule, n, seq, eid, problem, approved in await self._all("held_batches", ())
         }
 
     async def has_any(self, wanted: Wanted) -> bool:

@@ -286,7 +286,9 @@ class SQLiteFactStore(WatermarkTable):
         batch = Batch(connection, passed, channels_at(connection), self._depth)
         batch.note = {"held": problem, "held_upto": firing.upto.seq}
         outcome = batch.write(batch.resolution(), {})
-        connection.execute(_SQL["hold"], (firing.rule_id, batch.number, *firing.upto, problem))
+        connection.execute(
+            _SQL["add_held_batch"], (firing.rule_id, batch.number, *firing.upto, problem)
+        )
         held = Held(firing.rule_id, outcome.firing_id, firing.upto, problem, approved=False)
         return replace(outcome, held=held)
 
@@ -310,7 +312,7 @@ class SQLiteFactStore(WatermarkTable):
                 batch.note = {"approves" if approve else "rejects": held.firing_id}
                 batch.write(batch.resolution(), {})
                 if approve:
-                    connection.execute(_SQL["approve"], (held.rule_id,))
+                    connection.execute(_SQL["approve_held_batch"], (held.rule_id,))
                 else:
                     self._move_watermark(connection, firing)
 

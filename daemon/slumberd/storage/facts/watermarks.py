@@ -49,7 +49,7 @@ class WatermarkTable(FactReader):
                 self._fence(connection)
                 values = {"rule": rule_id, "seq": to.seq, "eid": to.eid, "served": 0}
                 connection.execute(_SQL["set_watermark"], values)
-                connection.execute(_SQL["release"], {"rule": rule_id, "seq": _EVERYTHING})
+                connection.execute(_SQL["drop_held_batch"], {"rule": rule_id, "seq": _EVERYTHING})
                 generations = connection.execute(_SQL["generations"]).fetchall()
                 generation = generations[0][1] if generations else 0
                 last = connection.execute(_SQL["last_generation"], (rule_id,)).fetchone()
@@ -73,7 +73,7 @@ class WatermarkTable(FactReader):
             with transaction(connection):
                 self._fence(connection)
                 values = {"rule": rule_id, "served": microseconds(instant)}
-                connection.execute(_SQL["serve"], values)
+                connection.execute(_SQL["set_served"], values)
                 if succeeded_at is not None:
                     succeed(connection, rule_id, succeeded_at)
 
@@ -118,9 +118,9 @@ class WatermarkTable(FactReader):
     def _move_watermark(self, connection: sqlite3.Connection, firing: Firing) -> None:
         values = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
         connection.execute(_SQL["set_watermark"], values)
-        connection.execute(_SQL["release"], values)
+        connection.execute(_SQL["drop_held_batch"], values)
 
 
 def succeed(connection: sqlite3.Connection, rule_id: str, at: datetime) -> None:
     """Record when the last firing of a rule that went well began."""
-    connection.execute(_SQL["succeed"], {"rule": rule_id, "at": microseconds(at)})
+    connection.execute(_SQL["set_success"], {"rule": rule_id, "at": microseconds(at)})

@@ -1,6 +1,6 @@
-"""One batch: settle what was met and write facts, ledger, quarantine and watermark.
+"""Resolve one batch of claims and write its rows to facts, ledger and quarantine.
 
-Everything here runs inside one transaction of facts.db that the caller has begun.
+The caller begins the transaction of facts.db and ends it.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ T = TypeVar("T")
 _SQL = statements("ledger")
 _FACTS = statements("facts")
 
-_ASKED_EVERY = 50
-"""Rows between two questions whether it is late: each takes microseconds, or folds a key."""
+_ROWS_BETWEEN_CHECKS = 50
+"""Rows between two checks for a cancelled firing; a row takes microseconds, or folds a key."""
 
 GENERATION_BITS = 40
 """Log numbers take the low bits of a version: a restored log starts a new generation above."""
 
 
 class OverLimitError(Exception):
-    """A batch would take out more than its limits allow; a control flow of the stores."""
+    """A batch would delete more facts than its limits allow; the stores catch it."""
 
 
 class Batch:
-    """A batch in the making.
+    """One batch of a firing, from its candidates to its rows.
 
     Attributes:
-        number: The number of the batch's own row in the ledger.
-        at: Its instant, microseconds; never before the last one recorded.
-        head: The chain's hash before it.
-        loaded: What it is settled on.
-        note: What the batch's own row says beyond the firing.
-        overwrites: Whether rows may lie under fact ids that are new to the ledger.
-        found: Rows of other programs that lie in the table, by fact id; an equal one stays.
+        number: The number of the firing's row in the ledger.
+        at: The batch's instant, microseconds; never before the last recorded instant.
+        head: The chain hash before the batch.
+        loaded: The known state that the batch is resolved on.
+        note: Keys that the firing's row has beside those of the firing.
+        overwrites: Whether ``facts`` may have rows whose ids are new to the ledger.
+        found: Rows that other programs wrote, by fact id; an equal row is not written again.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class Batch:
         late: Callable[[], bool] | None = None,
         decided: Callable[[], None] | None = None,
     ) -> None:
-        self._late = late
-        self._decided = decided
+        self._is_cancelled = late
+        self._on_decided = decided
         self._connection = connection
         self._firing = firing
         last = connection.execute(_SQL["last_row"]).fetchone()
@@ -103,62 +103,67 @@ class Batch:
     def commit(
         self, met: Mapping[str, Sequence[Candidate]], nearness: Nearness | None = None
     ) -> Outcome:
-        """Settle what was met, by channel, and write all of it.
+        """Resolve the candidates and write the result.
 
         Args:
-            met: By channel.
-            nearness: Compares what is added with what stands; None where nobody asks for it.
+            met: The candidates, by channel.
+            nearness: Compares new facts with current facts; None when the rule does not ask.
         """
-        past = forgotten(self._connection)
-        if past is not None:
-            met = {channel: [_unheard(one, past) for one in ones] for channel, ones in met.items()}
+        erased = forgotten(self._connection)
+        if erased is not None:
+            met = {
+                channel: [_without_erased(one, erased) for one in ones]
+                for channel, ones in met.items()
+            }
         versioned = {channel: self._versioned(ones) for channel, ones in met.items()}
-        every = [one for ones in versioned.values() for one in ones]
-        self.loaded.load(every)
-        if waiting := [one.fact_id for one in every if one.reread or one.gated is not None]:
+        candidates = [one for ones in versioned.values() for one in ones]
+        self.loaded.load(candidates)
+        if waiting := [one.fact_id for one in candidates if one.reread or one.gated is not None]:
             self.loaded.load_waiting(self._firing.rule_id, waiting)
-        versioned = {channel: self._decided_before(ones) for channel, ones in versioned.items()}
+        versioned = {
+            channel: self._apply_past_decisions(ones) for channel, ones in versioned.items()
+        }
         if nearness is not None:
             known_state = self.loaded.known_state
             versioned = {
                 channel: nearness.compared(ones, known_state) for channel, ones in versioned.items()
             }
         resolution = self.resolution()
-        counts = {channel: self._settle(resolution, ones) for channel, ones in versioned.items()}
-        self._brake(resolution)
+        counts = {channel: self._resolve(resolution, ones) for channel, ones in versioned.items()}
+        self._check_limits(resolution)
         return self.write(resolution, counts)
 
-    def _decided_before(self, ones: Sequence[Candidate]) -> Sequence[Candidate]:
+    def _apply_past_decisions(self, ones: Sequence[Candidate]) -> Sequence[Candidate]:
         known_state = self.loaded.known_state
         known = known_state.evaluations
         return [known_state.as_decided(one) if one.fact_id in known else one for one in ones]
 
-    def _go_on(self) -> None:
-        # Statements see to it themselves; in between nobody else would.
-        if self._late is not None and self._late():
-            raise StoppedError("it was too late to go on")
+    def _check_cancelled(self) -> None:
+        # The engine interrupts a statement; between statements only this check does.
+        if self._is_cancelled is not None and self._is_cancelled():
+            raise StoppedError("the firing was cancelled before its commit")
 
-    def _while_in_time(self, ones: Iterable[T]) -> Iterator[T]:
+    def _until_cancelled(self, ones: Iterable[T]) -> Iterator[T]:
         for number, one in enumerate(ones):
-            if number % _ASKED_EVERY == 0:
-                self._go_on()
+            if number % _ROWS_BETWEEN_CHECKS == 0:
+                self._check_cancelled()
             yield one
 
-    def _brake(self, resolution: Resolution) -> None:
+    def _check_limits(self, resolution: Resolution) -> None:
         if self._firing.limits == NO_LIMITS:
             return
         impact = resolution.impact()
-        stood = (
+        before = (
             self._connection.execute(_FACTS["count_facts"]).fetchone()[0]
             if impact.fewer > FEW
             else 0
         )
-        problem = self._firing.limits.exceeded(impact, stood)
+        problem = self._firing.limits.exceeded(impact, before)
         if problem:
             raise OverLimitError(problem)
 
     def resolution(self) -> Resolution:
-        """Begin to settle on what is loaded."""
+        """Return a new resolution on the loaded state."""
         return Resolution(
             self.loaded.known_state, firing=self.number, at=self.at, again=self._firing.again
         )
@@ -169,14 +174,14 @@ class Batch:
         return [one._replace(version=self._version(one.version)) for one in ones]
 
     def _version(self, seq: int) -> int:
-        # What a restored log still holds of the past keeps the numbers that it had.
+        # A restored log keeps the numbers of its old rows.
         found = (number for after, number in self._generations if seq and after < seq)
         return seq | (next(found, 0) << GENERATION_BITS)
 
-    def _settle(self, resolution: Resolution, ones: Sequence[Candidate]) -> Counts:
+    def _resolve(self, resolution: Resolution, ones: Sequence[Candidate]) -> Counts:
         before, filtered = len(resolution.entries), resolution.filtered
         known, passed_over = resolution.known, resolution.passed_over
-        for one in self._while_in_time(sorted(ones, key=order_of)):
+        for one in self._until_cancelled(sorted(ones, key=order_of)):
             resolution.meet(one)
         entered = resolution.entries[before:]
         met = len(ones) - (resolution.passed_over - passed_over)
@@ -184,28 +189,28 @@ class Batch:
         return counts._replace(noop=counts.noop + resolution.known - known)
 
     def write(self, resolution: Resolution, counts: dict[str, Counts]) -> Outcome:
-        """Write what a settlement came to."""
+        """Write the rows of a resolution; return the outcome."""
         entries = resolution.entries
         outcome = self._outcome(entries, counts)
         ledger = [*seal(self._drafts(entries, counts), self.head, self._key)]
-        standing = resolution.standing().values()
-        facts = [fact_row(one) for one in self._while_in_time(standing)]
+        current = resolution.standing().values()
+        facts = [fact_row(one) for one in self._until_cancelled(current)]
         heads = [*self.loaded.changed()]
-        self._go_on()
-        if self._decided is not None:
-            self._decided()
+        self._check_cancelled()
+        if self._on_decided is not None:
+            self._on_decided()
         self._write_ledger(ledger, self._firing_row(entries, counts))
-        self._write_names(entries)
+        self._write_references(entries)
         self._write_quarantine(entries)
         self._write_facts(facts, resolution.gone)
         self.loaded.save(heads)
-        self._go_on()
+        self._check_cancelled()
         return outcome
 
     def _outcome(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Outcome:
         firing = replace(self._firing, at=instant(self.at))
         firing_id = firing_id_of(firing.rule_id, self.number)
-        records = [self._own_record(firing_id, firing.at)]
+        records = [self._firing_record(firing_id, firing.at)]
         records += [self._record(entry, firing_id, firing.at) for entry in entries]
         return Outcome(firing, firing_id, counts, records, 0.0)
 
@@ -218,8 +223,8 @@ class Batch:
 
     def _drafts(self, entries: Sequence[Entry], counts: dict[str, Counts]) -> Iterator[Draft]:
         key_ids = self.loaded.key_ids
-        yield self._own_draft(counts, self._last_seq(entries))
-        for entry in self._while_in_time(entries):
+        yield self._firing_draft(counts, self._last_seq(entries))
+        for entry in self._until_cancelled(entries):
             key_id = key_ids.setdefault(entry.key, entry.seq) if entry.key else None
             yield draft_of(entry, firing=self.number, key_id=key_id)
 
@@ -231,7 +236,7 @@ class Batch:
             _counts_json(counts),
         )  # fmt: skip
 
-    def _own_draft(self, counts: dict[str, Counts], last_seq: int) -> Draft:
+    def _firing_draft(self, counts: dict[str, Counts], last_seq: int) -> Draft:
         firing = self._firing
         payload = orjson.dumps(
             {
@@ -252,47 +257,47 @@ class Batch:
         own = self.number
         return own, own, own, "firing", "firing", "", 0, None, None, None, None, payload
 
-    def _write_names(self, entries: Sequence[Entry]) -> None:
+    def _write_references(self, entries: Sequence[Entry]) -> None:
         named = [
             (name, entry.fact_id)
             for entry in entries
-            if entry.what == "act" and entry.met and entry.met.claim
+            if entry.what == "claim" and entry.met and entry.met.claim
             for name in entry.met.claim.names
         ]
-        self._connection.executemany(_SQL["add_name"], named)
+        self._connection.executemany(_SQL["add_reference"], named)
 
     def _write_quarantine(self, entries: Sequence[Entry]) -> None:
         held = self._connection.execute(_SQL["any_quarantine"]).fetchone()[0]
-        mended = [
-            (entry.met.rule_id, _channel(entry), entry.met.eid)
+        readable = [
+            (entry.met.rule_id, _channel_of(entry), entry.met.eid)
             for entry in entries
             if held and entry.met and entry.met.version
             if entry.what not in ("quarantine", "known")
         ]
-        self._connection.executemany(_SQL["drop_quarantine"], mended)
+        self._connection.executemany(_SQL["drop_quarantine"], readable)
         self._connection.executemany(
             _SQL["put_quarantine"],
-            [_quarantined(one) for one in entries if one.what == "quarantine"],
+            [_quarantine_row(one) for one in entries if one.what == "quarantine"],
         )
 
-    def _write_facts(self, standing: Sequence[Row], gone: Iterable[str]) -> None:
-        stand = {row[0] for row in standing}
+    def _write_facts(self, current: Sequence[Row], gone: Iterable[str]) -> None:
+        current_ids = {row[0] for row in current}
         dropped = [
             fact_id
             for fact_id in gone
-            if fact_id not in stand and (self.overwrites or not self._is_new(fact_id))
+            if fact_id not in current_ids and (self.overwrites or not self._is_new(fact_id))
         ]
-        with by_us(self._connection, rows=len(dropped) + len(standing)):
+        with by_us(self._connection, rows=len(dropped) + len(current)):
             asked = {"ids": orjson.dumps(dropped).decode()}
             self._connection.execute(_FACTS["drop_facts"], asked)
-            news = [row for row in standing if self.found.get(str(row[0])) != row]
-            insert(self._connection, _FACTS["put_fact"], news if self.found else standing)
+            changed = [row for row in current if self.found.get(str(row[0])) != row]
+            insert(self._connection, _FACTS["put_fact"], changed if self.found else current)
 
     def _is_new(self, fact_id: str) -> bool:
         evaluations = self.loaded.known_state.evaluations.get(fact_id)
         return evaluations is not None and evaluations != [] and evaluations[0].seq > self.number
 
-    def _own_record(self, firing_id: str, at: datetime) -> Record:
+    def _firing_record(self, firing_id: str, at: datetime) -> Record:
         return Record(
             self.number, firing_id, self._firing.rule_id, "firing", "", (), (), "", 1.0, at,
             run=self._firing.run,
@@ -307,32 +312,32 @@ class Batch:
             entry.delta,
             entry.fact_id,
             entry.replaces,
-            _sources(entry),
+            _sources_of(entry),
             entry.reason,
             claim.confidence if claim else 1.0,
             at,
-            *_owner(entry),
+            *_owner_of(entry),
             self._firing.run,
         )
 
 
 def number(connection: sqlite3.Connection, name: str) -> int:
-    """Return one of the store's own numbers: ``epoch``, ``generation`` or ``logged``."""
+    """Return one of the store's numbers, such as ``epoch`` or ``logged``."""
     value: int = connection.execute(_SQL["number"], (name,)).fetchone()[0]
     return value
 
 
-def _unheard(met: Candidate, past: ErasedScopes) -> Candidate:
-    """Return what is met, without a word of it when its scope was forgotten."""
+def _without_erased(met: Candidate, erased: ErasedScopes) -> Candidate:
+    """Return a candidate, without content when its scope was erased."""
     user, agent = user_and_agent(met.owner)
-    if not met.version or not past.covers(user, met.session, agent, met.at):
+    if not met.version or not erased.covers(user, met.session, agent, met.at):
         return met
     return Candidate(
         "", "", met.rule_id, met.version, 0, "", None, FORGOTTEN, contested=True, reread=met.reread
     )
 
 
-def _sources(entry: Entry) -> tuple[str, ...]:
+def _sources_of(entry: Entry) -> tuple[str, ...]:
     met = entry.met
     if met is not None and met.claim is not None and met.claim.precedence.rank == MANUAL:
         return sources_of(entry.fact_id, document_of(met.claim))
@@ -341,30 +346,30 @@ def _sources(entry: Entry) -> tuple[str, ...]:
     return sources_of(entry.fact_id, {})
 
 
-def _owner(entry: Entry) -> tuple[str, str]:
-    """Return user and agent of a row; empty where it is unknown whose it is."""
+def _owner_of(entry: Entry) -> tuple[str, str]:
+    """Return the user and agent of a row; empty when they are unknown."""
     met = entry.met
     if met is not None and met.owner and is_known_whose(entry.fact_id, entry.reason):
         return user_and_agent(met.owner)
     return user_and_agent(entry.key) if entry.key else ("", "")
 
 
-def _channel(entry: Entry) -> str:
+def _channel_of(entry: Entry) -> str:
     return entry.met.owner.split("/")[2] if entry.met else channel_of(entry.fact_id)
 
 
-def _quarantined(entry: Entry) -> tuple[object, ...]:
+def _quarantine_row(entry: Entry) -> tuple[object, ...]:
     met = entry.met
     if met is None:
-        raise ValueError(f"row {entry.seq} is a quarantine of nothing")
+        raise ValueError(f"quarantine row {entry.seq} has no candidate")
     return (
-        met.rule_id, _channel(entry), met.eid, met.version, met.owner, met.reason, met.detail,
+        met.rule_id, _channel_of(entry), met.eid, met.version, met.owner, met.reason, met.detail,
         entry.seq,
     )  # fmt: skip
 
 
 def counts_of(read: int, filtered: int, entered: Sequence[Entry]) -> Counts:
-    """Return the accounting of what was met, from the rows that it left."""
+    """Count what became of the candidates, from their ledger rows."""
     kinds = Counter(entry.delta for entry in entered if entry.what != "restored")
     return Counts(
         read,
@@ -382,21 +387,21 @@ def _counts_json(counts: Mapping[str, Counts]) -> bytes:
     return orjson.dumps({channel: one._asdict() for channel, one in counts.items()})
 
 
-def fact_row(standing: CurrentFact) -> Row:
-    """Return a fact that stands as a row of the specified table."""
-    counted = standing.counted
+def fact_row(current: CurrentFact) -> Row:
+    """Return the row of ``facts`` for a current fact."""
+    counted = current.counted
     claim, _ = counted
     metadata = metadata_of(claim)
     row = (
         claim.fact_id,
         *user_and_agent(claim.owner),
         written(claim.payload),
-        written(lineage_of(standing)),
+        written(lineage_of(current)),
         claim.confidence,
         written(metadata) if metadata else b"{}",
         _iso(counted.pinned_at),
     )
-    return row if claim.stored is None else _as_it_was_stored(row, claim.stored)
+    return row if claim.stored is None else _with_stored_bytes(row, claim.stored)
 
 
 COLUMNS = (
@@ -405,8 +410,8 @@ COLUMNS = (
 """The columns of ``facts`` in the order of the specification."""
 
 
-def _as_it_was_stored(row: Row, stored: Mapping[str, Sequence[str]]) -> Row:
-    """Return a row with the very bytes of the program that wrote it."""
+def _with_stored_bytes(row: Row, stored: Mapping[str, Sequence[str]]) -> Row:
+    """Return a row with the bytes that another program wrote."""
     return tuple(
         _value(*stored[column]) if column in stored else value
         for column, value in zip(COLUMNS, row, strict=True)
@@ -418,18 +423,18 @@ def _value(kind: str, text: str) -> str | bytes:
 
 
 def metadata_of(claim: Claim) -> dict[str, Any]:
-    """Return the metadata of the fact that an act asserts."""
+    """Return the metadata of the fact that a claim asserts."""
     if claim.near:
         return {"possible_duplicate": [fact_id for fact_id, _ in claim.near]}
     return claim.metadata or {}
 
 
-def lineage_of(standing: CurrentFact) -> list[dict[str, Any]]:
-    """Return the lineage of a fact that stands."""
-    claim, promoters = standing.counted
-    own = list(claim.lineage) if promoters[0][0] == HANDS else _own_entries(standing.counted)
-    # A pinned fact comes back as it was given; what a delta or an episode says is chained.
-    return own if claim.metadata is not None else [*own, *standing.trail]
+def lineage_of(current: CurrentFact) -> list[dict[str, Any]]:
+    """Return the lineage of a current fact."""
+    claim, promoters = current.counted
+    own = list(claim.lineage) if promoters[0][0] == HANDS else _own_entries(current.counted)
+    # A pinned fact keeps the lineage of its pin; other facts link the assertions they replaced.
+    return own if claim.metadata is not None else [*own, *current.trail]
 
 
 @lru_cache(maxsize=1024)

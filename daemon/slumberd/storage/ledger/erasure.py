@@ -1,11 +1,8 @@
-"""Erase a scope from facts.db: facts, and all that is personal in the ledger beside them.
+"""Erase a scope from facts.db, and keep the erasure on record until memory.db has done it too.
 
-A row of the ledger that is erased keeps its number, its commitment and its link of the chain;
-what the commitment covers goes, with the salt, so nothing can be guessed back.
-
-Erasures that facts.db has done and memory.db perhaps not; kept until both have.
-
-A row names the scope and its episodes. It goes, overwritten, once memory.db holds them no more.
+An erased ledger row keeps its number, its commitment and its chain hash. Its content and its salt
+are removed, so nobody can guess the content. The record of an unfinished erasure names the scope
+and its episodes; it is overwritten once memory.db has erased them.
 """
 
 from __future__ import annotations
@@ -31,17 +28,17 @@ from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import ErasedRows
 from slumberd.storage.sqlite.erased_scopes import remember
 
-_UNFINISHED_SQL = statements("unfinished")
+_UNFINISHED = statements("unfinished_erasures")
 
 
 class Unfinished(NamedTuple):
-    """An erasure that memory.db may not have done.
+    """An erasure that memory.db may not have done yet.
 
     Attributes:
         reach: The scope.
         eids: Ids of its episodes.
-        moment: Up to when it is forgotten, microseconds since 1970 UTC.
-        by: Who asked.
+        moment: Claims up to this instant are erased, microseconds since 1970 UTC.
+        by: Who requested the erasure.
     """
 
     reach: Reach
@@ -51,9 +48,9 @@ class Unfinished(NamedTuple):
 
 
 def begin(connection: sqlite3.Connection, erasure: Unfinished) -> None:
-    """Record that an erasure is half done; inside of its transaction."""
+    """Record an erasure that memory.db has not done; inside the transaction of the erasure."""
     connection.execute(
-        _UNFINISHED_SQL["begin"],
+        _UNFINISHED["begin"],
         {
             "scope": _written(erasure.reach),
             "eids": orjson.dumps(sorted(erasure.eids)),
@@ -64,15 +61,15 @@ def begin(connection: sqlite3.Connection, erasure: Unfinished) -> None:
 
 
 def end(connection: sqlite3.Connection, reaches: Collection[Reach]) -> None:
-    """Record that erasures are done; inside of a transaction that overwrites what it deletes."""
-    connection.executemany(_UNFINISHED_SQL["end"], [(_written(reach),) for reach in reaches])
+    """Delete the records of finished erasures; the transaction overwrites deleted rows."""
+    connection.executemany(_UNFINISHED["end"], [(_written(reach),) for reach in reaches])
 
 
 def unfinished(connection: sqlite3.Connection) -> list[Unfinished]:
-    """Return the erasures that are half done."""
+    """Return the erasures that memory.db may not have done yet."""
     return [
         Unfinished(Reach(*orjson.loads(scope)), frozenset(orjson.loads(eids)), moment, by)
-        for scope, eids, moment, by in connection.execute(_UNFINISHED_SQL["all"])
+        for scope, eids, moment, by in connection.execute(_UNFINISHED["all"])
     ]
 
 
@@ -80,26 +77,25 @@ def _written(reach: Reach) -> str:
     return orjson.dumps([reach.user, reach.session, reach.agent]).decode()
 
 
-FORGET = "@forget"
-"""The rule id of what erases a scope."""
+FORGET = "@erasure"
+"""The rule id of erasures."""
 
 OF_NOBODY = "//"
-"""How the owner begins of an episode whose user and agent cannot be told."""
+"""The first part of an owner whose user and agent are unknown."""
 
 _SQL = {**statements("facts"), **statements("erasure")}
 
 
 @dataclass(slots=True)
 class Scoped:
-    """What facts.db holds of a scope.
+    """The content of facts.db that belongs to a scope.
 
     Attributes:
-        claims: Every fact id that a claim of it speaks under, with the claim's owner: another
-            owner may use the same id.
-        rows: Numbers of ledger rows of it that speak under no fact id.
+        claims: The fact id and the owner of each claim; another owner may use the same id.
+        rows: Numbers of ledger rows without a fact id.
         eids: Ids of its episodes.
-        newest: The latest instant of a claim, microseconds. What was quarantined does not count:
-            another program may have written it under the scope's key.
+        newest: The latest instant of a claim, microseconds. Quarantined episodes do not count:
+            another program may have written them under the scope's key.
     """
 
     claims: set[tuple[str, str]] = field(default_factory=set)
@@ -110,13 +106,13 @@ class Scoped:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What was erased.
+    """The result of an erasure.
 
     Attributes:
-        outcome: The firing that did it, with the facts that stand again.
-        counts: How many rows went, by table.
-        eids: Ids of the episodes that the erased rows came from.
-        head: The chain's head before, hexadecimal.
+        outcome: The firing of the erasure, with the facts that are current again.
+        counts: The number of erased or deleted rows, by table.
+        eids: Ids of the source episodes of the erased rows.
+        head: The chain hash before the erasure, hexadecimal.
     """
 
     outcome: Outcome
@@ -128,12 +124,12 @@ class Erasure:
 def find_scope(
     connection: sqlite3.Connection, reach: Reach, eids: Set[str] = frozenset()
 ) -> Scoped:
-    """Return what the ledger knows of a scope.
+    """Return the content of the ledger that belongs to a scope.
 
     Args:
         connection: Of facts.db.
         reach: The scope.
-        eids: Ids of its episodes; what was quarantined under them as of nobody is found too.
+        eids: Ids of its episodes; quarantined rows of them without an owner are found too.
     """
     found = Scoped()
     for seq, fact_id, at, document, owner in _rows(connection, reach, eids):
@@ -146,7 +142,7 @@ def find_scope(
             found.newest = max(found.newest, at or 0)
         if document.get("rank") != MANUAL:
             found.eids.add(document.get("eid") or episode_id_of(fact_id or ""))
-    found.claims |= _hands_that_name(connection, found.claims)
+    found.claims |= _manual_claims_that_refer(connection, found.claims)
     found.eids.discard("")
     return found
 
@@ -154,7 +150,7 @@ def find_scope(
 def _rows(
     connection: sqlite3.Connection, reach: Reach, eids: Set[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows whose key or owner lies within reach, whatever their session."""
+    """Yield the rows whose key or owner is in the scope, of any session."""
     span = _span(reach)
     for seq, fact_id, at, payload, key in connection.execute(_SQL["rows_of_keys"], span):
         yield seq, fact_id, at, orjson.loads(payload), _owner_in(key)
@@ -162,11 +158,11 @@ def _rows(
         document = orjson.loads(payload)
         if document["owner"].startswith(span["low"]):
             yield seq, fact_id, at, document, document["owner"]
-        elif fact_id is None and document["eid"] in eids and _is_of_nobody(document["owner"]):
+        elif fact_id is None and document["eid"] in eids and _has_no_owner(document["owner"]):
             yield seq, None, at, document | {"session": reach.session}, document["owner"]
 
 
-def _is_of_nobody(owner: str) -> bool:
+def _has_no_owner(owner: str) -> bool:
     return owner.startswith(OF_NOBODY)
 
 
@@ -185,13 +181,13 @@ def _owner_in(key: str) -> str:
     return f"{user}/{agent}/{channel}/"
 
 
-def _hands_that_name(
+def _manual_claims_that_refer(
     connection: sqlite3.Connection, claims: set[tuple[str, str]]
 ) -> set[tuple[str, str]]:
-    """Return the claims of hands that took facts out: they repeat what those said."""
+    """Return the manual claims that removed these facts: they repeat the content."""
     found = set()
     asked = {"ids": _json({fact_id for fact_id, _ in claims})}
-    for name, referrer, payload in connection.execute(_SQL["hands_that_name"], asked):
+    for name, referrer, payload in connection.execute(_SQL["manual_claims_that_refer"], asked):
         owner = orjson.loads(payload)["owner"]
         if (name, owner) in claims:
             found.add((referrer, owner))
@@ -207,16 +203,16 @@ def _json(values: Collection[str]) -> str:
 
 
 class Erasing(NamedTuple):
-    """What is to be erased.
+    """The request of an erasure.
 
     Attributes:
         reach: The scope.
-        eids: Ids of its episodes, of which the ledger need not know.
-        kept: Those of them that an episode of another scope has by now.
-        moment: Up to when it is forgotten, microseconds; not before its newest instant.
-        at: The moment of asking.
-        by: Who asks.
-        key: Of the hashes of scopes, where the database has none yet.
+        eids: Ids of its episodes; the ledger may not know all of them.
+        kept: Ids among them that an episode of another scope has now.
+        moment: Claims up to this instant are erased, microseconds.
+        at: The instant of the request.
+        by: Who requested the erasure.
+        key: The key of the scope hashes, for a database without one.
     """
 
     reach: Reach
@@ -229,11 +225,11 @@ class Erasing(NamedTuple):
 
 
 def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Erasure:
-    """Erase a scope; inside of a transaction that overwrites what it deletes.
+    """Erase a scope; inside a transaction that overwrites deleted rows.
 
     Args:
         connection: Of facts.db.
-        asked: What is to be erased.
+        asked: The request.
         depth: Links of lineage.
     """
     reach, moment = asked.reach, asked.moment
@@ -248,23 +244,23 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
     fact_ids = sorted({fact_id for fact_id, _ in found.claims})
     rows = {*found.rows, *_rows_of(connection, reach, found.claims)}
     histories = batch.loaded.load_histories(fact_ids)
-    touched = sorted(batch.loaded.known_state.full)
+    keys = sorted(batch.loaded.known_state.full)
     resolution.forget(
         {fact_id: history.without(rows).remaining() for fact_id, history in histories.items()}
     )
-    stood = _facts(connection)
+    before = _count_facts(connection)
     counts = {"slumberd_ledger": _erase_rows(connection, rows)}
     batch.note["erased"] = _erased(connection).told()
     outcome = batch.write(resolution, {})
-    counts |= _delete_beside(connection, asked, found, rows, touched)
-    counts["facts"] = stood + len(outcome.records) - 1 - _facts(connection)
+    counts |= _delete_beside(connection, asked, found, rows, keys)
+    counts["facts"] = before + len(outcome.records) - 1 - _count_facts(connection)
     return Erasure(outcome, counts, found.eids, head)
 
 
 def _rows_of(
     connection: sqlite3.Connection, reach: Reach, claims: set[tuple[str, str]]
 ) -> Iterator[int]:
-    """Yield the numbers of the rows that some claims left, and of no other owner's rows."""
+    """Yield the numbers of the rows of some claims, without rows of other owners."""
     owners = {
         number: _owner_in(key)
         for number, key in connection.execute(_SQL["numbers_of_keys"], _span(reach))
@@ -276,7 +272,7 @@ def _rows_of(
             yield seq
 
 
-def _facts(connection: sqlite3.Connection) -> int:
+def _count_facts(connection: sqlite3.Connection) -> int:
     count: int = connection.execute(_SQL["count_facts"]).fetchone()[0]
     return count
 
@@ -286,7 +282,7 @@ def _erase_rows(connection: sqlite3.Connection, rows: Collection[int]) -> int:
 
 
 def _erased(connection: sqlite3.Connection) -> ErasedRows:
-    """Return the rows that this erasure and all before it erased."""
+    """Return all rows that are erased, by this erasure or an earlier one."""
     erased = ErasedRows()
     for (seq,) in connection.execute(_SQL["erased"]):
         erased.add(seq)
@@ -300,18 +296,18 @@ def _delete_beside(
     rows: Collection[int],
     keys: list[str],
 ) -> dict[str, int]:
-    """Delete what the other tables hold of a scope; return how many rows, by table."""
+    """Delete the rows of a scope from the other tables; return their numbers, by table."""
     reach, eids = asked.reach, found.eids | asked.eids
     ids = {"ids": _json({fact_id for fact_id, _ in found.claims})}
     scope = {"user": reach.user, "agent": reach.agent, "whole": reach.session is None}
     deletions: dict[str, tuple[str, dict[str, Any]]] = {
         "facts": ("drop_facts_of_scope", scope | ids),
-        "slumberd_names": ("drop_names", ids),
+        "slumberd_references": ("drop_references", ids),
         "slumberd_keys": ("drop_keys", {"keys": _json(keys)}),
         "slumberd_quarantine": ("drop_quarantine_of_rows", {"rows": _numbers(rows)}),
     }
-    # Both databases keep the name of an episode that is there, or its rules would read it again.
-    for name in ("blank_firings", "blank_watermarks", "blank_held"):
+    # The id of an episode that is kept stays, or its rules would read it again.
+    for name in ("blank_firings", "blank_watermarks", "blank_held_batches"):
         connection.execute(_SQL[name], {"eids": _json(eids - asked.kept)})
     with by_us(connection, rows=0):
         return {

@@ -1,10 +1,8 @@
-"""Record what other programs changed in ``facts``.
+"""Record in the ledger what other programs changed in ``facts``.
 
-Triggers note the fact ids, and each row is compared with what the ledger says. A row that another
-program wrote is a declared fact, and a row that it removed is a withdrawal of that. Where a rule
-promoted the fact of that id, the change is a manual edit.
-
-How a row of ``facts`` is read that another program wrote: as what a hand says, or not at all.
+Triggers store the changed fact ids, and each row is compared with the ledger. A row that another
+program wrote is a declared fact, and a row that it removed is a withdrawal of that fact. If a rule
+promoted the fact of that id, the change is a manual edit. A row that cannot be read is quarantined.
 """
 
 from __future__ import annotations
@@ -36,25 +34,25 @@ from slumberd.storage.sqlite.connection import escaped, texts_as
 from slumberd.storage.sqlite.strict_json import MOST_DEPTH, too_deep, written
 
 UNREADABLE = "external_unreadable"
-"""The reason with which such a row is quarantined."""
+"""The quarantine reason of a row that cannot be read."""
 
 
 class Unreadable(NamedTuple):
     """Why a row cannot be read.
 
     Attributes:
-        detail: What was found, for a person.
+        detail: The problem, in words.
     """
 
     detail: str
 
 
 class _UnreadableError(Exception):
-    """A column that cannot be read; a control flow of this module."""
+    """A column cannot be read; only this module raises and catches it."""
 
 
 def said_by(row: Sequence[Any]) -> ManualAssertion | Unreadable:
-    """Read a row; its columns in the order of the table, texts with bad bytes as surrogates."""
+    """Read a row: columns in the order of the table, invalid bytes as surrogates."""
     fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at = row
     try:
         said = ManualAssertion(
@@ -89,7 +87,7 @@ def _stored(row: Sequence[Any], said: ManualAssertion) -> dict[str, list[str]] |
 
 
 def claimed(row: Sequence[Any]) -> tuple[str, str]:
-    """Return the user and agent that a row names; nobody when it names none properly."""
+    """Return the user and agent of a row; empty texts when they cannot be read."""
     try:
         return _text(row[1], "user"), _text(row[2], "agent")
     except _UnreadableError:
@@ -97,7 +95,7 @@ def claimed(row: Sequence[Any]) -> tuple[str, str]:
 
 
 def shown(fact_id: object) -> str:
-    """Return a fact id as text, whatever it is; a proper one as it is."""
+    """Return any fact id as text; a valid id is unchanged."""
     if isinstance(fact_id, str):
         fact_id = fact_id.encode(errors="surrogateescape")
     return fact_id.decode(errors="backslashreplace") if isinstance(fact_id, bytes) else ""
@@ -108,7 +106,7 @@ def _fact_id(value: object) -> str:
     if not fact_id:
         raise _UnreadableError("fact_id is empty")
     if fact_id.startswith(OWN_IDS):
-        raise _UnreadableError(f"fact_id begins with {OWN_IDS!r}, as only the ledger's own do")
+        raise _UnreadableError(f"fact_id begins with {OWN_IDS!r}, which is reserved for the ledger")
     return fact_id
 
 
@@ -116,7 +114,7 @@ def _text(value: object, column: str) -> str:
     if not isinstance(value, str):
         raise _UnreadableError(f"{column} is of type {type(value).__name__}")
     if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-        raise _UnreadableError(f"{column} holds NUL or no valid Unicode")
+        raise _UnreadableError(f"{column} contains NUL or invalid Unicode")
     return value
 
 
@@ -126,7 +124,7 @@ def _json(value: object, column: str) -> Any:  # noqa: ANN401 # any JSON
     try:
         found = orjson.loads(value)
     except ValueError as error:
-        raise _UnreadableError(f"{column} is no JSON: {error}") from error
+        raise _UnreadableError(f"{column} is not valid JSON: {error}") from error
     if isinstance(found, dict | list) and too_deep(found):
         raise _UnreadableError(f"{column} is nested deeper than {MOST_DEPTH} levels")
     # Whole numbers of more than 64 bits would be rounded.
@@ -138,20 +136,22 @@ def _json(value: object, column: str) -> Any:  # noqa: ANN401 # any JSON
 def _object(value: object, column: str) -> dict[str, Any]:
     found = _json(value, column)
     if not isinstance(found, dict):
-        raise _UnreadableError(f"{column} is no JSON object")
+        raise _UnreadableError(f"{column} is not a JSON object")
     return found
 
 
 def _lineage(value: object) -> list[dict[str, Any]]:
     found = _json(value, "lineage")
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        raise _UnreadableError("lineage is no list of JSON objects")
+        raise _UnreadableError("lineage is not a list of JSON objects")
     return found
 
 
 def _confidence(value: object) -> float:
     if not isinstance(value, float) or not (math.isfinite(value) and 0 <= value <= 1):
-        raise _UnreadableError(f"confidence is {str(value)[:40]}, not a number of 0 to 1")
+        raise _UnreadableError(
+            f"confidence is {str(value)[:40]}, which is not a number from 0 to 1"
+        )
     return value
 
 
@@ -162,24 +162,26 @@ def _foreign_instant(value: object) -> int:
         found = microseconds(at if at.tzinfo else at.replace(tzinfo=UTC))
         instant(found)
     except (ValueError, OverflowError) as error:
-        raise _UnreadableError(f"pinned_at is {str(value)[:40]!r}, no ISO 8601") from error
+        raise _UnreadableError(
+            f"pinned_at is {str(value)[:40]!r}, which is not ISO 8601"
+        ) from error
     return found
 
 
 CHUNK = 2_000
-"""Changes that are recorded as one firing, at most."""
+"""At most so many changes are recorded as one firing."""
 
-_SQL = statements("external")
+_SQL = statements("external_changes")
 _LEDGER = statements("ledger")
 
 
 class _Change(NamedTuple):
-    """What lies under a fact id that was noted.
+    """The row of a changed fact id.
 
     Attributes:
-        fact_id: The id, fit to be shown.
-        row: Its row; None when there is none.
-        said: What the row says.
+        fact_id: The id, as text that can be printed.
+        row: Its row; None when it was removed.
+        said: The assertion of the row, or why it cannot be read.
     """
 
     fact_id: str
@@ -188,58 +190,58 @@ class _Change(NamedTuple):
 
     @property
     def place(self) -> tuple[bool, int, str]:
-        """Its place among others: what went first, then by the instants that the rows give.
+        """The sort key of changes: removals first, then by the instants of the rows.
 
-        A row may stand for a belief that another one went with.
+        A new row may replace a removed row of the same key.
         """
         at = self.said.pinned_at if isinstance(self.said, ManualAssertion) else None
         return self.row is not None, at or 0, self.fact_id
 
 
 def has_news(connection: sqlite3.Connection) -> bool:
-    """Say whether anything was noted that is not recorded yet."""
-    return bool(connection.execute(_SQL["any_touched"]).fetchone()[0])
+    """Return whether a change is not recorded yet."""
+    return bool(connection.execute(_SQL["any_change"]).fetchone()[0])
 
 
 def notice(connection: sqlite3.Connection, depth: int, at: datetime) -> list[Record]:
-    """Record what other programs changed; inside a transaction, before anything is written.
+    """Record the changes of other programs; inside a transaction, before its own writes.
 
     Args:
-        connection: Nothing of it reads ``facts`` at the moment.
+        connection: Without an open cursor on ``facts``.
         depth: Links of lineage.
-        at: The moment.
+        at: The instant of the changes.
 
     Returns:
-        The rows that this adds to the ledger.
+        The rows that are added to the ledger.
     """
     if not has_news(connection):
         return []
     with texts_as(connection, escaped):
-        touched = connection.execute(_SQL["touched"]).fetchall()
+        changed = connection.execute(_SQL["changes"]).fetchall()
     firing = Firing(EXTERNAL, "", "manual", at)
     adopting = not connection.execute(_LEDGER["last_row"]).fetchone()
     records = []
-    for first in range(0, len(touched), CHUNK):
-        changes = _changes(connection, touched[first : first + CHUNK])
+    for first in range(0, len(changed), CHUNK):
+        changes = _changes(connection, changed[first : first + CHUNK])
         hand = HandAtWork(connection, depth, firing)
         records += _record(hand, connection, changes, adopting=adopting)
-    connection.execute(_SQL["forget_touched"])
+    connection.execute(_SQL["drop_changes"])
     return records
 
 
 def _changes(
-    connection: sqlite3.Connection, touched: Iterable[tuple[object, int | None]]
+    connection: sqlite3.Connection, changed: Iterable[tuple[object, int | None]]
 ) -> list[_Change]:
     with texts_as(connection, escaped):
-        return sorted(_read(connection, touched), key=lambda change: change.place)
+        return sorted(_read(connection, changed), key=lambda change: change.place)
 
 
 def _read(
-    connection: sqlite3.Connection, touched: Iterable[tuple[object, int | None]]
+    connection: sqlite3.Connection, changed: Iterable[tuple[object, int | None]]
 ) -> Iterator[_Change]:
-    for fact_id, rowid in touched:
+    for fact_id, rowid in changed:
         row = None if rowid is None else connection.execute(_SQL["row"], (rowid,)).fetchone()
-        said = said_by(row) if row else Unreadable("there is no row")
+        said = said_by(row) if row else Unreadable("the row was removed")
         yield _Change(shown(fact_id), row, said)
 
 
@@ -255,11 +257,11 @@ def _record(
     if adopting:
         hand.batch.note = {"adopted": len(hand.batch.found)}
     hand.look_up([change.fact_id for change in changes])
-    connection.executemany(_SQL["mended"], [_held(change) for change in changes])
+    connection.executemany(_SQL["drop_unreadable"], [_quarantine_key(change) for change in changes])
     said = [(change, _said(hand, change)) for change in changes]
     hand.do([claim for _, claim in said if claim is not None])
     for change, claim in said:
-        # A row that is not current by the ledger, such as one that a person has retracted.
+        # The ledger may not have the row as current, for example after a retraction.
         if (
             change.row is not None
             and claim is not None
@@ -270,13 +272,13 @@ def _record(
     return outcome.records if outcome else []
 
 
-def _held(change: _Change) -> dict[str, str]:
+def _quarantine_key(change: _Change) -> dict[str, str]:
     channel = escape(channel_of(change.fact_id))
     return {"rule": EXTERNAL, "channel": channel, "eid": change.fact_id}
 
 
 def _said(hand: HandAtWork, change: _Change) -> Claim | Candidate | None:
-    """Return what a change says; None when it says nothing, or nothing that can be."""
+    """Return the claim of a change; None when it changes nothing, or is quarantined."""
     fact = hand.known_state.fact(change.fact_id)
     stored = fact_row(fact) if fact else None
     if change.row == stored:
@@ -286,11 +288,11 @@ def _said(hand: HandAtWork, change: _Change) -> Claim | Candidate | None:
     said = change.said
     if isinstance(said, Unreadable):
         owner = owner_of(*claimed(change.row), channel_of(change.fact_id))
-        hand.set_aside(_incoming(hand, change, owner, UNREADABLE, said.detail))
+        hand.set_aside(_quarantined_candidate(hand, change, owner, UNREADABLE, said.detail))
         return None
     if hand.is_taken(change.fact_id, owner_in(said)):
         detail = f"fact id {change.fact_id!r} belongs to another user or agent"
-        hand.set_aside(_incoming(hand, change, owner_in(said), ID_TAKEN, detail))
+        hand.set_aside(_quarantined_candidate(hand, change, owner_in(said), ID_TAKEN, detail))
         hand.write_back(change.fact_id)
         return None
     if hand.edits_manually(change.fact_id):
@@ -298,7 +300,9 @@ def _said(hand: HandAtWork, change: _Change) -> Claim | Candidate | None:
     return hand.declared(said)
 
 
-def _incoming(hand: HandAtWork, change: _Change, owner: str, reason: str, detail: str) -> Candidate:
+def _quarantined_candidate(
+    hand: HandAtWork, change: _Change, owner: str, reason: str, detail: str
+) -> Candidate:
     fact_id = change.fact_id
     return Candidate(
         fact_id, owner, EXTERNAL, 0, hand.batch.at, fact_id, None, reason, detail, contested=True
@@ -306,7 +310,7 @@ def _incoming(hand: HandAtWork, change: _Change, owner: str, reason: str, detail
 
 
 def _instant(hand: HandAtWork, said: ManualAssertion, fact: CurrentFact | None) -> int | None:
-    """Return when something was said: when its row says so, if that is news and not to come."""
+    """Return the instant of a change: that of its row, if it is new, and now at the latest."""
     kept = None if fact is None else fact.counted.pinned_at
     if said.pinned_at is None or said.pinned_at == kept:
         return None

@@ -1,4 +1,4 @@
-"""Find the facts that equal a pattern of the specification, and read their rows."""
+"""Find facts by an exact pattern, and read rows of ``facts``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def find(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
 
     Args:
         connection: To the facts.
-        pattern: As `is_specified`.
+        pattern: `is_specified` is true of it.
     """
     said = {slot: text for slot in SPECIFIED if (text := getattr(pattern, slot)) is not None}
     found = _fetch(connection, _FACTS[_query(said)], said)
@@ -39,9 +39,9 @@ def find(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
 
 
 def is_specified(pattern: FactPattern) -> bool:
-    """Say whether a pattern is as the specification has it: at most a text in each slot of five.
+    """Return whether a pattern has only the specified slots, each with a text.
 
-    A text with NUL is for others: not every SQLite reads one from JSON to its end.
+    A text with NUL is excluded: some versions of SQLite do not read it from JSON to its end.
     """
     given = pattern.model_fields_set
     return given <= SPECIFIED and all(
@@ -51,7 +51,7 @@ def is_specified(pattern: FactPattern) -> bool:
 
 
 def _query(said: Mapping[str, str]) -> str:
-    """Return the name of the query for what an index finds of a pattern."""
+    """Return the name of the query that finds a pattern by an index."""
     if "user" in said:
         return f"find_facts_of_user{'_and_agent' if 'agent' in said else ''}"
     if "subject" in said:
@@ -72,7 +72,7 @@ def _fetch(
 
 
 def unicode_or_none(text: bytes) -> str | None:
-    """Return a text; None of what is no UTF-8. A text factory."""
+    """Return a text as a text factory; None when it is not UTF-8."""
     try:
         return text.decode()
     except UnicodeDecodeError:
@@ -80,7 +80,7 @@ def unicode_or_none(text: bytes) -> str | None:
 
 
 def facts_found(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:
-    """Yield the facts of rows; what another program wrote and nobody can read is left out."""
+    """Yield the facts of rows, without unreadable rows of other programs."""
     for row in rows:
         try:
             fact = fact_from(row)
@@ -94,7 +94,7 @@ def facts_found(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:
 
 
 def fact_of(standing: CurrentFact) -> Fact:
-    """Return what stands as `fact_from` returns it of its row."""
+    """Return a current fact, equal to `fact_from` of its row."""
     claim = standing.counted.claim
     user, agent = user_and_agent(claim.owner)
     return construct(
@@ -131,12 +131,12 @@ def fact_from(row: Sequence[Any]) -> Fact:
 
 
 def _equal_to(slots: Mapping[str, str]) -> Callable[[Fact], bool]:
-    """Return what says whether a fact equals a pattern."""
+    """Return a test whether a fact equals a pattern."""
     said = dict(slots)
     owner = [(name, said.pop(name)) for name in ("user", "agent") if name in said]
 
     def equals(fact: Fact) -> bool:
-        # No all(): it takes longer than the rest, and this is done for each row.
+        # Not all(): it takes longer than the rest, and this runs for each row.
         for name, value in owner:
             if getattr(fact, name) != value:
                 return False

@@ -1,4 +1,4 @@
-"""Promote what a graph says as declared facts: all of it or nothing, and each triple once."""
+"""Promote the triples of a graph as declared facts: all or none, each triple once."""
 
 from __future__ import annotations
 
@@ -32,50 +32,50 @@ def promote(
     depth: int,
     firing: Firing,
 ) -> Promoted:
-    """Say what of some facts is news; inside of a transaction.
+    """Promote the facts that the ledger does not have yet; inside a transaction.
 
     Args:
         connection: Of facts.db.
-        facts: What the triples of a graph become.
+        facts: The facts of the triples.
         depth: Links of lineage.
-        firing: Its rule id is `core.hearsay.speaker_of` the rule.
+        firing: Its rule id is `speaker_of` the rule.
 
     Raises:
-        InputError: One cannot be kept as it is.
+        InputError: The ledger cannot store a fact unchanged.
     """
     work = _Promoting(connection, HandAtWork(connection, depth, firing), firing)
     return work.promote(facts)
 
 
 class _Promoting:
-    """One promotion."""
+    """One promotion of a graph."""
 
     def __init__(self, connection: sqlite3.Connection, hand: HandAtWork, firing: Firing) -> None:
         self._connection = connection
-        self._hand = hand
-        self._me = firing.rule_id
+        self._edits = hand
+        self._rule_id = firing.rule_id
         self._known_state: KnownState = hand.known_state
         self._past = forgotten_if_asked(connection)
         self._said: dict[str, ManualAssertion] = {}
 
     def promote(self, facts: Sequence[Fact]) -> Promoted:
         self._said = {fact.id: checked(self._said_by(fact)) for fact in facts}
-        at = self._hand.batch.at
+        at = self._edits.batch.at
         claims = [declaration(self._said[fact_id], at) for fact_id in sorted(self._said)]
         verdicts = self._verdicts(claims)
         for claim in claims:
             if verdicts[claim.fact_id] == "news":
-                self._say(self._said[claim.fact_id])
-        outcome = self._hand.finish()
+                self._declare(self._said[claim.fact_id])
+        outcome = self._edits.finish()
         return Promoted(
-            self._standing(verdicts),
+            self._current_facts(verdicts),
             outcome,
             unchanged=sum(verdict == "unchanged" for verdict in verdicts.values()),
             withheld=dict(_withheld(verdicts)),
         )
 
     def _said_by(self, fact: Fact) -> ManualAssertion:
-        at = instant(self._hand.batch.at).isoformat()
+        at = instant(self._edits.batch.at).isoformat()
         lineage = [{**entry, "promotion_ts": at} for entry in fact.lineage]
         return ManualAssertion(
             fact.id, fact.user, fact.agent, dict(fact.payload), fact.confidence, lineage,
@@ -86,19 +86,19 @@ class _Promoting:
         known = self._known(claims)
         taken: dict[str, Verdict] = {}
         for claim in claims:
-            if self._is_forgotten(self._said[claim.fact_id]):
+            if self._is_erased(self._said[claim.fact_id]):
                 taken[claim.fact_id] = "forgotten"
-            elif self._hand.is_taken(claim.fact_id, claim.owner):
+            elif self._edits.is_taken(claim.fact_id, claim.owner):
                 taken[claim.fact_id] = "id_taken"
             else:
                 taken[claim.fact_id] = known.verdict(claim)
         return taken
 
     def _known(self, claims: Sequence[Claim]) -> Known:
-        """Load all that the verdicts, and settling what is news, can need."""
-        loaded, known_state = self._hand.batch.loaded, self._known_state
+        """Load the state that the verdicts and the resolution need."""
+        loaded, known_state = self._edits.batch.loaded, self._known_state
         histories = loaded.load_histories([claim.fact_id for claim in claims])
-        loaded.load(self._met(claims))
+        loaded.load(self._candidates_of(claims))
         firings = {
             met.firing
             for evaluations in (
@@ -110,26 +110,26 @@ class _Promoting:
         }
         asked = {"numbers": orjson.dumps(sorted(firings)).decode()}
         speakers = dict(self._connection.execute(_SQL["rules_of_firings"], asked).fetchall())
-        return Known(known_state, histories, speakers, self._me)
+        return Known(known_state, histories, speakers, self._rule_id)
 
     @staticmethod
-    def _met(claims: Sequence[Claim]) -> list[Candidate]:
+    def _candidates_of(claims: Sequence[Claim]) -> list[Candidate]:
         return [incoming(claim) for claim in claims]
 
-    def _is_forgotten(self, said: ManualAssertion) -> bool:
-        # A graph does not tell since when it says so: what was forgotten once stays forgotten.
+    def _is_erased(self, said: ManualAssertion) -> bool:
+        # A triple has no instant of its own, so every erasure of its scope covers it.
         return self._past is not None and self._past.covers(said.user, "", said.agent, _EVER)
 
-    def _say(self, said: ManualAssertion) -> None:
-        self._hand.resolution.meet(incoming(self._hand.declared(said)))
+    def _declare(self, said: ManualAssertion) -> None:
+        self._edits.resolution.meet(incoming(self._edits.declared(said)))
 
-    def _standing(self, verdicts: dict[str, Verdict]) -> list[Fact]:
-        """Return the facts that stand by this rule's word."""
+    def _current_facts(self, verdicts: dict[str, Verdict]) -> list[Fact]:
+        """Return the current facts that this rule promotes."""
         found = []
         for fact_id, verdict in verdicts.items():
-            standing = self._known_state.fact(fact_id) if verdict in ("news", "unchanged") else None
-            if standing is not None:
-                *row, metadata, pinned_at = fact_row(standing)
+            current = self._known_state.fact(fact_id) if verdict in ("news", "unchanged") else None
+            if current is not None:
+                *row, metadata, pinned_at = fact_row(current)
                 found.append(fact_from((*row, pinned_at, metadata)))
         return found
 

@@ -1,4 +1,4 @@
-"""What stood: the law on fewer acts, and on all of them to check the facts that stand."""
+"""Compute the facts that were current at an instant, from the claims of the ledger."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _EVERYTHING = 2**63 - 1
 
 
 def channels_at(connection: sqlite3.Connection, seq: int = _EVERYTHING) -> MultiValued:
-    """Return which predicates were multi-valued when a ledger row was written."""
+    """Return the predicates that were multi-valued when a ledger row was written."""
     row = connection.execute(_SQL["channels"], (seq,)).fetchone()
     return MultiValued(orjson.loads(row[0]) if row else {})
 
 
 def seq_at(connection: sqlite3.Connection, believed_at: int | None) -> int:
-    """Return the last ledger row that was there at an instant in microseconds."""
+    """Return the number of the last ledger row at an instant in microseconds."""
     if believed_at is None:
         return _EVERYTHING
-    # Instants never decrease, so the last firing that was by then is found from the end.
+    # Instants never decrease, so the query finds the last firing from the end.
     found = connection.execute(_SQL["last_seq_by"], (believed_at,)).fetchone()
     return found[0] if found else 0
 
@@ -41,13 +41,13 @@ def facts_then(
     valid_at: int | None = None,
     believed_at: int | None = None,
 ) -> list[CurrentFact]:
-    """Return what stood, of one user or of all, by fact id.
+    """Return the facts that were current, of one user or of all, by fact id.
 
     Args:
         connection: Inside a snapshot.
-        user: Whose facts; None for everybody's.
+        user: The user; None for all users.
         depth: Links of lineage.
-        valid_at: Acts later than this instant, in microseconds, do not count.
+        valid_at: Claims later than this instant, in microseconds, do not count.
         believed_at: Rows recorded after this instant, in microseconds, do not count.
     """
     upto = seq_at(connection, believed_at)
@@ -61,11 +61,11 @@ def _known(
     connection: sqlite3.Connection, user: str | None, upto: int
 ) -> tuple[dict[str, list[Evaluation]], list[tuple[str, str]]]:
     if user is None:
-        evaluations = evaluations_from(connection.execute(_SQL["all_meetings"], {"upto": upto}))
+        evaluations = evaluations_from(connection.execute(_SQL["all_evaluations"], {"upto": upto}))
     else:
         evaluations = _known_of(connection, user, upto)
     asked = {"ids": orjson.dumps(list(evaluations)).decode()}
-    return evaluations, connection.execute(_SQL["namers"], asked).fetchall()
+    return evaluations, connection.execute(_SQL["referrers"], asked).fetchall()
 
 
 def _known_of(connection: sqlite3.Connection, user: str, upto: int) -> dict[str, list[Evaluation]]:
@@ -73,21 +73,21 @@ def _known_of(connection: sqlite3.Connection, user: str, upto: int) -> dict[str,
     between = {"low": low, "high": f"{low[:-1]}0", "upto": upto}
     found: dict[str, list[Evaluation]] = {}
     again: set[str] = set()
-    for *evaluation, others in connection.execute(_SQL["meetings_between"], between):
+    for *evaluation, others in connection.execute(_SQL["evaluations_between"], between):
         if others:
             again.add(evaluation[0])
         else:
             found[evaluation[0]] = [evaluation_from(evaluation)]
     if again:
         asked = {"ids": orjson.dumps(list(again)).decode()}
-        rows = connection.execute(_SQL["meetings"], asked)
-        # Before they become histories: an undoing after that instant took nothing back yet.
+        rows = connection.execute(_SQL["evaluations"], asked)
+        # Rows after that instant must not count: an undo among them has no effect yet.
         found |= evaluations_from(row for row in rows if row[1] <= upto)
     return found
 
 
 def current_facts_on(known_state: KnownState) -> Iterator[CurrentFact]:
-    """Yield what stands, of every key that a ground holds in full."""
+    """Yield the current facts of every fully loaded key."""
     for key in known_state.full:
         for slot, top in known_state.standing(key).items():
             yield known_state.current(key, slot, top)

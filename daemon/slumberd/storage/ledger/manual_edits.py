@@ -1,4 +1,4 @@
-"""Hands at work: pin, unpin and deltas applied directly, each inside one transaction."""
+"""Apply manual edits: pins, unpins and single deltas, as one batch inside one transaction."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _FACTS = statements("facts")
 
 
 class HandAtWork:
-    """Direct changes, inside a transaction; one batch of them.
+    """One batch of manual edits, inside a transaction.
 
     Attributes:
-        batch: What they are written as.
-        known_state: What is known; `look_up` makes it know more.
+        batch: The batch that writes them.
+        known_state: The loaded state; `look_up` loads more.
     """
 
     def __init__(self, connection: sqlite3.Connection, depth: int, firing: Firing) -> None:
@@ -55,29 +55,29 @@ class HandAtWork:
         self._claims = 0
 
     def finish(self) -> Outcome | None:
-        """Write what was done; None when nothing was."""
+        """Write the edits and return the outcome; None when there were none."""
         entries = self.resolution.entries
         if not entries:
             return None
         return self.batch.write(self.resolution, {"": counts_of(self._claims, 0, entries)})
 
     def assert_(self, said: ManualAssertion, *, again: bool) -> None:
-        """Assert a fact, unless the last hand on its id said the same.
+        """Assert a fact, unless the last manual edit of its id is equal.
 
-        With `again` it is said again when that does not stand any more.
+        With `again`, an equal assertion is repeated when its fact is not current any more.
 
         Raises:
-            InputError: An id of it, its user or its agent holds NUL or no valid Unicode, or it is
+            InputError: An id, the user or the agent contains NUL or invalid Unicode, or the fact is
                 nested too deep.
-            FactConflictError: Another user, agent or channel holds an id of it, or it is one that
-                no fact may take.
+            FactConflictError: Another user, agent or channel holds one of its ids, or the id is
+                reserved for the ledger.
         """
         checked(said)
         claim = self.said(said)
         self._refuse_foreign(claim)
         self.batch.loaded.load([incoming(claim)])
         last = self._last_manual_claim(claim.fact_id)
-        if last and says_the_same(last, claim) and (self._stands(last) or not again):
+        if last and says_the_same(last, claim) and (self._is_current(last) or not again):
             return
         self.do([claim])
 
@@ -87,10 +87,10 @@ class HandAtWork:
         Where a rule or a person holds the id with a current fact, this is a manual edit of it.
 
         Raises:
-            InputError: An id of it, its user or its agent holds NUL or no valid Unicode, or it is
+            InputError: An id, the user or the agent contains NUL or invalid Unicode, or the fact is
                 nested too deep.
-            FactConflictError: Another user, agent or channel holds its id, or it is one that no
-                fact may take.
+            FactConflictError: Another user, agent or channel holds its id, or the id is reserved
+                for the ledger.
         """
         checked(said)
         self.look_up((said.fact_id,))
@@ -100,33 +100,33 @@ class HandAtWork:
         claim = self.declared(said)
         self._refuse_foreign(claim)
         last = self._last_manual_claim(claim.fact_id)
-        if last is None or not self._stands(last) or not declares_the_same(last, claim):
+        if last is None or not self._is_current(last) or not declares_the_same(last, claim):
             self.do([claim])
 
     def edits_manually(self, fact_id: str) -> bool:
-        """Say whether a program that writes the row of an id edits what a rule or person said.
+        """Return whether a write to the row of an id changes a fact of a rule or a person.
 
-        The id must be looked up.
+        The id must be loaded with `look_up`.
         """
         fact = self.known_state.fact(fact_id)
         return fact is not None and not fact.counted.claim.declared
 
     def declared(self, said: ManualAssertion) -> Claim:
-        """Return the act of declaring a fact."""
+        """Return the claim that declares a fact."""
         self._claims += 1
         return declaration(said, self.batch.at)
 
     def remove(self, fact_id: str) -> None:
-        """Remove a fact as the program does that pinned it; nothing where it is not current."""
+        """Remove a fact as the program that pinned it does; do nothing when it is not current."""
         self.look_up((fact_id,))
         fact = self.known_state.fact(fact_id)
         if fact is not None:
             self.do([self.removed(fact)])
 
     def removed(self, fact: CurrentFact) -> Claim | Candidate:
-        """Return that a program removed a row: a withdrawal of what it declared.
+        """Return the withdrawal of a declared fact whose row a program removed.
 
-        Where the id is a promoted fact's, too, it is a retraction as by a person.
+        If a rule promoted the id too, this returns a retraction, as by a person.
         """
         rivals = [
             one.claim for one in self.known_state.counted(fact.fact_id) if not one.claim.declared
@@ -143,20 +143,20 @@ class HandAtWork:
         lineage: Sequence[dict[str, Any]] = (),
         known_only: bool = False,
     ) -> None:
-        """Take out those of some facts that stand.
+        """Retract those of the facts that are current.
 
         Raises:
-            NoInputError: `known_only`, and nothing ever spoke of one of the ids.
+            NoInputError: `known_only` is set, and no claim ever had one of the ids.
         """
         self.look_up(fact_ids)
         if known_only:
-            self._refuse_unheard_of(fact_ids)
-        standing = [self.known_state.fact(fact_id) for fact_id in dict.fromkeys(fact_ids)]
-        self.do([self.taken_out(one, lineage) for one in standing if one is not None])
+            self._refuse_unused(fact_ids)
+        current = [self.known_state.fact(fact_id) for fact_id in dict.fromkeys(fact_ids)]
+        self.do([self.taken_out(one, lineage) for one in current if one is not None])
 
     def apply(self, delta: AnyDelta, *, strict: bool) -> None:
-        """Apply one delta whose provenance is whole."""
-        lineage = (_provenance(delta),)
+        """Apply one delta with complete provenance."""
+        lineage = (_lineage_entry(delta),)
         if isinstance(delta, UpdateDelta | DeleteDelta) and strict:
             self._refuse_unknown(delta.replaces)
         match delta:
@@ -173,32 +173,32 @@ class HandAtWork:
             case DeleteDelta():
                 self.take_out(delta.replaces, lineage=lineage)
             case AddDelta() | UpdateDelta():
-                self.assert_(_said(delta, lineage), again=False)
+                self.assert_(_assertion_from(delta, lineage), again=False)
 
     def look_up(self, fact_ids: Sequence[str]) -> None:
-        """Know all of some fact ids: what was said of them, and what stands beside it."""
+        """Load all claims of some fact ids, and the facts of the same keys."""
         self.batch.loaded.load_histories(fact_ids)
 
     def said(self, said: ManualAssertion, *, at: int | None = None) -> Claim:
-        """Return the act of asserting a fact, at an instant in microseconds; now for None."""
+        """Return the claim that asserts a fact, at an instant in microseconds; None means now."""
         return assertion(said, precedence_of(self.batch.at if at is None else at, self._number()))
 
     def taken_out(self, fact: CurrentFact, lineage: Sequence[dict[str, Any]]) -> Claim:
-        """Return the act of taking out a fact that stands, now."""
+        """Return the claim that retracts a current fact, now."""
         number = self._number()
         precedence = precedence_of(self.batch.at, number)
         return retraction(fact.counted.claim, precedence, number=number, lineage=lineage)
 
     def _number(self) -> int:
-        # Every act leaves a row at least, so the numbers of acts end before the next batch's.
+        # Each claim has at least one row, so these numbers are below those of the next batch.
         self._claims += 1
         return self.batch.number + self._claims - 1
 
     def do(self, changes: Sequence[Claim | Candidate]) -> None:
-        """Settle what hands say, and what programs withdraw, in order.
+        """Resolve manual edits, and withdrawals by programs, in order.
 
-        A manual edit takes effect at once, whatever its key and ids already hold; a declared
-        fact is said at the instant that its program gives.
+        A manual edit takes effect at once, whatever its key and ids already hold. A declared
+        fact has the instant that its program gives.
         """
         met = [incoming(one) if isinstance(one, Claim) else one for one in changes]
         self.batch.loaded.load(met)
@@ -208,21 +208,21 @@ class HandAtWork:
             if one.claim is None or one.claim.declared:
                 self.resolution.meet(one)
             else:
-                self.resolution.meet(incoming(self._in_time(one.claim)))
+                self.resolution.meet(incoming(self._after_newest(one.claim)))
 
     def _load_every_object(self, claims: Sequence[Claim]) -> None:
-        """Load multi-valued keys whole: the newest instant of any object counts."""
+        """Load multi-valued keys in full: the newest instant of any object counts."""
         targets = [target for claim in claims for target in self.known_state.targets(claim)]
         keys = {one.key for one in (*claims, *targets) if one.key in self.known_state.multi}
         self.batch.loaded.load_in_full(keys - self.known_state.full.keys())
 
     def set_aside(self, met: Candidate) -> None:
-        """Enter what cannot be read, or is not whose it says it is; nothing comes of it."""
+        """Quarantine a change that cannot be read, or that has the id of another owner."""
         self._claims += 1
         self.resolution.meet(met)
 
     def write_back(self, fact_id: str) -> None:
-        """Let the row of a fact id be again what the ledger says, whatever lies there."""
+        """Write the row of a fact id again as the ledger has it."""
         fact = self.known_state.fact(fact_id)
         if fact is None:
             self.resolution.gone[fact_id] = None
@@ -234,11 +234,11 @@ class HandAtWork:
         met = reversed(self.known_state.evaluations.get(fact_id, ()))
         return next((one.claim for one in met if one.rule_id == HANDS and one.claim), None)
 
-    def _stands(self, claim: Claim) -> bool:
+    def _is_current(self, claim: Claim) -> bool:
         fact = self.known_state.fact(claim.fact_id)
         return fact is not None and fact.counted.claim.precedence == claim.precedence
 
-    def _in_time(self, claim: Claim) -> Claim:
+    def _after_newest(self, claim: Claim) -> Claim:
         targets = self.known_state.targets(claim)
         newest = newest_instant(
             self.known_state,
@@ -253,12 +253,14 @@ class HandAtWork:
         return self._connection.execute(_FACTS["has_fact"], (fact_id,)).fetchone() is not None
 
     def is_taken(self, fact_id: str, owner: str) -> bool:
-        """Say whether another user, agent or channel than the owner holds a fact id."""
+        """Return whether another user, agent or channel than the owner holds a fact id."""
         return any(one.claim.owner != owner for one in self.known_state.counted(fact_id))
 
     def _refuse_foreign(self, claim: Claim) -> None:
         if claim.fact_id.startswith(OWN_IDS):
-            raise FactConflictError(claim.fact_id, f"ids with {OWN_IDS!r} are the ledger's own")
+            raise FactConflictError(
+                claim.fact_id, f"ids that begin with {OWN_IDS!r} are reserved for the ledger"
+            )
         self.batch.loaded.load_named((claim.fact_id, *claim.names))
         for fact_id in (claim.fact_id, *claim.names):
             if self.is_taken(fact_id, claim.owner):
@@ -268,23 +270,23 @@ class HandAtWork:
         self.batch.loaded.load_named(fact_ids)
         for fact_id in fact_ids:
             if not self.known_state.counted(fact_id):
-                raise FactConflictError(fact_id, "replaces a fact that never was")
+                raise FactConflictError(fact_id, "is replaced, but no fact ever had this id")
 
-    def _refuse_unheard_of(self, fact_ids: Sequence[str]) -> None:
+    def _refuse_unused(self, fact_ids: Sequence[str]) -> None:
         for fact_id in fact_ids:
             if fact_id not in self.known_state.evaluations and not self._has_row(fact_id):
-                remedy = "no fact ever had this id; `slumberd facts` lists those that stand"
+                remedy = "no fact ever had this id; `slumberd facts` lists the current facts"
                 raise NoInputError(fact_id, remedy)
 
 
 def checked(said: ManualAssertion) -> ManualAssertion:
-    """Return what is said, when a ledger can keep it as it is.
+    """Return an assertion that the ledger can store unchanged.
 
     Raises:
-        InputError: An id of it, its user or its agent holds NUL or no valid Unicode, or it is
+        InputError: An id, the user or the agent contains NUL or invalid Unicode, or the fact is
             nested too deep.
     """
-    # SQLite's JSON may end a text at a NUL, so such an id would be taken for another's.
+    # SQLite's JSON may end a text at NUL, so such an id would equal another id.
     for text in (said.fact_id, said.user, said.agent, *said.names):
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
             problem = f"{text!r} holds NUL or no valid Unicode"
@@ -294,7 +296,7 @@ def checked(said: ManualAssertion) -> ManualAssertion:
     return said
 
 
-def _provenance(delta: AnyDelta) -> dict[str, Any]:
+def _lineage_entry(delta: AnyDelta) -> dict[str, Any]:
     return {
         "rule_id": delta.rule_id,
         "source_episode_ids": list(delta.source_episode_ids),
@@ -302,7 +304,9 @@ def _provenance(delta: AnyDelta) -> dict[str, Any]:
     }
 
 
-def _said(delta: AddDelta | UpdateDelta, lineage: Sequence[dict[str, Any]]) -> ManualAssertion:
+def _assertion_from(
+    delta: AddDelta | UpdateDelta, lineage: Sequence[dict[str, Any]]
+) -> ManualAssertion:
     payload = dict(delta.fact_payload)
     fact_id = str(payload.get("id") or _derived_id(delta))
     names = tuple(delta.replaces) if isinstance(delta, UpdateDelta) else ()
@@ -311,9 +315,9 @@ def _said(delta: AddDelta | UpdateDelta, lineage: Sequence[dict[str, Any]]) -> M
 
 
 def _derived_id(delta: AddDelta | UpdateDelta) -> str:
-    # A payload without an id must come out the same each time it is applied.
-    told = orjson.dumps(
+    # A payload without an id must get the same id each time it is applied.
+    identity = orjson.dumps(
         [delta.rule_id, delta.source_episode_ids, delta.fact_payload],
         option=orjson.OPT_SORT_KEYS,
     )
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, told.decode()))
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, identity.decode()))

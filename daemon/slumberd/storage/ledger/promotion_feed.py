@@ -1,4 +1,4 @@
-"""What made facts stand, read out of the ledger for whoever follows it."""
+"""Read promotions from the ledger for provenance sinks, and keep the place of each sink."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from slumberd.sql_statements import statements
 from slumberd.storage.ledger.rows import claim_from, firing_id_of, histories_from
 from slumberd.storage.sqlite.connection import snapshot
 
-_SQL = statements("following")
+_SQL = statements("promotion_feed")
 _LEDGER = statements("ledger")
 ASSERTED, REFUSED = "asserted:", "refused:"
-"""Begin the names of numbers: the last row that a sink was told of, and how many it refused."""
+"""Prefixes of numbers: the last row published to a sink, and the rows that it refused."""
 
 _KIND: Mapping[int, Literal["add", "update"]] = {1: "add", 2: "update"}
 _CLAIM = 1
@@ -44,56 +44,56 @@ class _Row(NamedTuple):
 
 
 def page(connection: sqlite3.Connection, after: int, limit: int, *, standing: bool) -> Page:
-    """Return what made facts stand in at most `limit` rows above a number.
+    """Return the promotions in at most `limit` ledger rows after a number.
 
     Args:
         connection: Outside of any transaction.
-        after: The number.
-        limit: How many rows are read, of any kind.
-        standing: Whether facts are left out that no longer stand.
+        after: The number of a row.
+        limit: At most so many rows are read, of any kind.
+        standing: Whether only promotions of current facts are returned.
     """
     with snapshot(connection):
-        stretch = {"after": after, "limit": limit}
-        upto = connection.execute(_SQL["end_of_stretch"], stretch).fetchone()[0]
+        values = {"after": after, "limit": limit}
+        upto = connection.execute(_SQL["end_of_page"], values).fetchone()[0]
         if upto is None:
             return Page((), after)
-        query = _SQL["promotions_that_stand" if standing else "promotions"]
+        query = _SQL["promotions_of_current_facts" if standing else "promotions"]
         found = connection.execute(query, {"after": after, "upto": upto})
         rows = [_Row(*row) for row in found.fetchall()]
         return Page(_promotions(connection, rows), upto)
 
 
 def _promotions(connection: sqlite3.Connection, rows: Sequence[_Row]) -> list[Promotion]:
-    again = {row.fact_id for row in rows if not _says_itself(row)}
+    again = {row.fact_id for row in rows if not _has_own_claim(row)}
     evaluations = _evaluations(connection, again) if again else []
     claims = [(row, _own_claim(row) or _claim_then(row, evaluations)) for row in rows]
     return [_promotion(row, claim) for row, claim in claims if claim is not None]
 
 
-def _says_itself(row: _Row) -> bool:
-    """Say whether what stands since is what the row itself says.
+def _has_own_claim(row: _Row) -> bool:
+    """Return whether the fact that a row made current is its own claim.
 
-    Where its own id went, it may be one more who says so, while what stands is a hand's.
+    A row that replaces its own id may belong to one more rule, while a manual edit is current.
     """
     return row.what == _CLAIM and row.payload is not None and row.fact_id not in row.went
 
 
 def _own_claim(row: _Row) -> Claim | None:
-    if row.payload is None or not _says_itself(row):
+    if row.payload is None or not _has_own_claim(row):
         return None
     return claim_from(row.fact_id, row.at or 0, orjson.loads(row.payload))
 
 
 def _evaluations(connection: sqlite3.Connection, ids: Iterable[str]) -> list[tuple[Any, ...]]:
     asked = {"ids": orjson.dumps(sorted(ids)).decode()}
-    return connection.execute(_LEDGER["meetings"], asked).fetchall()
+    return connection.execute(_LEDGER["evaluations"], asked).fetchall()
 
 
 def _claim_then(row: _Row, evaluations: Iterable[tuple[Any, ...]]) -> Claim | None:
-    """Return the act that stood under a fact id once a row was written.
+    """Return the claim that was current for a fact id after a row.
 
-    The row brings a fact back, or undoes what hid it, so its act is in an earlier row. Of two that
-    hold one id only the later can stand: each says that the other does not.
+    The row brought a fact back, so the claim is in an earlier row. Of two claims with one id only
+    the later can be current.
     """
     until = (one for one in evaluations if one[0] == row.fact_id and one[1] <= row.seq)
     history = histories_from(until).get(row.fact_id)
@@ -123,12 +123,12 @@ def _promotion(row: _Row, claim: Claim) -> Promotion:
 
 
 def is_told(connection: sqlite3.Connection, seq: int) -> bool:
-    """Say whether a row still says what it said, and was not erased."""
-    return connection.execute(_SQL["is_told"], {"seq": seq}).fetchone() is not None
+    """Return whether a row has its content; an erased row does not."""
+    return connection.execute(_SQL["has_content"], {"seq": seq}).fetchone() is not None
 
 
 def place(connection: sqlite3.Connection, reader: str) -> tuple[int, int]:
-    """Return up to which row a sink was told, and how many rows it refused."""
+    """Return the last row published to a sink, and the number of rows that it refused."""
     return _number(connection, ASSERTED, reader), _number(connection, REFUSED, reader)
 
 
@@ -138,18 +138,18 @@ def _number(connection: sqlite3.Connection, what: str, reader: str) -> int:
 
 
 def readers(connection: sqlite3.Connection) -> list[str]:
-    """Return who was told of a ledger, or is, in order of their names."""
-    return [name for (name,) in connection.execute(_SQL["readers"]).fetchall()]
+    """Return the names of the sinks that promotions were published to, sorted."""
+    return [name for (name,) in connection.execute(_SQL["sinks"]).fetchall()]
 
 
 def keep_place(connection: sqlite3.Connection, reader: str, seq: int, refused: int) -> None:
-    """Keep what `place` returns; inside of a transaction."""
+    """Write the values that `place` returns; inside a transaction."""
     for what, value in ((ASSERTED, seq), (REFUSED, refused)):
-        connection.execute(_SQL["keep_number"], {"name": what + reader, "value": value})
+        connection.execute(_SQL["put_number"], {"name": what + reader, "value": value})
 
 
 def lag(connection: sqlite3.Connection, reader: str) -> Lag:
-    """Return how far the ledger reaches above what a sink was told."""
+    """Return the rows that are not published to a sink yet."""
     after = _number(connection, ASSERTED, reader)
     rows, first = connection.execute(_SQL["lag"], {"after": after}).fetchone()
     return Lag(max(0, rows), None if first is None else instant(first))

@@ -1,11 +1,10 @@
-"""The ledger's rows: how acts and deltas are written down, sealed into a chain, and read back.
+"""Write claims and deltas as ledger rows with a hash chain, and read them back.
 
-Each row carries a commitment, the salted SHA-256 of everything in it that may one day have to
-be erased, and a chain hash over the row before, the commitment and the rest. Erasing a row's
-content with its salt leaves both, so the chain still verifies and nothing can be guessed back.
-With a key the chain hash is an HMAC: who has the file and not the key cannot write it anew.
-
-The key of a ledger: it is keyed from its first row on, or never.
+Each row has a commitment: the salted SHA-256 of all its content that can be erased. Its chain hash
+covers the previous chain hash, the commitment and the rest of the row. An erasure removes content
+and salt and keeps both hashes, so the chain still verifies and nobody can guess the content. With
+a key the chain hash is an HMAC: without the key nobody can write the chain again. A ledger has a
+key from its first row on, or never.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ from slumberd.storage.sqlite.connection import KeyedConnection
 from slumberd.storage.sqlite.strict_json import written
 
 GENESIS = bytes(32)
-"""The chain before the first row."""
+"""The chain hash before the first row."""
 
 KINDS: tuple[Kind, ...] = ("firing", "add", "update", "delete", "noop", "quarantine")
 WHATS = (
-    "firing", "act", "withdrawal", "quarantine", "known", "restored", "undone", "forgotten",
+    "firing", "claim", "withdrawal", "quarantine", "known", "restored", "undone", "erased",
     "gated",
 )  # fmt: skip
-"""What rows are of; the ledger has their numbers, so new ones come last."""
+"""Events that rows record; the ledger keeps their numbers, so a new one comes last."""
 _KIND: dict[str, int] = {kind: number for number, kind in enumerate(KINDS)}
 _WHAT = {what: number for number, what in enumerate(WHATS)}
-_CLAIM = _WHAT["act"]
+_CLAIM = _WHAT["claim"]
 SALT_BYTES, HASH_BYTES = 16, 32
-_SALTS_DRAWN, _MOST_DRAWN = 64, 4_096
-"""How many at first, and at most; each time twice as many. Asking the system gives the interpreter
-away for a moment so short that who waits for it is woken in vain, and begins to wait anew."""
+_FIRST_SALTS, _MOST_SALTS = 64, 4_096
+"""Salts of the first and of the largest read; each read doubles the number. A call of the system
+releases the interpreter lock so shortly that a waiting thread wakes up in vain."""
 
 _ERASABLE = struct.Struct(">Bqqiii")
 _PUBLIC = struct.Struct(">qqqqBB")
@@ -61,7 +60,7 @@ def commitment_of(
     replaces: bytes | None,
     payload: bytes | None,
 ) -> bytes:
-    """Return the salted SHA-256 of what a row holds that can be erased; no two rows share one."""
+    """Return the salted SHA-256 of the content of a row that can be erased."""
     fixed = _ERASABLE.pack(
         (key_id is None) | (at is None) << 1,
         key_id or 0,
@@ -75,23 +74,23 @@ def commitment_of(
 
 
 def fixed_part(seq: int, delta: int, firing: int, version: int, what: int, kind: int) -> bytes:
-    """Return the numbers that a row keeps for ever, as its chain hash covers them."""
+    """Return the numbers of a row that no erasure removes, as the chain hash covers them."""
     return _PUBLIC.pack(seq, delta, firing, version, what, kind)
 
 
 def chain_of(
     key: bytes | None, previous: bytes, commitment: bytes, fixed: bytes, reason: bytes
 ) -> bytes:
-    """Return the hash over the previous chain hash and what a row keeps for ever."""
+    """Return the hash over the previous chain hash and the parts of a row that are never erased."""
     message = b"".join((previous, commitment, fixed, reason))
     return _sha256(message).digest() if key is None else hmac.digest(key, message, "sha256")
 
 
 class ErasedRows:
-    """The rows of a ledger that were erased: how many, and a hash of their numbers.
+    """The erased rows of a ledger: their count, and a hash of their numbers.
 
-    The firing of an erasure keeps both, of all rows that were erased by then. So whoever erases a
-    row past slumberd leaves a row that no erasure covers.
+    The firing of an erasure records both for all rows that are erased by then. So a row that
+    another program erased is covered by no erasure.
     """
 
     def __init__(self) -> None:
@@ -99,25 +98,25 @@ class ErasedRows:
         self._hash = _sha256()
 
     def add(self, seq: int) -> None:
-        """Count one more row; rows come in order."""
+        """Add a row; the rows come in order."""
         self.count += 1
         self._hash.update(seq.to_bytes(8, "big", signed=True))
 
     def told(self) -> dict[str, Any]:
-        """Return what the payload of an erasure's firing says of them."""
+        """Return the part of an erasure's payload that covers these rows."""
         return {"rows": self.count, "hash": self._hash.hexdigest()}
 
 
 Draft = tuple[
     int, int, int, str, str, str, int, int | None, int | None, str | None, str | None, bytes | None
 ]
-"""A row that is not sealed yet; its columns up to ``payload``, without the salt."""
+"""The columns of a row up to ``payload``, without salt and hashes."""
 
 
 def seal(
     drafts: Iterable[Draft], previous: bytes, key: bytes | None
 ) -> Iterator[tuple[object, ...]]:
-    """Yield the columns of each row with salt, commitment and chain, in order after `previous`."""
+    """Yield all columns of each row, with salt, commitment and chain hash after `previous`."""
     salts = _salts()
     for draft in drafts:
         (
@@ -143,17 +142,17 @@ def seal(
 
 
 def _salts() -> Iterator[bytes]:
-    # One by one, asking the system costs as much as the hashing.
-    count = _SALTS_DRAWN
+    # One read a salt would cost as much as the hashing.
+    count = _FIRST_SALTS
     while True:
         drawn = os.urandom(SALT_BYTES * count)
         for first in range(0, len(drawn), SALT_BYTES):
             yield drawn[first : first + SALT_BYTES]
-        count = min(2 * count, _MOST_DRAWN)
+        count = min(2 * count, _MOST_SALTS)
 
 
 def draft_of(entry: Entry, *, firing: int, key_id: int | None) -> Draft:
-    """Return an entry as a row to seal."""
+    """Return the columns of an entry, without salt and hashes."""
     seq, what, delta, met, fact_id, _, went, reason, first = entry
     replaces = orjson.dumps(went).decode() if went else None
     return (
@@ -182,7 +181,7 @@ def _payload_of(entry: Entry) -> bytes | None:
 
 
 def document_of(claim: Claim) -> dict[str, Any]:
-    """Return an act as the ledger keeps it; what can be told from elsewhere is left out."""
+    """Return a claim as the ledger stores it, without what other columns hold."""
     document: dict[str, Any] = {"asserts": claim.asserts, "payload": claim.payload}
     if claim.names:
         document["names"] = claim.names
@@ -200,7 +199,7 @@ def document_of(claim: Claim) -> dict[str, Any]:
 
 
 def _manual_part(claim: Claim) -> dict[str, Any]:
-    """Return what only the claims of people and programs have."""
+    """Return the keys that only manual edits and declared facts have."""
     optional = {
         "pinned_at": claim.pinned_at,
         "declared": claim.declared or None,
@@ -218,7 +217,7 @@ def _manual_part(claim: Claim) -> dict[str, Any]:
 
 
 def claim_from(fact_id: str, at: int, document: dict[str, Any]) -> Claim:
-    """Return the act that a document was made from."""
+    """Return the claim that `document_of` wrote."""
     payload = document["payload"]
     rank = document.get("rank", EPISODE)
     names = tuple(document.get("names", ()))
@@ -249,7 +248,7 @@ def claim_from(fact_id: str, at: int, document: dict[str, Any]) -> Claim:
 
 
 def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
-    """Return histories by fact id from rows of the query ``meetings``, oldest first."""
+    """Return histories by fact id, from rows of the query ``evaluations``, oldest first."""
     found: dict[str, History] = {}
     for row in rows:
         fact_id, seq, _, _, what, _, payload, _, firing = row
@@ -257,15 +256,15 @@ def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
         if history is None:
             history = found[fact_id] = History([], [])
         if what == _WHAT["undone"]:
-            told = orjson.loads(payload)
-            history.undone.append(Undone(seq, told["undoes"], firing, told["owner"]))
+            document = orjson.loads(payload)
+            history.undone.append(Undone(seq, document["undoes"], firing, document["owner"]))
         else:
             history.evaluations.append(evaluation_from(row))
     return found
 
 
 def evaluation_from(row: Sequence[Any]) -> Evaluation:
-    """Return a meeting from a row of the query ``evaluations`` that is not an undoing."""
+    """Return an evaluation from a row of the query ``evaluations`` that is not an undo."""
     fact_id, seq, rule_id, version, what, at, payload, promoted_at, firing = row
     document = orjson.loads(payload) if payload else {}
     claim = claim_from(fact_id, at, document) if what == _CLAIM else None
@@ -274,7 +273,7 @@ def evaluation_from(row: Sequence[Any]) -> Evaluation:
 
 
 def evaluations_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Evaluation]]:
-    """Return, by fact id, the meetings that count, from rows of the query ``evaluations``."""
+    """Return the evaluations that count, by fact id, from rows of the query ``evaluations``."""
     return {fact_id: history.remaining() for fact_id, history in histories_from(rows).items()}
 
 
@@ -304,12 +303,12 @@ def record_from(row: tuple[Any, ...]) -> Record:
 
 
 def is_known_whose(fact_id: str | None, reason: str) -> bool:
-    """Say whether it is known whose a row is: a row without a fact id may be of anyone."""
+    """Return whether the owner of a row is known; a row without a fact id may be of anyone."""
     return bool(fact_id) or reason == ID_TAKEN
 
 
 def _owner_of(fact_id: str | None, reason: str, document: dict[str, Any]) -> tuple[str, str]:
-    """Return whose a row is, by what it or another row of its fact was made from."""
+    """Return the user and agent of a row, from its document or that of a row of the same fact."""
     if not is_known_whose(fact_id, reason):
         return "", ""
     if "owner" in document:
@@ -319,11 +318,11 @@ def _owner_of(fact_id: str | None, reason: str, document: dict[str, Any]) -> tup
 
 
 def sources_of(fact_id: str, document: dict[str, Any]) -> tuple[str, ...]:
-    """Return the ids of the episodes that a row comes from."""
+    """Return the ids of the source episodes of a row."""
     if document.get("rank") == MANUAL:
         given = (entry.get("source_episode_ids") for entry in document["lineage"])
-        named = (one for sources in given if isinstance(sources, list | tuple) for one in sources)
-        return tuple(dict.fromkeys(one for one in named if isinstance(one, str)))
+        eids = (eid for sources in given if isinstance(sources, list | tuple) for eid in sources)
+        return tuple(dict.fromkeys(eid for eid in eids if isinstance(eid, str)))
     if "eid" in document:
         return (document["eid"],)
     return (episode_id_of(fact_id),) if fact_id else ()
@@ -332,43 +331,42 @@ def sources_of(fact_id: str, document: dict[str, Any]) -> tuple[str, ...]:
 _SQL = statements("ledger")
 _FILE = statements("migrations")["file"]
 
-_UNKEYED = 0
+_NO_KEY = 0
 _MISSING = "the ledger is keyed: name the file of its key in facts.key_file"
 _WRONG = "the ledger was begun with another key: put the right one back into facts.key_file"
-_SURPLUS = (
+_NOT_KEYED = (
     "the ledger was begun without a key, and stays so: take facts.key_file out, "
     "or begin another ledger at another facts.path"
 )
 
 
 def adopt_key(connection: sqlite3.Connection) -> bytes | None:
-    """Begin a ledger with the key that the connection carries, if any; inside a transaction."""
-    key = _carried(connection)
-    connection.execute(_SQL["set_number"], {"name": "key", "value": _check_value(key)})
+    """Record the key of the connection, if any, for a new ledger; inside a transaction."""
+    key = _key_of_connection(connection)
+    connection.execute(_SQL["set_number"], {"name": "key", "value": _fingerprint_of(key)})
     return key
 
 
 def checked_key(connection: sqlite3.Connection) -> bytes | None:
-    """Return the key that the connection carries, if any, once it is known to be the ledger's.
+    """Return the key of the connection, if any, after checking it against the ledger.
 
     Raises:
-        LedgerKeyError: It is another, or the ledger has one and the connection has none, or the
-            other way round.
+        LedgerKeyError: The keys differ, or only one of connection and ledger has a key.
     """
-    key = _carried(connection)
-    begun_with = connection.execute(_SQL["number"], ("key",)).fetchone()[0]
-    if begun_with != _check_value(key) and connection.execute(_SQL["last_row"]).fetchone():
-        problem = _MISSING if key is None else _WRONG if begun_with else _SURPLUS
+    key = _key_of_connection(connection)
+    recorded = connection.execute(_SQL["number"], ("key",)).fetchone()[0]
+    if recorded != _fingerprint_of(key) and connection.execute(_SQL["last_row"]).fetchone():
+        problem = _MISSING if key is None else _WRONG if recorded else _NOT_KEYED
         raise LedgerKeyError(Path(connection.execute(_FILE).fetchone()[0]), problem)
     return key
 
 
-def _carried(connection: sqlite3.Connection) -> bytes | None:
+def _key_of_connection(connection: sqlite3.Connection) -> bytes | None:
     return connection.key if isinstance(connection, KeyedConnection) else None
 
 
-def _check_value(key: bytes | None) -> int:
-    """Return what tells a key from others and does not tell the key."""
+def _fingerprint_of(key: bytes | None) -> int:
+    """Return a number that differs between keys and does not reveal the key."""
     if key is None:
-        return _UNKEYED
+        return _NO_KEY
     return int.from_bytes(hmac.digest(key, b"slumberd ledger", "sha256")[:8]) >> 1 | 1

@@ -12,48 +12,55 @@ from slumberd.storage.sqlite.health import has_table
 
 _FACTS = statements("facts")
 _SCHEMA = statements("ledger_schema")
-_LEDGER = statements("ledger")
 _COMPONENT = "ledger"
-SUCCESSES = "slumberd_successes"
-"""The table of each rule's last success; younger than the ledger, which says nothing of it."""
+_OLDEST = _NEWEST = 2
+"""Versions of the tables that are read; slumberd 0.1.0 wrote version 1."""
 
 
 def create(connection: sqlite3.Connection) -> None:
-    """Create the specified table and our own beside it; changes nothing where all is there.
+    """Create the specified table and the tables of the ledger, where they are missing.
 
     Raises:
-        SchemaError: A newer slumberd has been here.
-        LedgerKeyError: The connection has not the key that the ledger was begun with.
+        SchemaError: A newer slumberd wrote the file, or slumberd 0.1.0.
+        LedgerKeyError: The connection does not have the key of the ledger.
     """
+    check_version(connection)
     with transaction(connection):
         connection.execute(_FACTS["create_facts"])
-    migrations.upgrade(connection, [";\n".join(_SCHEMA.values())], component=_COMPONENT)
+    steps = [";\n".join(_SCHEMA.values())]
+    migrations.upgrade(connection, steps, component=_COMPONENT, oldest=_OLDEST)
     checked_key(connection)
-    _create_successes(connection)
-    _index_owners(connection)
-
-
-def _create_successes(connection: sqlite3.Connection) -> None:
-    # Not a step of the ledger's version: an older slumberd can go on with the file.
-    if not has_table(connection, SUCCESSES):
-        with transaction(connection):
-            connection.execute(_LEDGER["create_successes"])
-
-
-def _index_owners(connection: sqlite3.Connection) -> None:
-    # Neither is this: to an older slumberd it is as good as the index that it made.
-    if connection.execute(_LEDGER["has_older_index"]).fetchone():
-        with transaction(connection):
-            connection.execute(_LEDGER["drop_older_index"])
-            connection.execute(_LEDGER["index_owners"])
 
 
 def lacking(connection: sqlite3.Connection) -> list[str]:
-    """Return what a file lacks of what `create` makes, a sentence each.
+    """Return the warnings of a file without the tables that `create` makes.
 
     Raises:
-        SchemaError: A newer slumberd has been here.
+        SchemaError: A newer slumberd wrote the file, or slumberd 0.1.0.
     """
-    if migrations.is_newest(connection, 1, component=_COMPONENT):
+    if _is_newest(connection):
         return []
-    return ["there is no ledger yet: `bootstrap` begins one with what stands"]
+    return ["there is no ledger yet: `bootstrap` begins one with the current facts"]
+
+
+def has_ledger(connection: sqlite3.Connection) -> bool:
+    """Return whether a file has a ledger.
+
+    Raises:
+        SchemaError: A newer slumberd wrote the file, or slumberd 0.1.0.
+    """
+    check_version(connection)
+    return has_table(connection, "slumberd_ledger")
+
+
+def check_version(connection: sqlite3.Connection) -> None:
+    """Refuse a file whose ledger another version of slumberd wrote.
+
+    Raises:
+        SchemaError: A newer slumberd wrote the file, or slumberd 0.1.0.
+    """
+    _is_newest(connection)
+
+
+def _is_newest(connection: sqlite3.Connection) -> bool:
+    return migrations.is_newest(connection, _NEWEST, component=_COMPONENT, oldest=_OLDEST)

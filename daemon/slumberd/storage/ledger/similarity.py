@@ -29,7 +29,7 @@ MOST_COMPARED = 1_000
 MOST_LINKED = 8
 """A fact is linked with at most so many facts: the nearest."""
 
-_SQL = statements("nearness")
+_SQL = statements("similarity")
 _DIGITS = 4
 
 
@@ -70,27 +70,27 @@ class Nearness:
         linked = {
             one.eid: one
             for family, ones in groupby(by_family, _family)
-            for one in self._in_family(family, [*ones], known_state.multi)
+            for one in self._link_family(family, [*ones], known_state.multi)
         }
         return [linked.get(one.eid, one) for one in met]
 
-    def _in_family(
+    def _link_family(
         self, family: str, ones: Sequence[Candidate], multi: MultiValued
     ) -> Iterator[Candidate]:
-        standing = [*self._standing(family)]
+        current = [*self._current_of(family)]
         said = [statement_of(one.claim) for one in ones if one.claim is not None]
-        if not standing and len(said) == 1:
+        if not current and len(said) == 1:
             yield ones[0]
             return
-        every = [*standing, *said]
+        every = [*current, *said]
         found = self._comparer.near(
             [one.text for one in every],
-            first=len(standing),
+            first=len(current),
             least=self._least,
             most=MOST_COMPARED,
             late=self._late,
         )
-        left = _Left(standing, multi)
+        left = _Left(current, multi)
         for one, mine, near in zip(ones, said, found, strict=True):
             if self._late is not None and self._late():
                 raise StoppedError("it was too late to go on")
@@ -98,15 +98,17 @@ class Nearness:
             yield _link(one, [*filter(left.is_apart_from(mine), others)])
             left.take(mine)
 
-    def _standing(self, family: str) -> Iterator[Statement]:
+    def _current_of(self, family: str) -> Iterator[Statement]:
         """Yield the latest current facts of a family, oldest first."""
         high = family[:-1] + chr(ord("/") + 1)
         asked = {"low": family, "high": high, "most": MOST_COMPARED}
-        found = self._connection.execute(_SQL["standing_of_family"], asked).fetchall()
-        for key, slot, fact_id, at, rank, stamp_id, payload in reversed(found):
+        found = self._connection.execute(_SQL["winners_between"], asked).fetchall()
+        for key, slot, fact_id, at, rank, precedence_id, payload in reversed(found):
             # A declared fact shares its key with other facts, but does not compete with them.
             own = f"{key}/{slot}" if is_declared_slot(slot) else key
-            yield Statement(fact_id, own, Precedence(at, rank, stamp_id), orjson.loads(payload))
+            yield Statement(
+                fact_id, own, Precedence(at, rank, precedence_id), orjson.loads(payload)
+            )
 
 
 class _Left:
@@ -115,10 +117,10 @@ class _Left:
     A new fact finds what it would find if each new fact were a batch of its own.
     """
 
-    def __init__(self, standing: Sequence[Statement], multi: MultiValued) -> None:
+    def __init__(self, current: Sequence[Statement], multi: MultiValued) -> None:
         self._multi = multi
-        self._there = {one.fact_id: one for one in standing}
-        self._holders = {_slot_of(one, multi): one for one in standing}
+        self._there = {one.fact_id: one for one in current}
+        self._holders = {_slot_of(one, multi): one for one in current}
 
     def take(self, mine: Statement) -> None:
         """Add a fact; of two facts in one slot the older goes."""
@@ -148,12 +150,13 @@ class _Left:
         return is_apart
 
 
-def _is_new(one: Candidate, known_state: KnownState) -> bool:
-    """Return whether it asserts, names no id, and its version was never evaluated."""
-    claim = one.claim
-    if claim is None or not claim.asserts or claim.names or not is_heard(one, known_state):
+def _is_new(candidate: Candidate, known_state: KnownState) -> bool:
+    """Return whether a candidate asserts, names no id, and its version is new."""
+    claim = candidate.claim
+    if claim is None or not claim.asserts or claim.names or not is_heard(candidate, known_state):
         return False
-    return all(met.version != one.version for met in known_state.evaluations.get(one.fact_id, ()))
+    known = known_state.evaluations.get(candidate.fact_id, ())
+    return all(evaluation.version != candidate.version for evaluation in known)
 
 
 def _link(one: Candidate, near: list[tuple[Statement, float]]) -> Candidate:

@@ -1,4 +1,4 @@
-"""Load from facts.db the ground that a batch is settled on, and write its heads back."""
+"""Load the known state of a batch from facts.db, and write its changed slot states back."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _HeadRow = tuple[Any, ...]
 
 
 class LoadedGround:
-    """A ground, and what is needed to write its heads back.
+    """The known state of a batch, with the stored rows of its slot states.
 
     Attributes:
-        known_state: What a settlement works on.
-        key_ids: The number of each key that the ledger knows.
+        known_state: The state that a resolution works on.
+        key_ids: The number of each key of the ledger.
     """
 
     def __init__(self, connection: sqlite3.Connection, multi: MultiValued, depth: int) -> None:
@@ -48,7 +48,7 @@ class LoadedGround:
         self.known_state = KnownState(multi, depth)
 
     def load(self, incoming: Sequence[Candidate]) -> None:
-        """Load all that settling these can need."""
+        """Load the state that the resolution of these candidates needs."""
         arriving = {one.fact_id for one in incoming}
         claims = [one.claim for one in incoming if one.claim is not None]
         self._load_evaluations(arriving | {name for claim in claims for name in claim.names})
@@ -64,7 +64,7 @@ class LoadedGround:
         self.load_in_full(keys_to_load(incoming, self.known_state))
 
     def load_waiting(self, rule_id: str, fact_ids: Sequence[str]) -> None:
-        """Load which of some fact ids a rule's gate held back when it came by last."""
+        """Load the fact ids whose last evaluation by a rule was below its salience minimum."""
         asked = {"rule": rule_id, "ids": orjson.dumps(fact_ids).decode()}
         for fact_id, what, version in self._connection.execute(_SQL["last_of_rule"], asked):
             if what == _GATED:
@@ -73,8 +73,8 @@ class LoadedGround:
                 self.known_state.waiting.pop(fact_id, None)
 
     def load_histories(self, fact_ids: Sequence[str]) -> dict[str, History]:
-        """Load all that a change of what counts of some fact ids can need; return what is known."""
-        histories = histories_from(self._ask("meetings", fact_ids))
+        """Load the state that a change of some fact ids needs; return their histories."""
+        histories = histories_from(self._ask("evaluations", fact_ids))
         for fact_id, history in histories.items():
             self.known_state.evaluations[fact_id] = history.remaining()
         known = [met.claim for one in histories.values() for met in one.evaluations]
@@ -88,11 +88,11 @@ class LoadedGround:
         return histories
 
     def load_named(self, fact_ids: Sequence[str]) -> None:
-        """Load what is known of some fact ids."""
+        """Load the evaluations of some fact ids."""
         self._load_evaluations(fact_ids)
 
     def load_in_full(self, keys: set[str]) -> None:
-        """Load every act that speaks of some keys."""
+        """Load every claim about some keys."""
         if not keys:
             return
         self._load_heads((key, ALL) for key in keys)
@@ -111,7 +111,7 @@ class LoadedGround:
             self.known_state.fold(key)
 
     def _load_referrers(self, fact_ids: set[str]) -> None:
-        """Load the claims that name some fact ids, and what the lineage of all of these needs."""
+        """Load the claims that name some fact ids, and the state that their lineage needs."""
         referrers = {
             one for fact_id in fact_ids for one in self.known_state.referrers.get(fact_id, ())
         }
@@ -152,27 +152,27 @@ class LoadedGround:
     def _load_evaluations(self, fact_ids: Iterable[str]) -> None:
         missing = [fact_id for fact_id in fact_ids if fact_id not in self.known_state.evaluations]
         if missing:
-            self.known_state.evaluations |= evaluations_from(self._ask("meetings", missing))
+            self.known_state.evaluations |= evaluations_from(self._ask("evaluations", missing))
 
     def _load_referring_ids(self, fact_ids: Iterable[str]) -> None:
-        found = self._ask("namers", fact_ids)
+        found = self._ask("referrers", fact_ids)
         for name, referrer in found:
             self.known_state.referrers.setdefault(name, set()).add(referrer)
         self._load_evaluations({referrer for _, referrer in found})
 
     def _load_heads(self, slots: Iterable[tuple[str, str]]) -> None:
-        # What was folded from all of its claims is not what is stored any more.
+        # The state of a fully loaded key comes from its claims, not from the stored row.
         full = self.known_state.full
         wanted = [one for one in slots if one not in self._stored and one[0] not in full]
         parts = {(key, slot_name(slot)): slot for key, slot in wanted if slot != ALL}
-        for row in self._ask("whole_heads", [key for key, slot in wanted if slot == ALL]):
+        for row in self._ask("whole_states", [key for key, slot in wanted if slot == ALL]):
             self._take(row, ALL)
-        for row in self._ask("heads_of_slots", parts):
+        for row in self._ask("states_of_slots", parts):
             self._take(row, parts[row[0], row[1]])
 
     def _load_declared(self, keys: set[str]) -> None:
-        """Load the heads of all declared facts of some keys."""
-        for row in self._ask("declared_heads", keys - self.known_state.full.keys()):
+        """Load the slot states of all declared facts of some keys."""
+        for row in self._ask("declared_states", keys - self.known_state.full.keys()):
             slot = slot_of_declared(row[6])
             if (row[0], slot) not in self._stored:
                 self._take(row, slot)
@@ -184,12 +184,12 @@ class LoadedGround:
         self.known_state.heads.setdefault(key, {})[slot] = _head_from(row)
 
     def save(self, changed: Sequence[_HeadRow]) -> None:
-        """Write the heads that have changed, and forget slots that are no more."""
-        self._connection.executemany(_SQL["drop_heads"], [(key,) for key in self.known_state.full])
-        insert(self._connection, _SQL["put_head"], changed)
+        """Write the changed slot states, and delete those of slots that no longer exist."""
+        self._connection.executemany(_SQL["drop_states"], [(key,) for key in self.known_state.full])
+        insert(self._connection, _SQL["put_state"], changed)
 
     def changed(self) -> Iterator[_HeadRow]:
-        """Yield the row of every head that has changed, or will be lost by forgetting slots."""
+        """Yield the row of each slot state that changed, or that `save` deletes first."""
         folded = self.known_state.full
         for key, key_id in self.key_ids.items():
             slots = self.known_state.heads.setdefault(key, {})
@@ -203,9 +203,9 @@ class LoadedGround:
 
 
 def slot_name(slot: str) -> str:
-    """Return a slot as the table has it: objects can be long, so they are hashed.
+    """Return the stored name of a slot; objects can be long, so they are hashed.
 
-    The name of a declared fact's slot begins with `DELETIONS`, so a range finds all of a key.
+    The slot of a declared fact begins with `DELETIONS`, so one range finds those of a key.
     """
     if slot in (ALL, DELETIONS):
         return slot
@@ -214,39 +214,39 @@ def slot_name(slot: str) -> str:
 
 
 def _head_from(row: _HeadRow) -> Head:
-    _, _, _, at, rank, stamp_id, fact_id, what, reach, trail = row
+    _, _, _, at, rank, precedence_id, fact_id, object_, retractions, replaced = row
     if at is None:
-        return Head(None, _reach_from(reach))
-    top = Assertion(Precedence(at, rank, stamp_id), fact_id, what)
-    return Head(top, _reach_from(reach), orjson.loads(trail) if trail else [])
+        return Head(None, _retractions_from(retractions))
+    winner = Assertion(Precedence(at, rank, precedence_id), fact_id, object_)
+    return Head(winner, _retractions_from(retractions), orjson.loads(replaced) if replaced else [])
 
 
-def _reach_json(head: Head) -> bytes:
-    return written({what: tuple(precedence) for what, precedence in head.reach.items()})
+def _retractions_json(head: Head) -> bytes:
+    return written({object_: tuple(precedence) for object_, precedence in head.reach.items()})
 
 
-def _reach_from(reach: bytes | None) -> dict[str, Precedence]:
-    if not reach:
+def _retractions_from(stored: bytes | None) -> dict[str, Precedence]:
+    if not stored:
         return {}
-    return {what: Precedence(*precedence) for what, precedence in orjson.loads(reach).items()}
+    return {object_: Precedence(*parts) for object_, parts in orjson.loads(stored).items()}
 
 
 def _row_of(key: str, slot: str, key_id: int, head: Head, known_state: KnownState) -> _HeadRow:
-    reach = _reach_json(head) if head.reach else None
+    retractions = _retractions_json(head) if head.reach else None
     if head.top is None:
-        return (key, slot_name(slot), key_id, None, None, None, None, None, reach, None)
+        return (key, slot_name(slot), key_id, None, None, None, None, None, retractions, None)
     links = head.trail if head.trail is not None else known_state.trail(key, slot)
-    trail = written(links) if links else None
+    replaced = written(links) if links else None
     precedence = head.top.precedence
     return (
         key, slot_name(slot), key_id, precedence.at, precedence.rank, precedence.id,
         head.top.fact_id,
-        head.top.object, reach, trail,
+        head.top.object, retractions, replaced,
     )  # fmt: skip
 
 
 def summary_rows(known_state: KnownState, key: str, key_id: int) -> Iterator[_HeadRow]:
-    """Yield the rows that a key's summary has, of a ground that knows the key in full."""
+    """Yield the slot state rows of a key that is fully loaded."""
     for slot, head in ({ALL: Head()} | known_state.heads.get(key, {})).items():
         yield _row_of(key, slot, key_id, head, known_state)
 
@@ -259,7 +259,7 @@ def whole_known_state(
     *,
     until: int | None = None,
 ) -> KnownState:
-    """Return a ground on which every key is known in full, from meetings alone."""
+    """Return a state in which every key is fully loaded, from evaluations alone."""
     known_state = KnownState(multi, depth, evaluations=evaluations, until=until)
     for name, referrer in referrers:
         known_state.referrers.setdefault(name, set()).add(referrer)

@@ -1,7 +1,4 @@
-"""Undo a firing: whatever it met first is again what it was before, and the law runs on that.
-
-Decide which firings of a ledger are undone, and in which order several are undone. Pure.
-"""
+"""Undo firings: withdraw the evaluations that they were the first to make, and resolve again."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ from slumberd.storage.ledger.rows import firing_id_of
 
 
 class Undoing(NamedTuple):
-    """A firing that is to be undone.
+    """A firing to undo.
 
     Attributes:
         number: The number of its own row in the ledger.
@@ -42,12 +39,12 @@ class Undoing(NamedTuple):
 
 
 def undone_firings(undoings: Iterable[tuple[int, str]], undo: str) -> set[str]:
-    """Return the ids of the firings that are undone, undoings included.
+    """Return the ids of the undone firings, which may be undo firings themselves.
 
     Args:
-        undoings: The number of each undoing firing and the id of the firing that it undoes,
-            newest first. An undoing that is itself undone does not count.
-        undo: The rule id of undoing firings.
+        undoings: The number of each undo firing and the id of the firing that it undoes, newest
+            first. An undo firing that is itself undone does not count.
+        undo: The rule id of undo firings.
     """
     undone: set[str] = set()
     for number, firing_id in undoings:
@@ -59,19 +56,19 @@ def undone_firings(undoings: Iterable[tuple[int, str]], undo: str) -> set[str]:
 def in_order(firings: Sequence[Undoing], undo: str) -> list[Undoing]:
     """Return firings in the order in which undoing them changes the fewest facts meanwhile.
 
-    What an older firing promoted is seldom current any more, so it goes first. An undoing brings
-    facts back, so of undoings the newest goes first. The facts at the end are the same.
+    Facts of an older firing are rarely current, so it comes first. An undo firing brings facts
+    back, so of these the newest comes first. The facts at the end are the same in any order.
 
     Args:
         firings: The firings, oldest first.
-        undo: The rule id of undoing firings.
+        undo: The rule id of undo firings.
     """
     undoings = [one for one in firings if one.rule_id == undo]
     return [one for one in firings if one.rule_id != undo] + undoings[::-1]
 
 
 UNDO = "@undo"
-"""The rule id of what undoes a firing."""
+"""The rule id of undo firings."""
 
 _SQL = statements("ledger")
 
@@ -90,7 +87,7 @@ class BySince(NamedTuple):
 
 
 Wanted = ByRun | BySince
-"""Which firings are to be undone."""
+"""Selects the firings to undo."""
 
 
 class Undoer(NamedTuple):
@@ -103,13 +100,13 @@ class Undoer(NamedTuple):
 
 @dataclass(slots=True)
 class UndoneFirings:
-    """What undoing several firings did.
+    """The result of undoing several firings.
 
     Attributes:
-        limit: How many deltas are kept at most; all are counted.
+        limit: At most so many deltas are kept; all are counted.
         undone: The ids of the firings that were undone.
         firing_ids: The ids of the firings that undid them.
-        counts: How many deltas there are of each kind.
+        counts: The number of deltas, by kind.
         records: The first deltas.
     """
 
@@ -120,7 +117,7 @@ class UndoneFirings:
     records: list[Record] = field(default_factory=list)
 
     def add(self, firing_id: str, outcome: Outcome) -> None:
-        """Count what undoing one firing did."""
+        """Add the outcome of undoing one firing."""
         deltas = [record for record in outcome.records if record.kind != "firing"]
         self.undone.append(firing_id)
         self.firing_ids.append(outcome.firing_id)
@@ -129,24 +126,24 @@ class UndoneFirings:
 
 
 def undo(connection: sqlite3.Connection, firing_id: str, depth: int, undoer: Undoer) -> Outcome:
-    """Withdraw what a firing met; inside of a transaction.
+    """Undo one firing; inside a transaction.
 
     Raises:
-        UsageError: There is no such firing, or it erased what it speaks of.
+        UsageError: There is no such firing, or it is an erasure.
     """
-    rule_id, number = _checked(connection, firing_id)
+    rule_id, number = _find_undoable(connection, firing_id)
     return _undo(connection, Undoing(number, rule_id), depth, undoer)
 
 
 def undo_each(
     connection: sqlite3.Connection, wanted: Wanted, depth: int, undoer: Undoer
 ) -> Iterator[tuple[str, Outcome]]:
-    """Withdraw what each of some firings met; inside of a transaction.
+    """Undo several firings; inside a transaction.
 
-    A firing that is undone already is left out, so that a second call continues the first.
+    Firings that are already undone are left out, so a second call continues the first.
 
     Yields:
-        The id of each firing, with what undoing it did.
+        The id of each firing, with the outcome of its undo.
     """
     undone = undone_firings(connection.execute(_SQL["undone_by"], {"undo": UNDO}), UNDO)
     for one in in_order(find_firings(connection, wanted), UNDO):
@@ -156,10 +153,10 @@ def undo_each(
 
 
 def find_firings(connection: sqlite3.Connection, wanted: Wanted) -> list[Undoing]:
-    """Return the firings that are wanted and did anything, oldest first.
+    """Return the selected firings that added rows, oldest first.
 
     Raises:
-        UsageError: One of them erased what it speaks of.
+        UsageError: One of them is an erasure.
     """
     found = [Undoing(*row) for row in _rows_of(connection, wanted)]
     for one in found:
@@ -177,7 +174,7 @@ def _rows_of(connection: sqlite3.Connection, wanted: Wanted) -> sqlite3.Cursor:
 
 
 def has_any(connection: sqlite3.Connection, wanted: Wanted) -> bool:
-    """Say whether the ledger has a firing of a run that did anything, or any firing of a rule."""
+    """Return whether a run has a firing that added rows, or a rule any firing."""
     match wanted:
         case ByRun():
             return bool(find_firings(connection, wanted))
@@ -187,7 +184,7 @@ def has_any(connection: sqlite3.Connection, wanted: Wanted) -> bool:
 
 
 def _names_of(rule_id: str) -> str:
-    """Return the names that the ledger has for a rule, as JSON: of episodes, and of a graph."""
+    """Return the rule ids of a rule in the ledger as JSON: for episodes, and for a graph."""
     return orjson.dumps([rule_id, speaker_of(rule_id)]).decode()
 
 
@@ -197,7 +194,7 @@ def _undo(connection: sqlite3.Connection, undone: Undoing, depth: int, undoer: U
     batch = Batch(connection, firing, channels_at(connection), depth)
     batch.note = {"undoes": firing_id_of(undone.rule_id, number)}
     asked = {"rule": undone.rule_id, "firing": number}
-    met = [row[0] for row in connection.execute(_SQL["met_in_firing"], asked)]
+    met = [row[0] for row in connection.execute(_SQL["evaluated_in_firing"], asked)]
     histories = batch.loaded.load_histories(met)
     resolution = batch.resolution()
     for fact_id in met:
@@ -209,14 +206,14 @@ def _undo(connection: sqlite3.Connection, undone: Undoing, depth: int, undoer: U
 def withdraw(
     resolution: Resolution, fact_id: str, history: History, firings: tuple[int, int], *, at: int
 ) -> None:
-    """Let a fact id be again what it was without what a firing met of it.
+    """Withdraw the evaluation of a fact id by a firing.
 
     Args:
-        resolution: Of the firing that undoes.
+        resolution: Of the undo firing.
         fact_id: The fact id.
-        history: All that was known of it before.
-        firings: The number of the firing that is undone, and of the one that undoes it.
-        at: The instant of the latter, microseconds since 1970 UTC.
+        history: Its evaluations before.
+        firings: The number of the undone firing, and of the undo firing.
+        at: The instant of the undo firing, microseconds since 1970 UTC.
     """
     number, by = firings
     owner = history.owner_in(number)
@@ -226,7 +223,7 @@ def withdraw(
 
 
 def find_firing(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int] | None:
-    """Return the rule and the number of a firing; None when there is none of that id."""
+    """Return the rule and the number of a firing; None when the ledger does not have it."""
     rule_id, _, number = firing_id.rpartition("@")
     if not (number.isascii() and number.isdigit() and len(number) < 19):
         return None
@@ -234,7 +231,7 @@ def find_firing(connection: sqlite3.Connection, firing_id: str) -> tuple[str, in
     return (rule_id, int(number)) if found and found[0] == rule_id else None
 
 
-def _checked(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int]:
+def _find_undoable(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int]:
     found = find_firing(connection, firing_id)
     if found is None:
         raise UsageError(f"no firing {firing_id!r}; `slumberd audit ls --kind firing` lists them")
@@ -243,5 +240,5 @@ def _checked(connection: sqlite3.Connection, firing_id: str) -> tuple[str, int]:
 
 
 def _refuse_erasure(rule_id: str, firing_id: str) -> None:
-    if rule_id == "@forget":
-        raise UsageError(f"{firing_id!r} erased what it speaks of; a forget cannot be undone")
+    if rule_id == "@erasure":
+        raise UsageError(f"firing {firing_id!r} is an erasure; an erasure cannot be undone")

@@ -11,7 +11,7 @@ from functools import partial
 from slumberd.model.scope import ErasedScopes, Reach, digest_of
 from slumberd.sql_statements import statements
 
-_SQL = statements("forgetting")
+_SQL = statements("erased_scopes")
 
 
 def forgotten(connection: sqlite3.Connection) -> ErasedScopes | None:
@@ -70,8 +70,8 @@ def learn(connection: sqlite3.Connection, key: bytes, digest: bytes, moment: int
 
 
 def _begin(connection: sqlite3.Connection, key: bytes) -> bytes:
-    connection.execute(_SQL["create_keys"])
-    connection.execute(_SQL["create_moments"])
+    connection.execute(_SQL["create_erasure_key"])
+    connection.execute(_SQL["create_erased_scopes"])
     connection.execute(_SQL["add_key"], (key,))
     kept: bytes = connection.execute(_SQL["key"]).fetchone()[0]
     return kept

@@ -155,44 +155,60 @@ def _quoted(identifier: str) -> str:
     return '"{}"'.format(identifier.replace('"', '""'))
 
 
-def is_newest(connection: sqlite3.Connection, newest: int, *, component: str) -> bool:
-    """Say whether a component's side tables are of the newest version.
+def is_newest(
+    connection: sqlite3.Connection, newest: int, *, component: str, oldest: int = 1
+) -> bool:
+    """Return whether a component's side tables have the newest version.
+
+    Args:
+        connection: Of the file.
+        newest: The version that this slumberd writes.
+        component: The name under which the file keeps the version.
+        oldest: The oldest version that this slumberd reads.
 
     Raises:
-        SchemaError: A newer slumberd has been here.
+        SchemaError: A newer slumberd wrote the tables, or one that is too old.
     """
-    version = _version(connection, component)
-    if version > newest:
-        raise _too_new(connection, component, version, newest)
-    return version == newest
+    return _check_version(connection, component, oldest, newest) == newest
 
 
-def upgrade(connection: sqlite3.Connection, steps: Sequence[str], *, component: str) -> None:
+def upgrade(
+    connection: sqlite3.Connection, steps: Sequence[str], *, component: str, oldest: int = 1
+) -> None:
     """Bring a component's side tables to the newest version, one transaction a step.
 
     Args:
         connection: Outside of any transaction.
-        steps: SQL scripts; the first makes version 1 of nothing, each later one the next.
+        steps: SQL scripts; the first creates version `oldest`, each later one the next.
         component: The name under which the file keeps the version.
+        oldest: The oldest version that this slumberd reads.
 
     Raises:
-        SchemaError: A newer slumberd has been here.
+        SchemaError: A newer slumberd wrote the tables, or one that is too old.
     """
-    if _version(connection, component) == len(steps):
+    newest = oldest + len(steps) - 1
+    if _check_version(connection, component, oldest, newest) == newest:
         return
     with transaction(connection):
         connection.execute(_SQL["create_schema"])
-    while (version := _version(connection, component)) < len(steps):
-        _step(connection, steps[version], component, version)
-    if version > len(steps):
-        raise _too_new(connection, component, version, len(steps))
+    while (version := _check_version(connection, component, oldest, newest)) < newest:
+        _step(connection, steps[max(0, version - oldest + 1)], component, version, oldest)
 
 
-def _too_new(
-    connection: sqlite3.Connection, component: str, version: int, newest: int
-) -> SchemaError:
-    problem = f"was written by a newer slumberd ({component} {version}, ours is {newest})"
-    return SchemaError(_file(connection), problem)
+def _check_version(connection: sqlite3.Connection, component: str, oldest: int, newest: int) -> int:
+    """Return the version of a component's tables; 0 without any."""
+    version = _version(connection, component)
+    if version > newest:
+        problem = f"was written by a newer slumberd ({component} {version}, ours is {newest})"
+        raise SchemaError(file_of(connection), problem)
+    if 0 < version < oldest:
+        problem = (
+            f"was written by slumberd 0.1.0 ({component} {version}, ours is {newest}), and this "
+            "version does not read it; move the file away, and slumberd promotes its facts again "
+            "from the episodes; only slumberd 0.1.0 reads the manual edits and the ledger in it"
+        )
+        raise SchemaError(file_of(connection), problem)
+    return version
 
 
 def _version(connection: sqlite3.Connection, component: str) -> int:
@@ -202,7 +218,9 @@ def _version(connection: sqlite3.Connection, component: str) -> int:
     return int(row[0]) if row else 0
 
 
-def _step(connection: sqlite3.Connection, script: str, component: str, version: int) -> None:
+def _step(
+    connection: sqlite3.Connection, script: str, component: str, version: int, oldest: int
+) -> None:
     with transaction(connection):
         # Another process may have taken the step while we waited for the lock.
         if _version(connection, component) != version:
@@ -210,7 +228,8 @@ def _step(connection: sqlite3.Connection, script: str, component: str, version: 
         for sql in _split(script):
             connection.execute(sql)
         connection.execute(
-            _SQL["set_component_version"], {"component": component, "version": version + 1}
+            _SQL["set_component_version"],
+            {"component": component, "version": max(oldest, version + 1)},
         )
 
 
@@ -226,5 +245,6 @@ def _split(script: str) -> Iterator[str]:
         raise ValueError(f"a script ends within a statement: {sql[-60:]!r}")
 
 
-def _file(connection: sqlite3.Connection) -> Path:
+def file_of(connection: sqlite3.Connection) -> Path:
+    """Return the path of a connection's main database."""
     return Path(connection.execute(_SQL["file"]).fetchone()[0])

@@ -66,6 +66,7 @@ WHERE name IN (
   'slumberd_episodes_by_session',
   'slumberd_accesses',
   'slumberd_episode_log',
+  'slumberd_forgotten',
   'slumberd_episode_log_rid',
   'slumberd_episode_inserted',
   'slumberd_episode_updated'

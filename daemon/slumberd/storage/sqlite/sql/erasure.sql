@@ -25,13 +25,13 @@ SELECT ledger.seq, ledger.fact_id, ledger.key_id, ledger.payload
 FROM json_each(:ids) AS wanted
 CROSS JOIN slumberd_ledger AS ledger ON ledger.fact_id = wanted.value
 
--- name: hands_that_name
-SELECT names.name, names.namer, acts.payload
+-- name: manual_claims_that_refer
+SELECT refs.referenced, refs.referrer, claims.payload
 FROM json_each(:ids) AS wanted
-CROSS JOIN slumberd_names AS names ON names.name = wanted.value
-CROSS JOIN slumberd_ledger AS acts ON acts.fact_id = names.namer
-WHERE names.namer GLOB '@/*'
-  AND acts.what = 1
+CROSS JOIN slumberd_references AS refs ON refs.referenced = wanted.value
+CROSS JOIN slumberd_ledger AS claims ON claims.fact_id = refs.referrer
+WHERE refs.referrer GLOB '@/*'
+  AND claims.what = 1
 
 -- name: erase_rows
 UPDATE slumberd_ledger
@@ -50,16 +50,16 @@ WHERE user = :user
   AND (:agent IS NULL OR agent = :agent)
   AND (:whole OR fact_id IN (SELECT value FROM json_each(:ids)))
 
--- name: drop_names
-DELETE FROM slumberd_names
-WHERE namer IN (SELECT value FROM json_each(:ids))
+-- name: drop_references
+DELETE FROM slumberd_references
+WHERE referrer IN (SELECT value FROM json_each(:ids))
   AND NOT EXISTS (
     SELECT 1
-    FROM slumberd_ledger AS acts
-    CROSS JOIN json_each(CAST(acts.payload AS TEXT), '$.names') AS named
-    WHERE acts.fact_id = slumberd_names.namer
-      AND acts.what = 1
-      AND named.value = slumberd_names.name
+    FROM slumberd_ledger AS claims
+    CROSS JOIN json_each(CAST(claims.payload AS TEXT), '$.names') AS named
+    WHERE claims.fact_id = slumberd_references.referrer
+      AND claims.what = 1
+      AND named.value = slumberd_references.referenced
   )
 
 -- name: drop_keys
@@ -86,8 +86,8 @@ UPDATE slumberd_watermark
 SET eid = ''
 WHERE eid IN (SELECT value FROM json_each(:eids))
 
--- name: blank_held
-UPDATE slumberd_held
+-- name: blank_held_batches
+UPDATE slumberd_held_batches
 SET upto_eid = ''
 WHERE upto_eid IN (SELECT value FROM json_each(:eids))
 

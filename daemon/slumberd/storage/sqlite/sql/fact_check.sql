@@ -32,8 +32,8 @@ CROSS JOIN facts ON facts.fact_id = wanted.value
 -- name: count_summaries
 SELECT count(*)
 FROM slumberd_keys
-WHERE top_at IS NOT NULL
-  OR reach IS NOT NULL
+WHERE winner_at IS NOT NULL
+  OR retractions IS NOT NULL
 
 -- name: all_facts
 SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at

@@ -39,21 +39,21 @@ ORDER BY generation DESC
 INSERT INTO slumberd_generations (generation, after)
 VALUES (?, ?)
 
--- name: held
+-- name: held_batches
 SELECT rule, n, upto_seq, upto_eid, problem, approved
-FROM slumberd_held
+FROM slumberd_held_batches
 
--- name: hold
-INSERT INTO slumberd_held (rule, n, upto_seq, upto_eid, problem, approved)
+-- name: add_held_batch
+INSERT INTO slumberd_held_batches (rule, n, upto_seq, upto_eid, problem, approved)
 VALUES (?, ?, ?, ?, ?, 0)
 
--- name: approve
-UPDATE slumberd_held
+-- name: approve_held_batch
+UPDATE slumberd_held_batches
 SET approved = 1
 WHERE rule = ?
 
--- name: release
-DELETE FROM slumberd_held
+-- name: drop_held_batch
+DELETE FROM slumberd_held_batches
 WHERE rule = :rule
   AND upto_seq <= :seq
 
@@ -68,12 +68,12 @@ INSERT INTO slumberd_ledger
    payload, commitment, chain)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: add_name
-INSERT INTO slumberd_names (name, namer)
+-- name: add_reference
+INSERT INTO slumberd_references (referenced, referrer)
 VALUES (?, ?)
 ON CONFLICT DO NOTHING
 
--- name: meetings
+-- name: evaluations
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing
 FROM json_each(:ids) AS wanted
@@ -82,7 +82,7 @@ CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.what IN (1, 2, 3, 6)
 ORDER BY ledger.seq
 
--- name: all_meetings
+-- name: all_evaluations
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing
 FROM slumberd_ledger AS ledger
@@ -92,7 +92,7 @@ WHERE ledger.what IN (1, 2, 3, 6)
   AND ledger.seq <= :upto
 ORDER BY ledger.seq
 
--- name: met_in_firing
+-- name: evaluated_in_firing
 SELECT DISTINCT ledger.fact_id
 FROM slumberd_firings AS firings
 CROSS JOIN slumberd_ledger AS ledger ON ledger.seq > firings.n AND ledger.seq <= firings.last_seq
@@ -156,54 +156,54 @@ DELETE FROM slumberd_quarantine
 WHERE seq > (SELECT n FROM slumberd_firings WHERE n = :firing)
   AND seq <= (SELECT last_seq FROM slumberd_firings WHERE n = :firing)
 
--- name: namers
-SELECT names.name, names.namer
+-- name: referrers
+SELECT refs.referenced, refs.referrer
 FROM json_each(:ids) AS wanted
-CROSS JOIN slumberd_names AS names ON names.name = wanted.value
+CROSS JOIN slumberd_references AS refs ON refs.referenced = wanted.value
 
--- name: heads
-SELECT keys.key, keys.slot, keys.key_id, keys.top_at, keys.top_rank, keys.top_id,
-  keys.top_fact, keys.top_object, keys.reach, keys.trail
+-- name: states_of_keys
+SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
+  keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM json_each(:keys) AS wanted
 CROSS JOIN slumberd_keys AS keys ON keys.key = wanted.value
 
--- name: whole_heads
-SELECT keys.key, keys.slot, keys.key_id, keys.top_at, keys.top_rank, keys.top_id,
-  keys.top_fact, keys.top_object, keys.reach, keys.trail
+-- name: whole_states
+SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
+  keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM json_each(:keys) AS wanted
 CROSS JOIN slumberd_keys AS keys ON keys.key = wanted.value AND keys.slot = ''
 
--- name: declared_heads
-SELECT keys.key, keys.slot, keys.key_id, keys.top_at, keys.top_rank, keys.top_id,
-  keys.top_fact, keys.top_object, keys.reach, keys.trail
+-- name: declared_states
+SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
+  keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM json_each(:keys) AS wanted
 CROSS JOIN slumberd_keys AS keys
   ON keys.key = wanted.value
   AND keys.slot > '@'
   AND keys.slot < 'A'
 
--- name: heads_of_slots
-SELECT keys.key, keys.slot, keys.key_id, keys.top_at, keys.top_rank, keys.top_id,
-  keys.top_fact, keys.top_object, keys.reach, keys.trail
+-- name: states_of_slots
+SELECT keys.key, keys.slot, keys.key_id, keys.winner_at, keys.winner_rank, keys.winner_id,
+  keys.winner_fact, keys.winner_object, keys.retractions, keys.replaced
 FROM json_each(:slots) AS wanted
 CROSS JOIN slumberd_keys AS keys
   ON keys.key = json_extract(wanted.value, '$[0]')
   AND keys.slot = json_extract(wanted.value, '$[1]')
 
--- name: put_head
+-- name: put_state
 INSERT INTO slumberd_keys
-  (key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, reach, trail)
+  (key, slot, key_id, winner_at, winner_rank, winner_id, winner_fact, winner_object, retractions, replaced)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key, slot) DO UPDATE SET
-  top_at = excluded.top_at,
-  top_rank = excluded.top_rank,
-  top_id = excluded.top_id,
-  top_fact = excluded.top_fact,
-  top_object = excluded.top_object,
-  reach = excluded.reach,
-  trail = excluded.trail
+  winner_at = excluded.winner_at,
+  winner_rank = excluded.winner_rank,
+  winner_id = excluded.winner_id,
+  winner_fact = excluded.winner_fact,
+  winner_object = excluded.winner_object,
+  retractions = excluded.retractions,
+  replaced = excluded.replaced
 
--- name: drop_heads
+-- name: drop_states
 DELETE FROM slumberd_keys
 WHERE key = ?
   AND slot != ''
@@ -227,7 +227,7 @@ WHERE key >= :low
   AND key < :high
   AND slot = ''
 
--- name: meetings_between
+-- name: evaluations_between
 SELECT ledger.fact_id, ledger.seq, firings.rule, ledger.version, ledger.what, ledger.at,
   ledger.payload, firings.at, ledger.firing,
   EXISTS (
@@ -267,7 +267,7 @@ ON CONFLICT (rule) DO NOTHING
 SELECT rule, seq, eid, served
 FROM slumberd_watermark
 
--- name: marks
+-- name: batch_ends
 SELECT upto_seq, upto_eid
 FROM slumberd_firings
 WHERE rule = ?
@@ -285,19 +285,13 @@ SELECT served
 FROM slumberd_watermark
 WHERE rule = ?
 
--- name: serve
+-- name: set_served
 UPDATE slumberd_watermark
 SET served = :served
 WHERE rule = :rule
   AND served < :served
 
--- name: create_successes
-CREATE TABLE IF NOT EXISTS slumberd_successes (
-  rule TEXT PRIMARY KEY,
-  at INTEGER NOT NULL
-) STRICT, WITHOUT ROWID
-
--- name: succeed
+-- name: set_success
 INSERT INTO slumberd_successes (rule, at)
 VALUES (:rule, :at)
 ON CONFLICT (rule) DO UPDATE SET
@@ -497,18 +491,18 @@ CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.what = 1
   AND firings.rule = :rule
 
--- name: sealed
+-- name: rows_to_export
 SELECT seq, delta, firing, what, kind, reason, version, key_id, at, fact_id, replaces, salt,
   payload, commitment, chain
 FROM slumberd_ledger
 ORDER BY seq
 
--- name: links
+-- name: hash_links
 SELECT seq, delta, firing, version, what, kind, reason, commitment, chain
 FROM slumberd_ledger
 ORDER BY seq
 
--- name: booked
+-- name: all_firings
 SELECT n, rule, rule_hash, cause, at, last_seq, generation, upto_seq, counts
 FROM slumberd_firings
 ORDER BY n
@@ -537,15 +531,15 @@ FROM (
   FROM slumberd_keys
 )
 
--- name: acts_with_names
+-- name: claims_with_references
 SELECT fact_id, payload
 FROM slumberd_ledger
 WHERE what = 1
   AND instr(payload, CAST('"names":' AS BLOB)) > 0
 
--- name: all_names
-SELECT name, namer
-FROM slumberd_names
+-- name: all_references
+SELECT referenced, referrer
+FROM slumberd_references
 
 -- name: whole_rows
 SELECT ledger.seq, ledger.delta, ledger.firing, ledger.what, ledger.kind, ledger.reason,
@@ -557,17 +551,6 @@ LEFT JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 WHERE ledger.seq > :after
 ORDER BY ledger.seq
 LIMIT :limit
-
--- name: has_older_index
-SELECT 1
-FROM sqlite_master
-WHERE type = 'index' AND name = 'slumberd_facts_user'
-
--- name: drop_older_index
-DROP INDEX IF EXISTS slumberd_facts_user
-
--- name: index_owners
-CREATE INDEX IF NOT EXISTS slumberd_facts_owner ON facts (user, agent, fact_id)
 
 -- name: object_counts
 SELECT keys.key, count(DISTINCT json_extract(CAST(ledger.payload AS TEXT), '$.payload.object'))

@@ -20,13 +20,13 @@ CREATE TABLE slumberd_keys (
   key TEXT NOT NULL,
   slot TEXT NOT NULL,
   key_id INTEGER NOT NULL,
-  top_at INTEGER,
-  top_rank INTEGER,
-  top_id TEXT,
-  top_fact TEXT,
-  top_object TEXT,
-  reach BLOB,
-  trail BLOB,
+  winner_at INTEGER,
+  winner_rank INTEGER,
+  winner_id TEXT,
+  winner_fact TEXT,
+  winner_object TEXT,
+  retractions BLOB,
+  replaced BLOB,
   PRIMARY KEY (key, slot)
 ) STRICT, WITHOUT ROWID
 
@@ -72,11 +72,11 @@ CREATE INDEX slumberd_ledger_key ON slumberd_ledger (key_id) WHERE key_id IS NOT
 -- name: ledger_fact
 CREATE INDEX slumberd_ledger_fact ON slumberd_ledger (fact_id) WHERE fact_id IS NOT NULL
 
--- name: names
-CREATE TABLE slumberd_names (
-  name TEXT NOT NULL,
-  namer TEXT NOT NULL,
-  PRIMARY KEY (name, namer)
+-- name: references
+CREATE TABLE slumberd_references (
+  referenced TEXT NOT NULL,
+  referrer TEXT NOT NULL,
+  PRIMARY KEY (referenced, referrer)
 ) STRICT, WITHOUT ROWID
 
 -- name: watermark
@@ -85,6 +85,12 @@ CREATE TABLE slumberd_watermark (
   seq INTEGER NOT NULL,
   eid TEXT NOT NULL,
   served INTEGER NOT NULL
+) STRICT, WITHOUT ROWID
+
+-- name: successes
+CREATE TABLE slumberd_successes (
+  rule TEXT PRIMARY KEY,
+  at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID
 
 -- name: quarantine
@@ -112,8 +118,8 @@ CREATE TABLE slumberd_generations (
   after INTEGER NOT NULL
 ) STRICT
 
--- name: held
-CREATE TABLE slumberd_held (
+-- name: held_batches
+CREATE TABLE slumberd_held_batches (
   rule TEXT PRIMARY KEY,
   n INTEGER NOT NULL,
   upto_seq INTEGER NOT NULL,
@@ -122,8 +128,8 @@ CREATE TABLE slumberd_held (
   approved INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID
 
--- name: unfinished
-CREATE TABLE slumberd_unfinished (
+-- name: unfinished_erasures
+CREATE TABLE slumberd_unfinished_erasures (
   scope TEXT PRIMARY KEY,
   eids BLOB NOT NULL,
   moment INTEGER NOT NULL,
@@ -140,39 +146,39 @@ CREATE TABLE slumberd_numbers (
 INSERT INTO slumberd_numbers (name, value)
 VALUES ('epoch', 0), ('logged', 0), ('key', 0), ('ours', 0), ('depth', 8)
 
--- name: touched
-CREATE TABLE slumberd_touched (
+-- name: external_changes
+CREATE TABLE slumberd_external_changes (
   fact_id TEXT PRIMARY KEY
 ) WITHOUT ROWID
 
--- name: note_insert
+-- name: insert_trigger
 CREATE TRIGGER slumberd_facts_inserted AFTER INSERT ON facts
 WHEN (SELECT value FROM slumberd_numbers WHERE name = 'ours') IS NOT 1
 BEGIN
-  INSERT INTO slumberd_touched (fact_id)
+  INSERT INTO slumberd_external_changes (fact_id)
   VALUES (ifnull(NEW.fact_id, ''))
   ON CONFLICT DO NOTHING;
 END
 
--- name: note_update
+-- name: update_trigger
 CREATE TRIGGER slumberd_facts_updated AFTER UPDATE ON facts
 WHEN (SELECT value FROM slumberd_numbers WHERE name = 'ours') IS NOT 1
 BEGIN
-  INSERT INTO slumberd_touched (fact_id)
+  INSERT INTO slumberd_external_changes (fact_id)
   VALUES (ifnull(OLD.fact_id, '')), (ifnull(NEW.fact_id, ''))
   ON CONFLICT DO NOTHING;
 END
 
--- name: note_delete
+-- name: delete_trigger
 CREATE TRIGGER slumberd_facts_deleted AFTER DELETE ON facts
 WHEN (SELECT value FROM slumberd_numbers WHERE name = 'ours') IS NOT 1
 BEGIN
-  INSERT INTO slumberd_touched (fact_id)
+  INSERT INTO slumberd_external_changes (fact_id)
   VALUES (ifnull(OLD.fact_id, ''))
   ON CONFLICT DO NOTHING;
 END
 
--- name: facts_of_others
-INSERT INTO slumberd_touched (fact_id)
+-- name: first_external_changes
+INSERT INTO slumberd_external_changes (fact_id)
 SELECT DISTINCT ifnull(fact_id, '')
 FROM facts

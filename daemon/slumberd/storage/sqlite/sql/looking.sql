@@ -14,14 +14,14 @@ SELECT max(0, ifnull(max(seq), 0) - (SELECT value FROM slumberd_numbers WHERE na
 FROM slumberd_ledger
 
 -- name: disagreeing
-SELECT declared.top_fact, held.top_fact
+SELECT declared.winner_fact, held.winner_fact
 FROM slumberd_keys AS declared
 CROSS JOIN slumberd_keys AS held ON held.key = declared.key AND held.slot = ''
 WHERE declared.slot > '@'
   AND declared.slot < 'A'
-  AND held.top_object IS NOT declared.top_object
-  AND EXISTS (SELECT 1 FROM facts WHERE fact_id = declared.top_fact)
-  AND EXISTS (SELECT 1 FROM facts WHERE fact_id = held.top_fact)
+  AND held.winner_object IS NOT declared.winner_object
+  AND EXISTS (SELECT 1 FROM facts WHERE fact_id = declared.winner_fact)
+  AND EXISTS (SELECT 1 FROM facts WHERE fact_id = held.winner_fact)
 ORDER BY declared.key, declared.slot
 LIMIT :limit
 
@@ -98,7 +98,7 @@ LIMIT 1
 -- name: erasures
 SELECT count(*)
 FROM slumberd_firings
-WHERE rule = '@forget'
+WHERE rule = '@erasure'
   AND last_seq > :after
 
 -- name: next_user_of_facts

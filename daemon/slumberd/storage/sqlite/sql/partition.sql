@@ -16,7 +16,7 @@ FROM (
 ) AS shared
 CROSS JOIN main.slumberd_ledger AS ledger ON ledger.fact_id = shared.fact_id
 
--- name: claims_with_names
+-- name: claims_with_references
 SELECT key_id, payload
 FROM main.slumberd_ledger NOT INDEXED
 WHERE what = 1

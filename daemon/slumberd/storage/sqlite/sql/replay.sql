@@ -65,45 +65,40 @@ INSERT INTO main.slumberd_generations (generation, after)
 SELECT generation, after
 FROM live.slumberd_generations
 
--- name: copy_held
-INSERT INTO main.slumberd_held (rule, n, upto_seq, upto_eid, problem, approved)
+-- name: copy_held_batches
+INSERT INTO main.slumberd_held_batches (rule, n, upto_seq, upto_eid, problem, approved)
 SELECT rule, n, upto_seq, upto_eid, problem, approved
-FROM live.slumberd_held
+FROM live.slumberd_held_batches
 
--- name: copy_unfinished
-INSERT INTO main.slumberd_unfinished (scope, eids, moment, by)
+-- name: copy_unfinished_erasures
+INSERT INTO main.slumberd_unfinished_erasures (scope, eids, moment, by)
 SELECT scope, eids, moment, by
-FROM live.slumberd_unfinished
+FROM live.slumberd_unfinished_erasures
 
--- name: copy_names
-INSERT INTO main.slumberd_names (name, namer)
-SELECT name, namer
-FROM live.slumberd_names
+-- name: copy_references
+INSERT INTO main.slumberd_references (referenced, referrer)
+SELECT referenced, referrer
+FROM live.slumberd_references
 
--- name: live_has_forgotten
+-- name: live_has_erased_scopes
 SELECT 1
 FROM live.sqlite_master
-WHERE name = 'slumberd_forgotten'
+WHERE name = 'slumberd_erased_scopes'
 
--- name: live_has_successes
-SELECT 1
-FROM live.sqlite_master
-WHERE name = 'slumberd_successes'
-
--- name: successes
+-- name: copy_successes
 INSERT INTO main.slumberd_successes (rule, at)
 SELECT rule, at
 FROM live.slumberd_successes
 
--- name: keep_key
-INSERT INTO main.slumberd_forgetting (id, key)
+-- name: keep_erasure_key
+INSERT INTO main.slumberd_erasure_key (id, key)
 SELECT id, key
-FROM live.slumberd_forgetting
+FROM live.slumberd_erasure_key
 
--- name: keep_moments
-INSERT INTO main.slumberd_forgotten (digest, moment)
+-- name: keep_erased_scopes
+INSERT INTO main.slumberd_erased_scopes (digest, moment)
 SELECT digest, moment
-FROM live.slumberd_forgotten
+FROM live.slumberd_erased_scopes
 
 -- name: copy_numbers
 INSERT OR REPLACE INTO main.slumberd_numbers (name, value)
@@ -139,9 +134,9 @@ INSERT INTO main.facts
   (fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: add_head
+-- name: add_state
 INSERT INTO main.slumberd_keys
-  (key, slot, key_id, top_at, top_rank, top_id, top_fact, top_object, reach, trail)
+  (key, slot, key_id, winner_at, winner_rank, winner_id, winner_fact, winner_object, retractions, replaced)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: count_facts
@@ -167,36 +162,36 @@ FROM main.facts AS again
 LEFT JOIN live.facts AS stored ON stored.fact_id = again.fact_id
 WHERE stored.fact_id IS NULL
 
--- name: others_facts
+-- name: facts_of_other_programs
 SELECT fact_id
-FROM live.slumberd_touched
+FROM live.slumberd_external_changes
 UNION
 SELECT eid
 FROM live.slumberd_quarantine
 WHERE rule = :rule
   AND reason = :reason
 
--- name: count_tops
-SELECT count(top_at)
+-- name: count_winners
+SELECT count(winner_at)
 FROM main.slumberd_keys
 
--- name: count_live_tops
-SELECT count(top_at)
+-- name: count_live_winners
+SELECT count(winner_at)
 FROM live.slumberd_keys
 
 -- name: changed_keys
 SELECT again.key_id
 FROM main.slumberd_keys AS again
 LEFT JOIN live.slumberd_keys AS stored ON stored.key = again.key AND stored.slot = again.slot
-WHERE again.top_at IS NOT NULL
-  AND (again.key_id, again.top_at, again.top_rank, again.top_id, again.top_fact,
-    again.top_object, again.trail)
-  IS NOT (stored.key_id, stored.top_at, stored.top_rank, stored.top_id, stored.top_fact,
-    stored.top_object, stored.trail)
+WHERE again.winner_at IS NOT NULL
+  AND (again.key_id, again.winner_at, again.winner_rank, again.winner_id, again.winner_fact,
+    again.winner_object, again.replaced)
+  IS NOT (stored.key_id, stored.winner_at, stored.winner_rank, stored.winner_id, stored.winner_fact,
+    stored.winner_object, stored.replaced)
 
 -- name: surplus_keys
 SELECT stored.key_id
 FROM live.slumberd_keys AS stored
 LEFT JOIN main.slumberd_keys AS again ON again.key = stored.key AND again.slot = stored.slot
-WHERE stored.top_at IS NOT NULL
-  AND again.top_at IS NULL
+WHERE stored.winner_at IS NOT NULL
+  AND again.winner_at IS NULL

@@ -38,9 +38,9 @@ FROM slumberd_ledger
 WHERE what = 0
   AND instr(payload, CAST('"approves":' AS BLOB)) > 0
 
--- name: held
+-- name: held_batches
 SELECT held.rule, held.n, held.upto_seq, held.problem, held.approved, firings.rule, own.payload
-FROM slumberd_held AS held
+FROM slumberd_held_batches AS held
 LEFT JOIN slumberd_firings AS firings ON firings.n = held.n
 LEFT JOIN slumberd_ledger AS own ON own.seq = held.n
 ORDER BY held.rule
@@ -53,11 +53,11 @@ LEFT JOIN slumberd_ledger AS ledger ON ledger.seq = held.seq
 LEFT JOIN slumberd_firings AS firings ON firings.n = ledger.firing
 ORDER BY held.seq
 
--- name: listed
+-- name: quarantined_ids
 SELECT rule, channel, eid
 FROM slumberd_quarantine
 
--- name: quarantining
+-- name: quarantine_rows
 SELECT ledger.seq, ledger.firing, firings.rule, ledger.payload
 FROM slumberd_ledger AS ledger
 CROSS JOIN slumberd_firings AS firings ON firings.n = ledger.firing
@@ -66,13 +66,13 @@ WHERE ledger.what = 3
   AND firings.rule != '@undo'
 ORDER BY ledger.seq
 
--- name: takings_off
+-- name: quarantine_removals
 SELECT own.payload
 FROM slumberd_firings AS firings
 CROSS JOIN slumberd_ledger AS own ON own.seq = firings.n
 WHERE firings.rule IN ('@quarantine', '@undo')
 
--- name: mended
+-- name: is_read_later
 SELECT 1
 FROM slumberd_ledger AS later
 CROSS JOIN slumberd_firings AS firings ON firings.n = later.firing

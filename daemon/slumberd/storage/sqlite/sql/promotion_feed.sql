@@ -1,4 +1,4 @@
--- name: end_of_stretch
+-- name: end_of_page
 SELECT max(seq)
 FROM (
   SELECT seq
@@ -19,7 +19,7 @@ WHERE ledger.seq > :after
   AND ledger.fact_id IS NOT NULL
 ORDER BY ledger.seq
 
--- name: promotions_that_stand
+-- name: promotions_of_current_facts
 SELECT ledger.seq, firings.rule, ledger.firing, firings.at, ledger.what, ledger.kind, ledger.at,
   ledger.fact_id, ledger.replaces, ledger.payload
 FROM slumberd_ledger AS ledger
@@ -34,19 +34,19 @@ WHERE ledger.seq > :after
   )
 ORDER BY ledger.seq
 
--- name: is_told
+-- name: has_content
 SELECT 1
 FROM slumberd_ledger
 WHERE seq = :seq
   AND salt IS NOT NULL
 
--- name: keep_number
+-- name: put_number
 INSERT INTO slumberd_numbers (name, value)
 VALUES (:name, :value)
 ON CONFLICT (name) DO UPDATE SET
   value = excluded.value
 
--- name: readers
+-- name: sinks
 SELECT substr(name, 10)
 FROM slumberd_numbers
 WHERE name GLOB 'asserted:*'

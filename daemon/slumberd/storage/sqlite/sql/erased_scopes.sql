@@ -1,40 +1,40 @@
 -- name: exists
 SELECT 1
 FROM sqlite_master
-WHERE name = 'slumberd_forgotten'
+WHERE name = 'slumberd_erased_scopes'
 
--- name: create_keys
-CREATE TABLE IF NOT EXISTS slumberd_forgetting (
+-- name: create_erasure_key
+CREATE TABLE IF NOT EXISTS slumberd_erasure_key (
   id INTEGER PRIMARY KEY CHECK (id = 1),
   key BLOB NOT NULL
 ) STRICT
 
--- name: create_moments
-CREATE TABLE IF NOT EXISTS slumberd_forgotten (
+-- name: create_erased_scopes
+CREATE TABLE IF NOT EXISTS slumberd_erased_scopes (
   digest BLOB PRIMARY KEY,
   moment INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID
 
 -- name: add_key
-INSERT INTO slumberd_forgetting (id, key)
+INSERT INTO slumberd_erasure_key (id, key)
 VALUES (1, ?)
 ON CONFLICT DO NOTHING
 
 -- name: key
 SELECT key
-FROM slumberd_forgetting
+FROM slumberd_erasure_key
 
 -- name: moments
 SELECT digest, moment
-FROM slumberd_forgotten
+FROM slumberd_erased_scopes
 
 -- name: moment
 SELECT moment
-FROM slumberd_forgotten
+FROM slumberd_erased_scopes
 WHERE digest = ?
 
 -- name: add_moment
-INSERT INTO slumberd_forgotten (digest, moment)
+INSERT INTO slumberd_erased_scopes (digest, moment)
 VALUES (?, ?)
 ON CONFLICT (digest) DO UPDATE SET
   moment = max(moment, excluded.moment)

@@ -1,9 +1,9 @@
--- name: ours
+-- name: begin_own_write
 UPDATE slumberd_numbers
 SET value = 1
 WHERE name = 'ours'
 
--- name: not_ours
+-- name: end_own_write
 UPDATE slumberd_numbers
 SET value = 0
 WHERE name = 'ours'
@@ -17,19 +17,19 @@ DROP TRIGGER IF EXISTS slumberd_facts_updated
 -- name: drop_delete
 DROP TRIGGER IF EXISTS slumberd_facts_deleted
 
--- name: any_touched
+-- name: any_change
 SELECT EXISTS (
   SELECT 1
-  FROM slumberd_touched
+  FROM slumberd_external_changes
 )
 
--- name: all_touched
+-- name: all_changed_ids
 SELECT fact_id
-FROM slumberd_touched
+FROM slumberd_external_changes
 
--- name: touched
+-- name: changes
 SELECT touched.fact_id, facts.rowid
-FROM slumberd_touched AS touched
+FROM slumberd_external_changes AS touched
 LEFT JOIN facts
   ON facts.fact_id = touched.fact_id
   OR (touched.fact_id = '' AND facts.fact_id IS NULL)
@@ -40,16 +40,16 @@ SELECT fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at
 FROM facts
 WHERE rowid = ?
 
--- name: forget_touched
-DELETE FROM slumberd_touched
+-- name: drop_changes
+DELETE FROM slumberd_external_changes
 
--- name: mended
+-- name: drop_unreadable
 DELETE FROM slumberd_quarantine
 WHERE rule = :rule
   AND channel = :channel
   AND eid = :eid
 
--- name: unreadable
+-- name: unreadable_ids
 SELECT eid
 FROM slumberd_quarantine
 WHERE rule = :rule
