@@ -22,7 +22,15 @@ from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
 from slumberd.diagnostics.doctor import run_checks, urgent
-from slumberd.diagnostics.host_checks import Account, Machine, clock, room, unit, unit_user, zones
+from slumberd.diagnostics.host_checks import (
+    Account,
+    Machine,
+    check_clock,
+    check_disk_space,
+    check_time_zones,
+    check_unit,
+    check_unit_user,
+)
 from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.finding import KINDS, Finding
 from slumberd.service.composition import rules_of
@@ -218,7 +226,7 @@ def test_doctor_lists_a_retraction_that_reaches_nothing(site: Site) -> None:
 
     (finding,) = document["findings"]
     assert finding["id"] == "acts.unreached"
-    assert finding["problem"] == "1 retraction reaches nothing: e0"
+    assert finding["problem"] == "1 retraction covers nothing: e0"
 
 
 def declare(site: Site, predicate: str) -> None:
@@ -343,9 +351,9 @@ def test_configuration_that_the_daemon_has_not_taken_is_found(site: Site) -> Non
     found = [one for one in run_checks(context).findings if one.id == "config.stale"]
 
     assert [(one.problem, one.remedy) for one in found] == [
-        ("the daemon has read another value of timezone", "`slumberd reload`"),
+        ("the daemon uses another value of timezone than the file", "`slumberd reload`"),
         (
-            "the daemon has read another value of facts.batch, stop_seconds",
+            "the daemon uses another value of facts.batch, stop_seconds than the file",
             "`systemctl restart slumberd`",
         ),
     ]
@@ -389,11 +397,11 @@ def test_clock_that_nobody_sets_is_found_where_that_can_be_told(tmp_path: Path) 
     mark = tmp_path / "synchronized"
     said_no = Machine(synchronised=mark, clock_command=("echo", "no"))
 
-    assert told(clock(said_no)) == ["clock.unsynchronised"]
-    assert told(clock(Machine(synchronised=mark, clock_command=("echo", "yes")))) == []
-    assert told(clock(QUIET)) == []
+    assert told(check_clock(said_no)) == ["clock.unsynchronised"]
+    assert told(check_clock(Machine(synchronised=mark, clock_command=("echo", "yes")))) == []
+    assert told(check_clock(QUIET)) == []
     mark.touch()
-    assert told(clock(said_no)) == []
+    assert told(check_clock(said_no)) == []
 
 
 def test_unit_is_held_against_the_shipped_one(tmp_path: Path) -> None:
@@ -402,12 +410,12 @@ def test_unit_is_held_against_the_shipped_one(tmp_path: Path) -> None:
     units.mkdir()
     machine = Machine(systemd=tmp_path, units=(units,), shipped=shipped)
 
-    assert told(unit(machine, state)) == ["unit.missing"]
+    assert told(check_unit(machine, state)) == ["unit.missing"]
     (units / "slumberd.service").write_text("old")
-    assert told(unit(machine, state)) == ["unit.changed"]
+    assert told(check_unit(machine, state)) == ["unit.changed"]
     (units / "slumberd.service").write_text("new")
-    assert told(unit(machine, state)) == []
-    assert told(unit(machine, tmp_path)) == []
+    assert told(check_unit(machine, state)) == []
+    assert told(check_unit(machine, tmp_path)) == []
 
 
 def test_place_of_the_figures_for_prometheus_is_looked_at(site: Site) -> None:
@@ -484,26 +492,26 @@ def test_user_of_the_unit_who_may_not_read_rules_is_found(tmp_path: Path) -> Non
     (units / "slumberd.service").write_text("[Service]\nUser=no-such-user\n#User=root\n")
     machine = Machine(systemd=tmp_path, units=(units,))
     with in_the_open("rules.yaml") as file:
-        missing = list(unit_user(machine, state, [file]))
+        missing = list(check_unit_user(machine, state, [file]))
         (units / "slumberd.service.d" / "own.conf").write_text("[Service]\nUser=nobody\n")
-        well = list(unit_user(machine, state, [file]))
+        well = list(check_unit_user(machine, state, [file]))
         file.chmod(0o600)
-        (finding,) = unit_user(machine, state, [file])
+        (finding,) = check_unit_user(machine, state, [file])
 
         assert (missing[0].id, missing[0].problem) == (
             "unit.user",
             "there is no user 'no-such-user'",
         )
         assert well == []
-        assert finding.problem == "user 'nobody', whom the unit runs as, may not read it"
+        assert finding.problem == "user 'nobody', whom the unit runs as, cannot read it"
         assert finding.remedy.startswith(f"run `chmod o+rX {file}`")
-        assert list(unit_user(machine, tmp_path, [file])) == [], "is not the unit's"
+        assert list(check_unit_user(machine, tmp_path, [file])) == [], "is not the unit's"
 
 
 def test_disk_and_zones_are_looked_at(tmp_path: Path) -> None:
-    assert told(room(tmp_path, 10**18)) == ["disk.low"]
-    assert told(zones(["Mars/Olympus"])) == ["timezone.missing"]
-    assert told(zones(["Asia/Tokyo"])) == []
+    assert told(check_disk_space(tmp_path, 10**18)) == ["disk.low"]
+    assert told(check_time_zones(["Mars/Olympus"])) == ["timezone.missing"]
+    assert told(check_time_zones(["Asia/Tokyo"])) == []
 
 
 def test_rules_of_an_engine_are_for_nobody_else_to_write(site: Site) -> None:
