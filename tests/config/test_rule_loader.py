@@ -140,7 +140,7 @@ def test_a_rule_may_count_episodes_in_words_and_names_may_hold_colons(tmp_path: 
 
 @pytest.mark.parametrize("name", ["kg/tea", "kg@tea", "kg tea", "Kg"])
 def test_a_name_that_would_end_within_an_id_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no name"):
+    with pytest.raises(ConfigurationError, match="is not a valid name"):
         _load(tmp_path, a=TEA.replace("id: tea", f"id: {name}"))
 
 
@@ -303,7 +303,8 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
 
     assert told == [
         "a.yaml:2:5: rules[0]: key 'then_emits' is missing",
-        "a.yaml:2:9: rules[0].id: 'Tea' is no name: use 1 to 64 of a-z, 0-9, '.', '_', ':' and '-'",
+        "a.yaml:2:9: rules[0].id: 'Tea' is not a valid name: use 1 to 64 of a-z, 0-9, '.', '_',"
+        " ':' and '-'",
         "a.yaml:3:18: rules[0].when_filter: text is needed, not 5; quote it if that is meant",
         "a.yaml:4:5: rules[0].cadense: unknown key 'cadense'; did you mean 'cadence'?",
         "c.yaml:1:8: the '[' has no matching ']'; ',' goes between entries",
@@ -409,7 +410,7 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
             "{every: 5}",
             "{cron: 0,30 3 * * *}",
             "3:23: rules[0].cadence.30 3 * * *: unknown key '30 3 * * *'; is it part of a text that"
-            " holds ','? Quote the whole text",
+            " contains ','? Quote the whole text",
             id="cron with a comma, without quotes",
         ),
         pytest.param(
@@ -470,7 +471,7 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         pytest.param(
             "[facts]",
             "[a, b, a]",
-            "5:17: rules[0].then_emits: channel 'a' is given twice; once is enough",
+            "5:17: rules[0].then_emits: channel 'a' is given twice; leave one of them out",
             id="channel twice",
         ),
         pytest.param(
@@ -500,7 +501,7 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         pytest.param(
             "rules:",
             "channels: {A: {multi_valued: []}}\nrules:",
-            "1:12: channels.A: 'A' is no name",
+            "1:12: channels.A: 'A' is not a valid name",
             id="name of a channel",
         ),
         pytest.param(
@@ -697,8 +698,8 @@ def test_trap_in_a_key_is_not_taken_for_the_mistake_of_what_it_is_a_key_of(tmp_p
     told = _mistakes(tmp_path, a="rules:\n  -\u00a0id: tea\n")
 
     assert told == [
-        r"a.yaml:2:3: rules.-\xa0id: '-\xa0id' holds an invisible character, or a space that is"
-        " none of YAML's; quote it"
+        r"a.yaml:2:3: rules.-\xa0id: '-\xa0id' contains an invisible character, or a space"
+        " that YAML does not know; quote it"
     ]
 
 
@@ -790,7 +791,7 @@ rules:
     [
         pytest.param("fact", "'fact'; did you mean 'facts'?", id="near miss of facts"),
         pytest.param("note", "'note'; did you mean 'notes'?", id="near miss of another"),
-        pytest.param("zebra", "'zebra'; they emit into facts, notes", id="near to none"),
+        pytest.param("zebra", "'zebra'; rules emit into facts, notes", id="near to none"),
     ],
 )
 def test_a_channel_that_no_rule_emits_into_is_a_mistake(
@@ -807,7 +808,9 @@ def test_a_channel_that_no_rule_emits_into_is_a_mistake(
         pytest.param("[like]", "2:26: {}[0]: predicate 'like' is named by no rule", id="letter"),
         pytest.param("[Knows]", "2:26: {}[0]: predicate 'Knows' is named by no rule", id="case"),
         pytest.param("[likes, likes]", "2:33: {}[1]: predicate 'likes' is given twice", id="twice"),
-        pytest.param("['likes, owns']", "2:26: {}[0]: predicate 'likes, owns' holds a", id="comma"),
+        pytest.param(
+            "['likes, owns']", "2:26: {}[0]: predicate 'likes, owns' contains a", id="comma"
+        ),
         pytest.param("['likes ']", "2:26: {}[0]: predicate 'likes ' begins or ends", id="space"),
     ],
 )
@@ -822,7 +825,7 @@ def test_a_slip_in_a_multi_valued_predicate_is_a_mistake(
 def test_the_near_miss_of_a_multi_valued_predicate_is_named(tmp_path: Path) -> None:
     [told] = _mistakes(tmp_path, likes=LIKES.format(channel="facts", predicates="[like]"))
 
-    assert told.endswith("a rule that emits into 'facts' says 'likes'; did you mean that?")
+    assert told.endswith("a rule that emits into 'facts' names 'likes'; did you mean that?")
 
 
 @pytest.mark.parametrize("predicates", ["[likes, knows]", "[hates]", "[likes, like]", "[]"])

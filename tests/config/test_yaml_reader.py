@@ -88,15 +88,15 @@ def test_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
         pytest.param("no", "quote it", id="boolean of YAML 1.1"),
         pytest.param("On", "quote it", id="boolean in capitals"),
         pytest.param("0300", "has a leading 0, and is octal", id="octal"),
-        pytest.param("0x1F", "no decimal number", id="hexadecimal"),
+        pytest.param("0x1F", "not a decimal number", id="hexadecimal"),
         pytest.param("1:30", "base 60", id="sexagesimal"),
-        pytest.param("1_000", "holds '_'", id="underscores"),
-        pytest.param(".inf", "no finite number", id="infinity"),
-        pytest.param(".NaN", "no finite number", id="not a number"),
+        pytest.param("1_000", "contains '_'", id="underscores"),
+        pytest.param(".inf", "not a finite number", id="infinity"),
+        pytest.param(".NaN", "not a finite number", id="not a number"),
         pytest.param("2026-01-01", "is a date", id="date"),
         pytest.param("9" * 19, "more digits than", id="too many digits"),
         pytest.param("a\u200bb", "an invisible character", id="zero width space"),
-        pytest.param("a\u00a0b", "a space that is none of YAML's", id="space that does not break"),
+        pytest.param("a\u00a0b", "a space that YAML does not know", id="space that does not break"),
     ],
 )
 def test_plain_word_that_readers_take_differently_is_refused(
@@ -126,7 +126,7 @@ def test_number_beyond_all_numbers_is_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "problem"),
     [
-        pytest.param("a: 1\na: 2\n", (2, 1), "first stands in line 1", id="key twice"),
+        pytest.param("a: 1\na: 2\n", (2, 1), "first in line 1", id="key twice"),
         pytest.param("on: 1\n", (1, 1), "boolean to some YAML readers", id="boolean key"),
         pytest.param("5: 1\n", (1, 1), "write '5' in quotes", id="number as key"),
         pytest.param("a: &x 1\n", (1, 4), "leave out '&x'", id="anchor"),
@@ -149,7 +149,7 @@ def test_reading_goes_on_after_what_is_not_read(
     first, second = _told(document)
     assert first[:2] == place
     assert problem in first[2]
-    assert "holds '_'" in second[2]
+    assert "contains '_'" in second[2]
     assert document.readable
 
 
@@ -177,8 +177,8 @@ def test_first_of_two_equal_keys_counts(tmp_path: Path) -> None:
     ("text", "place", "problem"),
     [
         pytest.param("a: 'x' = y\n", (1, 8), "quote the whole value", id="text after quotes"),
-        pytest.param("a: b: c\n", (1, 5), "no ':' can stand here", id="colon in a value"),
-        pytest.param("a:\n\tb: 1\n", (2, 1), "a tab stands", id="tab"),
+        pytest.param("a: b: c\n", (1, 5), "no ':' is allowed here", id="colon in a value"),
+        pytest.param("a:\n\tb: 1\n", (2, 1), "YAML needs spaces here", id="tab"),
         pytest.param('a: "x\nb: 1\n', (1, 4), "never ends", id="open quotes"),
         pytest.param("a: [1, 2\n", (1, 4), "no matching ']'", id="open bracket"),
         pytest.param("a: [1,,2]\n", (1, 7), "value, or the closing bracket", id="nothing"),
@@ -208,7 +208,7 @@ def test_text_that_cannot_be_read_to_its_end_is_not_readable(
 @pytest.mark.parametrize(
     ("content", "place", "problem"),
     [
-        pytest.param(b"a: \x00", (1, 4), "holds a NUL byte", id="binary"),
+        pytest.param(b"a: \x00", (1, 4), "contains a NUL byte", id="binary"),
         pytest.param(b"a: b\nc: \xff", (2, 4), "is not in UTF-8", id="latin"),
         pytest.param(b"\xef\xbb\xbfa: \xc3\xa9\xe9", (1, 5), "is not in UTF-8", id="after a mark"),
         pytest.param("a: b".encode("utf-16"), (0, 0), "is in UTF-16", id="UTF-16"),
@@ -241,7 +241,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     ]
 
     assert told == [
-        "is no regular file",
+        "is not a regular file",
         "is a directory, not a file",
         "does not exist",
         "cannot be read: Too many levels of symbolic links",
@@ -285,7 +285,7 @@ def test_link_out_of_the_directory_is_not_read(tmp_path: Path) -> None:
         told == f"leads out of its directory, to '{tmp_path}/secret.yaml'; put the file itself here"
     )
     assert "leads out" in documents["brother"].mistakes[0].problem
-    assert documents["device"].mistakes[0].problem == "is no regular file"
+    assert documents["device"].mistakes[0].problem == "is not a regular file"
 
 
 def test_component_that_leads_out_of_the_directory_is_seen(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_root_does_not_obey_a_file_that_everybody_may_write(
 
     problems = [mistake.problem for mistake in document.mistakes]
     assert any("`chmod o-w`" in problem for problem in problems) == refused
-    assert "holds '_'" in problems[-1]
+    assert "contains '_'" in problems[-1]
 
 
 def test_directory_on_the_way_that_everybody_may_write_is_told(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def _lacks_space(value: object) -> bool:
 
 def _refuse_repeats(channels: list[str]) -> list[str]:
     if repeated := [name for n, name in enumerate(channels) if name in channels[:n]]:
-        raise ValueError(f"channel {repeated[0]!r} is given twice; once is enough")
+        raise ValueError(f"channel {repeated[0]!r} is given twice; leave one of them out")
     return channels
 
 
