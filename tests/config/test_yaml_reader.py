@@ -99,9 +99,7 @@ def test_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
         pytest.param("a\u00a0b", "a space that YAML does not know", id="space that does not break"),
     ],
 )
-def test_plain_word_that_readers_take_differently_is_refused(
-    tmp_path: Path, word: str, remedy: str
-) -> None:
+def test_reader_refuses_an_ambiguous_plain_word(tmp_path: Path, word: str, remedy: str) -> None:
     document = _read(tmp_path, f"key: {word}\n")
 
     [(line, column, problem)] = _told(document)
@@ -160,7 +158,7 @@ def test_reading_goes_on_after_many_values_without_quotes_but_not_for_ever(tmp_p
     assert not document.readable
 
 
-def test_key_that_is_given_twice_is_told_once_whatever_it_holds(tmp_path: Path) -> None:
+def test_reader_reports_a_repeated_key_once(tmp_path: Path) -> None:
     document = _read(tmp_path, "a: {b: {c: 1}}\na: {b: {c: 2, c: 3}}\n")
 
     assert [told[:2] for told in _told(document)] == [(2, 1), (2, 15)]
@@ -232,7 +230,7 @@ def test_largest_file_is_read(tmp_path: Path) -> None:
     assert document.readable
 
 
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_reader_refuses_special_files_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "loop").symlink_to("loop")
 
@@ -331,7 +329,7 @@ def test_link_without_a_directory_to_stay_in_is_read(tmp_path: Path) -> None:
         pytest.param(0o666, False, False, id="read by another user"),
     ],
 )
-def test_root_does_not_obey_a_file_that_everybody_may_write(
+def test_root_refuses_a_file_that_everybody_can_write(
     tmp_path: Path, mode: int, by_root: bool, refused: bool
 ) -> None:
     file = tmp_path / "sheet.yaml"
@@ -345,7 +343,7 @@ def test_root_does_not_obey_a_file_that_everybody_may_write(
     assert "contains '_'" in problems[-1]
 
 
-def test_directory_on_the_way_that_everybody_may_write_is_told(tmp_path: Path) -> None:
+def test_reader_reports_a_parent_directory_that_everybody_can_write(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)  # told by whoever lists it
     version = tmp_path / "..2026"
     version.mkdir()

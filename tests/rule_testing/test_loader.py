@@ -44,7 +44,7 @@ def _mistakes(directory: Path, text: str) -> list[str]:
     return [str(one).removeprefix(f"{directory}/tea.test.yaml:") for one in caught.value.mistakes]
 
 
-def test_case_holds_what_is_said_and_only_what_is_expected(tmp_path: Path) -> None:
+def test_case_has_the_episodes_and_only_the_expected_parts(tmp_path: Path) -> None:
     (case,) = _read(tmp_path, TEA)
 
     (step,) = case.steps
@@ -263,7 +263,7 @@ def test_ids_of_a_list_are_compared_in_any_order(tmp_path: Path) -> None:
         pytest.param(
             "{id: e2}",
             r'{id: e2, content: "\ud83d"}',
-            r"5:27: tests[0].episodes[1].content: '\ud83d' is no valid Unicode",
+            r"5:27: tests[0].episodes[1].content: '\ud83d' is not valid Unicode",
             id="half a character",
         ),
         pytest.param(
@@ -283,7 +283,7 @@ def test_ids_of_a_list_are_compared_in_any_order(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistake_is_told_with_its_place_and_remedy(
+def test_loader_reports_a_mistake_with_place_and_remedy(
     tmp_path: Path, old: str, new: str, mistake: str
 ) -> None:
     assert old in TEA
@@ -348,13 +348,13 @@ def test_mistake_is_told_with_its_place_and_remedy(
         ),
     ],
 )
-def test_form_that_says_nothing_is_a_mistake(tmp_path: Path, text: str, mistake: str) -> None:
+def test_loader_refuses_a_test_without_content(tmp_path: Path, text: str, mistake: str) -> None:
     told = _mistakes(tmp_path, text)
 
     assert any(line.startswith(mistake) for line in told), told
 
 
-def test_every_mistake_of_a_file_is_told_at_once_in_order(tmp_path: Path) -> None:
+def test_loader_reports_all_mistakes_of_a_file_in_order(tmp_path: Path) -> None:
     text = """\
         tests:
           - name: a
@@ -388,13 +388,13 @@ def test_every_mistake_of_a_file_is_told_at_once_in_order(tmp_path: Path) -> Non
         if issubclass(form, Form) and form.model_fields
     ],
 )
-def test_every_key_is_explained(form: type[Form]) -> None:
+def test_docstring_explains_every_key(form: type[Form]) -> None:
     explained = re.findall(r"^    (\w+):", cleandoc(form.__doc__ or ""), re.MULTILINE)
 
     assert explained == list(form.model_fields)
 
 
-def test_rules_are_not_checked_when_they_cannot_be_told(tmp_path: Path) -> None:
+def test_loader_skips_rule_names_without_known_rules(tmp_path: Path) -> None:
     file = tmp_path / "tea.test.yaml"
     file.write_text(TEA.replace("name: tea", "name: tea\n    rules: [milk]"))
 
