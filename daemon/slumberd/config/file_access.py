@@ -31,7 +31,9 @@ class Place(NamedTuple):
 _NO_PLACE = Place(0, 0)
 
 
-def unreadable(file: Path | str, problem: str, place: Place = _NO_PLACE) -> ConfigurationError:
+def unreadable_error(
+    file: Path | str, problem: str, place: Place = _NO_PLACE
+) -> ConfigurationError:
     """Return the error for a file that cannot be read to its end."""
     return ConfigurationError([Mistake(str(file), *place, "", problem)])
 
@@ -62,7 +64,7 @@ def read_text(path: Path, *, inside: Path | None = None, by_root: bool | None = 
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
         problem = _REASONS.get(type(error), f"cannot be read: {error.strerror}")
-        raise unreadable(path, problem) from error
+        raise unreadable_error(path, problem) from error
     return Text(_decode(path, content), mistakes)
 
 
@@ -77,15 +79,15 @@ def _check_file(
     path: Path, descriptor: int, inside: Path | None, by_root: bool | None
 ) -> Iterator[Mistake]:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise unreadable(path, "is not a regular file")
+        raise unreadable_error(path, "is not a regular file")
     if inside is not None:
         real = _real_path(path, descriptor)
         if not real.is_relative_to(inside):
             problem = f"leads out of its directory, to {str(real)!r}; put the file itself here"
-            raise unreadable(path, problem)
+            raise unreadable_error(path, problem)
         for directory in real.parents[: len(real.parents) - len(inside.parents) - 1]:
-            yield from open_to_everybody(directory, by_root=by_root)
-    yield from open_to_everybody(path, by_root=by_root, descriptor=descriptor)
+            yield from check_world_writable(directory, by_root=by_root)
+    yield from check_world_writable(path, by_root=by_root, descriptor=descriptor)
 
 
 def _real_path(path: Path, descriptor: int) -> Path:
@@ -93,10 +95,10 @@ def _real_path(path: Path, descriptor: int) -> Path:
     try:
         return Path(f"/proc/self/fd/{descriptor}").readlink()
     except OSError as error:
-        raise unreadable(path, "its real location cannot be found without /proc") from error
+        raise unreadable_error(path, "its real location cannot be found without /proc") from error
 
 
-def open_to_everybody(
+def check_world_writable(
     path: Path, *, by_root: bool | None, descriptor: int | None = None
 ) -> Iterator[Mistake]:
     """Yield a mistake if root reads a file or directory that everybody can write.
@@ -120,19 +122,21 @@ def open_to_everybody(
 
 def _decode(path: Path, content: bytes) -> str:
     if len(content) > MOST_BYTES:
-        raise unreadable(path, f"is larger than {MOST_BYTES // 1024} KiB; split it")
+        raise unreadable_error(path, f"is larger than {MOST_BYTES // 1024} KiB; split it")
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise unreadable(path, "is in UTF-16; save it as UTF-8")
+        raise unreadable_error(path, "is in UTF-16; save it as UTF-8")
     if b"\0" in content:
         place = _find_place(content, content.index(b"\0"))
-        raise unreadable(path, "is not a text file: it contains a NUL byte here", place)
+        raise unreadable_error(path, "is not a text file: it contains a NUL byte here", place)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         # The error counts positions from after a byte order mark.
         start = error.start + len(content) - len(error.object)
         place = _find_place(content, start)
-        raise unreadable(path, "is not in UTF-8 from here on; save it as UTF-8", place) from error
+        raise unreadable_error(
+            path, "is not in UTF-8 from here on; save it as UTF-8", place
+        ) from error
 
 
 def _find_place(content: bytes, position: int) -> Place:

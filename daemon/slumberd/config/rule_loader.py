@@ -11,7 +11,7 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.config.credentials import is_installed
-from slumberd.config.file_access import open_to_everybody
+from slumberd.config.file_access import check_world_writable
 from slumberd.config.rule_channels import misspelled_channels
 from slumberd.config.rule_schema import RuleFile
 from slumberd.config.validation import mistakes_of
@@ -173,7 +173,7 @@ def _read_sheets(path: Path, by_root: bool | None) -> list[_Sheet]:
         files = rule_files(path)
     except ConfigurationError as error:
         return [_sheet_of_directory(path, error.mistakes)]
-    mistakes = list(open_to_everybody(path, by_root=by_root))
+    mistakes = list(check_world_writable(path, by_root=by_root))
     blank = [_sheet_of_directory(path, mistakes)] if mistakes else []
     home = path.resolve()
     return [*blank, *(_read_sheet(file, home, by_root) for file in files)]

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import yaml
 
-from slumberd.config.file_access import Place, read_text, unreadable
+from slumberd.config.file_access import Place, read_text, unreadable_error
 from slumberd.config.yaml_scalars import Scalar, Span, plain, source_of, trap
 from slumberd.errors import ConfigurationError, Mistake
 
@@ -273,13 +273,13 @@ class _Reader:
         found = complaint(f"{error.context or ''} {error.problem or ''}")
         mark = (error.context_mark if found.at_its_start else None) or error.problem_mark
         if not found.unquoted or mark is None or len(self._mended) == MOST_MENDED:
-            raise unreadable(self._file, found.words, _at(mark)) from error
+            raise unreadable_error(self._file, found.words, _at(mark)) from error
         self._mended[_at(mark)] = found.words
         return f"{text[: mark.index]}x{text[mark.index + 1 :]}"
 
     def _control_character(self, error: yaml.reader.ReaderError) -> ConfigurationError:
         problem = f"contains the control character U+{error.character:04X}; leave it out"
-        return unreadable(self._file, problem, place_in(self._text, error.position))
+        return unreadable_error(self._file, problem, place_in(self._text, error.position))
 
     def _limit_events(self, events: Iterable[yaml.Event]) -> Iterator[yaml.Event]:
         for number, event in enumerate(events):
@@ -375,7 +375,7 @@ class _Reader:
         self._found.append(Mistake(self._file, *_place(event), dotted(trail), problem))
 
     def _error_at(self, event: yaml.Event, problem: str) -> ConfigurationError:
-        return unreadable(self._file, problem, _place(event))
+        return unreadable_error(self._file, problem, _place(event))
 
 
 def _place(event: yaml.Event) -> Place:

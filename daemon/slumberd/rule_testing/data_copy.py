@@ -21,7 +21,7 @@ from slumberd.storage.sqlite.backup import copy_database, is_full, size_of
 WRITE_AHEAD = 300_000_000
 """The largest size of the write-ahead log of a long backfill, in bytes."""
 
-Telling = Callable[[str], object]
+ProgressCallback = Callable[[str], object]
 """Receives a few words about the next step, for a progress display."""
 
 
@@ -41,7 +41,7 @@ class Copy:
 
 
 @asynccontextmanager
-async def copied(settings: Settings, clock: Clock, tell: Telling) -> AsyncIterator[Copy]:
+async def copied(settings: Settings, clock: Clock, tell: ProgressCallback) -> AsyncIterator[Copy]:
     """Copy the databases of a configuration, and open the copies. A daemon may run.
 
     The function takes no lock and writes nothing in the directory of the originals. It records
@@ -70,7 +70,7 @@ async def copied(settings: Settings, clock: Clock, tell: Telling) -> AsyncIterat
             raise
 
 
-def _copy_databases(settings: Settings, folder: Path, tell: Telling) -> Settings:
+def _copy_databases(settings: Settings, folder: Path, tell: ProgressCallback) -> Settings:
     place = _settings_of_copy(settings, folder)
     # Facts first: their watermarks must not lie beyond the end of the log.
     pairs = [

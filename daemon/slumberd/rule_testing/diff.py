@@ -13,7 +13,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
-from slumberd.rule_testing.data_copy import Copy, Telling, copied
+from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copied
 from slumberd.rule_testing.preview import Tally
 from slumberd.service.composition import rule_runner_of
 from slumberd.storage.audit.compare import Comparison, Totals
@@ -147,7 +147,7 @@ async def differing(
     candidate: RuleSet,
     *,
     clock: Clock,
-    tell: Telling,
+    tell: ProgressCallback,
     user: str | None = None,
 ) -> AsyncIterator[Differences]:
     """Apply a candidate rule set to a copy of the data, and yield the differences of the facts.
@@ -208,7 +208,7 @@ def _channel_changes(
 class _Trial:
     """Applies rules to one copy of the data."""
 
-    def __init__(self, copy: Copy, rules: RuleSet, clock: Clock, tell: Telling) -> None:
+    def __init__(self, copy: Copy, rules: RuleSet, clock: Clock, tell: ProgressCallback) -> None:
         self._rules = rules
         self._clock = clock
         self._tell = tell

@@ -16,7 +16,7 @@ from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
-from slumberd.rule_testing.data_copy import Copy, Telling, copied
+from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copied
 from slumberd.service.composition import rule_runner_of
 from slumberd.storage.episodes.windows import Matching
 
@@ -110,7 +110,7 @@ def _by_channel(outcome: Outcome) -> Iterator[tuple[str, Sequence[Record]]]:
 
 
 async def previewed(
-    settings: Settings, rules: RuleSet, *, whole: bool, clock: Clock, tell: Telling
+    settings: Settings, rules: RuleSet, *, whole: bool, clock: Clock, tell: ProgressCallback
 ) -> Previewed:
     """Return what each rule of kind ``episodes`` selects and what its firing would do, in order.
 
@@ -142,7 +142,7 @@ async def previewed(
 class _Previewer:
     """Fires rules on one copy."""
 
-    def __init__(self, copy: Copy, rules: RuleSet, clock: Clock, tell: Telling) -> None:
+    def __init__(self, copy: Copy, rules: RuleSet, clock: Clock, tell: ProgressCallback) -> None:
         self._memory = copy.stores.memory
         self._rules = rules
         self._clock = clock
