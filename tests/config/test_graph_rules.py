@@ -82,7 +82,7 @@ def test_a_rule_that_does_not_say_its_kind_is_of_episodes_and_keeps_its_hash() -
         ("user: alice", 'user: "a\\tb"', "a.yaml:6:11: rules[0].user: it holds the control"),
         ("user: alice", "user: 5", "rules[0].user: text is needed, not 5"),
         ("kind: graph", "kind: grph", "'episodes' or 'graph' is needed, not 'grph'"),
-        ('cron: "0 3 * * *"', "every: 5", "a.yaml:4:14: rules[0].cadence: a graph's rule fires by"),
+        ('cron: "0 3 * * *"', "every: 5", "4:14: rules[0].cadence: a rule of kind 'graph'"),
         ("agent: rag", "agent: rag\n    when_filter: ''", "unknown key 'when_filter'"),
         ("agent: rag", "agent: rag\n    start: now", "unknown key 'start'"),
         ("agent: rag", "agent: rag\n    limits: {max_deletes: 1}", "unknown key 'limits'"),

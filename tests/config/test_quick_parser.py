@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slumberd.config import yaml_reader
-from slumberd.config.yaml_reader import Document, read_document
+from slumberd.config.yaml_reader import read_document
 from slumberd.errors import FilterError
 from slumberd.filters.sandbox import check_filter, checking_filters
 
@@ -61,28 +60,17 @@ def mutants(chance: random.Random) -> list[str]:
     return texts
 
 
-def both(file: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Document, Document]:
-    quick = read_document(file)
-    with monkeypatch.context() as patch:
-        patch.setattr(yaml_reader, "_QUICK", None)
-        return quick, read_document(file)
-
-
-def test_both_parsers_read_the_same_of_whatever_people_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_parsers_read_every_text_alike(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     for text in [*SMALL, *ODD, *SHIPPED, *mutants(random.Random(7))]:
         file.write_text(text)
 
-        quick, thorough = both(file, monkeypatch)
+        quick, thorough = read_document(file), read_document(file, quick=False)
 
         assert quick == thorough, text
 
 
-def test_ordinary_files_are_read_by_the_quick_parser(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quick_parser_reads_ordinary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "f.yaml"
     file.write_text(SMALL[1])
     monkeypatch.setattr(yaml, "SafeLoader", None)

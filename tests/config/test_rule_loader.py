@@ -140,7 +140,7 @@ def test_a_rule_may_count_episodes_in_words_and_names_may_hold_colons(tmp_path: 
 
 @pytest.mark.parametrize("name", ["kg/tea", "kg@tea", "kg tea", "Kg"])
 def test_a_name_that_would_end_within_an_id_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no name"):
+    with pytest.raises(ConfigurationError, match="is not a valid name"):
         _load(tmp_path, a=TEA.replace("id: tea", f"id: {name}"))
 
 
@@ -164,7 +164,7 @@ def test_keys_about_time_say_what_to_write_instead(tmp_path: Path, key: str, pro
         _load(tmp_path, a=text)
 
 
-def test_a_rule_that_compares_nothing_is_the_rule_that_it_was(tmp_path: Path) -> None:
+def test_rule_without_similarity_keeps_its_hash(tmp_path: Path) -> None:
     text = 'rules: [{id: a, cadence: {every: 1}, when_filter: "", then_emits: [facts]%s}]'
 
     def hashed(more: str) -> str:
@@ -183,7 +183,7 @@ def test_nearness_is_a_number_between_0_and_1(tmp_path: Path, least: str) -> Non
     assert "rules[0].similarity.min: " in told
 
 
-def test_a_rule_without_its_extra_is_told_where_it_stands(
+def test_loader_reports_a_missing_extra_at_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wordllama", None)
@@ -215,7 +215,7 @@ def test_a_rule_without_its_extra_is_told_where_it_stands(
         ("0.1", "keys with values are needed, not 0.1"),
     ],
 )
-def test_a_gate_that_cannot_be_meant_is_told_with_its_place(
+def test_loader_reports_an_impossible_salience_with_its_place(
     tmp_path: Path, gate: str, problem: str
 ) -> None:
     text = f"""
@@ -296,14 +296,15 @@ def test_content_hash_follows_rules_and_channels_but_not_files(tmp_path: Path) -
     assert len(set(sets)) == 3
 
 
-def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
+def test_loader_reports_all_mistakes_of_all_files_at_once(tmp_path: Path) -> None:
     wrong = "rules:\n  - id: Tea\n    when_filter: 5\n    cadense: x"
 
     told = _mistakes(tmp_path, a=wrong, b=TEA, c="rules: [tea")
 
     assert told == [
         "a.yaml:2:5: rules[0]: key 'then_emits' is missing",
-        "a.yaml:2:9: rules[0].id: 'Tea' is no name: use 1 to 64 of a-z, 0-9, '.', '_', ':' and '-'",
+        "a.yaml:2:9: rules[0].id: 'Tea' is not a valid name: use 1 to 64 of a-z, 0-9, '.', '_',"
+        " ':' and '-'",
         "a.yaml:3:18: rules[0].when_filter: text is needed, not 5; quote it if that is meant",
         "a.yaml:4:5: rules[0].cadense: unknown key 'cadense'; did you mean 'cadence'?",
         "c.yaml:1:8: the '[' has no matching ']'; ',' goes between entries",
@@ -409,7 +410,7 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
             "{every: 5}",
             "{cron: 0,30 3 * * *}",
             "3:23: rules[0].cadence.30 3 * * *: unknown key '30 3 * * *'; is it part of a text that"
-            " holds ','? Quote the whole text",
+            " contains ','? Quote the whole text",
             id="cron with a comma, without quotes",
         ),
         pytest.param(
@@ -470,7 +471,7 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         pytest.param(
             "[facts]",
             "[a, b, a]",
-            "5:17: rules[0].then_emits: channel 'a' is given twice; once is enough",
+            "5:17: rules[0].then_emits: channel 'a' is given twice; leave one of them out",
             id="channel twice",
         ),
         pytest.param(
@@ -500,7 +501,7 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         pytest.param(
             "rules:",
             "channels: {A: {multi_valued: []}}\nrules:",
-            "1:12: channels.A: 'A' is no name",
+            "1:12: channels.A: 'A' is not a valid name",
             id="name of a channel",
         ),
         pytest.param(
@@ -517,7 +518,7 @@ def test_every_mistake_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistake_is_told_with_its_place_and_remedy(
+def test_loader_reports_a_mistake_with_place_and_remedy(
     tmp_path: Path, old: str, new: str, mistake: str
 ) -> None:
     told = _mistakes(tmp_path, a=TEA.replace(old, new, 1))
@@ -557,7 +558,7 @@ def test_mistake_in_one_part_of_a_rule_hides_none_in_another(tmp_path: Path) -> 
         pytest.param("a\n      unsound", [(5, 9)], id="on two lines"),
     ],
 )
-def test_mistake_of_a_filter_is_told_where_it_stands_in_the_file(
+def test_loader_reports_a_filter_mistake_at_its_place_in_the_file(
     tmp_path: Path, filter: str, places: list[tuple[int, int]]
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -566,7 +567,7 @@ def test_mistake_of_a_filter_is_told_where_it_stands_in_the_file(
     assert [(mistake.line, mistake.column) for mistake in caught.value.mistakes] == places
 
 
-def test_every_mistake_of_a_filter_is_told(tmp_path: Path) -> None:
+def test_loader_reports_all_mistakes_of_a_filter(tmp_path: Path) -> None:
     text = TEA.replace('""', ">-\n      predikate = 'x'\n      AND objekt = 'y'")
     (tmp_path / "a.yaml").write_text(text.lstrip())
 
@@ -595,7 +596,7 @@ def test_rule_file_that_leads_out_of_the_directory_is_a_mistake(tmp_path: Path) 
     ).sources == {"tea": str(rules / "a.yaml")}
 
 
-def test_root_does_not_obey_rules_that_everybody_may_write(tmp_path: Path) -> None:
+def test_root_refuses_rules_that_everybody_can_write(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(TEA)
     (tmp_path / "b.yaml").write_text("rules: 5")
     (tmp_path / "a.yaml").chmod(0o646)
@@ -622,7 +623,7 @@ mount -o remount,ro "$1"
 """
 
 
-def test_root_obeys_rules_on_a_file_system_that_nobody_can_write_to(tmp_path: Path) -> None:
+def test_root_reads_rules_on_a_read_only_file_system(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "--mount", "true"], check=False).returncode:
         pytest.skip("no mount of our own can be made here: it takes root and namespaces")
@@ -662,7 +663,7 @@ def test_directory_that_may_not_be_read_hides_no_mistake_of_another(tmp_path: Pa
     assert [mistake.file for mistake in caught.value.mistakes] == [str(gone), f"{tmp_path}/a.yaml"]
 
 
-def test_id_that_is_given_twice_is_told_with_both_places(tmp_path: Path) -> None:
+def test_loader_reports_a_repeated_id_with_both_places(tmp_path: Path) -> None:
     told = _mistakes(tmp_path, a=TEA, b="# second\n" + TEA.lstrip())
 
     assert told == [
@@ -671,7 +672,7 @@ def test_id_that_is_given_twice_is_told_with_both_places(tmp_path: Path) -> None
     ]
 
 
-def test_id_that_is_given_twice_in_one_line_is_told(tmp_path: Path) -> None:
+def test_loader_reports_a_repeated_id_in_one_line(tmp_path: Path) -> None:
     rule = "{id: tea, cadence: {every: 1}, when_filter: '', then_emits: [facts]}"
 
     told = _mistakes(tmp_path, a=f"rules: [{rule}, {rule}]")
@@ -697,8 +698,8 @@ def test_trap_in_a_key_is_not_taken_for_the_mistake_of_what_it_is_a_key_of(tmp_p
     told = _mistakes(tmp_path, a="rules:\n  -\u00a0id: tea\n")
 
     assert told == [
-        r"a.yaml:2:3: rules.-\xa0id: '-\xa0id' holds an invisible character, or a space that is"
-        " none of YAML's; quote it"
+        r"a.yaml:2:3: rules.-\xa0id: '-\xa0id' contains an invisible character, or a space"
+        " that YAML does not know; quote it"
     ]
 
 
@@ -790,7 +791,7 @@ rules:
     [
         pytest.param("fact", "'fact'; did you mean 'facts'?", id="near miss of facts"),
         pytest.param("note", "'note'; did you mean 'notes'?", id="near miss of another"),
-        pytest.param("zebra", "'zebra'; they emit into facts, notes", id="near to none"),
+        pytest.param("zebra", "'zebra'; rules emit into facts, notes", id="near to none"),
     ],
 )
 def test_a_channel_that_no_rule_emits_into_is_a_mistake(
@@ -807,7 +808,9 @@ def test_a_channel_that_no_rule_emits_into_is_a_mistake(
         pytest.param("[like]", "2:26: {}[0]: predicate 'like' is named by no rule", id="letter"),
         pytest.param("[Knows]", "2:26: {}[0]: predicate 'Knows' is named by no rule", id="case"),
         pytest.param("[likes, likes]", "2:33: {}[1]: predicate 'likes' is given twice", id="twice"),
-        pytest.param("['likes, owns']", "2:26: {}[0]: predicate 'likes, owns' holds a", id="comma"),
+        pytest.param(
+            "['likes, owns']", "2:26: {}[0]: predicate 'likes, owns' contains a", id="comma"
+        ),
         pytest.param("['likes ']", "2:26: {}[0]: predicate 'likes ' begins or ends", id="space"),
     ],
 )
@@ -822,7 +825,7 @@ def test_a_slip_in_a_multi_valued_predicate_is_a_mistake(
 def test_the_near_miss_of_a_multi_valued_predicate_is_named(tmp_path: Path) -> None:
     [told] = _mistakes(tmp_path, likes=LIKES.format(channel="facts", predicates="[like]"))
 
-    assert told.endswith("a rule that emits into 'facts' says 'likes'; did you mean that?")
+    assert told.endswith("a rule that emits into 'facts' names 'likes'; did you mean that?")
 
 
 @pytest.mark.parametrize("predicates", ["[likes, knows]", "[hates]", "[likes, like]", "[]"])

@@ -113,7 +113,7 @@ def test_command_line_wins_over_environment_over_file_over_default(file: Path) -
     assert settings.timezone == "UTC"
 
 
-def test_what_the_command_line_leaves_open_sets_nothing(file: Path) -> None:
+def test_omitted_option_of_the_command_line_sets_nothing(file: Path) -> None:
     _write(file, "logging: {level: debug}\n")
 
     settings = _load(file, overrides={"state_dir": None, "logging": {"level": None}})
@@ -193,7 +193,7 @@ def test_system_file_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> N
     assert "symbolic links" in _mistakes(system_file=loop)[0]
 
 
-def test_every_mistake_of_every_source_is_told_at_once(file: Path) -> None:
+def test_settings_report_all_mistakes_of_all_sources_at_once(file: Path) -> None:
     _write(file, "rulesdir: x\nfacts: {batch: 0}\nlogging: {level: INFO, file: ~/x}\n")
 
     told = _mistakes(
@@ -255,14 +255,14 @@ def test_one_file_for_both_stores_is_a_mistake(file: Path) -> None:
     assert "give each its own file" in told
 
 
-def test_place_of_one_file_for_both_stores_is_told(file: Path) -> None:
+def test_mistake_of_one_file_for_both_stores_has_its_place(file: Path) -> None:
     [told] = _mistakes(_write(file, "facts: {path: memory.db}\n"))
 
     assert told.startswith(f"{file}:1:15: facts.path: ")
 
 
 @pytest.mark.parametrize("by_root", [True, False])
-def test_root_does_not_obey_a_file_that_everybody_may_write(file: Path, by_root: bool) -> None:
+def test_root_refuses_a_file_that_everybody_can_write(file: Path, by_root: bool) -> None:
     _write(file, "stop_seconds: 1\n").chmod(0o666)
 
     try:

@@ -88,20 +88,18 @@ def test_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
         pytest.param("no", "quote it", id="boolean of YAML 1.1"),
         pytest.param("On", "quote it", id="boolean in capitals"),
         pytest.param("0300", "has a leading 0, and is octal", id="octal"),
-        pytest.param("0x1F", "no decimal number", id="hexadecimal"),
+        pytest.param("0x1F", "not a decimal number", id="hexadecimal"),
         pytest.param("1:30", "base 60", id="sexagesimal"),
-        pytest.param("1_000", "holds '_'", id="underscores"),
-        pytest.param(".inf", "no finite number", id="infinity"),
-        pytest.param(".NaN", "no finite number", id="not a number"),
+        pytest.param("1_000", "contains '_'", id="underscores"),
+        pytest.param(".inf", "not a finite number", id="infinity"),
+        pytest.param(".NaN", "not a finite number", id="not a number"),
         pytest.param("2026-01-01", "is a date", id="date"),
         pytest.param("9" * 19, "more digits than", id="too many digits"),
         pytest.param("a\u200bb", "an invisible character", id="zero width space"),
-        pytest.param("a\u00a0b", "a space that is none of YAML's", id="space that does not break"),
+        pytest.param("a\u00a0b", "a space that YAML does not know", id="space that does not break"),
     ],
 )
-def test_plain_word_that_readers_take_differently_is_refused(
-    tmp_path: Path, word: str, remedy: str
-) -> None:
+def test_reader_refuses_an_ambiguous_plain_word(tmp_path: Path, word: str, remedy: str) -> None:
     document = _read(tmp_path, f"key: {word}\n")
 
     [(line, column, problem)] = _told(document)
@@ -126,7 +124,7 @@ def test_number_beyond_all_numbers_is_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "problem"),
     [
-        pytest.param("a: 1\na: 2\n", (2, 1), "first stands in line 1", id="key twice"),
+        pytest.param("a: 1\na: 2\n", (2, 1), "first in line 1", id="key twice"),
         pytest.param("on: 1\n", (1, 1), "boolean to some YAML readers", id="boolean key"),
         pytest.param("5: 1\n", (1, 1), "write '5' in quotes", id="number as key"),
         pytest.param("a: &x 1\n", (1, 4), "leave out '&x'", id="anchor"),
@@ -149,7 +147,7 @@ def test_reading_goes_on_after_what_is_not_read(
     first, second = _told(document)
     assert first[:2] == place
     assert problem in first[2]
-    assert "holds '_'" in second[2]
+    assert "contains '_'" in second[2]
     assert document.readable
 
 
@@ -160,7 +158,7 @@ def test_reading_goes_on_after_many_values_without_quotes_but_not_for_ever(tmp_p
     assert not document.readable
 
 
-def test_key_that_is_given_twice_is_told_once_whatever_it_holds(tmp_path: Path) -> None:
+def test_reader_reports_a_repeated_key_once(tmp_path: Path) -> None:
     document = _read(tmp_path, "a: {b: {c: 1}}\na: {b: {c: 2, c: 3}}\n")
 
     assert [told[:2] for told in _told(document)] == [(2, 1), (2, 15)]
@@ -177,8 +175,8 @@ def test_first_of_two_equal_keys_counts(tmp_path: Path) -> None:
     ("text", "place", "problem"),
     [
         pytest.param("a: 'x' = y\n", (1, 8), "quote the whole value", id="text after quotes"),
-        pytest.param("a: b: c\n", (1, 5), "no ':' can stand here", id="colon in a value"),
-        pytest.param("a:\n\tb: 1\n", (2, 1), "a tab stands", id="tab"),
+        pytest.param("a: b: c\n", (1, 5), "no ':' is allowed here", id="colon in a value"),
+        pytest.param("a:\n\tb: 1\n", (2, 1), "YAML needs spaces here", id="tab"),
         pytest.param('a: "x\nb: 1\n', (1, 4), "never ends", id="open quotes"),
         pytest.param("a: [1, 2\n", (1, 4), "no matching ']'", id="open bracket"),
         pytest.param("a: [1,,2]\n", (1, 7), "value, or the closing bracket", id="nothing"),
@@ -208,7 +206,7 @@ def test_text_that_cannot_be_read_to_its_end_is_not_readable(
 @pytest.mark.parametrize(
     ("content", "place", "problem"),
     [
-        pytest.param(b"a: \x00", (1, 4), "holds a NUL byte", id="binary"),
+        pytest.param(b"a: \x00", (1, 4), "contains a NUL byte", id="binary"),
         pytest.param(b"a: b\nc: \xff", (2, 4), "is not in UTF-8", id="latin"),
         pytest.param(b"\xef\xbb\xbfa: \xc3\xa9\xe9", (1, 5), "is not in UTF-8", id="after a mark"),
         pytest.param("a: b".encode("utf-16"), (0, 0), "is in UTF-16", id="UTF-16"),
@@ -232,7 +230,7 @@ def test_largest_file_is_read(tmp_path: Path) -> None:
     assert document.readable
 
 
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_reader_refuses_special_files_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "loop").symlink_to("loop")
 
@@ -241,7 +239,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     ]
 
     assert told == [
-        "is no regular file",
+        "is not a regular file",
         "is a directory, not a file",
         "does not exist",
         "cannot be read: Too many levels of symbolic links",
@@ -285,7 +283,7 @@ def test_link_out_of_the_directory_is_not_read(tmp_path: Path) -> None:
         told == f"leads out of its directory, to '{tmp_path}/secret.yaml'; put the file itself here"
     )
     assert "leads out" in documents["brother"].mistakes[0].problem
-    assert documents["device"].mistakes[0].problem == "is no regular file"
+    assert documents["device"].mistakes[0].problem == "is not a regular file"
 
 
 def test_component_that_leads_out_of_the_directory_is_seen(tmp_path: Path) -> None:
@@ -331,7 +329,7 @@ def test_link_without_a_directory_to_stay_in_is_read(tmp_path: Path) -> None:
         pytest.param(0o666, False, False, id="read by another user"),
     ],
 )
-def test_root_does_not_obey_a_file_that_everybody_may_write(
+def test_root_refuses_a_file_that_everybody_can_write(
     tmp_path: Path, mode: int, by_root: bool, refused: bool
 ) -> None:
     file = tmp_path / "sheet.yaml"
@@ -342,10 +340,10 @@ def test_root_does_not_obey_a_file_that_everybody_may_write(
 
     problems = [mistake.problem for mistake in document.mistakes]
     assert any("`chmod o-w`" in problem for problem in problems) == refused
-    assert "holds '_'" in problems[-1]
+    assert "contains '_'" in problems[-1]
 
 
-def test_directory_on_the_way_that_everybody_may_write_is_told(tmp_path: Path) -> None:
+def test_reader_reports_a_parent_directory_that_everybody_can_write(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)  # told by whoever lists it
     version = tmp_path / "..2026"
     version.mkdir()

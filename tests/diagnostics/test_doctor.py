@@ -22,7 +22,15 @@ from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
 from slumberd.diagnostics.doctor import run_checks, urgent
-from slumberd.diagnostics.host_checks import Account, Machine, clock, room, unit, unit_user, zones
+from slumberd.diagnostics.host_checks import (
+    Account,
+    Machine,
+    check_clock,
+    check_disk_space,
+    check_time_zones,
+    check_unit,
+    check_unit_user,
+)
 from slumberd.diagnostics.store_checks import DoctorContext
 from slumberd.model.finding import KINDS, Finding
 from slumberd.service.composition import rules_of
@@ -205,7 +213,7 @@ def test_doctor_finds_what_could_not_be_read(site: Site) -> None:
     assert found(site) == {"episodes.quarantined", "episodes.mismatched"}
 
 
-def test_doctor_lists_a_retraction_that_reaches_nothing(site: Site) -> None:
+def test_doctor_lists_a_retraction_that_covers_nothing(site: Site) -> None:
     early = {"intent": "delete", "replaces": "e1", "predicate": "likes"}
     late = {"intent": "delete", "replaces": "e9", "predicate": "likes"}
     site.put(triple("e0", "ada", "likes", "x", timestamp=at(0), metadata=early))
@@ -218,7 +226,7 @@ def test_doctor_lists_a_retraction_that_reaches_nothing(site: Site) -> None:
 
     (finding,) = document["findings"]
     assert finding["id"] == "acts.unreached"
-    assert finding["problem"] == "1 retraction reaches nothing: e0"
+    assert finding["problem"] == "1 retraction covers nothing: e0"
 
 
 def declare(site: Site, predicate: str) -> None:
@@ -251,7 +259,7 @@ def test_doctor_lists_no_declared_fact_of_a_predicate_with_several_values(site: 
     assert found(site) == set()
 
 
-def test_doctor_finds_a_held_batch(site: Site) -> None:
+def test_doctor_finds_a_batch_that_awaits_approval(site: Site) -> None:
     site.config.write_text(site.config.read_text() + "limits: {max_deletes: 0}\n")
     gone = {"intent": "delete", "replaces": "e1", "predicate": "likes"}
     site.put(triple("e2", "ada", "likes", "tea", timestamp=at(2), metadata=gone))
@@ -290,7 +298,7 @@ def test_status_says_what_waits_what_came_of_the_last_firing_and_what_comes_next
     assert footprint(site) == before
 
 
-def test_status_shows_of_many_rules_those_that_somebody_would_look_for(site: Site) -> None:
+def test_status_shows_the_rules_that_need_attention_of_many(site: Site) -> None:
     many = "".join(
         f"  - {{id: r{number:02}, cadence: {{every: 9}}, when_filter: '', then_emits: [facts]}}\n"
         for number in range(40)
@@ -343,9 +351,9 @@ def test_configuration_that_the_daemon_has_not_taken_is_found(site: Site) -> Non
     found = [one for one in run_checks(context).findings if one.id == "config.stale"]
 
     assert [(one.problem, one.remedy) for one in found] == [
-        ("the daemon has read another value of timezone", "`slumberd reload`"),
+        ("the daemon uses another value of timezone than the file", "`slumberd reload`"),
         (
-            "the daemon has read another value of facts.batch, stop_seconds",
+            "the daemon uses another value of facts.batch, stop_seconds than the file",
             "`systemctl restart slumberd`",
         ),
     ]
@@ -366,7 +374,7 @@ async def test_doctor_asks_the_daemon_what_it_has_not_taken(site: Site) -> None:
         assert await asyncio.to_thread(found, site) == set()
 
 
-def test_daemon_that_runs_has_a_while_for_what_is_due(site: Site) -> None:
+def test_doctor_gives_a_running_daemon_time_for_due_rules(site: Site) -> None:
     site.put(triple("e2", "ada", "likes", "rum"))
     settings = load_settings(site.config, overrides={}, environ={})
     rules, now = rules_of(settings), SystemClock().now()
@@ -385,32 +393,32 @@ def told(findings: Iterable[Finding]) -> list[str]:
     return [finding.id for finding in findings]
 
 
-def test_clock_that_nobody_sets_is_found_where_that_can_be_told(tmp_path: Path) -> None:
+def test_doctor_finds_a_clock_that_is_not_synchronised(tmp_path: Path) -> None:
     mark = tmp_path / "synchronized"
     said_no = Machine(synchronised=mark, clock_command=("echo", "no"))
 
-    assert told(clock(said_no)) == ["clock.unsynchronised"]
-    assert told(clock(Machine(synchronised=mark, clock_command=("echo", "yes")))) == []
-    assert told(clock(QUIET)) == []
+    assert told(check_clock(said_no)) == ["clock.unsynchronised"]
+    assert told(check_clock(Machine(synchronised=mark, clock_command=("echo", "yes")))) == []
+    assert told(check_clock(QUIET)) == []
     mark.touch()
-    assert told(clock(said_no)) == []
+    assert told(check_clock(said_no)) == []
 
 
-def test_unit_is_held_against_the_shipped_one(tmp_path: Path) -> None:
+def test_doctor_compares_the_unit_with_the_shipped_one(tmp_path: Path) -> None:
     shipped, units, state = tmp_path / "shipped", tmp_path / "units", Path("/var/lib/slumberd")
     shipped.write_text("new")
     units.mkdir()
     machine = Machine(systemd=tmp_path, units=(units,), shipped=shipped)
 
-    assert told(unit(machine, state)) == ["unit.missing"]
+    assert told(check_unit(machine, state)) == ["unit.missing"]
     (units / "slumberd.service").write_text("old")
-    assert told(unit(machine, state)) == ["unit.changed"]
+    assert told(check_unit(machine, state)) == ["unit.changed"]
     (units / "slumberd.service").write_text("new")
-    assert told(unit(machine, state)) == []
-    assert told(unit(machine, tmp_path)) == []
+    assert told(check_unit(machine, state)) == []
+    assert told(check_unit(machine, tmp_path)) == []
 
 
-def test_place_of_the_figures_for_prometheus_is_looked_at(site: Site) -> None:
+def test_doctor_finds_an_unwritable_textfile(site: Site) -> None:
     places = ["slumberd.prom", str(site.state.parent / "none" / "slumberd.prom")]
     found = []
     for place in places:
@@ -471,7 +479,7 @@ def test_user_reads_as_owner_as_group_or_as_other(
         assert account.barred(file) == (file if barred else None)
 
 
-def test_user_is_barred_by_a_directory_above() -> None:
+def test_user_cannot_read_below_a_closed_directory() -> None:
     with in_the_open("rules.yaml") as file:
         file.parent.chmod(0o700)
 
@@ -484,29 +492,29 @@ def test_user_of_the_unit_who_may_not_read_rules_is_found(tmp_path: Path) -> Non
     (units / "slumberd.service").write_text("[Service]\nUser=no-such-user\n#User=root\n")
     machine = Machine(systemd=tmp_path, units=(units,))
     with in_the_open("rules.yaml") as file:
-        missing = list(unit_user(machine, state, [file]))
+        missing = list(check_unit_user(machine, state, [file]))
         (units / "slumberd.service.d" / "own.conf").write_text("[Service]\nUser=nobody\n")
-        well = list(unit_user(machine, state, [file]))
+        well = list(check_unit_user(machine, state, [file]))
         file.chmod(0o600)
-        (finding,) = unit_user(machine, state, [file])
+        (finding,) = check_unit_user(machine, state, [file])
 
         assert (missing[0].id, missing[0].problem) == (
             "unit.user",
             "there is no user 'no-such-user'",
         )
         assert well == []
-        assert finding.problem == "user 'nobody', whom the unit runs as, may not read it"
+        assert finding.problem == "user 'nobody', whom the unit runs as, cannot read it"
         assert finding.remedy.startswith(f"run `chmod o+rX {file}`")
-        assert list(unit_user(machine, tmp_path, [file])) == [], "is not the unit's"
+        assert list(check_unit_user(machine, tmp_path, [file])) == [], "is not the unit's"
 
 
-def test_disk_and_zones_are_looked_at(tmp_path: Path) -> None:
-    assert told(room(tmp_path, 10**18)) == ["disk.low"]
-    assert told(zones(["Mars/Olympus"])) == ["timezone.missing"]
-    assert told(zones(["Asia/Tokyo"])) == []
+def test_doctor_checks_disk_space_and_time_zones(tmp_path: Path) -> None:
+    assert told(check_disk_space(tmp_path, 10**18)) == ["disk.low"]
+    assert told(check_time_zones(["Mars/Olympus"])) == ["timezone.missing"]
+    assert told(check_time_zones(["Asia/Tokyo"])) == []
 
 
-def test_rules_of_an_engine_are_for_nobody_else_to_write(site: Site) -> None:
+def test_doctor_finds_engine_rules_that_others_can_write(site: Site) -> None:
     site.config.write_text(f"{CONFIG}provenance: {{sink: file, pack: pack}}\n")
     rules = site.state / "pack" / "rules" / "one.yaml"
     rules.parent.mkdir(parents=True)
@@ -520,7 +528,7 @@ def test_rules_of_an_engine_are_for_nobody_else_to_write(site: Site) -> None:
     assert found(site) == {"file.open"}
 
 
-def test_what_a_sink_was_told_is_for_nobody_else_to_read(site: Site) -> None:
+def test_doctor_finds_a_sink_file_that_others_can_read(site: Site) -> None:
     site.config.write_text(f"{CONFIG}provenance: {{sink: file}}\n")
     told = site.state / "provenance.jsonl"
     told.write_text("")

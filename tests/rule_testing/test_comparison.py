@@ -23,13 +23,13 @@ def _agree(lines: list[Line]) -> bool:
     return all(line.same for line in lines)
 
 
-def test_what_is_not_named_is_not_compared() -> None:
+def test_comparison_ignores_keys_that_are_not_expected() -> None:
     lines = compare("deltas", [{"episode": "e1"}], [_delta("e1", "noop", reason="stale")])
 
     assert _agree(lines)
 
 
-def test_what_came_about_and_nobody_expected_comes_last() -> None:
+def test_comparison_lists_unexpected_entries_last() -> None:
     lines = compare("deltas", [{"episode": "e2"}], [_delta("e1"), _delta("e2"), _delta("e3")])
 
     assert lines == [
@@ -39,7 +39,7 @@ def test_what_came_about_and_nobody_expected_comes_last() -> None:
     ]
 
 
-def test_what_differs_stands_beside_what_was_meant_with_the_keys_that_differ() -> None:
+def test_comparison_pairs_differing_entries_and_names_their_keys() -> None:
     expected = {"episode": "e1", "kind": "add", "replaces": []}
     got = _delta("e1", "update", replaces=["e0"])
 
@@ -49,7 +49,7 @@ def test_what_differs_stands_beside_what_was_meant_with_the_keys_that_differ() -
     ]
 
 
-def test_delta_of_another_rule_is_not_what_was_meant() -> None:
+def test_comparison_does_not_pair_deltas_of_different_rules() -> None:
     expected = {"episode": "e1", "rule": "coffee", "kind": "add"}
 
     assert compare("deltas", [expected], [_delta("e1")]) == [
@@ -58,7 +58,7 @@ def test_delta_of_another_rule_is_not_what_was_meant() -> None:
     ]
 
 
-def test_fact_without_an_id_is_the_one_that_agrees_most() -> None:
+def test_comparison_pairs_a_fact_without_id_with_the_most_similar_one() -> None:
     expected = {"subject": "alice", "predicate": "likes", "object": "tea"}
     home = {"id": "e1", "subject": "alice", "predicate": "lives_in", "object": "Porto"}
     taste = {"id": "e2", "subject": "alice", "predicate": "likes", "object": "coffee"}
@@ -69,13 +69,13 @@ def test_fact_without_an_id_is_the_one_that_agrees_most() -> None:
     ]
 
 
-def test_facts_that_agree_in_nothing_are_two() -> None:
+def test_comparison_does_not_pair_facts_without_equal_keys() -> None:
     lines = compare("facts", [{"object": "tea"}], [{"id": "e1", "object": "coffee"}])
 
     assert [line.got for line in lines] == [None, {"id": "e1", "object": "coffee"}]
 
 
-def test_wide_expectation_leaves_the_narrow_one_what_alone_fits_it() -> None:
+def test_wide_expectation_leaves_a_narrow_one_its_only_match() -> None:
     facts = [{"id": "e1", "object": "tea"}, {"id": "e2", "object": "tea"}]
     wide, narrow = {"object": "tea"}, {"id": "e1"}
 
@@ -102,13 +102,15 @@ def test_matches_move_on_along_a_chain() -> None:
         pytest.param("tea", "Tea", False, id="case"),
     ],
 )
-def test_objects_are_equal_when_the_law_says_so(expected: object, got: object, same: bool) -> None:
+def test_objects_are_equal_when_their_canonical_json_is(
+    expected: object, got: object, same: bool
+) -> None:
     lines = compare("facts", [{"id": "e1", "object": expected}], [{"id": "e1", "object": got}])
 
     assert _agree(lines) is same
 
 
-def test_key_that_is_not_there_is_null() -> None:
+def test_missing_key_is_null() -> None:
     assert _agree(compare("facts", [{"id": "e1", "object": None}], [{"id": "e1"}]))
 
 
@@ -136,7 +138,7 @@ def matched(draw: st.DrawFn) -> tuple[list[Entry], list[Entry]]:
 
 
 @given(matched())
-def test_some_of_all_that_came_about_is_as_expected_in_any_order(
+def test_subset_of_the_entries_matches_in_any_order(
     both: tuple[list[Entry], list[Entry]],
 ) -> None:
     expected, got = both
@@ -145,7 +147,7 @@ def test_some_of_all_that_came_about_is_as_expected_in_any_order(
 
 
 @given(matched(), st.data())
-def test_one_that_is_missing_or_too_much_always_differs(
+def test_missing_or_additional_entry_always_differs(
     both: tuple[list[Entry], list[Entry]], data: st.DataObject
 ) -> None:
     expected, got = both

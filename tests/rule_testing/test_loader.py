@@ -44,7 +44,7 @@ def _mistakes(directory: Path, text: str) -> list[str]:
     return [str(one).removeprefix(f"{directory}/tea.test.yaml:") for one in caught.value.mistakes]
 
 
-def test_case_holds_what_is_said_and_only_what_is_expected(tmp_path: Path) -> None:
+def test_case_has_the_episodes_and_only_the_expected_parts(tmp_path: Path) -> None:
     (case,) = _read(tmp_path, TEA)
 
     (step,) = case.steps
@@ -215,7 +215,7 @@ def test_ids_of_a_list_are_compared_in_any_order(tmp_path: Path) -> None:
         pytest.param(
             "{id: e1}\n",
             "{}\n",
-            "11:11: tests[0].expect.facts[0]: nothing is named; a fact needs a key,",
+            "11:11: tests[0].expect.facts[0]: no key is set; a fact needs at least one,",
             id="fact of nothing",
         ),
         pytest.param(
@@ -227,13 +227,13 @@ def test_ids_of_a_list_are_compared_in_any_order(tmp_path: Path) -> None:
         pytest.param(
             "{id: e2}",
             "{id: e2, timestamp: '2026-01-01T00:00:00'}",
-            "5:29: tests[0].episodes[1].timestamp: '2026-01-01T00:00:00' is no instant; write",
+            "5:29: tests[0].episodes[1].timestamp: '2026-01-01T00:00:00' is not an instant; write",
             id="timestamp without an offset",
         ),
         pytest.param(
             "{id: e2}",
             "{id: e2, timestamp: '9999-01-01T00:00:00Z'}",
-            "5:29: tests[0].episodes[1].timestamp: '9999-01-01T00:00:00Z' is no instant",
+            "5:29: tests[0].episodes[1].timestamp: '9999-01-01T00:00:00Z' is not an instant",
             id="timestamp at the end of time",
         ),
         pytest.param(
@@ -245,7 +245,7 @@ def test_ids_of_a_list_are_compared_in_any_order(tmp_path: Path) -> None:
         pytest.param(
             "{id: e2}",
             "{id: e2, object: x, metadata: {object: x}}",
-            "5:9: tests[0].episodes[1]: key 'object' stands in 'metadata' too; once is enough",
+            "5:9: tests[0].episodes[1]: key 'object' is in 'metadata' too; leave one of them out",
             id="key twice",
         ),
         pytest.param(
@@ -263,7 +263,7 @@ def test_ids_of_a_list_are_compared_in_any_order(tmp_path: Path) -> None:
         pytest.param(
             "{id: e2}",
             r'{id: e2, content: "\ud83d"}',
-            r"5:27: tests[0].episodes[1].content: '\ud83d' is no valid Unicode",
+            r"5:27: tests[0].episodes[1].content: '\ud83d' is not valid Unicode",
             id="half a character",
         ),
         pytest.param(
@@ -283,7 +283,7 @@ def test_ids_of_a_list_are_compared_in_any_order(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistake_is_told_with_its_place_and_remedy(
+def test_loader_reports_a_mistake_with_place_and_remedy(
     tmp_path: Path, old: str, new: str, mistake: str
 ) -> None:
     assert old in TEA
@@ -300,17 +300,17 @@ def test_mistake_is_told_with_its_place_and_remedy(
         pytest.param("tests: []", "1:8: tests: at least one entry is needed", id="no tests"),
         pytest.param(
             "tests: [{name: a, episodes: [{id: e1}]}]",
-            "1:9: tests[0]: nothing is expected; 'expect' needs",
+            "1:9: tests[0]: the test expects nothing; 'expect' needs",
             id="nothing expected",
         ),
         pytest.param(
             "tests: [{name: a, episodes: [{id: e1}], expect: {}}]",
-            "1:9: tests[0]: nothing is expected; 'expect' needs",
+            "1:9: tests[0]: the test expects nothing; 'expect' needs",
             id="empty expectation",
         ),
         pytest.param(
             "tests: [{name: a, steps: [{episodes: [{id: e1}]}]}]",
-            "1:9: tests[0]: nothing is expected; 'expect' needs",
+            "1:9: tests[0]: the test expects nothing; 'expect' needs",
             id="no step expects anything",
         ),
         pytest.param(
@@ -320,7 +320,7 @@ def test_mistake_is_told_with_its_place_and_remedy(
         ),
         pytest.param(
             "tests: [{name: a, expect: {facts: []}, steps: [{episodes: [{id: e1}]}]}]",
-            "1:9: tests[0]: 'expect' goes with 'episodes'; of 'steps', each has its own",
+            "1:9: tests[0]: 'expect' goes with 'episodes'; each entry of",
             id="expectation beside steps",
         ),
         pytest.param(
@@ -348,13 +348,13 @@ def test_mistake_is_told_with_its_place_and_remedy(
         ),
     ],
 )
-def test_form_that_says_nothing_is_a_mistake(tmp_path: Path, text: str, mistake: str) -> None:
+def test_loader_refuses_a_test_without_content(tmp_path: Path, text: str, mistake: str) -> None:
     told = _mistakes(tmp_path, text)
 
     assert any(line.startswith(mistake) for line in told), told
 
 
-def test_every_mistake_of_a_file_is_told_at_once_in_order(tmp_path: Path) -> None:
+def test_loader_reports_all_mistakes_of_a_file_in_order(tmp_path: Path) -> None:
     text = """\
         tests:
           - name: a
@@ -388,13 +388,13 @@ def test_every_mistake_of_a_file_is_told_at_once_in_order(tmp_path: Path) -> Non
         if issubclass(form, Form) and form.model_fields
     ],
 )
-def test_every_key_is_explained(form: type[Form]) -> None:
+def test_docstring_explains_every_key(form: type[Form]) -> None:
     explained = re.findall(r"^    (\w+):", cleandoc(form.__doc__ or ""), re.MULTILINE)
 
     assert explained == list(form.model_fields)
 
 
-def test_rules_are_not_checked_when_they_cannot_be_told(tmp_path: Path) -> None:
+def test_loader_skips_rule_names_without_known_rules(tmp_path: Path) -> None:
     file = tmp_path / "tea.test.yaml"
     file.write_text(TEA.replace("name: tea", "name: tea\n    rules: [milk]"))
 

@@ -159,7 +159,7 @@ def test_test_that_passes_is_one_line(rules: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == told
 
 
-def test_every_part_of_what_comes_about_can_be_named(rules: Path) -> None:
+def test_expectation_can_name_every_part_of_the_result(rules: Path) -> None:
     episodes = """[{id: e1, user: ann, agent: ben, subject: s, predicate: p, object: 1, content: c,
         confidence: 0.75}]"""
     file = rules / "tea.test.yaml"
@@ -196,14 +196,14 @@ def test_every_part_of_what_comes_about_can_be_named(rules: Path) -> None:
         "facts: [{episodes: []}]",
     ],
 )
-def test_whatever_is_not_so_fails(rules: Path, wrong: str) -> None:
+def test_wrong_expectation_fails(rules: Path, wrong: str) -> None:
     (rules / "other.yaml").write_text(OTHER)
 
     assert _holds(rules / "other.test.yaml", "{deltas: [{episode: e1}], facts: [{id: e1}]}")
     assert not _holds(rules / "other.test.yaml", f"{{{wrong}}}")
 
 
-def test_what_is_left_out_is_not_looked_at(rules: Path) -> None:
+def test_omitted_keys_are_not_compared(rules: Path) -> None:
     assert _holds(rules / "tea.test.yaml", "{filtered: []}")
     assert not _holds(rules / "tea.test.yaml", "{facts: []}")
     assert not _holds(rules / "tea.test.yaml", "{deltas: []}")
@@ -243,13 +243,13 @@ def test_channels_of_all_files_hold_as_in_production(rules: Path) -> None:
     assert _holds(rules / "tea.test.yaml", f"{{facts: [{stands}]}}", episodes=f"[{said}]")
 
 
-def test_rule_that_starts_now_meets_the_first_step(rules: Path) -> None:
+def test_rule_that_starts_now_evaluates_the_first_step(rules: Path) -> None:
     (rules / "other.yaml").write_text(OTHER)
 
     assert _holds(rules / "other.test.yaml", "{deltas: [{episode: e1, kind: add}]}")
 
 
-def test_tests_do_not_see_each_other_and_steps_do(rules: Path) -> None:
+def test_steps_share_stores_and_tests_do_not(rules: Path) -> None:
     text = """\
 tests:
   - name: first
@@ -296,7 +296,7 @@ def test_json_is_a_document_for_each_test(rules: Path, capsys: pytest.CaptureFix
     assert (difference["got"]["confidence"], difference["differing"]) == (1.0, ["confidence"])
 
 
-def test_batch_that_the_brake_holds_is_told(
+def test_result_reports_a_batch_above_its_deletion_limit(
     rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     held = RULES.replace("then_emits: [facts]}", "then_emits: [facts], limits: {max_deletes: 0}}")
@@ -352,15 +352,15 @@ def test_nothing_to_test_is_66_with_a_remedy(
 
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("slumberd: 'empty/*.test.yaml' does not exist: write tests beside")
-    assert second.startswith("slumberd: 'rules/coffee.test.yaml' does not exist: name a file")
+    assert second.startswith("slumberd: 'rules/coffee.test.yaml' does not exist: name a test file")
 
 
-def test_file_of_rules_is_no_file_of_tests(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rule_file_is_not_a_test_file(rules: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["test", "rules/tea.yaml"]) == 64
-    assert "'rules/tea.yaml' is no file of tests" in capsys.readouterr().err
+    assert "'rules/tea.yaml' is not a test file" in capsys.readouterr().err
 
 
-def test_every_mistake_of_tests_and_of_rules_is_told_at_once(
+def test_command_reports_all_mistakes_of_tests_and_rules_at_once(
     rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (rules / "broken.yaml").write_text("rules: [{id: x}]")
@@ -381,11 +381,11 @@ def test_test_of_no_enabled_rule_is_a_mistake(
 
     assert call(["test", "rules"]) == 78
 
-    problem = "no rule in 'rules' that it is about is enabled; name it in 'rules'"
+    problem = "no rule of the test in 'rules' is enabled; name one in 'rules'"
     assert capsys.readouterr().err == f"slumberd: rules/tea.test.yaml:2: {problem}\n"
 
 
-def test_rules_and_tests_in_one_directory_do_not_mind_each_other(rules: Path) -> None:
+def test_one_directory_may_contain_rules_and_tests(rules: Path) -> None:
     (rules / "tea.test.yaml").write_text(GOOD)
 
     assert call(["check", "rules"]) == 0

@@ -1,4 +1,4 @@
-"""Find channels and predicates that a rule file names under ``channels`` and that no rule means."""
+"""Find misspelled channels and predicates under ``channels`` of rule files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slumberd.model.rule import FACTS
 from slumberd.model.spelling import are_near
 
 Sheet = tuple[Document, Sequence[Mistake]]
-"""A rule file, and what is wrong with its form."""
+"""A rule file, and the mistakes of its form."""
 
 _COMPARED = re.compile(
     r"\bpredicate\s*(?:[=!]=?|<>|is(?:\s+not)?|(?:not\s+)?in)\s*"
@@ -37,74 +37,78 @@ class _Entry(NamedTuple):
 
 
 def misspelled_channels(sheets: Sequence[Sheet], *, whole: bool) -> Iterator[Mistake]:
-    """Yield what is probably a slip under ``channels`` of some rule files.
+    """Yield probable misspellings under ``channels`` of rule files.
 
     Args:
         sheets: The files.
-        whole: Whether these are all the files that there are to be; if not, only a channel that is
-            like one of theirs is a mistake.
+        whole: Whether these are all rule files. If not, an unknown channel is a mistake only when
+            its name resembles one of theirs.
     """
     named = _predicates_by_channel(sheets)
     whole = whole and all(document.readable for document, _ in sheets)
     for document, wrong in sheets:
-        yield from _channels(document, [*named], whole=whole)
+        yield from _check_channels(document, [*named], whole=whole)
         paths = {mistake.path for mistake in wrong}
-        yield from (one for one in _predicates(document, named) if one.path not in paths)
+        yield from (slip for slip in _check_predicates(document, named) if slip.path not in paths)
 
 
-def _channels(document: Document, emitted: Sequence[str], *, whole: bool) -> Iterator[Mistake]:
+def _check_channels(
+    document: Document, emitted: Sequence[str], *, whole: bool
+) -> Iterator[Mistake]:
     for name in _mapping(document.at(("channels",))):
         if name in emitted:
             continue
         close = nearest(name, emitted)
         if close or whole:
-            remedy = f"did you mean {close!r}?" if close else f"they emit into {', '.join(emitted)}"
+            remedy = (
+                f"did you mean {close!r}?" if close else f"rules emit into {', '.join(emitted)}"
+            )
             problem = f"no rule emits into channel {shown(name)}; {remedy}"
             yield document.mistake(("channels", name), problem, at="key")
 
 
-def _predicates(document: Document, named: Mapping[str, set[str]]) -> Iterator[Mistake]:
+def _check_predicates(document: Document, named: Mapping[str, set[str]]) -> Iterator[Mistake]:
     for channel, form in _mapping(document.at(("channels",))).items():
         listed = _mapping(form).get("multi_valued")
         trail = ("channels", channel, "multi_valued")
         entries = [
-            _Entry(document, (*trail, number), channel, one)
-            for number, one in enumerate(listed if isinstance(listed, list) else ())
-            if isinstance(one, str)
+            _Entry(document, (*trail, number), channel, predicate)
+            for number, predicate in enumerate(listed if isinstance(listed, list) else ())
+            if isinstance(predicate, str)
         ]
-        yield from _slips(entries, named.get(channel, set()))
+        yield from _find_slips(entries, named.get(channel, set()))
 
 
-def _slips(entries: Sequence[_Entry], named: set[str]) -> Iterator[Mistake]:
+def _find_slips(entries: Sequence[_Entry], named: set[str]) -> Iterator[Mistake]:
     listed = [entry.predicate for entry in entries]
     for number, entry in enumerate(entries):
         predicate = entry.predicate
-        meant = [one for one in sorted(named) if one not in listed and are_near(predicate, one)]
+        meant = [name for name in sorted(named) if name not in listed and are_near(predicate, name)]
         if predicate in listed[:number]:
-            yield entry.mistake("is given twice; once is enough")
+            yield entry.mistake("is given twice; leave one of them out")
         elif "," in predicate:
-            yield entry.mistake("holds a comma; write each predicate as an entry of its own")
+            yield entry.mistake("contains a comma; write each predicate as an entry of its own")
         elif predicate != predicate.strip():
             yield entry.mistake("begins or ends with a space; leave the space out")
         elif predicate not in named and meant:
-            place = f"a rule that emits into {entry.channel!r} says {meant[0]!r}"
-            yield entry.mistake(f"is named by no rule, and {place}; did you mean that?")
+            other = f"a rule that emits into {entry.channel!r} names {meant[0]!r}"
+            yield entry.mistake(f"is named by no rule, and {other}; did you mean that?")
 
 
 def _predicates_by_channel(sheets: Sequence[Sheet]) -> dict[str, set[str]]:
-    """Return, by channel that rules emit into, the predicates that their filters compare with."""
-    found: dict[str, set[str]] = {FACTS: set()}  # pins go there without a rule
+    """Return the predicates that filters compare with, by channel that their rules emit into."""
+    found: dict[str, set[str]] = {FACTS: set()}  # manual edits write there without a rule
     for document, _ in sheets:
         rules = document.at(("rules",))
         for rule in map(_mapping, rules if isinstance(rules, list) else ()):
             queries = rule.get("when_filter"), rule.get("filter_cypher")
             named = {predicate for query in queries for predicate in _predicates_in(query)}
-            for channel in _emitted(rule):
+            for channel in _emitted_channels(rule):
                 found.setdefault(channel, set()).update(named)
     return found
 
 
-def _emitted(rule: Mapping[str, Value]) -> list[str]:
+def _emitted_channels(rule: Mapping[str, Value]) -> list[str]:
     match rule.get("then_emits"):
         case list() as channels:
             return [str(channel) for channel in channels]

@@ -1,4 +1,4 @@
-"""Load rule files: all of them or none, with every mistake of every file at once."""
+"""Load rule files as one set, and report all mistakes of all files at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import orjson
 
 from slumberd.config.credentials import is_installed
-from slumberd.config.file_access import open_to_everybody
+from slumberd.config.file_access import check_world_writable
 from slumberd.config.rule_channels import misspelled_channels
 from slumberd.config.rule_schema import RuleFile
 from slumberd.config.validation import mistakes_of
@@ -27,22 +27,21 @@ from slumberd.errors import (
 from slumberd.model.rule import ConsolidationRule
 
 CheckFilter = Callable[[str, str], None]
-"""Takes a rule's id and its ``when_filter``; raises `FilterError` when it must not run."""
+"""Takes the id and ``when_filter`` of a rule; raises `FilterError` when the filter is invalid."""
 
 CheckCron = Callable[[str, str], None]
-"""Takes a cron expression and a time zone; raises ValueError when it is none."""
-
-_EXTRAS = {("similarity",): "vectors", ("salience", "about"): "vectors"}
-"""Keys of a rule, and the optional part of slumberd that each needs."""
-
+"""Takes a cron expression and a time zone; raises ValueError when one is invalid."""
 
 CheckCypher = Callable[[str], None]
-"""Takes a ``filter_cypher``; raises `UnportableCypherError` when it must not run, `UsageError` when
-there is no graph, and `ExtraMissingError` when none can be asked."""
+"""Takes a ``filter_cypher``; raises `UnportableCypherError` when the query is not portable,
+`UsageError` when no graph is configured, and `ExtraMissingError` without the extra ``graph``."""
+
+_EXTRAS = {("similarity",): "vectors", ("salience", "about"): "vectors"}
+"""The extra that a key of a rule needs, by the path of the key."""
 
 
-def _as_it_is(_: str) -> None:
-    """Take a query as it is."""
+def _accept_cypher(_: str) -> None:
+    """Accept any query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +49,10 @@ class RuleSet:
     """The rules of a daemon.
 
     Attributes:
-        rules: By id; disabled ones included.
+        rules: All rules, disabled ones too, by id.
         multi_valued: The predicates that may hold several objects at once, by channel.
-        sources: The file that each rule stands in, by its id.
-        generation: How many sets a daemon has gone by, this one included.
+        sources: The file of each rule, by rule id.
+        generation: The number of the set in a daemon, from 1; each reload adds 1.
     """
 
     rules: tuple[ConsolidationRule, ...]
@@ -62,7 +61,7 @@ class RuleSet:
     generation: int = 1
 
     def of_episodes(self) -> RuleSet:
-        """Return the set without the rules of graphs."""
+        """Return the set without rules of kind ``graph``."""
         return replace(self, rules=tuple(rule for rule in self.rules if rule.reads_episodes))
 
     @property
@@ -80,21 +79,22 @@ def load_rules(
     check_filter: CheckFilter,
     check_cron: CheckCron,
     timezone: str,
-    check_cypher: CheckCypher = _as_it_is,
+    check_cypher: CheckCypher = _accept_cypher,
     by_root: bool | None = None,
 ) -> RuleSet:
     """Load the rule files of a directory.
 
     Args:
-        directory: Must be there; without a rule file in it, the set is empty.
-        check_filter: Called for each rule that is well formed.
-        check_cron: Called for each of them that has a cron cadence.
-        timezone: Of cron rules that name none.
-        check_cypher: Called for each rule of a graph that is well formed.
-        by_root: Whether root loads them, who must not obey everybody; None looks.
+        directory: The directory, which must exist; without rule files the set is empty.
+        check_filter: Called for the filter of each well-formed rule.
+        check_cron: Called for the cron expression of each well-formed rule that has one.
+        timezone: The time zone of cron rules that name none.
+        check_cypher: Called for the query of each well-formed rule of kind ``graph``.
+        by_root: Whether root loads the files. For root, a file that everybody can write is a
+            mistake. None asks the process.
 
     Raises:
-        ConfigurationError: With every mistake of every file.
+        ConfigurationError: The files have mistakes; the error lists all of them.
     """
     rule_files(directory)
     return load_rule_files(
@@ -108,10 +108,10 @@ def load_rules(
 
 
 def rule_files(directory: Path) -> list[Path]:
-    """Return the rule files of a directory, by name: not the hidden ones, and no rule tests.
+    """Return the rule files of a directory, by name, without hidden files and test files.
 
     Raises:
-        ConfigurationError: There is no such directory, or it may not be read.
+        ConfigurationError: The directory does not exist or cannot be read.
     """
     try:
         names = sorted(directory.iterdir())
@@ -132,85 +132,89 @@ def load_rule_files(
     check_filter: CheckFilter,
     check_cron: CheckCron,
     timezone: str,
-    check_cypher: CheckCypher = _as_it_is,
+    check_cypher: CheckCypher = _accept_cypher,
     by_root: bool | None = None,
 ) -> RuleSet:
-    """Load files, and what directories hold, as one set; the rest as in `load_rules`.
+    """Load files, and the rule files of directories, as one set.
 
-    A file that is named may be a link. What lies in a directory must not lead out of it.
+    A path may be a link to a file. A link in a directory must not lead out of it. The other
+    arguments are those of `load_rules`.
     """
-    sheets = [sheet for path in paths for sheet in _sheets(path, by_root)]
-    # A file that is named alone may speak of channels that rules of other files emit into.
+    sheets = [sheet for path in paths for sheet in _read_sheets(path, by_root)]
+    # A file that is loaded alone may configure channels that rules of other files emit into.
     whole = any(path.is_dir() for path in paths)
-    places = [place for sheet in sheets for place in _places(sheet)]
+    places = [place for sheet in sheets for place in _rule_places(sheet)]
     mistakes = [
         *(mistake for sheet in sheets for mistake in sheet.mistakes),
-        *_repeated_ids(places),
-        *_mixed_cadences(places),
-        *_refused_filters(places, check_filter),
-        *_refused_crons(places, check_cron, timezone),
-        *_without_their_extra(places),
-        *_refused_cyphers(places, check_cypher),
+        *_find_repeated_ids(places),
+        *_find_mixed_cadences(places),
+        *_check_filters(places, check_filter),
+        *_check_crons(places, check_cron, timezone),
+        *_check_extras(places),
+        *_check_cyphers(places, check_cypher),
         *misspelled_channels([(sheet.document, sheet.mistakes) for sheet in sheets], whole=whole),
     ]
     if mistakes:
-        raise ConfigurationError(_in_order(mistakes))
-    return _rule_set([(sheet.document.file, _form(sheet)) for sheet in sheets])
+        raise ConfigurationError(_sort_mistakes(mistakes))
+    return _build_set([(sheet.document.file, _validate(sheet)) for sheet in sheets])
 
 
 class _Sheet(NamedTuple):
-    """One file, and what is wrong with its form."""
+    """One rule file, and the mistakes of its form."""
 
     document: Document
     mistakes: list[Mistake]
 
 
-def _sheets(path: Path, by_root: bool | None) -> list[_Sheet]:
+def _read_sheets(path: Path, by_root: bool | None) -> list[_Sheet]:
     if not path.is_dir():
-        return [_sheet(path, None, by_root)]
+        return [_read_sheet(path, None, by_root)]
     try:
         files = rule_files(path)
     except ConfigurationError as error:
-        return [_blank(path, error.mistakes)]
-    mistakes = list(open_to_everybody(path, by_root=by_root))
-    blank = [_blank(path, mistakes)] if mistakes else []
+        return [_sheet_of_directory(path, error.mistakes)]
+    mistakes = list(check_world_writable(path, by_root=by_root))
+    blank = [_sheet_of_directory(path, mistakes)] if mistakes else []
     home = path.resolve()
-    return [*blank, *(_sheet(file, home, by_root) for file in files)]
+    return [*blank, *(_read_sheet(file, home, by_root) for file in files)]
 
 
-def _blank(directory: Path, mistakes: list[Mistake]) -> _Sheet:
-    """Return what stands for a directory that has mistakes itself."""
+def _sheet_of_directory(directory: Path, mistakes: list[Mistake]) -> _Sheet:
+    """Return a sheet for a directory that has mistakes itself."""
     return _Sheet(Document(str(directory), None, False, {}, {}, ()), mistakes)
 
 
-def _sheet(file: Path, inside: Path | None, by_root: bool | None) -> _Sheet:
+def _read_sheet(file: Path, inside: Path | None, by_root: bool | None) -> _Sheet:
     document = read_document(file, inside=inside, by_root=by_root)
     return _Sheet(document, mistakes_of(document, RuleFile))
 
 
-class _Place(NamedTuple):
-    """Where a rule stands; parts of it may be wrong, as the paths in `wrong` are, or not there."""
+class _RulePlace(NamedTuple):
+    """The place of a rule in a document.
+
+    The paths in `wrong` have mistakes. Keys of the rule may be missing.
+    """
 
     document: Document
     trail: Trail
     wrong: Set[str]
 
     def text(self, *keys: str) -> str:
-        """Return a text of the rule; empty when it is none, or known to be wrong."""
+        """Return a text of the rule; empty when it is not text, or has a mistake."""
         trail = (*self.trail, *keys)
         value = self.document.at(trail)
         return value if isinstance(value, str) and dotted(trail) not in self.wrong else ""
 
     def mistake(self, *keys: str, problem: str) -> Mistake:
-        """Return a mistake in a part of the rule."""
+        """Return a mistake at a key of the rule."""
         return self.document.mistake((*self.trail, *keys), problem)
 
     def filter_mistake(self, error: FilterError) -> Mistake:
-        """Return a mistake in the filter, at the place in the file that it names."""
+        """Return a mistake at a character of the filter."""
         return self._mistake_at("when_filter", error.problem, error.position)
 
     def cypher_mistake(self, error: UnportableCypherError) -> Mistake:
-        """Return a mistake in the query, at the place in the file that it names."""
+        """Return a mistake at a character of the query."""
         problem = f"{error.rule}: {error.problem}"
         return self._mistake_at("filter_cypher", problem, error.position)
 
@@ -224,27 +228,27 @@ class _Place(NamedTuple):
         return replace(whole, line=place.line, column=place.column)
 
 
-def _places(sheet: _Sheet) -> list[_Place]:
+def _rule_places(sheet: _Sheet) -> list[_RulePlace]:
     rules = sheet.document.at(("rules",))
     count = len(rules) if isinstance(rules, list) else 0
     wrong = {mistake.path for mistake in sheet.mistakes}
-    return [_Place(sheet.document, ("rules", number), wrong) for number in range(count)]
+    return [_RulePlace(sheet.document, ("rules", number), wrong) for number in range(count)]
 
 
-def _repeated_ids(places: Iterable[_Place]) -> Iterator[Mistake]:
-    first: dict[str, _Place] = {}
+def _find_repeated_ids(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+    first: dict[str, _RulePlace] = {}
     for place in places:
         id = place.text("id")
         other = first.setdefault(id, place)
         if id and other is not place:
-            there = other.mistake("id", problem="")
-            where = f"{there.file}:{there.line}:{there.column}"
+            first_place = other.mistake("id", problem="")
+            where = f"{first_place.file}:{first_place.line}:{first_place.column}"
             problem = f"id {id!r} is taken by the rule at {where}; give one another id"
             yield place.mistake("id", problem=problem)
 
 
-def _mixed_cadences(places: Iterable[_Place]) -> Iterator[Mistake]:
-    """Tell of cadences with keys that exclude each other where a wrong value hides it."""
+def _find_mixed_cadences(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
+    """Report keys of a cadence that exclude each other, where another mistake hides that."""
     for place in places:
         keys = place.document.at((*place.trail, "cadence"))
         mistake = place.mistake("cadence", problem="exactly one of 'every' and 'cron' is needed")
@@ -253,7 +257,7 @@ def _mixed_cadences(places: Iterable[_Place]) -> Iterator[Mistake]:
             yield mistake
 
 
-def _refused_filters(places: Iterable[_Place], check: CheckFilter) -> Iterator[Mistake]:
+def _check_filters(places: Iterable[_RulePlace], check: CheckFilter) -> Iterator[Mistake]:
     for place in places:
         try:
             check(place.text("id"), place.text("when_filter"))
@@ -261,7 +265,9 @@ def _refused_filters(places: Iterable[_Place], check: CheckFilter) -> Iterator[M
             yield from map(place.filter_mistake, (error, *error.further))
 
 
-def _refused_crons(places: Iterable[_Place], check: CheckCron, timezone: str) -> Iterator[Mistake]:
+def _check_crons(
+    places: Iterable[_RulePlace], check: CheckCron, timezone: str
+) -> Iterator[Mistake]:
     for place in places:
         try:
             if expression := place.text("cadence", "cron"):
@@ -270,7 +276,7 @@ def _refused_crons(places: Iterable[_Place], check: CheckCron, timezone: str) ->
             yield place.mistake("cadence", "cron", problem=str(error))
 
 
-def _without_their_extra(places: Iterable[_Place]) -> Iterator[Mistake]:
+def _check_extras(places: Iterable[_RulePlace]) -> Iterator[Mistake]:
     for place in places:
         for keys, extra in _EXTRAS.items():
             if place.document.at((*place.trail, *keys)) not in (None, "") and not is_installed(
@@ -280,7 +286,7 @@ def _without_their_extra(places: Iterable[_Place]) -> Iterator[Mistake]:
                 yield place.mistake(*keys, problem=problem)
 
 
-def _refused_cyphers(places: Iterable[_Place], check: CheckCypher) -> Iterator[Mistake]:
+def _check_cyphers(places: Iterable[_RulePlace], check: CheckCypher) -> Iterator[Mistake]:
     for place in places:
         try:
             if place.text("kind") == "graph" and (query := place.text("filter_cypher")):
@@ -292,27 +298,27 @@ def _refused_cyphers(places: Iterable[_Place], check: CheckCypher) -> Iterator[M
                 yield place.mistake("kind", problem=str(error))
 
 
-def _in_order(mistakes: Sequence[Mistake]) -> list[Mistake]:
-    """Return mistakes in the order of the files, then of places; each once."""
+def _sort_mistakes(mistakes: Sequence[Mistake]) -> list[Mistake]:
+    """Return the mistakes without repetition, in order of file, line and column."""
     order = {file: number for number, file in enumerate(dict.fromkeys(m.file for m in mistakes))}
     return sorted(dict.fromkeys(mistakes), key=lambda m: (order[m.file], m.line, m.column))
 
 
-def _form(sheet: _Sheet) -> RuleFile:
+def _validate(sheet: _Sheet) -> RuleFile:
     return RuleFile.model_validate(sheet.document.value)
 
 
-def _rule_set(forms: Sequence[tuple[str, RuleFile]]) -> RuleSet:
+def _build_set(forms: Sequence[tuple[str, RuleFile]]) -> RuleSet:
     rules = [form.rule() for _, file in forms for form in file.rules]
     sources = {form.id: source for source, file in forms for form in file.rules}
     return RuleSet(
         rules=tuple(sorted(rules, key=lambda rule: rule.id)),
-        multi_valued=_multi_valued(file for _, file in forms),
+        multi_valued=_combine_channels(file for _, file in forms),
         sources=sources,
     )
 
 
-def _multi_valued(files: Iterable[RuleFile]) -> dict[str, frozenset[str]]:
+def _combine_channels(files: Iterable[RuleFile]) -> dict[str, frozenset[str]]:
     union: dict[str, frozenset[str]] = {}
     for file in files:
         for name, channel in file.channels.items():

@@ -1,4 +1,4 @@
-"""The forms of a rule file: what a person may write in it."""
+"""The schema of rule files: their keys, types and bounds."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from slumberd.model.salience import TAU_SECONDS, USUAL_WEIGHTS, check_gate
 from slumberd.model.scope import checked
 
 
-def _one_cadence(schema: JsonDict) -> None:
-    """Say in a schema what `CadenceForm._is_one_cadence` and `_is_something` say in Python."""
+def _add_cadence_schema(schema: JsonDict) -> None:
+    """Express the checks `_check_cadence` and `_refuse_null` of `CadenceForm` in JSON Schema."""
     properties: Any = schema["properties"]
     for key, value in properties.items():
         properties[key] = value["anyOf"][0]
@@ -37,16 +37,18 @@ def _one_cadence(schema: JsonDict) -> None:
 
 
 class CadenceForm(Form):
-    """When the rule fires: after so many new episodes, or at instants of a clock.
+    """When the rule fires: after a number of new episodes, or at instants of a cron expression.
 
     Attributes:
-        every: When so many new versions of episodes wait; 1 is at once. ``100 episodes`` is 100.
-        cron: Five fields as in crontab(5), ``"30 3 * * 1-5"``, or a macro, ``"@daily"``; in quotes.
-        timezone: An IANA name, as ``Europe/Berlin``, that the cron expression is read in; the
-            configuration's when it is left out.
+        every: The rule fires when this many new episode versions are pending, 1 to 1000000000. With
+            1 it fires at once. ``100 episodes`` means 100.
+        cron: The rule fires at the instants of this expression: five fields as in crontab(5), such
+            as ``"30 3 * * 1-5"``, or a macro such as ``"@daily"``. Write it in quotes.
+        timezone: The IANA time zone of the cron expression, such as ``Europe/Berlin``. Default:
+            ``timezone`` of the configuration.
     """
 
-    model_config = ConfigDict(json_schema_extra=_one_cadence)
+    model_config = ConfigDict(json_schema_extra=_add_cadence_schema)
 
     every: int | None = Field(default=None, ge=1, le=MOST_EVERY)
     cron: str | None = Field(default=None, pattern=r"\S")
@@ -54,8 +56,8 @@ class CadenceForm(Form):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_written_so(cls, value: object) -> object:
-        if not isinstance(value, dict) and not _lacks_a_space(value):
+    def _check_mapping(cls, value: object) -> object:
+        if not isinstance(value, dict) and not _lacks_space(value):
             raise ValueError(
                 f'{{every: 100}} or {{cron: "0 3 * * *"}} is needed, not {shown(value)}'
             )
@@ -63,39 +65,41 @@ class CadenceForm(Form):
 
     @field_validator("every", "cron", "timezone", mode="before")
     @classmethod
-    def _is_something(cls, value: object) -> object:
+    def _refuse_null(cls, value: object) -> object:
         if value is None:
             raise ValueError("a value is needed here; without one, leave out the key")
         return value
 
     @field_validator("every", mode="before")
     @classmethod
-    def _counts_episodes(cls, value: object) -> object:
+    def _read_count(cls, value: object) -> object:
         return count_in(value)
 
     @model_validator(mode="after")
-    def _is_one_cadence(self) -> Self:
+    def _check_cadence(self) -> Self:
         cadence_of(self.model_dump(exclude_unset=True))
         return self
 
 
-def _lacks_a_space(value: object) -> bool:
+def _lacks_space(value: object) -> bool:
     return isinstance(value, str) and value.startswith(("every:", "cron:"))
 
 
-def _without_repeats(channels: list[str]) -> list[str]:
+def _refuse_repeats(channels: list[str]) -> list[str]:
     if repeated := [name for n, name in enumerate(channels) if name in channels[:n]]:
-        raise ValueError(f"channel {repeated[0]!r} is given twice; once is enough")
+        raise ValueError(f"channel {repeated[0]!r} is given twice; leave one of them out")
     return channels
 
 
 class LimitsForm(Form):
-    """What one batch of the rule may take out before it is held, instead of the general limits.
+    """The deletion limits of the rule; they override ``limits`` of the configuration.
 
     Attributes:
-        max_deletes: Facts that go without another in their place.
-        max_delete_fraction: By this part of all facts, 0 to 1, there may be fewer; what comes
-            counts against what goes. Looked at above 100 facts.
+        max_deletes: How many facts one batch may delete without replacing them, 0 or more.
+            Default: the limit of the configuration.
+        max_delete_fraction: By which fraction of all facts one batch may reduce their number, 0 to
+            1; added facts offset deleted ones. A reduction by 100 facts or fewer is always allowed.
+            Default: the limit of the configuration.
     """
 
     max_deletes: int | None = Field(default=None, ge=0)
@@ -103,13 +107,13 @@ class LimitsForm(Form):
 
 
 class SimilarityForm(Form):
-    """Link new facts of the rule with near current facts; needs the extra ``vectors``.
+    """How new facts are linked with similar current facts; needs the extra ``vectors``.
 
     Facts of the same user, agent, channel and subject are compared. A new fact lists the ids of
-    near facts under ``possible_duplicate``. No fact is replaced or removed.
+    similar facts under ``possible_duplicate``. No fact is replaced or removed.
 
     Attributes:
-        min: Two texts are near from this cosine on, 0 to 1.
+        min: The lowest cosine similarity of two texts that are linked, 0 to 1. Default: 0.85.
     """
 
     min: float = Field(default=0.85, ge=0, le=1, allow_inf_nan=False)
@@ -119,12 +123,15 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class WeightsForm(Form):
-    """What an episode's worth is made of; each weight is 0 or more.
+    """The weights of the three parts of an episode's salience.
 
     Attributes:
-        recency: How long ago it was said or last read.
-        relevance: How near it is to the text of ``about``; needs the extra ``vectors``.
-        importance: ``importance`` of its metadata, 0 to 1.
+        recency: The weight of the time since the episode was written or last read, 0 or more.
+            Default: 1.
+        relevance: The weight of the similarity to the text of ``about``, 0 or more; needs the extra
+            ``vectors``. Default: 0.
+        importance: The weight of the key ``importance`` (0 to 1) of the metadata, 0 or more.
+            Default: 0.
     """
 
     recency: Weight = USUAL_WEIGHTS["recency"]
@@ -132,8 +139,8 @@ class WeightsForm(Form):
     importance: Weight = USUAL_WEIGHTS["importance"]
 
 
-def _about_what(schema: JsonDict) -> None:
-    """Say in a schema what `check_gate` says in Python of ``about``."""
+def _add_about_schema(schema: JsonDict) -> None:
+    """Express the check of ``about`` in `check_gate` in JSON Schema."""
     weighs: JsonDict = {
         "required": ["relevance"],
         "properties": {"relevance": {"not": {"maximum": 0}}},
@@ -144,17 +151,21 @@ def _about_what(schema: JsonDict) -> None:
 
 
 class SalienceForm(Form):
-    """What an episode must be worth before the rule takes it in.
+    """The salience that an episode needs before the rule promotes it.
 
     Attributes:
-        min: The least salience that passes. 0.019 is that of an episode just said, 0.15 of one
-            that was read nine times and just now; no episode reaches 0.198 with these weights.
-        tau: After so long without being read recency is worth 1/e, as ``24h``.
-        weights: Of recency, relevance and importance.
-        about: A text that relevance is measured against, as ``what ada eats and drinks``.
+        min: The lowest salience that passes, more than 0, at most 1. With the default weights a new
+            episode has 0.019, and one that was read nine times and just now has 0.15; no episode
+            reaches 0.198.
+        tau: The time without a read after which recency has fallen to 1/e. Seconds, or a number
+            with s, m, h or d; more than 0, at most 366 days. Default: ``24h``.
+        weights: The weights of recency, relevance and importance.
+        about: The text that relevance compares an episode with, such as ``what ada eats and
+            drinks``. It is needed when the weight of relevance is above 0, and not allowed
+            otherwise.
     """
 
-    model_config = ConfigDict(json_schema_extra=_about_what)
+    model_config = ConfigDict(json_schema_extra=_add_about_schema)
 
     min: float = Field(gt=0, le=1, allow_inf_nan=False)
     tau: Duration = TAU_SECONDS
@@ -162,37 +173,43 @@ class SalienceForm(Form):
     about: str = ""
 
     @model_validator(mode="after")
-    def _can_be_passed(self) -> Self:
+    def _check_gate(self) -> Self:
         check_gate(self.min, self.weights.model_dump(), self.about)
         return self
 
 
-_OF_CRON = frozenset({"on_missed", "catchup_window"})
+_CRON_KEYS = frozenset({"on_missed", "catchup_window"})
 
 
 class RuleForm(Form):
-    """One rule: which episodes become facts, where, and how often.
+    """One rule: which episodes become facts, in which channels, and when.
 
     Attributes:
         id: 1 to 64 of a-z, 0-9, '.', '_', ':' and '-'; unique over all files. Every fact names it.
-        cadence: When it fires: ``{every: 100}`` or ``{cron: "0 3 * * *"}``.
-        when_filter: Which episodes: a SQL condition on the columns id scope_key user session agent
-            content source_node timestamp metadata intent subject predicate object confidence;
-            ``""`` takes all.
-        then_emits: The channels that the facts go to; in ``facts`` a fact has its episode's id.
-        enabled: Whether the daemon fires it.
-        start: ``beginning`` reads the episodes that were there before the rule; ``now`` does not.
-        limits: What one batch may take out before it is held, instead of the general limits.
-        on_missed: Of cron instants that passed while no daemon ran: ``run_once`` fires once for all
-            of them, ``skip`` leaves their episodes to the next instant.
-        catchup_window: How long ago the newest of them may be to fire for it, as ``24h``.
-        timeout: How long a firing may take, as ``10m``; then it is stopped, its batch
-            is taken back, and it counts as failed.
-        similarity: Links its new facts with near current facts, as ``{min: 0.85}``. Off by default.
-        salience: What an episode must be worth before the rule takes it in; what falls short is
-            looked at again when somebody reads it.
-        kind: ``episodes``, or ``graph`` for a rule that promotes a graph's triples.
-        description: What the rule is for, in words; nothing depends on it.
+        cadence: When the rule fires: ``{every: 100}`` or ``{cron: "0 3 * * *"}``.
+        when_filter: The episodes that the rule selects: a SQL condition on the columns id scope_key
+            user session agent content source_node timestamp metadata intent subject predicate
+            object confidence. ``""`` selects all episodes.
+        then_emits: The channels that receive the facts, at least one. In ``facts`` a fact has the
+            id of its episode; in another channel its id is ``@channel/id``.
+        enabled: Whether the daemon fires the rule. Default: true.
+        start: ``beginning`` (default) evaluates the episodes that existed before the rule too;
+            ``now`` evaluates only later ones.
+        limits: The deletion limits of the rule; they override ``limits`` of the configuration.
+        on_missed: What the daemon does about cron instants that passed while it did not run.
+            ``run_once`` (default) fires once for all of them; ``skip`` leaves their episodes to the
+            next instant.
+        catchup_window: How long ago the newest missed cron instant may be for ``run_once`` to fire.
+            Seconds, or a number with s, m, h or d; more than 0, at most 366 days. Default: ``24h``.
+        timeout: How long a firing may take. After that time it fails, and its batch is rolled back.
+            Seconds, or a number with s, m, h or d; more than 0, at most 366 days. Default: no
+            timeout.
+        similarity: Links new facts with similar current facts, for example ``{min: 0.85}``.
+            Default: off.
+        salience: The salience that an episode needs before the rule promotes it. The rule evaluates
+            an episode below it again when the episode is read. Default: every episode passes.
+        kind: ``episodes`` (default), or ``graph`` for a rule that promotes the triples of a graph.
+        description: The purpose of the rule, in words. It has no effect.
     """
 
     id: Name
@@ -201,7 +218,7 @@ class RuleForm(Form):
     then_emits: Annotated[
         list[Name],
         Field(min_length=1, json_schema_extra={"uniqueItems": True}),
-        AfterValidator(_without_repeats),
+        AfterValidator(_refuse_repeats),
     ]
     enabled: bool = True
     start: Literal["beginning", "now"] = "beginning"
@@ -215,23 +232,23 @@ class RuleForm(Form):
     description: str = ""
 
     @model_validator(mode="after")
-    def _misses_instants(self) -> Self:
-        if self.cadence.cron is None and (given := self.model_fields_set & _OF_CRON):
+    def _check_cron_keys(self) -> Self:
+        if self.cadence.cron is None and (given := self.model_fields_set & _CRON_KEYS):
             raise ValueError(f"{min(given)!r} goes with 'cron'; episodes are never missed")
         return self
 
     def rule(self) -> ConsolidationRule:
-        """Return the rule that is meant."""
+        """Return the rule that the form describes."""
         return ConsolidationRule.model_validate(self.model_dump(exclude_unset=True))
 
 
-def _one_channel(channels: list[str]) -> list[str]:
+def _check_single_channel(channels: list[str]) -> list[str]:
     if len(channels) != 1:
         raise ValueError(f"exactly one channel is needed, not {len(channels)}")
     return channels
 
 
-def _something(text: str) -> str:
+def _check_scope_part(text: str) -> str:
     try:
         return checked(text, axis="it", scope=(), operation="promote")
     except MemoryScopeError as error:
@@ -241,44 +258,49 @@ def _something(text: str) -> str:
 _SCOPE_PART = r"^[^\u0000-\u001f\u007f-\u009f]+$"
 
 
-Part = Annotated[str, AfterValidator(_something), Field(json_schema_extra={"pattern": _SCOPE_PART})]
+Part = Annotated[
+    str, AfterValidator(_check_scope_part), Field(json_schema_extra={"pattern": _SCOPE_PART})
+]
 
 
-_BY_CLOCK: JsonDict = {"oneOf": [{"required": ["cron"], "properties": {"every": False}}]}
-"""Says in a schema what `GraphRuleForm._fires_by_clock` says in Python."""
+_CRON_ONLY: JsonDict = {"oneOf": [{"required": ["cron"], "properties": {"every": False}}]}
+"""Expresses the check `GraphRuleForm._require_cron` in JSON Schema."""
 
 
 class GraphRuleForm(Form):
-    """One rule that promotes what a graph says: which triples become facts, whose, and how often.
+    """One rule that promotes triples of a graph: which triples become facts, for whom, and when.
 
     Attributes:
         id: 1 to 64 of a-z, 0-9, '.', '_', ':' and '-'; unique over all files. Every fact names it.
         kind: ``graph``.
-        cadence: When it fires: ``{cron: "0 3 * * *"}``; new episodes are nothing to it.
-        filter_cypher: Which triples: portable Cypher that returns subject, predicate and object,
-            and may return confidence and triple_id.
-        user: Whose the facts are.
-        agent: Which agent's they are.
-        then_emits: The one channel that they go to.
-        enabled: Whether the daemon fires it.
-        on_missed: Of cron instants that passed while no daemon ran: ``run_once`` fires once for all
-            of them, ``skip`` waits for the next instant.
-        catchup_window: How long ago the newest of them may be to fire for it, as ``24h``.
-        timeout: How long a firing may take, as ``10m``; then it is stopped, nothing is promoted,
-            and it counts as failed.
-        description: What the rule is for, in words; nothing depends on it.
+        cadence: When the rule fires: a cron expression such as ``{cron: "0 3 * * *"}``. New
+            episodes do not make it due.
+        filter_cypher: The triples that the rule promotes: portable Cypher that returns subject,
+            predicate and object, and may return confidence and triple_id.
+        user: The user who owns the facts.
+        agent: The agent that owns the facts.
+        then_emits: The one channel that receives the facts. Default: ``[facts]``.
+        enabled: Whether the daemon fires the rule. Default: true.
+        on_missed: What the daemon does about cron instants that passed while it did not run.
+            ``run_once`` (default) fires once for all of them; ``skip`` waits for the next instant.
+        catchup_window: How long ago the newest missed cron instant may be for ``run_once`` to fire.
+            Seconds, or a number with s, m, h or d; more than 0, at most 366 days. Default: ``24h``.
+        timeout: How long a firing may take. After that time it fails, and promotes nothing.
+            Seconds, or a number with s, m, h or d; more than 0, at most 366 days. Default: no
+            timeout.
+        description: The purpose of the rule, in words. It has no effect.
     """
 
     id: Name
     kind: Literal["graph"]
-    cadence: Annotated[CadenceForm, Field(json_schema_extra=_BY_CLOCK)]
+    cadence: Annotated[CadenceForm, Field(json_schema_extra=_CRON_ONLY)]
     filter_cypher: str = Field(min_length=1)
     user: Part
     agent: Part
     then_emits: Annotated[
         list[Name],
         Field(default_factory=lambda: [FACTS], json_schema_extra={"minItems": 1, "maxItems": 1}),
-        AfterValidator(_one_channel),
+        AfterValidator(_check_single_channel),
     ]
     enabled: bool = True
     on_missed: OnMissed = "run_once"
@@ -288,19 +310,18 @@ class GraphRuleForm(Form):
 
     @field_validator("cadence")
     @classmethod
-    def _fires_by_clock(cls, cadence: CadenceForm) -> CadenceForm:
+    def _require_cron(cls, cadence: CadenceForm) -> CadenceForm:
         if cadence.cron is None:
             raise ValueError(
-                "a graph's rule fires by the clock, for it reads no episodes: write"
+                "a rule of kind 'graph' reads no episodes, so it needs a cron cadence: write"
                 ' {cron: "0 3 * * *"}'
             )
         return cadence
 
     def rule(self) -> ConsolidationRule:
-        """Return the rule that is meant."""
-        told = self.model_dump(exclude_unset=True)
-        named = {"when_filter": NO_EPISODE, "then_emits": [FACTS]}
-        return ConsolidationRule.model_validate(named | told)
+        """Return the rule that the form describes."""
+        defaults = {"when_filter": NO_EPISODE, "then_emits": [FACTS]}
+        return ConsolidationRule.model_validate(defaults | self.model_dump(exclude_unset=True))
 
 
 def _kind_of(value: object) -> str:
@@ -312,14 +333,15 @@ AnyRuleForm = Annotated[
     Annotated[RuleForm, Tag(tag("episodes"))] | Annotated[GraphRuleForm, Tag(tag("graph"))],
     Discriminator(_kind_of),
 ]
-"""A rule of either kind; one that does not say its kind is of episodes."""
+"""A rule of either kind; a rule without ``kind`` is one of episodes."""
 
 
 class ChannelForm(Form):
-    """What is so of one channel, whatever rule writes to it.
+    """The settings of one channel; they apply to all rules that write to it.
 
     Attributes:
-        multi_valued: The predicates that may hold several objects at once; several files add up.
+        multi_valued: The predicates that may hold several objects at once. The lists of all rule
+            files are combined.
     """
 
     multi_valued: Annotated[
@@ -331,8 +353,8 @@ class RuleFile(Form):
     """A file of consolidation rules for slumberd.
 
     Attributes:
-        rules: The rules; ``[]`` for none.
-        channels: What is so of channels, by their names.
+        rules: The rules of the file; ``[]`` means none.
+        channels: The settings of channels, by channel name.
     """
 
     rules: list[AnyRuleForm]

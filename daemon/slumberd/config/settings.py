@@ -1,8 +1,8 @@
-"""Settings, in layers: command line, environment, file, defaults. The earlier one wins.
+"""Load the settings from the command line, the environment and the file; the first source wins.
 
-A relative ``state_dir`` or ``rules_dir`` starts where its author stands: in the file, at the file's
-own directory; on the command line and in the environment, at the working directory. The databases
-and the log file start at ``state_dir``, a key file where the service manager puts secrets.
+A relative ``state_dir`` or ``rules_dir`` is relative to the directory of the file that sets it. On
+the command line and in the environment it is relative to the working directory. Other relative
+paths are relative to ``state_dir``, a key file to ``$CREDENTIALS_DIRECTORY``.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ SYSTEM_FILE = Path("/etc/slumberd/slumberd.yaml")
 PREFIX = "SLUMBERD_"
 CONFIG_VARIABLE = "SLUMBERD_CONFIG"
 CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
-"""What systemd calls the directory that `LoadCredential=` fills."""
+"""The variable in which systemd names the directory of `LoadCredential=`."""
 
 RUNTIME_VARIABLE = "RUNTIME_DIRECTORY"
-"""What systemd calls the directories that `RuntimeDirectory=` makes, joined by colons."""
+"""The variable in which systemd names the directories of `RuntimeDirectory=`, colons between."""
 
 Tree = Mapping[str, Any]
 """Settings by name, nested as in the file."""
 
 
-def _path(value: object) -> Path:
+def _check_path(value: object) -> Path:
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
         raise ValueError(f"a path is needed, not {shown(value)}")
     if str(value).startswith("~"):
@@ -51,24 +51,29 @@ def _path(value: object) -> Path:
 
 
 FilePath = Annotated[
-    Path, BeforeValidator(_path), WithJsonSchema({"type": "string", "pattern": "^[^~]"})
+    Path, BeforeValidator(_check_path), WithJsonSchema({"type": "string", "pattern": "^[^~]"})
 ]
 
 
 class MemorySettings(Form):
-    """Where episodes are.
+    """Where slumberd reads episodes, and how it reads them.
 
     Attributes:
-        path: The database; relative to ``state_dir``.
-        synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
-        scope_mismatch: What to do with a row whose scope key and content disagree on whom it
-            belongs to: set it aside (``quarantine``), or trust one of them.
-        naive_timestamps: How an episode's timestamp without an offset is read: in the ``local``
-            zone of the process that reads it, or in ``utc``; ``refuse`` sets such rows aside.
-        future_tolerance: How far in the future an episode's timestamp may lie before it is
-            reported: seconds, or a number with s, m, h or d.
-        poll_seconds: Seconds between two looks for what other programs wrote; 1.6 times as long
-            after 200 looks that found nothing.
+        path: The database of episodes. A relative path is relative to ``state_dir``. Default:
+            ``memory.db``.
+        synchronous: When a put is safe. ``normal`` (default) survives a crash of the process;
+            ``full`` survives a power cut too, and takes 3 to 5 ms longer.
+        scope_mismatch: How a row is treated whose scope key and content name different owners.
+            ``quarantine`` (default) puts it into quarantine; ``trust_scope`` believes the scope
+            key; ``trust_episode`` believes the content.
+        naive_timestamps: How a timestamp without an offset is read. ``local`` (default) takes the
+            time zone of the process that reads it; ``utc`` takes UTC; ``refuse`` makes `put` refuse
+            it, and puts such rows of other programs into quarantine.
+        future_tolerance: How far in the future the timestamp of an episode may lie before slumberd
+            reports it. Seconds, or a number with s, m, h or d; more than 0, at most 366 days.
+            Default: ``5m``.
+        poll_seconds: Seconds between two checks for writes of other programs, 0.01 to 60. After 200
+            checks without a write the interval is 1.6 times as long. Default: 0.05.
     """
 
     path: FilePath = Path("memory.db")
@@ -80,14 +85,18 @@ class MemorySettings(Form):
 
 
 class FactsSettings(Form):
-    """Where facts are, and how they are written.
+    """Where slumberd writes facts, and how it writes them.
 
     Attributes:
-        path: The database; relative to ``state_dir``.
-        lineage_depth: How many older assertions of a key a fact's lineage names, newest first.
-        batch: How many versions of episodes one transaction takes.
-        key_file: A file whose bytes key the ledger from its first row on; relative to
-            $CREDENTIALS_DIRECTORY; null for none.
+        path: The database of facts and their ledger. A relative path is relative to ``state_dir``.
+            Default: ``facts.db``.
+        lineage_depth: How many older assertions of its key the lineage of a fact names, newest
+            first, 0 to 100. Default: 8.
+        batch: How many episode versions one transaction consolidates, 1 to 50000. A larger batch is
+            faster and needs more memory; the facts are the same. Default: 8000.
+        key_file: A file with the key of the ledger, 16 to 4096 bytes. The key applies from the
+            first row on, so it cannot be added, changed or removed later. A relative path is
+            relative to $CREDENTIALS_DIRECTORY. null (default) means no key.
     """
 
     path: FilePath = Path("facts.db")
@@ -100,19 +109,22 @@ class GraphSettings(Form):
     """The graph that rules of kind ``graph`` promote.
 
     Attributes:
-        path: A Ladybug database, which is only read; relative to ``state_dir``; null for none.
+        path: A Ladybug database, which slumberd only reads. A relative path is relative to
+            ``state_dir``. null (default) means no graph.
     """
 
     path: FilePath | None = None
 
 
 class LimitsSettings(Form):
-    """What one batch may take out of the facts before it is held.
+    """The deletion limits: a batch that exceeds one awaits approval.
 
     Attributes:
-        max_deletes: Facts that go without another in their place; null sets no bound.
-        max_delete_fraction: By this part of all facts, 0 to 1, there may be fewer; what comes
-            counts against what goes. Looked at above 100 facts; null sets no bound.
+        max_deletes: How many facts one batch may delete without replacing them, 0 or more. null
+            means no limit. Default: 4000.
+        max_delete_fraction: By which fraction of all facts one batch may reduce their number, 0 to
+            1; added facts offset deleted ones. A reduction by 100 facts or fewer is always allowed.
+            null means no limit. Default: 0.5.
     """
 
     max_deletes: int | None = Field(default=4000, ge=0)
@@ -120,14 +132,17 @@ class LimitsSettings(Form):
 
 
 class LoggingSettings(Form):
-    """What is logged, how and where.
+    """What the daemon logs, in which format, and where.
 
     Attributes:
-        format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
-        level: The least that is logged.
-        file: Appended to; relative to ``state_dir``; null is standard error.
-        scope: How the lines of deltas name user and agent: ``full`` as they are, ``hashed`` by a
-            hash with a key of the fact store, ``none`` not at all.
+        format: ``json`` writes one JSON object a line; ``console`` writes lines for people;
+            ``auto`` (default) is ``console`` on a terminal and ``json`` elsewhere.
+        level: The lowest level that is logged: ``debug``, ``info`` (default), ``warning`` or
+            ``error``. Deltas are logged at ``info``, quarantined episodes at ``warning``.
+        file: A file that the daemon appends to. A relative path is relative to ``state_dir``. null
+            (default) means standard error.
+        scope: How the log line of a delta names user and agent. ``full`` (default) writes them;
+            ``hashed`` writes a hash with a random key of the fact store; ``none`` writes null.
     """
 
     format: Literal["auto", "json", "console"] = "auto"
@@ -137,26 +152,32 @@ class LoggingSettings(Form):
 
 
 class MetricsSettings(Form):
-    """Figures for Prometheus.
+    """Metrics for Prometheus.
 
     Attributes:
-        textfile: Written at each heartbeat for node_exporter's textfile collector; relative to
-            ``state_dir``; null for none.
+        textfile: A file for node_exporter's textfile collector, which each heartbeat (every 60 s)
+            replaces. A relative path is relative to ``state_dir``. null (default) means none.
     """
 
     textfile: FilePath | None = None
 
 
 class ProvenanceSettings(Form):
-    """Who is told, with where it comes from, of every fact that comes to stand.
+    """The sink that receives every promotion of a fact, with its provenance.
 
     Attributes:
-        sink: A file, or a Fathom engine in the daemon's process; null for nobody.
-        template: What a promotion is called.
-        file: Of the sink ``file``; relative to ``state_dir``.
-        pack: Of the sink ``fathom``, a directory of rules; relative to ``state_dir``.
-        timeout_seconds: How long the sink may take to answer.
-        retry_seconds: The longest rest after failures, which begins with 1 s and doubles.
+        sink: ``file`` appends a line of JSON for each promotion; ``fathom`` asserts each one in a
+            Fathom engine in the daemon's process, and needs the extra ``fathom``. null (default)
+            means no sink.
+        template: The name of a promotion, 1 to 64 of a-z, 0-9, '.', '_' and '-'. In the engine each
+            dot becomes '-'. Default: ``slumberd.fact``.
+        file: The file of the sink ``file``. A relative path is relative to ``state_dir``. Default:
+            ``provenance.jsonl``.
+        pack: The directory of rules of the sink ``fathom``. A relative path is relative to
+            ``state_dir``. null (default) means no rules.
+        timeout_seconds: How many seconds the sink may take to answer, 0.1 to 3600. Default: 10.
+        retry_seconds: The longest pause between two attempts after failures, in seconds, 1 to
+            86400. The first pause is 1 s, and each one is twice as long. Default: 300.
     """
 
     sink: Literal["file", "fathom"] | None = None
@@ -168,25 +189,29 @@ class ProvenanceSettings(Form):
 
 
 class Settings(Form):
-    """The configuration of slumberd: everything that can be set.
+    """The configuration of slumberd.
 
     Attributes:
-        state_dir: The directory of all that is kept: databases and control socket. Relative to the
-            file's own; absolute when loaded.
-        rules_dir: The directory of rule files; it must be there. Relative to the file's own;
-            absolute when loaded.
-        memory: Episodes: what hosts write and slumberd reads.
-        facts: Facts: what slumberd writes.
-        graph: Triples that rules of kind ``graph`` promote.
-        limits: The brake: a batch that would take out more than this is held.
-        timezone: The IANA time zone of cron rules that name none, as ``Europe/Berlin``.
-        logging: What is logged, how and where.
-        metrics: Figures for Prometheus.
-        provenance: Who is told of every fact that comes to stand.
-        stop_seconds: Seconds that a stop waits for what is under way.
+        state_dir: The directory of the databases and the control socket. A relative path is
+            relative to the directory of the configuration file. Default:
+            ``$XDG_STATE_HOME/slumberd``, else ``~/.local/state/slumberd``.
+        rules_dir: The directory of the rule files, which must exist. A relative path is relative to
+            the directory of the configuration file. Default: ``rules.d`` in that directory, or in
+            ``state_dir`` when there is no configuration file.
+        memory: Where slumberd reads episodes, and how it reads them.
+        facts: Where slumberd writes facts, and how it writes them.
+        graph: The graph that rules of kind ``graph`` promote.
+        limits: The deletion limits: a batch that exceeds one awaits approval.
+        timezone: The IANA time zone of cron rules that name none, such as ``Europe/Berlin``.
+            Default: ``UTC``.
+        logging: What the daemon logs, in which format, and where.
+        metrics: Metrics for Prometheus.
+        provenance: The sink that receives every promotion of a fact, with its provenance.
+        stop_seconds: How many seconds a stop waits for running work before it cancels it, 0 to
+            3600. A cancelled batch is rolled back and repeated after the next start. Default: 25.
     """
 
-    # What can be left out of a file is not required, though a Settings has it.
+    # A file may omit these keys, although every Settings has them.
     model_config = ConfigDict(json_schema_extra={"required": []})
 
     state_dir: FilePath
@@ -206,12 +231,12 @@ class Settings(Form):
 
     @property
     def credentials_dir(self) -> Path | None:
-        """Where the service manager put secrets for this process, ``$CREDENTIALS_DIRECTORY``."""
+        """The directory of secrets for this process, ``$CREDENTIALS_DIRECTORY``."""
         return self._credentials_dir
 
     @property
     def runtime_dir(self) -> Path | None:
-        """Where the service manager wants the control socket, ``$RUNTIME_DIRECTORY``."""
+        """The directory of the control socket, the first of ``$RUNTIME_DIRECTORY``."""
         return self._runtime_dir
 
     @property
@@ -226,33 +251,33 @@ class Settings(Form):
 
     @property
     def graph_path(self) -> Path | None:
-        """The graph; None when there is none."""
+        """The graph database; None when no graph is configured."""
         return None if self.graph.path is None else self.state_dir / self.graph.path
 
     @property
     def log_path(self) -> Path | None:
-        """The log file; None is standard error."""
+        """The log file; None means standard error."""
         return None if self.logging.file is None else self.state_dir / self.logging.file
 
     @property
     def provenance_path(self) -> Path:
-        """The file that a sink of that kind appends to."""
+        """The file that the sink ``file`` appends to."""
         return self.state_dir / self.provenance.file
 
     @property
     def pack_path(self) -> Path | None:
-        """The rules of a Fathom engine; None when it has none."""
+        """The rules of the sink ``fathom``; None when it has none."""
         return None if self.provenance.pack is None else self.state_dir / self.provenance.pack
 
     @property
     def textfile_path(self) -> Path | None:
-        """The file that Prometheus' node_exporter reads; None when there is to be none."""
+        """The file that node_exporter reads; None when none is configured."""
         return None if self.metrics.textfile is None else self.state_dir / self.metrics.textfile
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """What one source sets, and what is wrong with it."""
+    """The values of one source, and its mistakes."""
 
     values: Tree
     mistakes: Sequence[Mistake] = ()
@@ -268,29 +293,32 @@ def load_settings(
 ) -> Settings:
     """Load the settings from every source.
 
-    The file is `config`, else what ``$SLUMBERD_CONFIG`` names, else `system_file` when it is
-    there, else none. Without a ``state_dir`` the state is in ``$XDG_STATE_HOME/slumberd`` or
-    ``~/.local/state/slumberd``; without a ``rules_dir`` the rules are in ``rules.d`` beside the
-    file, or in the state directory when there is no file.
+    The file is `config`, else the file that ``$SLUMBERD_CONFIG`` names, else `system_file` if it
+    exists. The docstring of `Settings` says where the two directories are by default.
 
     Args:
         config: The file that the command line names.
-        overrides: What the command line sets, nested as in the file; None sets nothing.
-        environ: Variables, as ``SLUMBERD_FACTS__BATCH``; an empty one sets nothing.
-        system_file: The machine's own file.
-        by_root: Whether root loads them, who must not obey everybody; None looks.
+        overrides: The values of the command line, nested as in the file; None sets nothing.
+        environ: Variables such as ``SLUMBERD_FACTS__BATCH``; an empty one sets nothing.
+        system_file: The configuration file of the machine.
+        by_root: Whether root loads the file. For root, a file that everybody can write is a
+            mistake. None asks the process.
 
     Raises:
-        ConfigurationError: With every mistake of every source.
+        ConfigurationError: A source has mistakes; the error lists all of them.
     """
-    file, source = _found(config, environ, system_file)
-    document = read_document(file, by_root=by_root) if file else _NO_FILE
-    layers = [_of_document(document, source), _of_environment(environ), _of_command_line(overrides)]
-    values = reduce(_over, [layer.values for layer in layers])
+    file, source = _select_file(config, environ, system_file)
+    document = read_document(file, by_root=by_root) if file else _EMPTY_DOCUMENT
+    layers = [
+        _file_layer(document, source),
+        _environment_layer(environ),
+        _command_line_layer(overrides),
+    ]
+    values = reduce(_merge, [layer.values for layer in layers])
     if mistakes := [mistake for layer in layers for mistake in layer.mistakes]:
         raise ConfigurationError(mistakes, rules_dir=_rules_dir(values, document))
-    settings = Settings.model_validate(_with_places(values, document, environ))
-    if mistakes := list(_one_file_for_two(settings, document)):
+    settings = Settings.model_validate(_add_default_directories(values, document, environ))
+    if mistakes := list(_check_distinct_databases(settings, document)):
         raise ConfigurationError(mistakes)
     if credentials := environ.get(CREDENTIALS_VARIABLE):
         settings._credentials_dir = Path(credentials)
@@ -304,52 +332,52 @@ def _runtime_dir(environ: Mapping[str, str]) -> Path | None:
 
 
 def _rules_dir(values: Tree, document: Document) -> Path | None:
-    """Return where the rules are, as far as values with mistakes say it."""
+    """Return the directory of rules, as far as values with mistakes name it."""
     if not document.readable or not document.file:
         return None
     found = values.get("rules_dir", Path(document.file).absolute().parent / "rules.d")
     return found if isinstance(found, Path) and found.is_dir() else None
 
 
-_NO_FILE = Document("", {}, True, {}, {}, ())
+_EMPTY_DOCUMENT = Document("", {}, True, {}, {}, ())
 
 
 def config_file(config: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """Return the file that counts, if any; it need not be there."""
-    return _found(config, environ, SYSTEM_FILE)[0]
+    """Return the configuration file that is used, if any; it may be missing."""
+    return _select_file(config, environ, SYSTEM_FILE)[0]
 
 
-def _found(
+def _select_file(
     config: Path | None, environ: Mapping[str, str], system_file: Path
 ) -> tuple[Path | None, str]:
-    """Return the file that counts, if any, and by what it was named."""
+    """Return the configuration file that is used, if any, and the source that names it."""
     if config is not None:
         return config, "--config"
     if named := environ.get(CONFIG_VARIABLE):
         return Path(named), CONFIG_VARIABLE
-    return (system_file if _is_there(system_file) else None), ""
+    return (system_file if _exists(system_file) else None), ""
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         path.lstat()
-    except OSError as error:  # any other is told when the file is read
+    except OSError as error:  # reading the file reports any other error
         return not isinstance(error, FileNotFoundError | NotADirectoryError)
     return True
 
 
-def _of_document(document: Document, source: str) -> _Layer:
+def _file_layer(document: Document, source: str) -> _Layer:
     value = {} if document.value is None else document.value
     tree = value if isinstance(value, dict) else {}
-    whole = replace(document, value={**_NEEDED, **tree} if tree is value else value)
+    whole = replace(document, value={**_PLACEHOLDERS, **tree} if tree is value else value)
     mistakes = [
         replace(mistake, path=mistake.path or ("" if mistake.line else source))
         for mistake in sorted(mistakes_of(whole, Settings), key=attrgetter("line", "column"))
     ]
-    return _Layer(_anchored(tree, Path(document.file).parent), mistakes)
+    return _Layer(_resolve_directories(tree, Path(document.file).parent), mistakes)
 
 
-def _of_environment(environ: Mapping[str, str]) -> _Layer:
+def _environment_layer(environ: Mapping[str, str]) -> _Layer:
     known = dict(variables())
     given = {
         name: value
@@ -362,23 +390,25 @@ def _of_environment(environ: Mapping[str, str]) -> _Layer:
         if name not in known
     ]
     branches = [_branch(known[name], value) for name, value in given.items() if name in known]
-    values: Tree = reduce(_over, branches, _NOTHING)
+    values: Tree = reduce(_merge, branches, _EMPTY_TREE)
     names = {trail: name for name, trail in known.items()}
     return _Layer(
-        _anchored(values, Path.cwd()),
-        [*unknown, *_refused("environment", values, lambda trail: names[trail])],
+        _resolve_directories(values, Path.cwd()),
+        [*unknown, *_find_mistakes("environment", values, lambda trail: names[trail])],
     )
 
 
-def _of_command_line(overrides: Tree) -> _Layer:
-    values = _without_none(overrides)
-    return _Layer(_anchored(values, Path.cwd()), _refused("command line", values, dotted))
+def _command_line_layer(overrides: Tree) -> _Layer:
+    values = _drop_none(overrides)
+    return _Layer(
+        _resolve_directories(values, Path.cwd()), _find_mistakes("command line", values, dotted)
+    )
 
 
-def _refused(source: str, values: Tree, name_of: Callable[[Trail], str]) -> list[Mistake]:
+def _find_mistakes(source: str, values: Tree, name_of: Callable[[Trail], str]) -> list[Mistake]:
     return [
         Mistake(source, 0, 0, name_of(problem.trail), problem.text)
-        for problem in problems(Settings, _over(_NEEDED, values), strict=False)
+        for problem in problems(Settings, _merge(_PLACEHOLDERS, values), strict=False)
     ]
 
 
@@ -392,16 +422,16 @@ def variables(form: type[Form] = Settings, trail: Trail = ()) -> Iterator[tuple[
             yield PREFIX + "__".join(map(str, here)).upper(), here
 
 
-_NOTHING: Tree = {}
+_EMPTY_TREE: Tree = {}
 
-# A source may leave out what only the whole must have.
-_NEEDED = {"state_dir": "/", "rules_dir": "/"}
+# One source may omit these keys; only all sources together must set them.
+_PLACEHOLDERS = {"state_dir": "/", "rules_dir": "/"}
 
 
-def _over(lower: Tree, upper: Tree) -> Tree:
-    """Return what two layers say together; where both say something, the upper one counts."""
+def _merge(lower: Tree, upper: Tree) -> Tree:
+    """Return the union of two layers; a value of the upper layer overrides the lower one."""
     both = {
-        key: _over(lower[key], value)
+        key: _merge(lower[key], value)
         for key, value in upper.items()
         if isinstance(value, Mapping) and isinstance(lower.get(key), Mapping)
     }
@@ -412,33 +442,33 @@ def _branch(trail: Trail, value: object) -> Tree:
     return {str(trail[0]): _branch(trail[1:], value) if trail[1:] else value}
 
 
-def _without_none(tree: Tree) -> Tree:
+def _drop_none(tree: Tree) -> Tree:
     return {
-        key: _without_none(value) if isinstance(value, Mapping) else value
+        key: _drop_none(value) if isinstance(value, Mapping) else value
         for key, value in tree.items()
         if value is not None
     }
 
 
-def _anchored(values: Tree, directory: Path) -> Tree:
-    """Return the values with their two directories absolute; wrong ones as they are."""
+def _resolve_directories(values: Tree, directory: Path) -> Tree:
+    """Return the values with both directories absolute; invalid ones stay unchanged."""
     places = {
         key: directory.absolute() / values[key]
-        for key in _NEEDED
+        for key in _PLACEHOLDERS
         if isinstance(values.get(key), str | Path)
     }
     return {**values, **places}
 
 
-def _with_places(values: Tree, document: Document, environ: Mapping[str, str]) -> Tree:
-    state_dir = values.get("state_dir") or _own_state_dir(environ)
+def _add_default_directories(values: Tree, document: Document, environ: Mapping[str, str]) -> Tree:
+    state_dir = values.get("state_dir") or _default_state_dir(environ)
     beside = Path(document.file).absolute().parent if document.file else state_dir
     return {"rules_dir": beside / "rules.d", **values, "state_dir": state_dir}
 
 
-def _own_state_dir(environ: Mapping[str, str]) -> Path:
+def _default_state_dir(environ: Mapping[str, str]) -> Path:
     base = environ.get("XDG_STATE_HOME", "")
-    if base.startswith("/"):  # others are to be ignored, says the XDG specification
+    if base.startswith("/"):  # the XDG specification ignores relative paths
         return Path(base, "slumberd")
     if home := environ.get("HOME"):
         return Path(home, ".local/state/slumberd")
@@ -446,7 +476,7 @@ def _own_state_dir(environ: Mapping[str, str]) -> Path:
     raise ConfigurationError([Mistake("settings", 0, 0, "state_dir", problem)])
 
 
-def _one_file_for_two(settings: Settings, document: Document) -> Iterator[Mistake]:
+def _check_distinct_databases(settings: Settings, document: Document) -> Iterator[Mistake]:
     if settings.facts_path.resolve() == settings.memory_path.resolve():
         problem = f"'memory.path' is {str(settings.facts.path)!r} too; give each its own file"
         where = document.values.get(("facts", "path"), (0, 0))

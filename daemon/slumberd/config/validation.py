@@ -1,4 +1,4 @@
-"""Hold documents against models, and say in our own words what is wrong with them."""
+"""Validate documents against models, and describe each mistake with its remedy."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from slumberd.config.yaml_reader import Document, Trail
 from slumberd.errors import Mistake
 
 NAME = r"^[a-z0-9._:-]{1,64}$"
-"""Of rules and channels. It holds no '@' and no '/', which end it in firing and fact ids."""
+"""The pattern of rule and channel names. They contain no '@' or '/', which end a name in ids."""
 
 TEMPLATE = r"^[a-z0-9._-]{1,64}$"
-"""Of a Fathom template, where a colon would end the name of a module."""
+"""The pattern of a Fathom template; a colon would end the name of a module there."""
 
 
 class Form(BaseModel):
-    """A model of what a person writes: frozen, and without keys that it does not know."""
+    """A frozen model of a document; it refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,11 +36,11 @@ class Problem(NamedTuple):
     """One thing that a model refuses.
 
     Attributes:
-        trail: Where.
-        need: What is wrong, or what is needed there.
-        but: What is there instead, and what to do about it; may be empty.
-        at: Whether the key or the value there is meant.
-        key: The known key that is missing, or that an unknown one is probably to be.
+        trail: The path of the value.
+        need: What is wrong, or what the form needs there.
+        but: What the document has instead, and the remedy; may be empty.
+        at: Whether the problem is at the key or at the value.
+        key: The known key that is missing, or that an unknown key probably means.
     """
 
     trail: Trail
@@ -51,14 +51,14 @@ class Problem(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What is wrong, and what to write instead."""
+        """The problem and its remedy."""
         return self.need + self.but
 
 
 def mistakes_of(document: Document, form: type[BaseModel]) -> list[Mistake]:
-    """Return everything that is wrong with a document, YAML's mistakes and the form's.
+    """Return all mistakes of a document: those of its YAML and those against the form.
 
-    An empty document counts as one that sets nothing.
+    An empty document sets no key.
     """
     if not document.readable:
         return list(document.mistakes)
@@ -72,13 +72,13 @@ def mistakes_of(document: Document, form: type[BaseModel]) -> list[Mistake]:
             needs.setdefault((mistake.line, mistake.column), problem.need)
         if (mistake.line, mistake.column) not in known:
             found.append(mistake)
-    return [*(_with_need(mistake, document, needs) for mistake in document.mistakes), *found]
+    return [*(_add_need(mistake, document, needs) for mistake in document.mistakes), *found]
 
 
-def _with_need(
+def _add_need(
     mistake: Mistake, document: Document, needs: Mapping[tuple[int, int], str]
 ) -> Mistake:
-    """Return a mistake with a trap of YAML; where quotes would not help, with what is needed."""
+    """Return the mistake; if quotes would not help, with what the form needs."""
     place = (mistake.line, mistake.column)
     trap = document.traps.get(Place(*place))
     if trap is None or place not in needs:
@@ -87,17 +87,17 @@ def _with_need(
 
 
 def problems(form: type[BaseModel], value: object, *, strict: bool) -> list[Problem]:
-    """Return what a form refuses of a value; a strict one takes no text for a number."""
+    """Return the problems of a value; a strict check does not read text as a number."""
     try:
         form.model_validate(value, strict=strict)
     except ValidationError as error:
-        found = [_problem(form, details) for details in error.errors(include_url=False)]
-        return list(_without_echoes(found))
+        found = [_describe(form, details) for details in error.errors(include_url=False)]
+        return list(_drop_echoes(found))
     return []
 
 
-def _without_echoes(found: Sequence[Problem]) -> Iterator[Problem]:
-    """Leave out that a key is missing where another is probably meant to be it."""
+def _drop_echoes(found: Sequence[Problem]) -> Iterator[Problem]:
+    """Yield the problems, without a missing key that an unknown key probably means."""
     meant = {(*problem.trail[:-1], problem.key) for problem in found if problem.at == "key"}
     return (
         problem
@@ -107,27 +107,27 @@ def _without_echoes(found: Sequence[Problem]) -> Iterator[Problem]:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return ``did you mean ...?`` when a known word is like the given one, else list all."""
+    """Return ``did you mean ...?`` with the nearest known word, else a list of all known words."""
     words = list(known)
     close = nearest(word, words)
     return f"did you mean {close!r}?" if close else f"known are {', '.join(words)}"
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """Return the known word that is most like a given one; nothing when none is."""
+    """Return the known word that is nearest to a word; empty when none is near."""
     word = word[:_LONGEST_WORD]
-    within = [one for one in known if len(word) >= _TELLING and word in one]
+    within = [name for name in known if len(word) >= _LEAST_PART and word in name]
     close = within or get_close_matches(word, known, n=1)
     return close[0] if close else ""
 
 
 _LONGEST_WORD = 64
-_TELLING = 4
-"""Letters from which on a part of a word tells the whole."""
+_LEAST_PART = 4
+"""The fewest letters of a part of a word that identify the word."""
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it: short, and with the words of YAML."""
+    """Return a value as messages show it: short, with the words of YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if value and isinstance(value, list | Mapping):
@@ -140,7 +140,7 @@ _SHORT.maxstring = _SHORT.maxother = 60
 
 
 def tag(name: str) -> str:
-    """Return what stands for one of several forms in the places that a model tells of."""
+    """Return the marker of one of several forms in the locations that pydantic reports."""
     return f"<{name}>"
 
 
@@ -148,17 +148,17 @@ def _is_tag(step: object) -> bool:
     return isinstance(step, str) and step.startswith("<") and step.endswith(">")
 
 
-def _untagged(trail: Trail) -> Trail:
-    """Return a trail as the document has it."""
+def _drop_tags(trail: Trail) -> Trail:
+    """Return a trail without markers of forms."""
     return tuple(step for step in trail if not _is_tag(step))
 
 
-def _problem(form: type[BaseModel], details: ErrorDetails) -> Problem:
-    found = _found(form, details)
-    return found._replace(trail=_untagged(found.trail))
+def _describe(form: type[BaseModel], details: ErrorDetails) -> Problem:
+    found = _locate_problem(form, details)
+    return found._replace(trail=_drop_tags(found.trail))
 
 
-def _found(form: type[BaseModel], details: ErrorDetails) -> Problem:
+def _locate_problem(form: type[BaseModel], details: ErrorDetails) -> Problem:
     trail, kind = details["loc"], details["type"]
     if kind == "missing":
         key = str(trail[-1])
@@ -166,34 +166,34 @@ def _found(form: type[BaseModel], details: ErrorDetails) -> Problem:
     if kind == "extra_forbidden":
         return _unknown_key(form, trail, details["input"])
     if trail and trail[-1] == "[key]":
-        return Problem(trail[:-1], _words(details), at="key")
-    return Problem(trail, _words(details), _instead(details))
+        return Problem(trail[:-1], _describe_need(details), at="key")
+    return Problem(trail, _describe_need(details), _describe_value(details))
 
 
 def _unknown_key(form: type[BaseModel], trail: Trail, value: object) -> Problem:
     key, here = str(trail[-1]), _form_at(form, trail[:-1])
     known = list(here.model_fields) if here else []
     close = nearest(key, known)
-    if value is None and not close and (remedy := _torn(key)):
+    if value is None and not close and (remedy := _remedy_for_part(key)):
         pass
     elif value is None and ":" in key:
         remedy = "a space goes after ':'"
-    elif home := "" if close or here is None else _home_of(key, here):
+    elif home := "" if close or here is None else _find_home(key, here):
         remedy = f"it belongs under {home!r}"
     else:
         remedy = suggestion(key, known)
     return Problem(trail, f"unknown key {shown(key)}; {remedy}", at="key", key=close)
 
 
-def _torn(key: str) -> str:
-    """Say what to do about a key without a value that is a piece of some text with commas."""
+def _remedy_for_part(key: str) -> str:
+    """Return the remedy for a key that is really a part of an unquoted text with commas."""
     if re.match(r"[\d*'\"]|.* ", key) and ":" not in key:
-        return "is it part of a text that holds ','? Quote the whole text"
+        return "is it part of a text that contains ','? Quote the whole text"
     return ""
 
 
-def _home_of(key: str, form: type[BaseModel]) -> str:
-    """Return the key, if any, below which another form knows a key."""
+def _find_home(key: str, form: type[BaseModel]) -> str:
+    """Return the key of the form whose own form has a given key; empty when there is none."""
     homes = (name for name in form.model_fields if key in _keys_below(form, name))
     return next(homes, "")
 
@@ -221,14 +221,14 @@ _TEXTS = {
 }
 
 
-def _words(details: ErrorDetails) -> str:
+def _describe_need(details: ErrorDetails) -> str:
     kind = details["type"]
     text = _TEXTS.get(kind) or _TEXTS.get(kind.split("_")[0], details["msg"])
-    bounds = {key: _unfloated(value) for key, value in details.get("ctx", {}).items()}
+    bounds = {key: _without_fraction(value) for key, value in details.get("ctx", {}).items()}
     return text.format(**bounds)
 
 
-def _instead(details: ErrorDetails) -> str:
+def _describe_value(details: ErrorDetails) -> str:
     kind, value = details["type"], details["input"]
     if kind == "value_error":
         return ""
@@ -253,12 +253,12 @@ def _remedy(kind: str, value: object) -> str:
             return ""
 
 
-def _unfloated(bound: object) -> object:
+def _without_fraction(bound: object) -> object:
     return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
 
 
 def _form_at(form: type[BaseModel], trail: Trail) -> type[BaseModel] | None:
-    """Return the form that a trail leads to; None when it leads to something else."""
+    """Return the form at a trail; None when there is no form."""
     kind: object = form
     for step in trail:
         fields = getattr(kind, "model_fields", None)
@@ -268,62 +268,64 @@ def _form_at(form: type[BaseModel], trail: Trail) -> type[BaseModel] | None:
         if not fields and not arguments:
             return None
         if fields:
-            kind = _given(fields[step].annotation)
+            kind = _without_null(fields[step].annotation)
         else:
-            kind = _tagged(kind, step) if _is_tag(step) else arguments[-1]
-    kind = _tagged(kind, "") if get_origin(kind) is Annotated else kind
+            kind = _form_with_tag(kind, step) if _is_tag(step) else arguments[-1]
+    kind = _form_with_tag(kind, "") if get_origin(kind) is Annotated else kind
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
-def _given(annotation: object) -> object:
-    """Return what a key holds when it is not null."""
+def _without_null(annotation: object) -> object:
+    """Return the type of a key without null."""
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
     return kinds[0] if isinstance(annotation, UnionType) and len(kinds) == 1 else annotation
 
 
-def _tagged(kind: object, step: object) -> object:
-    """Return the form that a tag stands for among several; the first for any other step."""
-    members = [get_args(one) for one in get_args(get_args(kind)[0])]
-    named = {one.tag: form for form, *told in members for one in told if isinstance(one, Tag)}
+def _form_with_tag(kind: object, step: object) -> object:
+    """Return the form with a tag among several; the first form for any other step."""
+    members = [get_args(member) for member in get_args(get_args(kind)[0])]
+    named = {mark.tag: form for form, *marks in members for mark in marks if isinstance(mark, Tag)}
     return named.get(str(step), next(iter(named.values()), None))
 
 
-def _checked_name(value: str) -> str:
+def _check_name(value: str) -> str:
     if not re.fullmatch(NAME, value):
         allowed = "1 to 64 of a-z, 0-9, '.', '_', ':' and '-'"
-        raise ValueError(f"{shown(value)} is no name: use {allowed}")
+        raise ValueError(f"{shown(value)} is not a valid name: use {allowed}")
     return value
 
 
-def _checked_template(value: str) -> str:
+def _check_template(value: str) -> str:
     if not re.fullmatch(TEMPLATE, value):
-        raise ValueError(f"{shown(value)} is no name: use 1 to 64 of a-z, 0-9, '.', '_' and '-'")
+        raise ValueError(
+            f"{shown(value)} is not a valid name: use 1 to 64 of a-z, 0-9, '.', '_' and '-'"
+        )
     return value
 
 
-def _checked_zone(value: str) -> str:
+def _check_zone(value: str) -> str:
     try:
         zoneinfo.ZoneInfo(value)
     except (KeyError, ValueError, OSError) as error:
-        close = nearest(value, _zones())
+        close = nearest(value, _known_zones())
         remedy = f"did you mean {close!r}?" if close else "write a name as 'Europe/Berlin'"
         raise ValueError(f"time zone {shown(value)} is not known; {remedy}") from error
     return value
 
 
 @cache
-def _zones() -> list[str]:
-    # Asked of the disk, which takes its time.
+def _known_zones() -> list[str]:
+    # This reads the disk, which is slow.
     return sorted(zoneinfo.available_timezones())
 
 
-Name = Annotated[str, AfterValidator(_checked_name), Field(json_schema_extra={"pattern": NAME})]
-"""Of a rule or a channel."""
+Name = Annotated[str, AfterValidator(_check_name), Field(json_schema_extra={"pattern": NAME})]
+"""The name of a rule or a channel."""
 
 TemplateName = Annotated[
-    str, AfterValidator(_checked_template), Field(json_schema_extra={"pattern": TEMPLATE})
+    str, AfterValidator(_check_template), Field(json_schema_extra={"pattern": TEMPLATE})
 ]
-"""Of a Fathom template."""
+"""The name of a Fathom template."""
 
-TimeZone = Annotated[str, AfterValidator(_checked_zone)]
-"""An IANA name that this machine knows."""
+TimeZone = Annotated[str, AfterValidator(_check_zone)]
+"""An IANA name that this host knows."""

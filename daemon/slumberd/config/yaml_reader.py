@@ -1,9 +1,7 @@
-"""Read YAML strictly, with the line and column of everything in it. Knows no models.
+"""Read YAML strictly, with the line and column of each key and value. Knows no models.
 
-Stricter than YAML where YAML surprises: no anchors, aliases, tags or merge keys, no key twice, and
-no plain word that two YAML readers would take for different things.
-
-What YAML's parser complains of, in words that say what to do about it.
+The reader refuses anchors, aliases, tags, merge keys, repeated keys, and plain words that YAML
+readers interpret differently. It describes the parser's errors with their remedies.
 """
 
 from __future__ import annotations
@@ -18,18 +16,21 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import yaml
 
-from slumberd.config.file_access import Place, read_text, unreadable
+from slumberd.config.file_access import Place, read_text, unreadable_error
 from slumberd.config.yaml_scalars import Scalar, Span, plain, source_of, trap
 from slumberd.errors import ConfigurationError, Mistake
 
+# The line ends of the YAML parser.
+_LINE_END = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+
 
 class Complaint(NamedTuple):
-    """What is wrong.
+    """An error of the parser in plain words.
 
     Attributes:
-        words: What is wrong, and what to write instead.
-        at_its_start: Whether to mend it where the parser began on it, not where it gave up.
-        unquoted: Whether a value lacks its quotes and nothing else; what follows can be read.
+        words: The problem and its remedy.
+        at_its_start: Whether the mistake is where the parser began a value, not where it stopped.
+        unquoted: Whether only the quotes of a value are missing, so that reading can continue.
     """
 
     words: str
@@ -37,7 +38,7 @@ class Complaint(NamedTuple):
     unquoted: bool = False
 
 
-# The first is taken whose sign the parser's own words hold.
+# The first entry applies whose text the parser's message contains.
 _COMPLAINTS = (
     (
         "scanning an alias",
@@ -59,12 +60,12 @@ _COMPLAINTS = (
         "character '`'",
         Complaint("a value that begins with '`' must be quoted", unquoted=True),
     ),
-    (r"character '\t'", Complaint("a tab stands where YAML wants spaces")),
+    (r"character '\t'", Complaint("YAML needs spaces here, not a tab")),
     (
         "mapping values are not allowed",
         Complaint(
-            "no ':' can stand here: quote the value, or mend the indentation here or in the line"
-            " above"
+            "no ':' is allowed here: quote the value, or correct the indentation here or in the"
+            " line above"
         ),
     ),
     (
@@ -91,27 +92,20 @@ _COMPLAINTS = (
     ),
     (
         "parsing a block",
-        Complaint("this does not fit here: mend the indentation, or quote the whole value"),
+        Complaint("this does not fit here: correct the indentation, or quote the whole value"),
     ),
 )
-
-
-def complaint(said: str) -> Complaint:
-    """Return what to tell instead of the parser's own words."""
-    known = (complaint for sign, complaint in _COMPLAINTS if sign in said)
-    return next(known, Complaint(f"not YAML: {said.strip()}"))
-
 
 MOST_DEPTH = 20
 MOST_EVENTS = 10_000
 MOST_MENDED = 20
 
-# The parser in C takes a tenth of the time, which matters where there are a thousand files. What it
-# refuses is read by the one in Python, whose complaints are known here. So is what the two take for
-# different things, or place otherwise: '?' inside of words, lone tags, headers of blocks, values
-# that are left out, documents with a start, tabs, line ends of Unicode.
+# The parser in C takes a tenth of the time, which matters for a thousand files. The one in Python
+# reads what the C parser refuses, because `_COMPLAINTS` knows its messages. It also reads texts
+# that the two parse or locate differently: '?' inside of words, lone tags, headers of blocks,
+# omitted values, documents with a start, tabs, line ends of Unicode.
 _QUICK = getattr(yaml, "CSafeLoader", None)
-_UNSURE = re.compile(
+_AMBIGUOUS = re.compile(
     r"[^\n -~\u00a1-\u2027\u2030-\ud7ff]"
     r"|\?|!(?!=)|(?:^|[:-]) *[|>]|:\s*[],}]|^---",
     re.MULTILINE,
@@ -121,23 +115,29 @@ Trail = tuple[str | int, ...]
 """The keys and indexes that lead to a value, from the root."""
 
 Value: TypeAlias = "Scalar | list[Value] | dict[str, Value]"
-"""What YAML can say."""
+"""A value of a YAML document."""
+
+
+def complaint(message: str) -> Complaint:
+    """Return the plain words for a message of the parser."""
+    known = (complaint for text, complaint in _COMPLAINTS if text in message)
+    return next(known, Complaint(f"not YAML: {message.strip()}"))
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What one file says, and where.
+    """The content of one file, with the place of each key and value.
 
     Attributes:
-        file: As the operator named it.
-        value: What it says; None when `readable` is False.
+        file: The path of the file, as the operator named it.
+        value: The content; None when `readable` is False.
         readable: Whether the file could be read to its end.
-        values: Where each value begins.
-        keys: Where each key begins.
-        mistakes: Against YAML, or our idea of it; a value named here is the text as it stands.
-        traps: What is wrong with plain words that two readers take for different things.
-        text: The file's, as far as it could be read.
-        spans: The source of each scalar.
+        values: The place where each value begins.
+        keys: The place where each key begins.
+        mistakes: The mistakes in the YAML; `value` has the source text of a scalar with a mistake.
+        traps: The problems of plain words that YAML readers interpret differently, by place.
+        text: The text of the file, as far as it could be read.
+        spans: The place of each scalar in `text`.
     """
 
     file: str
@@ -179,29 +179,31 @@ class Document:
         return value
 
     def place(self, trail: Trail) -> Place:
-        """Return where a value begins; where there is none, what would hold it."""
+        """Return where a value begins; for a missing value, where its container begins."""
         while trail and trail not in self.values:
             trail = trail[:-1]
         return self.values.get(trail, Place(1, 1))
 
 
 def dotted(trail: Trail) -> str:
-    """Return a trail as a person writes it: ``rules[0].cadence.every``."""
+    """Return a trail as text, such as ``rules[0].cadence.every``."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in trail)
     return (path if path.isprintable() else repr(path)[1:-1]).removeprefix(".")
 
 
 def read_document(
-    path: Path, *, inside: Path | None = None, by_root: bool | None = None
+    path: Path, *, inside: Path | None = None, by_root: bool | None = None, quick: bool = True
 ) -> Document:
-    """Read one file. What is wrong with it stands in the document's mistakes.
+    """Read one file. The mistakes of the document list its problems.
 
     Args:
-        path: May be a link.
-        inside: A directory, resolved, that the file must really lie in; None lets it lie anywhere.
-        by_root: Whether root reads it, who must not obey everybody; None looks.
+        path: The file, or a link to it.
+        inside: A resolved directory that must contain the real file; None allows any place.
+        by_root: Whether root reads the file. For root, a file that everybody can write is a
+            mistake. None asks the process.
+        quick: Whether the parser in C reads unambiguous texts, if it is installed.
     """
-    reader = _Reader(str(path))
+    reader = _Reader(str(path), _QUICK if quick else None)
     try:
         text, mistakes = read_text(path, inside=inside, by_root=by_root)
         reader.mistakes += mistakes
@@ -212,17 +214,18 @@ def read_document(
 
 
 class _Reader:
-    """Builds the value of one file from YAML's events; goes on after a mistake where it can."""
+    """Builds the value of one file from YAML events; continues after a mistake if possible."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, quick: Any) -> None:  # noqa: ANN401 # a class of the parser
         self.mistakes: list[Mistake] = []
         self._file = file
+        self._quick = quick
         self._text = ""
         self._mended: dict[Place, str] = {}
         self._events: Iterator[yaml.Event] = iter(())
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._values: dict[Trail, Place] = {}
         self._keys: dict[Trail, Place] = {}
         self._traps: dict[Place, str] = {}
@@ -230,7 +233,7 @@ class _Reader:
         self._found: list[Mistake] = []
 
     def document(self, value: Value, *, also: Iterable[Mistake] = ()) -> Document:
-        """Return what was read; `also` holds what ended the reading early."""
+        """Return the document; `also` has the mistakes that ended the reading early."""
         ended = list(also)
         mistakes = (*self.mistakes, *self._found, *ended)
         return Document(
@@ -239,58 +242,58 @@ class _Reader:
         )  # fmt: skip
 
     def value_of(self, text: str) -> Value:
-        """Return the value that a text holds, None when it holds none.
+        """Return the value of a text; None when it has none.
 
         Raises:
             ConfigurationError: The text cannot be read to its end.
         """
         self._text = text
-        if _QUICK is not None and not _UNSURE.search(text):
+        if self._quick is not None and not _AMBIGUOUS.search(text):
             with suppress(yaml.YAMLError):
-                return self._read(text, _QUICK)
+                return self._read(text, self._quick)
         while True:
             try:
                 return self._read(text, yaml.SafeLoader)
             except yaml.reader.ReaderError as error:
-                raise self._uncontrolled(error) from error
+                raise self._control_character(error) from error
             except yaml.MarkedYAMLError as error:
                 text = self._mend(text, error)
 
     def _read(self, text: str, loader: Any) -> Value:  # noqa: ANN401 # one of the parser's classes
-        self._begin()
-        self._events = self._limited(yaml.parse(text, Loader=loader))
+        self._reset()
+        self._events = self._limit_events(yaml.parse(text, Loader=loader))
         return self._root()
 
     def _mend(self, text: str, error: yaml.MarkedYAMLError) -> str:
-        """Return the text with a letter where a value lacks its quotes, to find what else is wrong.
+        """Return the text with a letter where quotes are missing, to find the mistakes after it.
 
         Raises:
-            ConfigurationError: It is another mistake, and nothing can be read beyond it.
+            ConfigurationError: It is another mistake, and the rest cannot be read.
         """
-        said = complaint(f"{error.context or ''} {error.problem or ''}")
-        mark = (error.context_mark if said.at_its_start else None) or error.problem_mark
-        if not said.unquoted or mark is None or len(self._mended) == MOST_MENDED:
-            raise unreadable(self._file, said.words, _at(mark)) from error
-        self._mended[_at(mark)] = said.words
+        found = complaint(f"{error.context or ''} {error.problem or ''}")
+        mark = (error.context_mark if found.at_its_start else None) or error.problem_mark
+        if not found.unquoted or mark is None or len(self._mended) == MOST_MENDED:
+            raise unreadable_error(self._file, found.words, _at(mark)) from error
+        self._mended[_at(mark)] = found.words
         return f"{text[: mark.index]}x{text[mark.index + 1 :]}"
 
-    def _uncontrolled(self, error: yaml.reader.ReaderError) -> ConfigurationError:
-        problem = f"holds the control character U+{error.character:04X}; leave it out"
-        return unreadable(self._file, problem, place_in(self._text, error.position))
+    def _control_character(self, error: yaml.reader.ReaderError) -> ConfigurationError:
+        problem = f"contains the control character U+{error.character:04X}; leave it out"
+        return unreadable_error(self._file, problem, place_in(self._text, error.position))
 
-    def _limited(self, events: Iterable[yaml.Event]) -> Iterator[yaml.Event]:
+    def _limit_events(self, events: Iterable[yaml.Event]) -> Iterator[yaml.Event]:
         for number, event in enumerate(events):
             if number == MOST_EVENTS:
-                raise self._ended(event, "the file holds too many values; split it")
+                raise self._error_at(event, "the file has too many values; split it")
             yield event
 
     def _root(self) -> Value:
-        """Read what lies between the start and the end of the stream: one document, or none."""
+        """Read the stream, which has at most one document."""
         values: list[Value] = []
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent) and values:
-                raise self._ended(
-                    event, "a second document begins here, and a file has one; leave out '---'"
+                raise self._error_at(
+                    event, "a second document begins here, but a file has only one; leave out '---'"
                 )
             if isinstance(event, yaml.NodeEvent):
                 values.append(self._value(event, ()))
@@ -298,7 +301,7 @@ class _Reader:
 
     def _value(self, event: yaml.Event, trail: Trail) -> Value:
         if len(trail) > MOST_DEPTH:
-            raise self._ended(event, f"is nested deeper than {MOST_DEPTH} levels")
+            raise self._error_at(event, f"is nested deeper than {MOST_DEPTH} levels")
         self._values.setdefault(trail, _place(event))
         self._refuse_extras(event, trail)
         match event:
@@ -314,7 +317,7 @@ class _Reader:
                 return None
 
     def _items(self) -> Iterator[yaml.Event]:
-        """Yield the first events of what a list or mapping holds, up to its end."""
+        """Yield the first event of each entry of a list or mapping, up to its end."""
         for event in self._events:
             if isinstance(event, yaml.CollectionEndEvent):
                 return
@@ -331,13 +334,13 @@ class _Reader:
 
     def _key(self, event: yaml.Event, parent: Trail, before: Mapping[str, Value]) -> str:
         if not isinstance(event, yaml.ScalarEvent):
-            raise self._ended(event, "a key must be text")
+            raise self._error_at(event, "a key must be text")
         key = event.value
         trail = (*parent, key)
         self._refuse_extras(event, trail)
         if key in before:
             first = self._keys[trail].line
-            problem = f"key {key!r} is given twice; it first stands in line {first}: leave one out"
+            problem = f"key {key!r} is given twice, first in line {first}; leave one of them out"
             self._add(event, trail, problem)
         elif event.implicit[0] and key == "<<":
             self._add(event, trail, "merge keys are not read; write the keys out")
@@ -362,17 +365,17 @@ class _Reader:
         if not event.implicit[0]:
             return text
         if problem := trap(text):
-            said = f"{reprlib.repr(text)} {problem}"
-            self._traps[_place(event)] = said
-            self._add(event, trail, f"{said}; quote it")
+            problem = f"{reprlib.repr(text)} {problem}"
+            self._traps[_place(event)] = problem
+            self._add(event, trail, f"{problem}; quote it")
             return text
         return plain(text)
 
     def _add(self, event: yaml.Event, trail: Trail, problem: str) -> None:
         self._found.append(Mistake(self._file, *_place(event), dotted(trail), problem))
 
-    def _ended(self, event: yaml.Event, problem: str) -> ConfigurationError:
-        return unreadable(self._file, problem, _place(event))
+    def _error_at(self, event: yaml.Event, problem: str) -> ConfigurationError:
+        return unreadable_error(self._file, problem, _place(event))
 
 
 def _place(event: yaml.Event) -> Place:
@@ -380,7 +383,7 @@ def _place(event: yaml.Event) -> Place:
 
 
 class _Mark(Protocol):
-    """A place as YAML's parser has it, from 0."""
+    """A place as the YAML parser counts it, from 0."""
 
     line: int
     column: int
@@ -391,13 +394,9 @@ def _at(mark: _Mark | None) -> Place:
 
 
 def place_in(text: str, position: int) -> Place:
-    """Return the line and column of a character, from 0, of a text."""
+    """Return the line and column, from 1, of the character at a position, from 0."""
     lines = _LINE_END.split(text[:position])
     return Place(len(lines), len(lines[-1]) + 1)
-
-
-# What YAML's parser counts as the end of a line.
-_LINE_END = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 
 
 def _span(event: yaml.ScalarEvent) -> Span:

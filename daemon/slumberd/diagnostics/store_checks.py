@@ -1,4 +1,4 @@
-"""What stores and rules tell of what is not as it should be; looks, and changes nothing."""
+"""Check the content of the databases, the rules and the daemon's own report."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from slumberd.storage.episodes.rows import SCOPE_MISMATCH
 from slumberd.storage.sqlite.recovery import look
 
 QUICK_SECONDS = 10.0
-"""How long each pass over a whole database may take, unless it is to go deep."""
+"""The time limit of each pass over a whole database, without `--deep`."""
 
 PATIENCE = timedelta(minutes=10)
-"""How long what is due may wait for a daemon that runs."""
+"""How long due work may wait for a running daemon before a check reports it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorContext:
-    """What is looked over.
+    """The installation that the checks examine.
 
     Attributes:
         settings: The configuration.
-        rules: What it names; None when they cannot be loaded.
-        config: The file of the configuration, when it is known.
-        daemon: What the running daemon says of itself; None when none runs.
+        rules: The loaded rules; None when they cannot be loaded.
+        config: The configuration file, if one is used.
+        daemon: The health report of the running daemon; None when none runs.
         now: The wall clock.
-        machine: Where the marks of the system are.
-        seconds: How long each pass over a whole database may take; None sets no bound.
-        outdated: Keys of the configuration that have changed since the running daemon read it, by
-            what puts them into force: ``reload`` or ``restart``.
+        machine: The host.
+        seconds: The time limit of each pass over a whole database; None means no limit.
+        outdated: The configuration keys that changed since the running daemon read them, by the
+            command that applies them: ``reload`` or ``restart``.
     """
 
     settings: Settings
@@ -61,89 +61,96 @@ class DoctorContext:
 
     @property
     def hurried(self) -> bool:
-        """Whether there is no time for passes over whole databases."""
+        """Whether the time limit allows no passes over whole databases."""
         return self.seconds == 0
 
 
-def told_by(
+def check_fact_store(
     path: Path, seen: FactsSeen, unreached: Sequence[str], context: DoctorContext
 ) -> Iterator[Finding]:
-    """Find what a database of facts tells.
+    """Find problems in the content of `facts.db`.
 
     Args:
-        path: Of the database.
-        seen: What it says.
-        unreached: Episodes whose retraction reaches nothing.
-        context: Whose it is.
+        path: The database.
+        seen: Its status.
+        unreached: The ids of episodes whose retractions cover nothing.
+        context: The installation.
     """
-    yield from _triggers(path, seen)
-    yield from _future(path, seen, context.now)
-    yield from _unfinished(path, seen)
-    yield from _quarantine(seen)
-    yield from _held(seen)
-    yield from _unreached(unreached)
-    yield from _unlogged(path, seen, context)
-    yield from _behind(path, seen, context)
+    yield from _check_triggers(path, seen)
+    yield from _check_clock(path, seen, context.now)
+    yield from _check_erasures(path, seen)
+    yield from _check_quarantine(seen)
+    yield from _check_held(seen)
+    yield from _check_retractions(unreached)
+    yield from _check_log(path, seen, context)
+    yield from _check_provenance(path, seen, context)
 
 
-def _triggers(path: Path, seen: FactsSeen) -> Iterator[Finding]:
+def _check_triggers(path: Path, seen: FactsSeen) -> Iterator[Finding]:
     if not seen.triggered:
-        problem = "the triggers on 'facts' are not ours: what other programs write is not noticed"
-        remedy = "put back a backup, or `slumberd audit replay` into a new file"
+        problem = "the triggers on 'facts' were changed: writes of other programs are not recorded"
+        remedy = "restore a backup, or `slumberd audit replay` into a new file"
         yield Finding("store.triggers", str(path), problem, remedy)
 
 
-def _future(path: Path, seen: FactsSeen, now: datetime) -> Iterator[Finding]:
+def _check_clock(path: Path, seen: FactsSeen, now: datetime) -> Iterator[Finding]:
     last = max(seen.fired.values(), default=0)
     if last > microseconds(now + LATE):
-        problem = f"its last firing is of {instant(last):%Y-%m-%d %H:%M:%S}Z, which is to come"
-        yield Finding("clock.behind", str(path), problem, "set the clock; until then time stands")
+        problem = f"its last firing is at {instant(last):%Y-%m-%d %H:%M:%S}Z, in the future"
+        yield Finding(
+            "clock.behind",
+            str(path),
+            problem,
+            "set the clock; until that time new firings get the same instant",
+        )
 
 
-def _unfinished(path: Path, seen: FactsSeen) -> Iterator[Finding]:
+def _check_erasures(path: Path, seen: FactsSeen) -> Iterator[Finding]:
     if seen.unfinished:
         some = "1 erasure is" if seen.unfinished == 1 else f"{seen.unfinished} erasures are"
-        problem = f"{some} half done: the episodes may still be in the database of episodes"
-        remedy = "`systemctl restart slumberd` finishes it; or ask `slumberd forget` again"
+        problem = f"{some} incomplete: the episodes may still be in the episode database"
+        remedy = "`systemctl restart slumberd` finishes it; or run `slumberd forget` again"
         yield Finding("erasure.unfinished", str(path), problem, remedy)
 
 
-def _quarantine(seen: FactsSeen) -> Iterator[Finding]:
+def _check_quarantine(seen: FactsSeen) -> Iterator[Finding]:
     others: Counter[str] = Counter()
     for (rule, reason), count in sorted(seen.quarantined.items()):
         if reason == SCOPE_MISMATCH:
-            problem = f"{_episodes_of(count)} whose scope key and content disagree"
-            remedy = "mend the program that writes them; see `memory.scope_mismatch`"
+            problem = f"{_count_text(count)} whose scope key and content disagree"
+            remedy = "correct the program that writes them; see `memory.scope_mismatch`"
             yield Finding("episodes.mismatched", f"rule {rule}", problem, remedy)
         else:
             others[rule] += count
     for rule, count in others.items():
-        problem = f"{_episodes_of(count)} in quarantine"
+        problem = f"{_count_text(count)} in quarantine"
         remedy = "`slumberd quarantine ls` says why; then `retry` or `drop`"
         yield Finding("episodes.quarantined", f"rule {rule}", problem, remedy)
 
 
-def _episodes_of(count: int) -> str:
+def _count_text(count: int) -> str:
     return "1 episode" if count == 1 else f"{count} episodes"
 
 
-def _held(seen: FactsSeen) -> Iterator[Finding]:
+def _check_held(seen: FactsSeen) -> Iterator[Finding]:
     for rule, batch in seen.held.items():
         remedy = f"`slumberd approve {batch.firing_id}` or `slumberd reject {batch.firing_id}`"
-        yield Finding("rule.held", f"rule {rule}", f"a batch is held: {batch.problem}", remedy)
+        yield Finding(
+            "rule.held", f"rule {rule}", f"a batch awaits approval: {batch.problem}", remedy
+        )
 
 
-def _unreached(found: Sequence[str]) -> Iterator[Finding]:
+def _check_retractions(found: Sequence[str]) -> Iterator[Finding]:
     if found:
         names = ", ".join(found[:NAMED]) + (", ..." if len(found) > NAMED else "")
-        how_many = "1 retraction reaches" if len(found) == 1 else f"{len(found)} retractions reach"
+        how_many = "1 retraction covers" if len(found) == 1 else f"{len(found)} retractions cover"
         problem = f"{how_many} nothing: {names}"
         remedy = f"`slumberd why-not {found[0]}`; is the clock of the host that wrote it behind?"
         yield Finding("acts.unreached", "episodes", problem, remedy)
 
 
-def disagreements(pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:
-    """Find declared facts that say another object than the fact of the same key."""
+def check_disagreements(pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:
+    """Find declared facts with another object than the promoted fact of the same key."""
     if not pairs:
         return
     shown = [f"{declared} (declared) and {held}" for declared, held in pairs[:NAMED]]
@@ -157,67 +164,75 @@ def disagreements(pairs: Sequence[tuple[str, str]]) -> Iterator[Finding]:
     yield Finding("facts.disagree", "facts", f"{how_many} on a single value: {names}", remedy)
 
 
-def dated_ahead(found: Sequence[EpisodeVersion]) -> Iterator[Finding]:
+def check_future_episodes(found: Sequence[EpisodeVersion]) -> Iterator[Finding]:
     """Find episodes that are dated in the future."""
     if found:
-        told = [f"{one.id} ({instant(one.at):%Y-%m-%d %H:%M:%S}Z)" for one in found[:NAMED]]
-        names = ", ".join(told) + (", ..." if len(found) > NAMED else "")
+        named = [
+            f"{episode.id} ({instant(episode.at):%Y-%m-%d %H:%M:%S}Z)" for episode in found[:NAMED]
+        ]
+        names = ", ".join(named) + (", ..." if len(found) > NAMED else "")
         are = "is" if len(found) == 1 else "are"
-        problem = f"{_episodes_of(len(found))} {are} dated in the future: {names}"
-        remedy = "put them again with their real timestamps: until then nothing newer replaces them"
+        problem = f"{_count_text(len(found))} {are} dated in the future: {names}"
+        remedy = (
+            "put them again with their real timestamps: until then no newer episode replaces them"
+        )
         yield Finding("episodes.future", "episodes", problem, remedy)
 
 
-def _unlogged(path: Path, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
+def _check_log(path: Path, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
     if seen.unlogged and context.daemon is None:
         problem = f"{seen.unlogged} rows of the ledger have no log line yet"
         yield Finding("log.unwritten", str(path), problem, "start the daemon: it writes them first")
 
 
-def _behind(path: Path, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
+def _check_provenance(path: Path, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
     sink = context.settings.provenance.sink
-    if sink is None or sink not in seen.told or _is_young(context):
+    if sink is None or sink not in seen.told or _started_recently(context):
         return
     lag = seen.told[sink].lag
     if lag.seconds(context.now) > PATIENCE.total_seconds():
         since = f"{lag.since:%Y-%m-%d %H:%M:%S}Z"
         rows = "1 row" if lag.rows == 1 else f"{lag.rows:,} rows"
-        problem = f"the sink of provenance is {rows} behind, since {since}"
-        down = "start the daemon: it tells it"
+        problem = f"the provenance sink is {rows} behind, since {since}"
+        down = "start the daemon: it publishes them"
         remedy = "see `provenance.failed` in the daemon's log" if context.daemon else down
         yield Finding("provenance.behind", str(path), problem, remedy)
 
 
-def _is_young(context: DoctorContext) -> bool:
-    """Say whether the daemon has had no time yet for what it found."""
+def _started_recently(context: DoctorContext) -> bool:
+    """Return whether the daemon runs for too short a time to have done pending work."""
     daemon = context.daemon
     return daemon is not None and daemon["uptime_seconds"] < PATIENCE.total_seconds()
 
 
-def degraded(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Find rules that fail again and again, by what the running daemon says of itself."""
-    for one in daemon.get("failing", ()) if daemon else ():
-        if one["degraded"]:
-            since = f"{one['since'][:19].replace('T', ' ')}Z"
-            problem = f"failed {one['failures']} times in a row since {since}: {one['error']}"
-            remedy = "see `firing.failed` in the daemon's log for the message; mend what it names"
-            yield Finding("rule.degraded", f"rule {one['rule_id']}", problem, remedy)
+def check_degraded_rules(daemon: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Find rules that the running daemon reports as degraded."""
+    for rule in daemon.get("failing", ()) if daemon else ():
+        if rule["degraded"]:
+            since = f"{rule['since'][:19].replace('T', ' ')}Z"
+            problem = f"failed {rule['failures']} times in a row since {since}: {rule['error']}"
+            remedy = (
+                "see `firing.failed` in the daemon's log for the message; correct what it names"
+            )
+            yield Finding("rule.degraded", f"rule {rule['rule_id']}", problem, remedy)
 
 
-def waiting(context: DoctorContext) -> Iterator[Finding]:
-    """Find rules that have been due for longer than they should be."""
+def check_due_rules(context: DoctorContext) -> Iterator[Finding]:
+    """Find rules that have been due for too long."""
     seen = read_or_none(context.settings.facts_path, offline_status.facts_in)
-    if seen is None or _is_young(context):
+    if seen is None or _started_recently(context):
         return
     paused = paused_in(context.settings.state_dir)
     for rule in context.rules.rules if context.rules else ():
-        rests = not rule.enabled or rule.id in paused or rule.id in seen.held
-        if rule.id in seen.marks and not rests:
-            yield from _late(rule, seen, context)
+        stopped = not rule.enabled or rule.id in paused or rule.id in seen.held
+        if rule.id in seen.marks and not stopped:
+            yield from _check_lateness(rule, seen, context)
 
 
-def _late(rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext) -> Iterator[Finding]:
-    if why := _why_late(rule, seen, context):
+def _check_lateness(
+    rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext
+) -> Iterator[Finding]:
+    if why := _lateness(rule, seen, context):
         fired = seen.fired.get(rule.id)
         ago = f"; it fired last at {instant(fired):%Y-%m-%d %H:%M:%S}Z" if fired else ""
         down = "start the daemon, or `slumberd fire " + rule.id + "`"
@@ -225,17 +240,19 @@ def _late(rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext) -> I
         yield Finding("rule.late", f"rule {rule.id}", why + ago, remedy)
 
 
-def _why_late(rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext) -> str:
+def _lateness(rule: ConsolidationRule, seen: FactsSeen, context: DoctorContext) -> str:
     match rule.due:
         case Every(count=count):
-            return _full(seen.marks[rule.id], count, seen.fired.get(rule.id, 0), context)
+            return _overdue_episodes(
+                seen.marks[rule.id], count, seen.fired.get(rule.id, 0), context
+            )
         case Cron() as due:
-            return _missed(due, seen.served[rule.id], context)
+            return _overdue_instant(due, seen.served[rule.id], context)
         case never:
             assert_never(never)
 
 
-def _full(mark: int, count: int, fired: int, context: DoctorContext) -> str:
+def _overdue_episodes(mark: int, count: int, fired: int, context: DoctorContext) -> str:
     if context.daemon is not None and microseconds(context.now - PATIENCE) < fired:
         return ""
     count_pending = partial(offline_status.pending_in, after=mark, at_most=10 * count)
@@ -244,10 +261,14 @@ def _full(mark: int, count: int, fired: int, context: DoctorContext) -> str:
     except StoreError:
         return ""
     more = "or more " if pending == 10 * count else ""
-    return f"{pending} {more}versions wait, of {count} each" if pending >= count else ""
+    return (
+        f"{pending} {more}versions are pending; the rule fires every {count}"
+        if pending >= count
+        else ""
+    )
 
 
-def _missed(due: Cron, served: int, context: DoctorContext) -> str:
+def _overdue_instant(due: Cron, served: int, context: DoctorContext) -> str:
     zone = due.timezone or context.settings.timezone
     until = context.now - (PATIENCE if context.daemon else LATE)
     try:

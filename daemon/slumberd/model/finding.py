@@ -1,4 +1,4 @@
-"""What is not as it should be: each kind with an id that stays, each finding with its remedy."""
+"""The kinds of findings of the doctor, and a finding with its remedy."""
 
 from __future__ import annotations
 
@@ -8,57 +8,62 @@ from typing import Literal
 Severity = Literal["error", "warning"]
 
 KINDS: dict[str, tuple[Severity, str]] = {
-    "config.invalid": ("error", "the configuration and the rule files have no mistake"),
-    "rules.ignored": ("warning", "no file that looks like one of rules is passed over"),
-    "rules.stale": ("warning", "the running daemon goes by the rules that the files say"),
-    "config.stale": ("warning", "the running daemon goes by the configuration that there is"),
-    "daemon.down": ("error", "a daemon runs; only `slumberd status --check` asks for it"),
-    "daemon.silent": ("error", "a daemon that runs answers"),
-    "state.missing": ("error", "the state directory and its databases are there"),
-    "restore.unfinished": ("error", "no restore was begun and not finished"),
-    "file.open": ("error", "nobody but owner and group reads or writes what is kept or obeyed"),
-    "file.owner": ("error", "the owner of the state directory may write every file in it"),
-    "store.unreadable": ("error", "each database can be opened, and is ours"),
-    "store.damaged": ("error", "PRAGMA quick_check finds nothing in each database"),
-    "store.journal": ("error", "each database has a write-ahead log"),
-    "store.network": ("error", "no database lies on a network file system"),
-    "store.triggers": ("error", "the triggers that note what other programs write are in place"),
-    "store.log": ("warning", "the write-ahead log of each database is emptied now and then"),
-    "disk.low": ("error", "the disk has room for what is still to come"),
-    "clock.unsynchronised": ("warning", "the clock is synchronised, where that can be told"),
-    "clock.behind": ("error", "no firing lies in the future"),
-    "timezone.missing": ("error", "time zone data is there"),
-    "unit.missing": ("warning", "the systemd unit is installed, where systemd is"),
-    "unit.changed": ("warning", "the installed unit is the one of this version"),
-    "unit.user": ("error", "the user of the unit is there, and may read configuration and rules"),
-    "rule.late": ("warning", "every rule has fired when it was due"),
-    "rule.degraded": ("error", "no rule has failed three times in a row or more"),
-    "rule.held": ("error", "no batch waits for a person"),
-    "erasure.contradicted": ("error", "no database holds what one of them remembers as erased"),
-    "erasure.unfinished": ("error", "every erasure is done in all databases"),
-    "episodes.quarantined": ("warning", "every episode could be read"),
-    "episodes.mismatched": ("warning", "scope key and content agree on whom each row belongs to"),
-    "episodes.future": ("warning", "no episode is dated in the future"),
-    "acts.unreached": ("warning", "every retraction has reached something"),
-    "facts.disagree": (
-        "warning", "declared facts agree with the facts of the same single-valued key"
+    "config.invalid": ("error", "the configuration and the rule files have no mistakes"),
+    "rules.ignored": ("warning", "slumberd reads every file that looks like a rule file"),
+    "rules.stale": ("warning", "the running daemon uses the rules that are in the rule files"),
+    "config.stale": ("warning", "the running daemon uses the configuration that is in the file"),
+    "daemon.down": ("error", "a daemon runs; only `slumberd status --check` looks for it"),
+    "daemon.silent": ("error", "a running daemon answers on its control socket"),
+    "state.missing": ("error", "the state directory and its databases exist"),
+    "restore.unfinished": ("error", "every restore that was begun is finished"),
+    "file.open": (
+        "error", "others cannot read or write the state, and cannot write configuration or rules"
     ),
-    "metrics.unwritable": ("warning", "the file of `metrics.textfile` can be written"),
-    "provenance.behind": ("warning", "the sink of provenance is told of what is committed"),
+    "file.owner": ("error", "the owner of the state directory can write every file in it"),
+    "store.unreadable": ("error", "each database can be opened, and slumberd created it"),
+    "store.damaged": ("error", "PRAGMA quick_check finds no damage in any database"),
+    "store.journal": ("error", "each database has a write-ahead log"),
+    "store.network": ("error", "each database is on a local file system"),
+    "store.triggers": ("error", "the triggers that record writes of other programs are in place"),
+    "store.log": ("warning", "the write-ahead log of each database is at most 512 MiB"),
+    "disk.low": ("error", "the disk has free space: 512 MiB, or 25 % of the databases if larger"),
+    "clock.unsynchronised": ("warning", "the clock is synchronised, or the host does not say"),
+    "clock.behind": ("error", "no recorded firing lies in the future"),
+    "timezone.missing": ("error", "time zone data is installed, and has every configured zone"),
+    "unit.missing": ("warning", "the systemd unit is installed, if the host runs systemd"),
+    "unit.changed": ("warning", "the installed unit is the unit of this version"),
+    "unit.user": ("error", "the user of the unit exists, and can read configuration and rules"),
+    "rule.late": ("warning", "every enabled rule has fired when it was due"),
+    "rule.degraded": ("error", "no rule has failed three times in a row or more"),
+    "rule.held": ("error", "no batch awaits approval"),
+    "erasure.contradicted": ("error", "no database holds content of an erased scope"),
+    "erasure.unfinished": ("error", "every erasure is complete in all databases"),
+    "episodes.quarantined": ("warning", "no episode is in quarantine"),
+    "episodes.mismatched": ("warning", "the scope key and the content of each episode agree"),
+    "episodes.future": ("warning", "no episode is dated in the future"),
+    "acts.unreached": ("warning", "every retraction covers at least one assertion"),
+    "facts.disagree": (
+        "warning", "declared facts agree with the promoted facts of the same single-valued key"
+    ),
+    "metrics.unwritable": ("warning", "the daemon can write the file `metrics.textfile`"),
+    "provenance.behind": ("warning", "the provenance sink is at most 10 minutes behind the ledger"),
     "log.unwritten": ("warning", "every row of the ledger has its log line"),
 }  # fmt: skip
-"""By id: how bad it is, and what is so where it is not found. Ids are never given anew."""
+"""By id: the severity, and the condition under which there is no such finding.
+
+An id is never reused for another kind.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be.
+    """One problem of an installation.
 
     Attributes:
         id: One of `KINDS`.
-        subject: What it is about: a file, a rule, the machine.
+        subject: The file, rule or part of the host that has the problem.
         problem: What was found.
-        remedy: What a person does about it.
+        remedy: What the operator can do about it.
     """
 
     id: str
@@ -68,9 +73,9 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is: with an error, something does not work or is not safe."""
+        """``error`` when something does not work or is not safe, else ``warning``."""
         return KINDS[self.id][0]
 
     def document(self) -> dict[str, str]:
-        """Return it as JSON takes it."""
+        """Return the finding as a JSON object."""
         return {**asdict(self), "severity": self.severity}

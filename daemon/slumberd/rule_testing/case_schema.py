@@ -1,4 +1,4 @@
-"""The form of the tests of rules: episodes, and what an author may expect of them."""
+"""The schema of test files: episodes, and the deltas and facts that a test expects of them."""
 
 from __future__ import annotations
 
@@ -15,48 +15,52 @@ _LAST_YEAR = 9998
 
 
 def instant_in(text: str) -> datetime:
-    """Return the instant that a checked timestamp names, in UTC."""
+    """Return the instant of a timestamp, in UTC.
+
+    Raises:
+        ValueError: It is not ISO 8601 with an offset, or its year is above 9998.
+    """
     at = datetime.fromisoformat(text)
     if at.tzinfo is None or at.year > _LAST_YEAR:
         raise ValueError
     return at.astimezone(UTC)
 
 
-def _checked_instant(text: str) -> str:
+def _check_instant(text: str) -> str:
     try:
         instant_in(text)
     except (ValueError, OverflowError) as error:
-        problem = "is no instant; write ISO 8601 with an offset, as '2026-01-01T12:00:00Z'"
+        problem = "is not an instant; write ISO 8601 with an offset, as '2026-01-01T12:00:00Z'"
         raise ValueError(f"{text!r} {problem}") from error
     return text
 
 
 Text = Annotated[str, Field(min_length=1)]
-Instant = Annotated[str, AfterValidator(_checked_instant)]
+Instant = Annotated[str, AfterValidator(_check_instant)]
 
-_LIFTED = ("intent", "subject", "predicate", "object", "confidence", "replaces")
-"""Keys of an episode's metadata that a test writes beside it."""
+_METADATA_KEYS = ("intent", "subject", "predicate", "object", "confidence", "replaces")
+"""Keys of the metadata that a test may write at the episode itself."""
 
 
 class EpisodeForm(Form):
-    """One episode, as a test has it.
+    """One episode of a test.
 
     Attributes:
-        id: Its id; that of an episode of an earlier step makes it an edit.
-        user: Whose episode it is.
-        session: In which session.
-        agent: With which agent.
-        source_node: The node that wrote it.
-        content: What happened, in the host's words.
-        timestamp: ISO 8601 with an offset, in quotes. Else a minute after the latest episode so
-            far, the first at 2026-01-01T00:00:00Z; an edit has that of what it edits.
+        id: The id of the episode. The id of an episode of an earlier step makes it an edit.
+        user: The user of the episode. Default: ``user``.
+        session: The session of the episode. Default: ``session``.
+        agent: The agent of the episode. Default: ``agent``.
+        source_node: The node that wrote the episode. Default: ``test``.
+        content: The text of the episode. Default: empty.
+        timestamp: ISO 8601 with an offset, in quotes. Default: one minute after the latest episode
+            so far, and 2026-01-01T00:00:00Z for the first; an edit keeps its timestamp.
         intent: ``add``, ``update``, ``delete`` or ``noop``; part of the metadata.
-        subject: Part of the metadata.
-        predicate: Part of the metadata.
-        object: Any value; part of the metadata.
-        confidence: 0 to 1; part of the metadata.
-        replaces: The id of an earlier episode, or a list; part of the metadata.
-        metadata: Whatever else it has.
+        subject: The subject of the triple; part of the metadata.
+        predicate: The predicate of the triple; part of the metadata.
+        object: The object of the triple, any value; part of the metadata.
+        confidence: How sure the writer is, 0 to 1; part of the metadata.
+        replaces: The id of an earlier episode, or a list of ids; part of the metadata.
+        metadata: All other keys of the metadata.
     """
 
     id: Text
@@ -66,7 +70,7 @@ class EpisodeForm(Form):
     source_node: str = "test"
     content: str = ""
     timestamp: Instant | None = None
-    # Of any type: that a rule sets aside what cannot be read can be tested too.
+    # Of any type, so that a test can show what goes into quarantine.
     intent: Any = None
     subject: Any = None
     predicate: Any = None
@@ -76,44 +80,46 @@ class EpisodeForm(Form):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _says_each_thing_once(self) -> Self:
-        if twice := [key for key in _LIFTED if key in self.metadata and key in self._given]:
-            raise ValueError(f"key {twice[0]!r} stands in 'metadata' too; once is enough")
+    def _refuse_repeated_keys(self) -> Self:
+        if twice := [
+            key for key in _METADATA_KEYS if key in self.metadata and key in self._given_keys
+        ]:
+            raise ValueError(f"key {twice[0]!r} is in 'metadata' too; leave one of them out")
         return self
 
     @property
-    def _given(self) -> set[str]:
+    def _given_keys(self) -> set[str]:
         return self.model_fields_set
 
     def episode(self, at: datetime) -> Episode:
-        """Return the episode that is meant, as of an instant."""
-        lifted = self.model_dump(include={*_LIFTED} & self._given)
+        """Return the episode that the form describes, with its timestamp."""
+        beside = self.model_dump(include={*_METADATA_KEYS} & self._given_keys)
         scope = self.model_dump(include={"user", "session", "agent", "source_node", "content"})
-        return Episode(id=self.id, timestamp=at, metadata=self.metadata | lifted, **scope)
+        return Episode(id=self.id, timestamp=at, metadata=self.metadata | beside, **scope)
 
 
 class _NamedForm(Form):
-    """An entry of an expectation: only the keys that are given are compared."""
+    """An entry of an expectation; only the keys that it sets are compared."""
 
     def entry(self) -> Entry:
-        """Return what is named; of a list of ids the order does not matter."""
+        """Return the keys that are set, with lists of ids sorted."""
         named = self.model_dump(exclude_unset=True)
         return {k: sorted(v) if k in ("replaces", "episodes") else v for k, v in named.items()}
 
 
 class DeltaForm(_NamedForm):
-    """One delta that a step is to make; only the keys that are given are compared.
+    """One delta that a step must make; only the keys that are given are compared.
 
     Attributes:
-        episode: The id of the episode that it comes from.
-        rule: The id of the rule.
-        channel: The channel.
-        kind: What it does; ``quarantined`` when the episode could not be read.
-        reason: Of a ``noop``: ``noop``, ``known``, ``stale``, ``retracted``, ``unresolved``,
-            ``filtered`` or ``below_salience``; of what was quarantined, as ``intent_unknown``. Else
-            null.
-        fact: The id of the fact that it speaks of.
-        replaces: The ids of all the facts that went.
+        episode: The id of the episode that the delta comes from.
+        rule: The id of the rule that makes the delta.
+        channel: The channel of the fact.
+        kind: What the delta does; ``quarantined`` means that the episode could not be read.
+        reason: The reason of a ``noop`` (``noop``, ``known``, ``stale``, ``retracted``,
+            ``unresolved``, ``filtered`` or ``below_salience``) or of a quarantine, such as
+            ``intent_unknown``. null for other kinds.
+        fact: The id of the fact that the delta changes.
+        replaces: The ids of all facts that the delta removes or replaces, in any order.
     """
 
     episode: Text
@@ -126,19 +132,20 @@ class DeltaForm(_NamedForm):
 
 
 class FactForm(_NamedForm):
-    """One fact that is to stand after a step; only the keys that are given are compared.
+    """One fact that must be current after a step; only the keys that are given are compared.
 
     Attributes:
-        id: Its id, which is that of its episode; outside of the channel ``facts`` ``@channel/id``.
-        user: Whose it is.
-        agent: Which agent learnt it.
-        channel: The channel.
-        subject: Of the triple.
-        predicate: Of the triple.
-        object: Of the triple; any value.
-        confidence: 0 to 1.
+        id: The id of the fact: in the channel ``facts`` the id of its episode, else
+            ``@channel/id``.
+        user: The user who owns the fact.
+        agent: The agent that owns the fact.
+        channel: The channel of the fact.
+        subject: The subject of the triple.
+        predicate: The predicate of the triple.
+        object: The object of the triple, any value.
+        confidence: The confidence of the fact, 0 to 1.
         content: The content of its episode.
-        episodes: The ids of the episodes that it comes from.
+        episodes: The ids of the episodes that the fact comes from, in any order.
     """
 
     id: str | None = None
@@ -153,19 +160,19 @@ class FactForm(_NamedForm):
     episodes: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _names_something(self) -> Self:
+    def _refuse_empty(self) -> Self:
         if not self.model_fields_set:
-            raise ValueError("nothing is named; a fact needs a key, as 'id' or 'object'")
+            raise ValueError("no key is set; a fact needs at least one, such as 'id' or 'object'")
         return self
 
 
 class ExpectForm(Form):
-    """What is to come of a step; a key that is left out is not looked at.
+    """What a step must lead to; a key that is left out is not compared.
 
     Attributes:
-        deltas: Every delta that the step makes, in any order.
-        filtered: The ids of the step's episodes that no rule takes, and of which no delta speaks.
-        facts: Every fact that stands after the step, in any order.
+        deltas: All deltas that the step makes, in any order.
+        filtered: The ids of all episodes of the step that no rule selects and no delta mentions.
+        facts: All facts that are current after the step, in any order.
     """
 
     deltas: list[DeltaForm] = Field(default_factory=list)
@@ -173,11 +180,11 @@ class ExpectForm(Form):
     facts: list[FactForm] = Field(default_factory=list)
 
     def content(self) -> Content:
-        """Return what is expected, by part."""
+        """Return the parts that the test sets."""
         parts: dict[Part, tuple[Entry, ...]] = {
-            "deltas": tuple(one.entry() for one in self.deltas),
+            "deltas": tuple(delta.entry() for delta in self.deltas),
             "filtered": tuple({"episode": id} for id in self.filtered),
-            "facts": tuple(one.entry() for one in self.facts),
+            "facts": tuple(fact.entry() for fact in self.facts),
         }
         return {part: entries for part, entries in parts.items() if part in self.model_fields_set}
 
@@ -186,11 +193,11 @@ Episodes = Annotated[list[EpisodeForm], Field(min_length=1)]
 
 
 class StepForm(Form):
-    """Some episodes, put together; then every rule fires, and the expectation is looked at.
+    """One step: its episodes are put, every rule fires, and the result is compared.
 
     Attributes:
-        episodes: In order.
-        expect: May be left out where a later step expects something.
+        episodes: The episodes, in the order in which they are put.
+        expect: What the step must lead to. A step may omit it if a later step has it.
     """
 
     episodes: Episodes
@@ -201,12 +208,12 @@ class CaseForm(Form):
     """One test: either `episodes` and `expect`, or `steps`.
 
     Attributes:
-        name: What it shows; no other test of the file has it.
-        rules: The ids of the rules that it is about, enabled or not. Else the enabled ones of the
-            rule file with the same name; where there is none, of the directory.
-        episodes: Of a test with a single step, in order.
-        expect: What is to come of them.
-        steps: One after the other, on the same facts.
+        name: What the test shows, unique in its file.
+        rules: The ids of the rules that fire, enabled or not. Default: the enabled rules of the
+            rule file with the same name, or of the directory if there is no such file.
+        episodes: The episodes of a test with a single step, in the order in which they are put.
+        expect: What the single step must lead to.
+        steps: The steps of the test, one after the other on the same facts.
     """
 
     name: Text
@@ -216,25 +223,29 @@ class CaseForm(Form):
     steps: Annotated[list[StepForm], Field(min_length=1)] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _has_one_form_and_expects_something(self) -> Self:
+    def _check_form(self) -> Self:
         if bool(self.steps) == bool(self.episodes):
             raise ValueError("exactly one of 'episodes' and 'steps' is needed")
         if self.steps and "expect" in self.model_fields_set:
-            raise ValueError("'expect' goes with 'episodes'; of 'steps', each has its own")
+            raise ValueError(
+                "'expect' goes with 'episodes'; each entry of 'steps' has its own 'expect'"
+            )
         if not any(step.expect.model_fields_set for step in self.script()):
-            raise ValueError("nothing is expected; 'expect' needs 'deltas', 'filtered' or 'facts'")
+            raise ValueError(
+                "the test expects nothing; 'expect' needs 'deltas', 'filtered' or 'facts'"
+            )
         return self
 
     def script(self) -> list[StepForm]:
-        """Return the steps; of the short form, its only one."""
+        """Return the steps; the short form has exactly one."""
         return self.steps or [StepForm(episodes=self.episodes, expect=self.expect)]
 
 
 class CaseFile(Form):
-    """One file of tests.
+    """A file of tests for rules of slumberd.
 
     Attributes:
-        tests: Each on stores of its own.
+        tests: The tests; each one runs on empty stores of its own.
     """
 
     tests: Annotated[list[CaseForm], Field(min_length=1)]

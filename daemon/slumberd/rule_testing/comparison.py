@@ -1,4 +1,4 @@
-"""Hold what the author of a rule expects against what came about; only what is named counts."""
+"""Compare the expected deltas and facts of a test with the actual ones."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any, Literal, NamedTuple
 from slumberd.model.fact_ids import canonical
 
 Part = Literal["deltas", "filtered", "facts"]
-"""What an expectation can speak of."""
+"""The parts of an expectation."""
 
 Entry = Mapping[str, Any]
-"""One delta, fact or episode by the names of its parts; what it has not is None, or left out."""
+"""One delta, fact or episode as keys and values; a missing key means None."""
 
 IDENTITY: Mapping[Part, tuple[str, ...]] = {
     "deltas": ("episode", "rule", "channel"),
     "filtered": ("episode",),
     "facts": ("id", "user", "agent", "channel"),
 }
-"""The keys that say which one is meant: two that disagree in them are two, not one that differs."""
+"""The keys that identify an entry: entries that differ in one of them are different entries."""
 
 Content = Mapping[Part, tuple[Entry, ...]]
-"""Entries by part; of an expectation only the parts that it speaks of."""
+"""Entries by part; an expectation has only the parts that its author wrote."""
 
 
 class Line(NamedTuple):
     """One line of a comparison.
 
     Attributes:
-        expected: What the author wrote; None when nothing of the kind is expected.
-        got: What came about; None when nothing did.
-        differing: The keys of `expected` in which the two differ; none when both are one.
+        expected: The expected entry; None when only an actual one exists.
+        got: The actual entry; None when it is missing.
+        differing: The keys of `expected` in which the two differ; empty when they match.
     """
 
     expected: Entry | None
@@ -40,19 +40,21 @@ class Line(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """Whether what was expected came about."""
+        """Whether the actual entry is the expected one."""
         return self.expected is not None and self.got is not None and not self.differing
 
 
 def compare(part: Part, expected: Sequence[Entry], got: Sequence[Entry]) -> list[Line]:
-    """Return what was expected, in order, each with what it came to; then what nobody expected.
+    """Return the expected entries in order, each with its actual entry; then the unexpected ones.
 
-    As many as can be are matched, whatever the order of either; an entry matches when it agrees
-    in every key that is expected.
+    An actual entry matches when it agrees in every expected key. The result has the largest
+    possible number of matches, in any order of the entries.
     """
     wanted, found = [*map(_canonical, expected)], [*map(_canonical, got)]
-    pairs = _matching([[n for n, one in enumerate(found) if _fits(want, one)] for want in wanted])
-    pairs |= _likely(IDENTITY[part], wanted, found, pairs)
+    pairs = _match_all(
+        [[n for n, entry in enumerate(found) if _fits(want, entry)] for want in wanted]
+    )
+    pairs |= _match_likely(IDENTITY[part], wanted, found, pairs)
     lines = [
         Line(entry, got[pairs[n]], _differing(wanted[n], found[pairs[n]]))
         if n in pairs
@@ -71,18 +73,18 @@ def _canonical(entry: Entry) -> _Canonical:
     return {key: canonical(value) for key, value in entry.items()}
 
 
-def _fits(want: _Canonical, one: _Canonical) -> bool:
-    return not _differing(want, one)
+def _fits(want: _Canonical, entry: _Canonical) -> bool:
+    return not _differing(want, entry)
 
 
-def _differing(want: _Canonical, one: _Canonical) -> tuple[str, ...]:
-    return tuple(key for key, value in want.items() if one.get(key, _NOTHING) != value)
+def _differing(want: _Canonical, entry: _Canonical) -> tuple[str, ...]:
+    return tuple(key for key, value in want.items() if entry.get(key, _NOTHING) != value)
 
 
-def _matching(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Return a matching of as many as can be, given what fits each.
+def _match_all(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Return a maximum matching, given the entries that fit each expected entry.
 
-    Taking the first that fits would not do: it may be the only one that fits another.
+    The first entry that fits is not enough: it may be the only one that fits another.
     """
     pairs: dict[int, int] = {}
     for start in range(len(fitting)):
@@ -91,7 +93,7 @@ def _matching(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
 
 
 def _match_one_more(start: int, fitting: Sequence[Sequence[int]], pairs: dict[int, int]) -> None:
-    """Match one more, let those that are matched move on where they must."""
+    """Match one more entry, and move existing matches if that is necessary."""
     holders = {found: want for want, found in pairs.items()}
     reached: dict[int, int] = {}
     queue = deque([start])
@@ -102,12 +104,12 @@ def _match_one_more(start: int, fitting: Sequence[Sequence[int]], pairs: dict[in
                 continue
             reached[found] = want
             if found not in holders:
-                _move_on(found, reached, pairs)
+                _move_matches(found, reached, pairs)
                 return
             queue.append(holders[found])
 
 
-def _move_on(found: int, reached: Mapping[int, int], pairs: dict[int, int]) -> None:
+def _move_matches(found: int, reached: Mapping[int, int], pairs: dict[int, int]) -> None:
     free: int | None = found
     while free is not None:
         want = reached[free]
@@ -115,17 +117,17 @@ def _move_on(found: int, reached: Mapping[int, int], pairs: dict[int, int]) -> N
         free = left
 
 
-def _likely(
+def _match_likely(
     identity: tuple[str, ...],
     wanted: Sequence[_Canonical],
     found: Sequence[_Canonical],
     pairs: Mapping[int, int],
 ) -> dict[int, int]:
-    """Return, for what is left, what the author most likely meant by it."""
+    """Return the most likely actual entry for each expected entry without a match."""
     likely: dict[int, int] = {}
     left = [n for n in range(len(found)) if n not in pairs.values()]
     for n in (n for n in range(len(wanted)) if n not in pairs):
-        near = {one: _nearness(identity, wanted[n], found[one]) for one in left}
+        near = {other: _nearness(identity, wanted[n], found[other]) for other in left}
         best = max(left, key=near.__getitem__, default=None)
         if best is not None and near[best]:
             likely[n] = best
@@ -133,7 +135,7 @@ def _likely(
     return likely
 
 
-def _nearness(identity: tuple[str, ...], want: _Canonical, one: _Canonical) -> int:
-    """Return in how many keys two agree; 0 when they are two for certain."""
-    differing = _differing(want, one)
+def _nearness(identity: tuple[str, ...], want: _Canonical, entry: _Canonical) -> int:
+    """Return in how many keys two entries agree; 0 when their identity differs."""
+    differing = _differing(want, entry)
     return 0 if any(key in identity for key in differing) else len(want) - len(differing)

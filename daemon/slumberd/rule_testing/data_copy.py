@@ -1,4 +1,4 @@
-"""A private copy of a state directory's databases, to try on it what must not be done to them."""
+"""Copy the databases of a state directory, so that rules can be tried on the copy."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from slumberd.service.composition import Stores, opened
 from slumberd.storage.sqlite.backup import copy_database, is_full, size_of
 
 WRITE_AHEAD = 300_000_000
-"""Bytes that the write-ahead log of a long backfill may come to."""
+"""The largest size of the write-ahead log of a long backfill, in bytes."""
 
-Telling = Callable[[str], object]
-"""Hears, in a few words, what is done next."""
+ProgressCallback = Callable[[str], object]
+"""Receives a few words about the next step, for a progress display."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Episodes and facts, copied.
+    """Copies of the episode and fact databases.
 
     Attributes:
-        settings: As the originals', but for the places.
-        stores: On the copies, to do with as one likes.
-        folder: Where they are; gone, with all that is in it, when the copy is closed.
+        settings: The settings of the originals, with the paths of the copies.
+        stores: The stores on the copies; a caller may change them.
+        folder: The directory of the copies; it is deleted when the copy is closed.
     """
 
     settings: Settings
@@ -41,17 +41,17 @@ class Copy:
 
 
 @asynccontextmanager
-async def copied(settings: Settings, clock: Clock, tell: Telling) -> AsyncIterator[Copy]:
-    """Copy the databases that a configuration names, and open the copies; a daemon may run.
+async def copied(settings: Settings, clock: Clock, tell: ProgressCallback) -> AsyncIterator[Copy]:
+    """Copy the databases of a configuration, and open the copies. A daemon may run.
 
-    Takes no lock and writes nothing where the originals are. What other programs have changed in
-    the facts is recorded in the copy, as it would be by the next firing.
+    The function takes no lock and writes nothing in the directory of the originals. It records
+    changes of other programs to the facts in the copy, as the next firing would.
 
     Raises:
         NoInputError: There are no episodes yet.
-        StoreError: There is no room for a copy, or the originals cannot be read.
+        StoreError: The disk has no space for a copy, or the originals cannot be read.
         ConfigurationError: The key of the ledger cannot be read.
-        LedgerKeyError: It is not the ledger's.
+        LedgerKeyError: The key is not that of the ledger.
     """
     if not settings.memory_path.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
@@ -60,18 +60,18 @@ async def copied(settings: Settings, clock: Clock, tell: Telling) -> AsyncIterat
     with tempfile.TemporaryDirectory(prefix="slumberd-") as name:
         folder = Path(name)
         try:
-            place = await asyncio.to_thread(_copied, settings, folder, tell)
+            place = await asyncio.to_thread(_copy_databases, settings, folder, tell)
             async with opened(place, clock, place.facts_path) as stores:
                 await stores.facts.notice_external()
                 yield Copy(place, stores, folder)
         except StoreError as error:
             if is_full(error):
-                raise _no_room(folder.parent, "the copies have outgrown it") from error
+                raise _space_error(folder.parent, "the copies need more") from error
             raise
 
 
-def _copied(settings: Settings, folder: Path, tell: Telling) -> Settings:
-    place = _placed(settings, folder)
+def _copy_databases(settings: Settings, folder: Path, tell: ProgressCallback) -> Settings:
+    place = _settings_of_copy(settings, folder)
     # Facts first: their watermarks must not lie beyond the end of the log.
     pairs = [
         (settings.facts_path, place.facts_path),
@@ -86,12 +86,12 @@ def _copied(settings: Settings, folder: Path, tell: Telling) -> Settings:
     return place
 
 
-def _placed(settings: Settings, folder: Path) -> Settings:
-    """Return the settings of the copies: as they are, but for where the databases lie."""
+def _settings_of_copy(settings: Settings, folder: Path) -> Settings:
+    """Return the settings with the paths of the copies."""
     return settings.model_copy(
         update={
             "state_dir": folder,
-            # Nobody is to be warned of what only a copy reads.
+            # A copy must not log warnings about future timestamps again.
             "memory": settings.memory.model_copy(
                 update={"path": Path("memory.db"), "future_tolerance": math.inf}
             ),
@@ -101,32 +101,32 @@ def _placed(settings: Settings, folder: Path) -> Settings:
 
 
 def room_for(episodes: int, facts: int) -> int:
-    """Return how many bytes copies of databases may come to take, from those of the originals.
+    """Return the space that copies may need, in bytes, from the sizes of the originals.
 
-    Episodes make facts, with their ledger, of twice their size; those facts are kept twice, to be
-    compared, and a write-ahead log grows beside them.
+    Facts and their ledger take up to twice the size of their episodes. A comparison keeps them
+    twice, and a write-ahead log grows beside them.
     """
     facts = max(facts, 2 * episodes)
     return episodes + 2 * facts + min(2 * facts, WRITE_AHEAD)
 
 
 def refuse_without_room(needed: int, free: int, folder: Path) -> None:
-    """Refuse to copy what would fill a file system.
+    """Refuse a copy that could fill its file system.
 
     Args:
-        needed: Bytes that may be needed.
-        free: Bytes that the file system has left.
-        folder: Where on it the copies would be.
+        needed: The bytes that the copy may need.
+        free: The free bytes of the file system.
+        folder: The directory of the copies, for the message.
 
     Raises:
-        StoreError: There is too little room.
+        StoreError: `needed` is more than `free`.
     """
     if needed > free:
         problem = f"a copy may take {_megabytes(needed)}, {_megabytes(free)} are free"
-        raise _no_room(folder, problem)
+        raise _space_error(folder, problem)
 
 
-def _no_room(folder: Path, problem: str) -> StoreError:
+def _space_error(folder: Path, problem: str) -> StoreError:
     remedy = "name a directory with more room in $TMPDIR"
     return StoreError(f"{str(folder)!r} has too little room: {problem}; {remedy}")
 

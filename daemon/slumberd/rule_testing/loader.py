@@ -1,7 +1,4 @@
-"""Read the tests of rules: what is said, step by step, and what is to come of it.
-
-Find the tests of rules, and put each together with the rules that it is about.
-"""
+"""Find and read test files, and combine each test with its rules."""
 
 from __future__ import annotations
 
@@ -38,11 +35,11 @@ _MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Some episodes, put together, and what is to come of them.
+    """One step of a test.
 
     Attributes:
-        episodes: In the order in which they are put.
-        expected: Only the parts that the author speaks of.
+        episodes: The episodes, in the order in which they are put.
+        expected: The expectation; only the parts that the author wrote.
     """
 
     episodes: tuple[Episode, ...]
@@ -54,11 +51,11 @@ class Case:
     """One test of rules.
 
     Attributes:
-        name: What it shows.
-        file: Where it stands.
-        line: And in which line.
-        rules: The ids of the rules that it is about; none when it names none.
-        steps: One after the other, on the same stores.
+        name: What the test shows.
+        file: The file of the test.
+        line: The line where it begins, from 1.
+        rules: The ids of the rules that it names; empty when it names none.
+        steps: The steps, one after the other on the same stores.
     """
 
     name: str
@@ -73,39 +70,39 @@ def read_cases(file: Path, known: Collection[str] | None) -> list[Case]:
 
     Args:
         file: The file.
-        known: The ids of the rules that a test may name; None when they cannot be told.
+        known: The ids of the rules that a test may name; None skips that check.
 
     Raises:
-        ConfigurationError: With every mistake of the file.
+        ConfigurationError: The file has mistakes; the error lists all of them.
     """
     document = read_document(file)
     mistakes = mistakes_of(document, CaseFile)
-    readings = [_Reading(document, trail, form, known) for trail, form in _sound(document)]
+    readings = [_Reading(document, trail, form, known) for trail, form in _well_formed(document)]
     cases = [reading.case() for reading in readings]
     found = (mistake for reading in readings for mistake in reading.mistakes)
-    mistakes += [*found, *_no_unicode(document), *_repeated_names(document, readings)]
+    mistakes += [*found, *_find_surrogates(document), *_find_repeated_names(document, readings)]
     if mistakes:
         raise ConfigurationError(sorted(mistakes, key=lambda m: (m.line, m.column)))
     return cases
 
 
-def _sound(document: Document) -> Iterator[tuple[Trail, CaseForm]]:
-    """Yield the tests without a mistake of form, each with where it stands."""
+def _well_formed(document: Document) -> Iterator[tuple[Trail, CaseForm]]:
+    """Yield the well-formed tests, each with its place."""
     tests = document.at(("tests",))
     for number, test in enumerate(tests if isinstance(tests, list) else ()):
         if not problems(CaseForm, test, strict=True):
             yield ("tests", number), CaseForm.model_validate(test, strict=True)
 
 
-def _no_unicode(document: Document) -> Iterator[Mistake]:
-    """Yield the texts that escapes make of halves of characters: no store could take them."""
+def _find_surrogates(document: Document) -> Iterator[Mistake]:
+    """Yield a mistake for each text with a lone surrogate, which no store accepts."""
     for trail in document.values:
         value = document.at(trail)
         if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
-            yield document.mistake(trail, f"{value!r} is no valid Unicode")
+            yield document.mistake(trail, f"{value!r} is not valid Unicode")
 
 
-def _repeated_names(document: Document, readings: Iterable[_Reading]) -> Iterator[Mistake]:
+def _find_repeated_names(document: Document, readings: Iterable[_Reading]) -> Iterator[Mistake]:
     first: dict[str, Trail] = {}
     for reading in readings:
         trail = (*reading.trail, "name")
@@ -117,12 +114,12 @@ def _repeated_names(document: Document, readings: Iterable[_Reading]) -> Iterato
 
 
 class _Reading:
-    """One test being read.
+    """Reads one test.
 
     Attributes:
-        trail: Where it stands.
-        form: What stands there.
-        mistakes: What its form alone cannot tell.
+        trail: The place of the test in its file.
+        form: The form of the test.
+        mistakes: The mistakes that the form does not check.
     """
 
     def __init__(
@@ -134,10 +131,10 @@ class _Reading:
         self._document = document
         self._known = known
         self._latest = FIRST - _MINUTE
-        self._said: dict[str, Episode] = {}
+        self._earlier: dict[str, Episode] = {}
 
     def case(self) -> Case:
-        """Return the test, and find its mistakes."""
+        """Return the test, and collect its mistakes."""
         self._check_rules()
         steps = tuple(
             self._step(form, (*self.trail, "steps", number) if self.form.steps else self.trail)
@@ -154,26 +151,28 @@ class _Reading:
 
     def _step(self, form: StepForm, trail: Trail) -> Step:
         episodes = tuple(
-            self._episode(one, (*trail, "episodes", number))
-            for number, one in enumerate(form.episodes)
+            self._episode(episode, (*trail, "episodes", number))
+            for number, episode in enumerate(form.episodes)
         )
         here = [episode.id for episode in episodes]
         for number, id in enumerate(here):
             if id in here[:number]:
                 problem = f"episode {id!r} is given twice; an edit goes into a step of its own"
                 self._add((*trail, "episodes", number, "id"), problem)
-        for place, id, known in _named(form.expect, [*dict.fromkeys(here)], [*self._said]):
+        for place, id, known in _named_episodes(
+            form.expect, [*dict.fromkeys(here)], [*self._earlier]
+        ):
             if id not in known:
                 problem = f"there is no episode {id!r}; {_suggestion(id, known)}"
                 self._add((*trail, "expect", *place), problem)
         return Step(episodes, form.expect.content())
 
     def _episode(self, form: EpisodeForm, trail: Trail) -> Episode:
-        earlier = self._said.get(form.id)
+        earlier = self._earlier.get(form.id)
         episode = form.episode(self._instant(form, earlier))
         self._check_scope(episode, earlier or episode, trail)
         self._latest = max(self._latest, episode.timestamp)
-        self._said[form.id] = episode
+        self._earlier[form.id] = episode
         return episode
 
     def _instant(self, form: EpisodeForm, earlier: Episode | None) -> datetime:
@@ -199,10 +198,10 @@ def _scope(episode: Episode) -> Scope:
     return Scope(episode.user, episode.session, episode.agent)
 
 
-def _named(
+def _named_episodes(
     expect: ExpectForm, here: Sequence[str], said: Sequence[str]
 ) -> Iterator[tuple[Trail, str, Sequence[str]]]:
-    """Yield every episode that an expectation names: where, its id, and which it may be."""
+    """Yield each episode id of an expectation: its place, the id, and the ids allowed there."""
     for number, id in enumerate(expect.filtered):
         yield ("filtered", number), id, here
     for number, delta in enumerate(expect.deltas):
@@ -223,17 +222,17 @@ def _suggestion(word: str, known: Collection[str]) -> str:
 
 
 ENDINGS = (".test.yaml", ".test.yml")
-"""How the names of files of tests end; what comes before is the name of a file of rules."""
+"""The endings of test file names; the rest is the name of the rule file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A case, and what it runs on.
+    """A case with its rules.
 
     Attributes:
         case: The case.
-        rules: The rules that fire after each of its steps, by id.
-        rule_set: All rules of the directory, for what holds of its channels.
+        rules: The rules that fire after each step, by id.
+        rule_set: All rules of the directory, with the settings of its channels.
     """
 
     case: Case
@@ -242,10 +241,10 @@ class Trial:
 
 
 def case_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the files of tests that paths mean: such a file, or a directory with such files.
+    """Return the test files among paths: files, and those of directories.
 
     Raises:
-        NoInputError: A path is not there, or holds no tests: nothing tried is nothing proved.
+        NoInputError: A path does not exist, or has no tests.
         UsageError: A path is a file of another kind.
     """
     return list(dict.fromkeys(file for path in paths for file in _files(path)))
@@ -253,50 +252,51 @@ def case_files(paths: Iterable[Path]) -> list[Path]:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        found = [file for file in sorted(path.iterdir()) if _holds_tests(file)]
+        found = [file for file in sorted(path.iterdir()) if _is_test_file(file)]
         if not found:
-            remedy = "write tests beside the rules, as rules/preferences.test.yaml has them"
+            remedy = "write tests beside the rules, as in rules/preferences.test.yaml"
             raise NoInputError(path / f"*{ENDINGS[0]}", remedy)
         return found
     if not path.exists():
-        raise NoInputError(path, "name a file of tests, or a directory of rules")
-    if not _holds_tests(path):
+        raise NoInputError(path, "name a test file, or a directory of rules")
+    if not _is_test_file(path):
         endings = " or ".join(f"'*{ending}'" for ending in ENDINGS)
-        raise UsageError(f"{str(path)!r} is no file of tests: their names end as {endings}")
+        raise UsageError(f"{str(path)!r} is not a test file: their names end in {endings}")
     return [path]
 
 
-def _holds_tests(path: Path) -> bool:
+def _is_test_file(path: Path) -> bool:
     return path.name.endswith(ENDINGS) and not path.name.startswith(".")
 
 
 def prepared(files: Sequence[Path], *, timezone: str) -> list[Trial]:
-    """Return the trials that files of tests ask for, in order.
+    """Return the trials of test files, in order.
 
     Args:
-        files: The files; each is about rules of its own directory.
-        timezone: Of cron rules that name none.
+        files: The test files; each one tests rules of its own directory.
+        timezone: The time zone of cron rules that name none.
 
     Raises:
-        ConfigurationError: With every mistake of the files, and of all rules beside them.
+        ConfigurationError: The test files or the rule files beside them have mistakes; the error
+            lists all of them.
     """
-    preparation = _Preparation(timezone)
-    trials = [trial for file in files for trial in preparation.of(file)]
-    if preparation.mistakes:
-        raise ConfigurationError(preparation.mistakes)
+    loader = _TrialLoader(timezone)
+    trials = [trial for file in files for trial in loader.load(file)]
+    if loader.mistakes:
+        raise ConfigurationError(loader.mistakes)
     return trials
 
 
-class _Preparation:
-    """Reads files of tests, and the rules of each directory once."""
+class _TrialLoader:
+    """Reads test files, and the rules of each directory once."""
 
     def __init__(self, timezone: str) -> None:
         self.mistakes: list[Mistake] = []
         self._timezone = timezone
         self._rule_sets: dict[Path, RuleSet | None] = {}
 
-    def of(self, file: Path) -> list[Trial]:
-        """Return the trials of one file; what is wrong goes to the mistakes."""
+    def load(self, file: Path) -> list[Trial]:
+        """Return the trials of one file, and collect its mistakes."""
         rule_set = self._rules_beside(file)
         try:
             cases = read_cases(file, None if rule_set is None else list(rule_set.sources))
@@ -308,10 +308,10 @@ class _Preparation:
     def _rules_beside(self, file: Path) -> RuleSet | None:
         directory = file.parent
         if directory not in self._rule_sets:
-            self._rule_sets[directory] = self._loaded(directory)
+            self._rule_sets[directory] = self._load_rules(directory)
         return self._rule_sets[directory]
 
-    def _loaded(self, directory: Path) -> RuleSet | None:
+    def _load_rules(self, directory: Path) -> RuleSet | None:
         try:
             return load_rules(
                 directory,
@@ -329,10 +329,10 @@ def _trial(case: Case, file: Path, rule_set: RuleSet) -> Trial:
     rules = tuple(rule for rule in found if rule.reads_episodes)
     if found and (case.rules or not rules) and found != rules:
         graphs = ", ".join(rule.id for rule in found if not rule.reads_episodes)
-        problem = f"{graphs} reads no episodes, but a graph: tests are about rules of episodes"
+        problem = f"{graphs} reads no episodes, but a graph: a test needs rules of kind 'episodes'"
         raise ConfigurationError([Mistake(str(file), case.line, 0, "", problem)])
     if not rules:
-        problem = f"no rule in {str(file.parent)!r} that it is about is enabled; name it in 'rules'"
+        problem = f"no rule of the test in {str(file.parent)!r} is enabled; name one in 'rules'"
         raise ConfigurationError([Mistake(str(file), case.line, 0, "", problem)])
     return Trial(case, rules, rule_set)
 

@@ -1,4 +1,4 @@
-"""Try rules on a copy of what is there: what each selects, and what its firing would do now."""
+"""Preview rules on a copy of the data: what each selects, and what its firing would do now."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import Misspelling
-from slumberd.rule_testing.data_copy import Copy, Telling, copied
+from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copied
 from slumberd.service.composition import rule_runner_of
 from slumberd.storage.episodes.windows import Matching
 
@@ -24,7 +24,7 @@ _EVERYTHING = 2**62
 
 
 class Reasons(NamedTuple):
-    """Why deltas of a channel were none: how many, by reason."""
+    """How many episodes made no change in a channel, by reason."""
 
     noop: Mapping[str, int]
     quarantined: Mapping[str, int]
@@ -36,11 +36,11 @@ class Preview:
 
     Attributes:
         rule: The rule.
-        matching: What its filter selects of all episodes.
-        pending: How many versions of episodes it has not read yet.
-        channels: What a firing would do, by channel; empty for a disabled rule.
-        reasons: Why some of that is nothing, by channel.
-        held: Which limit makes the firing wait for a person; empty when none does.
+        matching: The episodes that its filter selects, of all episodes.
+        pending: The number of episode versions above its watermark.
+        channels: The counts of its firing, by channel; empty for a disabled rule.
+        reasons: The reasons of episodes without a change, by channel.
+        held: The deletion limit that its firing exceeds; empty when it exceeds none.
     """
 
     rule: ConsolidationRule
@@ -52,11 +52,11 @@ class Preview:
 
 
 class Previewed(NamedTuple):
-    """What rules make of the data.
+    """The previews of all rules.
 
     Attributes:
-        previews: Of each rule.
-        replaced: The predicates whose objects keep replacing each other once the rules have fired.
+        previews: The preview of each rule.
+        replaced: The predicates whose objects keep replacing each other after the firings.
     """
 
     previews: list[Preview]
@@ -64,7 +64,7 @@ class Previewed(NamedTuple):
 
 
 class Tally:
-    """Counts why deltas are none, in place of log lines; implements `Logs` and `DeltaLog`."""
+    """Counts the reasons of deltas without a change; implements `Logs` and `DeltaLog`."""
 
     def __init__(self) -> None:
         self._counters: dict[str, tuple[Counter[str], Counter[str]]] = {}
@@ -86,15 +86,15 @@ class Tally:
         """Count one batch."""
         for channel, records in _by_channel(outcome):
             noops, quarantined = self._counters.setdefault(channel, (Counter(), Counter()))
-            noops.update(one.reason for one in records if one.kind == "noop")
-            quarantined.update(one.reason for one in records if one.kind == "quarantine")
+            noops.update(record.reason for record in records if record.kind == "noop")
+            quarantined.update(record.reason for record in records if record.kind == "quarantine")
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset all counts."""
         self._counters.clear()
 
     def reasons(self) -> dict[str, Reasons]:
-        """Return what was counted, by channel."""
+        """Return the counts, by channel."""
         return {
             channel: Reasons(dict(sorted(noops.items())), dict(sorted(quarantined.items())))
             for channel, (noops, quarantined) in self._counters.items()
@@ -102,7 +102,7 @@ class Tally:
 
 
 def _by_channel(outcome: Outcome) -> Iterator[tuple[str, Sequence[Record]]]:
-    """Yield the rows of a batch by channel: they lie in that order, after the batch's own."""
+    """Yield the rows of a batch by channel; they follow the batch's own row in that order."""
     end = 1
     for channel, counts in outcome.channels.items():
         begin, end = end, end + sum(counts) - counts.read - counts.filtered
@@ -110,39 +110,39 @@ def _by_channel(outcome: Outcome) -> Iterator[tuple[str, Sequence[Record]]]:
 
 
 async def previewed(
-    settings: Settings, rules: RuleSet, *, whole: bool, clock: Clock, tell: Telling
+    settings: Settings, rules: RuleSet, *, whole: bool, clock: Clock, tell: ProgressCallback
 ) -> Previewed:
-    """Say what each rule of episodes selects and what its firing would do, in their order.
+    """Return what each rule of kind ``episodes`` selects and what its firing would do, in order.
 
-    Everything happens on a copy: it takes no lock, writes nothing, and a daemon may run.
+    The rules fire on a copy. The function takes no lock and writes nothing; a daemon may run.
 
     Args:
-        settings: Where the data is.
+        settings: The settings of the data.
         rules: The rules.
-        whole: Whether these are all the rules there are to be; else what other rule files say of
-            channels goes on to count.
-        clock: The time.
-        tell: Hears what is done next.
+        whole: Whether these are all rules. If not, the channel settings of other rule files still
+            apply.
+        clock: The clock of the firings.
+        tell: Receives the next step, for a progress display.
 
     Raises:
         NoInputError: There are no episodes.
-        FilterError: A filter ran over its budget.
-        StoreError: There is no room for a copy, or the originals cannot be read.
+        FilterError: A filter exceeded its budget.
+        StoreError: The disk has no space for a copy, or the originals cannot be read.
     """
     async with copied(settings, clock, tell) as copy:
         if not (await copy.stores.memory.health()).fragment_count:
             remedy = "there are no episodes yet; `slumberd import` puts some"
             raise NoInputError(f"any episode in {settings.memory_path}", remedy)
-        previewing = _Previewing(copy, rules, clock, tell)
-        await previewing.take_channels(whole=whole)
-        previews = [await previewing.preview(rule) for rule in rules.of_episodes().rules]
-        return Previewed(previews, await previewing.replaced())
+        previewer = _Previewer(copy, rules, clock, tell)
+        await previewer.apply_channels(whole=whole)
+        previews = [await previewer.preview(rule) for rule in rules.of_episodes().rules]
+        return Previewed(previews, await previewer.replaced())
 
 
-class _Previewing:
+class _Previewer:
     """Fires rules on one copy."""
 
-    def __init__(self, copy: Copy, rules: RuleSet, clock: Clock, tell: Telling) -> None:
+    def __init__(self, copy: Copy, rules: RuleSet, clock: Clock, tell: ProgressCallback) -> None:
         self._memory = copy.stores.memory
         self._rules = rules
         self._clock = clock
@@ -151,8 +151,8 @@ class _Previewing:
         self._facts = copy.stores.facts
         self._runner = rule_runner_of(copy.settings, copy.stores, self._tally, clock)
 
-    async def take_channels(self, *, whole: bool) -> None:
-        """Do as a daemon does when it starts with these rules."""
+    async def apply_channels(self, *, whole: bool) -> None:
+        """Apply the channel settings, as a daemon does when it starts with these rules."""
         multi = dict(self._rules.multi_valued)
         if not whole:
             for channel, predicates in (await self._facts.channels()).items():
@@ -179,6 +179,6 @@ class _Previewing:
         return await self._facts.replaced_predicates()
 
     async def _pending(self, rule: ConsolidationRule) -> int:
-        """Count what the rule has not read."""
+        """Return the number of versions above the watermark of the rule."""
         after = await self._runner.consolidator.resume(rule, self._clock.now())
         return await self._memory.pending(after.seq, at_most=_EVERYTHING)

@@ -1,4 +1,4 @@
-"""Try rules on the cases of their authors: on real stores, on files that are gone after."""
+"""Run the tests of rules on real stores in temporary files."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from slumberd.storage.facts.store import SQLiteFactStore
 
 _BATCH = 8_000
 _NEWEST = 2**63 - 1
-IN_MEMORY = Path("/dev/shm")  # noqa: S108 # a directory of its own is made in it
-"""Where files are kept in memory, on machines that have such a place."""
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 # each trial creates a directory in it
+"""The file system in memory, on hosts that have one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is not as expected after one step.
+    """The differences after one step.
 
     Attributes:
-        step: Its number, from 1.
+        step: The number of the step, from 1.
         comparisons: The parts that differ, line by line.
-        decisions: What became of the episodes of which more was expected, under each rule.
-        held: Why a rule's batch was held by the brake, by rule.
+        decisions: What each rule did with the episodes whose deltas or facts differ.
+        held: The deletion limit that a rule's batch exceeded, by rule id.
     """
 
     step: int
@@ -51,12 +51,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a trial.
+    """The result of a trial.
 
     Attributes:
         trial: The trial.
-        findings: What is not as expected.
-        refused: Why it could not go on, in one sentence; empty when it came to its end.
+        findings: The differences of its steps.
+        refused: The error that ended the trial early; empty when it finished.
     """
 
     trial: Trial
@@ -65,7 +65,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether all is as expected."""
+        """Whether the trial finished without differences."""
         return not (self.findings or self.refused)
 
 
@@ -73,9 +73,9 @@ async def tried(trial: Trial) -> Verdict:
     """Run one trial, on stores of its own."""
     findings: list[Finding] = []
     try:
-        async with _stage(trial) as stage:
+        async with _open_stage(trial) as stage:
             for number, step in enumerate(trial.case.steps, 1):
-                finding = await stage.play(number, step)
+                finding = await stage.run_step(number, step)
                 findings += [finding] if finding else []
     except (ConsolidationRuleError, InputError, MemoryScopeError) as error:
         return Verdict(trial, findings, str(error))
@@ -83,7 +83,7 @@ async def tried(trial: Trial) -> Verdict:
 
 
 class _StoppedClock:
-    """No time passes in a trial; implements ``ports.Clock``."""
+    """A clock that stands still during a trial; implements `Clock`."""
 
     def now(self) -> datetime:
         return FIRST
@@ -94,7 +94,7 @@ class _StoppedClock:
 
 @dataclass(slots=True)
 class _Deltas:
-    """Collects what is committed; implements ``ports.DeltaLog``."""
+    """Collects committed deltas; implements `DeltaLog`."""
 
     records: list[Record] = field(default_factory=list)
 
@@ -102,22 +102,22 @@ class _Deltas:
         self.records += [record for record in records if record.kind != "firing"]
 
     def completed(self, outcome: Outcome) -> None:
-        """Durations and accounts are no matter of a trial."""
+        """Ignore the counts of a batch."""
 
     def misspelled(self, found: Sequence[Misspelling]) -> None:
-        """Nor are keys that the author of a trial misspelled."""
+        """Ignore misspelled keys."""
 
     def checkpointed(self, head: Checkpoint) -> None:
-        """Nor is the ledger's head."""
+        """Ignore the head of the ledger."""
 
 
 _CLOCK = _StoppedClock()
 
 
 @asynccontextmanager
-async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
-    """Open empty stores for a trial, with its channels, and every rule at its beginning."""
-    # Nothing of it is to last, and most of the time would go into syncing to a disk.
+async def _open_stage(trial: Trial) -> AsyncIterator[_Stage]:
+    """Open empty stores for a trial, set its channels, and fire every rule once."""
+    # The files are temporary, and syncing them to a disk would take most of the time.
     place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
     with TemporaryDirectory(prefix="slumberd-test-", dir=place) as name:
         memory = SQLiteMemoryStore(
@@ -139,7 +139,7 @@ async def _stage(trial: Trial) -> AsyncIterator[_Stage]:
 
 
 class _Stage:
-    """The stores of one trial, and the rules that fire on them; of limits only their own hold."""
+    """The stores of one trial and its rules; only the deletion limits of the rules apply."""
 
     def __init__(
         self,
@@ -160,8 +160,8 @@ class _Stage:
         for rule in self._rules:
             await self._consolidator.fire(rule, "manual", _CLOCK.now())
 
-    async def play(self, number: int, step: Step) -> Finding | None:
-        """Put a step's episodes and fire; return what is not as expected, if anything is."""
+    async def run_step(self, number: int, step: Step) -> Finding | None:
+        """Put the episodes of a step and fire; return the differences, if there are any."""
         self._log.records.clear()
         await self._memory.put_many(step.episodes)
         await self.fire()
@@ -174,14 +174,14 @@ class _Stage:
 
     async def _content(self, episode_ids: Sequence[str]) -> Content:
         deltas = [_delta_entry(record) for record in self._log.records]
-        spoken = {delta["episode"] for delta in deltas} | await self._taken(episode_ids)
+        mentioned = {delta["episode"] for delta in deltas} | await self._selected(episode_ids)
         return {
             "deltas": tuple(deltas),
-            "filtered": tuple({"episode": id} for id in episode_ids if id not in spoken),
+            "filtered": tuple({"episode": id} for id in episode_ids if id not in mentioned),
             "facts": tuple(map(_fact_entry, await self._facts.query(FactPattern()))),
         }
 
-    async def _taken(self, episode_ids: Sequence[str]) -> set[str]:
+    async def _selected(self, episode_ids: Sequence[str]) -> set[str]:
         """Return the episodes that any rule selects."""
         return {
             version.id
@@ -192,7 +192,9 @@ class _Stage:
 
     async def _finding(self, number: int, comparisons: dict[Part, list[Line]]) -> Finding:
         decisions = [
-            decision for id in _missed(comparisons) for decision in await self._decisions(id)
+            decision
+            for id in _differing_episodes(comparisons)
+            for decision in await self._decisions(id)
         ]
         held = {rule: held.problem for rule, held in (await self._facts.held()).items()}
         return Finding(number, comparisons, decisions, held)
@@ -206,8 +208,8 @@ class _Stage:
         return await self._facts.decisions_of(episode_id, self._rules, versions)
 
 
-def _missed(comparisons: dict[Part, list[Line]]) -> list[str]:
-    """Return the episodes of which a delta or fact was expected that is not as expected."""
+def _differing_episodes(comparisons: dict[Part, list[Line]]) -> list[str]:
+    """Return the ids of episodes whose expected deltas or facts differ."""
     named = (_episode_of(line) for lines in comparisons.values() for line in lines if not line.same)
     return [id for id in dict.fromkeys(named) if id]
 
@@ -243,6 +245,6 @@ def _fact_entry(fact: Fact) -> Entry:
 
 
 def _own_episodes(lineage: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Yield the episodes that a fact comes from, each once; what it replaced has no rule."""
+    """Yield the episodes that a fact comes from, each once; entries of older facts have no rule."""
     found = (id for own in lineage if "rule_id" in own for id in own["source_episode_ids"])
     yield from dict.fromkeys(found)
