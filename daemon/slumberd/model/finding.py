@@ -1,4 +1,4 @@
-"""What is not as it should be: each kind with an id that stays, each finding with its remedy."""
+"""Findings of `doctor`: their kinds with stable ids, and the remedy of each finding."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "provenance.behind": ("warning", "the sink of provenance is told of what is committed"),
     "log.unwritten": ("warning", "every row of the ledger has its log line"),
 }  # fmt: skip
-"""By id: how bad it is, and what is so where it is not found. Ids are never given anew."""
+"""By id: the severity, and what is true when there is no finding. Ids are never reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be.
+    """One problem that a check found.
 
     Attributes:
         id: One of `KINDS`.
-        subject: What it is about: a file, a rule, the machine.
-        problem: What was found.
-        remedy: What a person does about it.
+        subject: The file, rule or machine with the problem.
+        problem: What is wrong.
+        remedy: What a person can do about it.
     """
 
     id: str
@@ -68,9 +68,9 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """How bad it is: with an error, something does not work or is not safe."""
+        """The severity; an error means that something does not work or is not safe."""
         return KINDS[self.id][0]
 
     def document(self) -> dict[str, str]:
-        """Return it as JSON takes it."""
+        """Return the finding as a JSON object."""
         return {**asdict(self), "severity": self.severity}
