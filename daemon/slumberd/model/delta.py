@@ -1,4 +1,4 @@
-"""Deltas: the four typed changes that a rule may ask of a fact store, each with provenance."""
+"""Deltas: the four typed changes of a fact store, each with its provenance."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class _Provenance(BaseModel):
 
 
 class AddDelta(_Provenance):
-    """A fact that nothing stands against yet."""
+    """A new fact that replaces none."""
 
     kind: Literal["add"]
     fact_payload: dict[str, Any]
 
 
 class UpdateDelta(_Provenance):
-    """A fact that takes the place of others."""
+    """A new fact that replaces others."""
 
     kind: Literal["update"]
     replaces: list[str]
@@ -38,14 +38,14 @@ class UpdateDelta(_Provenance):
 
 
 class DeleteDelta(_Provenance):
-    """Facts that no longer hold."""
+    """A removal of facts."""
 
     kind: Literal["delete"]
     replaces: list[str]
 
 
 class NoopDelta(_Provenance):
-    """An episode that was seen and changes nothing."""
+    """An episode that changes nothing."""
 
     kind: Literal["noop"]
 
@@ -59,13 +59,13 @@ MemoryDelta = Annotated[
 AnyDelta = AddDelta | UpdateDelta | DeleteDelta | NoopDelta
 
 _KINDS: dict[object, type[AnyDelta]] = {
-    get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(AnyDelta)
+    get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(AnyDelta)
 }
-_ADAPTERS = {kind: TypeAdapter(one) for kind, one in _KINDS.items()}
+_ADAPTERS = {kind: TypeAdapter(model) for kind, model in _KINDS.items()}
 
 
 class Delta(Protocol):
-    """What every delta has, of whatever class it is; the rest goes by its kind."""
+    """The attributes of every delta, of any class; further ones depend on its kind."""
 
     @property
     def kind(self) -> str:
@@ -79,7 +79,7 @@ class Delta(Protocol):
 
     @property
     def promotion_ts(self) -> datetime:
-        """When its rule decided it."""
+        """When its rule was evaluated."""
         ...
 
     @property
@@ -89,15 +89,15 @@ class Delta(Protocol):
 
     @property
     def confidence(self) -> float:
-        """How sure it is, 0 to 1."""
+        """Its confidence, 0 to 1."""
         ...
 
 
 def checked_delta(delta: Delta) -> AnyDelta:
-    """Return a delta of any class as one of ours, when its provenance is whole.
+    """Return a delta of any class as one of this module's classes, with valid provenance.
 
     Raises:
-        ConsolidationRuleError: It is no delta, lacks a field of its kind, a provenance field is
+        ConsolidationRuleError: It is not a delta, lacks a field of its kind, a provenance field is
             empty or out of bounds, or ``replaces`` of an update or delete is empty.
     """
     own = _own(delta)

@@ -1,4 +1,4 @@
-"""Which instant a timestamp means that has no offset."""
+"""Read timestamps that have no offset from UTC."""
 
 from __future__ import annotations
 
