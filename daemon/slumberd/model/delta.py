@@ -100,16 +100,16 @@ def checked_delta(delta: Delta) -> AnyDelta:
         ConsolidationRuleError: It is not a delta, lacks a field of its kind, a provenance field is
             empty or out of bounds, or ``replaces`` of an update or delete is empty.
     """
-    own = _own(delta)
-    if violation := _violation(own):
+    own = _as_own_class(delta)
+    if violation := _find_violation(own):
         raise ConsolidationRuleError(own.rule_id, own.kind, violation)
     return own
 
 
-def _own(delta: Delta) -> AnyDelta:
+def _as_own_class(delta: Delta) -> AnyDelta:
     kind = getattr(delta, "kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ConsolidationRuleError("", type(delta).__name__, _no_delta(delta, kind))
+        raise ConsolidationRuleError("", type(delta).__name__, _explain_kind(delta, kind))
     if isinstance(delta, _KINDS[kind]):
         return delta
     try:
@@ -121,7 +121,7 @@ def _own(delta: Delta) -> AnyDelta:
         raise ConsolidationRuleError(_rule_id(delta), kind, violation) from error
 
 
-def _no_delta(given: object, kind: object) -> str:
+def _explain_kind(given: object, kind: object) -> str:
     if isinstance(given, dict):
         return "a mapping is no delta; give TypeAdapter(MemoryDelta).validate_python(mapping)"
     known = ", ".join(map(str, _KINDS))
@@ -133,7 +133,7 @@ def _rule_id(delta: object) -> str:
     return given if isinstance(given, str) else ""
 
 
-def _violation(delta: AnyDelta) -> str:
+def _find_violation(delta: AnyDelta) -> str:
     if not delta.rule_id:
         return "rule_id must be non-empty"
     if not delta.source_episode_ids or not all(delta.source_episode_ids):

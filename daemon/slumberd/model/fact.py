@@ -199,7 +199,7 @@ SLOTS = ("subject", "predicate", "object", "user", "agent", "id")
 
 IN_PAYLOAD = SLOTS[:3]
 
-Says = Callable[[Any], bool]
+ValueTest = Callable[[Any], bool]
 """Returns whether a value of any type matches."""
 
 Compile = Callable[[str, str], Callable[[str], bool]]
@@ -214,31 +214,31 @@ def matcher(pattern: FactPattern, compile: Compile) -> Callable[[Fact], bool]:  
         PatternError: A glob or a regular expression is invalid.
         ExtraMissingError: There is a regular expression, and its engine is not installed.
     """
-    tests = [test for slot in SLOTS for test in _of_slot(pattern, slot, compile)]
-    tests += _of_bounds(pattern)
+    tests = [test for slot in SLOTS for test in _slot_tests(pattern, slot, compile)]
+    tests += _bound_tests(pattern)
     return lambda fact: all(test(fact) for test in tests)
 
 
-def _of_slot(pattern: FactPattern, slot: str, compile: Compile) -> list[Callable[[Fact], bool]]:  # noqa: A002
+def _slot_tests(pattern: FactPattern, slot: str, compile: Compile) -> list[Callable[[Fact], bool]]:  # noqa: A002
     form = getattr(pattern, slot)
     if form is None:
         return []
-    says = _says(form, slot, compile)
+    test = _value_test(form, slot, compile)
     if slot in IN_PAYLOAD:
-        return [lambda fact: says(fact.payload.get(slot))]
-    return [lambda fact: says(getattr(fact, slot))]
+        return [lambda fact: test(fact.payload.get(slot))]
+    return [lambda fact: test(getattr(fact, slot))]
 
 
-def _says(form: object, slot: str, compile: Compile) -> Says:  # noqa: A002
+def _value_test(form: object, slot: str, compile: Compile) -> ValueTest:  # noqa: A002
     match form:
         case Prefix(prefix=start):
-            return _of_text(lambda text: text.startswith(start))
+            return _text_test(lambda text: text.startswith(start))
         case Glob(glob=glob):
-            return _of_text(_glob(slot, _short(slot, glob)))
+            return _text_test(_compile_glob(slot, _check_length(slot, glob)))
         case Matches(matches=expression):
-            return _of_text(compile(slot, _short(slot, expression)))
+            return _text_test(compile(slot, _check_length(slot, expression)))
         case OneOf(one_of=values) if all(isinstance(value, str) for value in values):
-            return _of_text(frozenset(values).__contains__)
+            return _text_test(frozenset(values).__contains__)
         case OneOf(one_of=values):
             return partial(_is_one_of, frozenset(map(canonical, values)))
         case Equals(equals=value):
@@ -247,29 +247,29 @@ def _says(form: object, slot: str, compile: Compile) -> Says:  # noqa: A002
             return lambda value: bool(value == form)
 
 
-def _of_text(says: Callable[[str], bool]) -> Says:
-    return lambda value: isinstance(value, str) and says(value)
+def _text_test(test: Callable[[str], bool]) -> ValueTest:
+    return lambda value: isinstance(value, str) and test(value)
 
 
 def _is_one_of(values: frozenset[str], value: object) -> bool:
     return canonical(value) in values
 
 
-def _short(slot: str, text: str) -> str:
+def _check_length(slot: str, text: str) -> str:
     if len(text) > LONGEST:
         shown = f"{text[:40]}..."
         raise PatternError(slot, shown, f"is longer than {LONGEST} characters", LONGEST)
     return text
 
 
-def _glob(slot: str, glob: str) -> Callable[[str], bool]:
+def _compile_glob(slot: str, glob: str) -> Callable[[str], bool]:
     try:
         return matcher_of(glob)
     except GlobProblem as error:
         raise PatternError(slot, glob, error.problem, error.position) from error
 
 
-def _of_bounds(pattern: FactPattern) -> list[Callable[[Fact], bool]]:
+def _bound_tests(pattern: FactPattern) -> list[Callable[[Fact], bool]]:
     tests: list[Callable[[Fact], bool]] = []
     if (channel := pattern.channel) is not None:
         tests.append(lambda fact: channel_of(fact.id) == channel)

@@ -66,12 +66,12 @@ def asserted(slots: Mapping[str, object], provenance: ProvenanceBundle) -> dict[
         ProvenanceError: A name or a value cannot be stored unchanged.
     """
     return {
-        **{_named(name): encoded(value, slot=name) for name, value in slots.items()},
+        **{_slot_name(name): encoded(value, slot=name) for name, value in slots.items()},
         **encoded_bundle(provenance),
     }
 
 
-def _named(name: str) -> str:
+def _slot_name(name: str) -> str:
     if name.startswith("_"):
         raise ProvenanceError(name, "names that begin with '_' are those of provenance")
     return _identifier(name, slot=name)
@@ -86,10 +86,10 @@ def encoded_bundle(provenance: ProvenanceBundle) -> dict[str, Plain]:
     given: Mapping[str, object] = {**provenance}
     for name in sorted(_KINDS.keys() ^ given.keys()):
         raise ProvenanceError(f"_{name}", "missing" if name in _KINDS else "no key of provenance")
-    return {f"_{name}": _part(name, given[name]) for name in _KINDS}
+    return {f"_{name}": _encode_part(name, given[name]) for name in _KINDS}
 
 
-def _part(name: str, value: object) -> Plain:
+def _encode_part(name: str, value: object) -> Plain:
     slot = f"_{name}"
     if not isinstance(value, _KINDS[name]) or isinstance(value, bool):
         raise ProvenanceError(slot, f"cannot be a {type(value).__name__}")
@@ -139,7 +139,7 @@ def encoded(value: object, *, slot: str) -> Plain:
             instant, a relative path), or it is a text that cannot be stored.
     """
     if isinstance(value, int) and not isinstance(value, bool | Enum):
-        return _in_range(int(value), slot)
+        return _check_range(int(value), slot)
     text = _text(value, slot)
     if "\0" in text:
         raise ProvenanceError(slot, "holds a NUL character")
@@ -148,7 +148,7 @@ def encoded(value: object, *, slot: str) -> Plain:
     return text
 
 
-def _in_range(value: int, slot: str) -> int:
+def _check_range(value: int, slot: str) -> int:
     if not -_LARGEST <= value < _LARGEST:
         raise ProvenanceError(slot, "is an integer of more than 64 bits")
     return value
@@ -167,10 +167,10 @@ def _text(value: object, slot: str) -> str:
         case dict() | list():
             return _json(value, slot)
         case _:
-            return _exact(value, slot)
+            return _exact_text(value, slot)
 
 
-def _exact(value: object, slot: str) -> str:
+def _exact_text(value: object, slot: str) -> str:
     match value:
         case Decimal() if value.is_finite():
             return str(value)
@@ -282,21 +282,21 @@ class Lag(NamedTuple):
         return 0.0 if since is None else max(0.0, round((now - since).total_seconds(), 3))
 
 
-def slots_of(told: Promotion) -> dict[str, object]:
+def slots_of(promotion: Promotion) -> dict[str, object]:
     """Return the asserted values of a promotion; by ``seq`` a sink recognises a repeat."""
     return {
-        "seq": told.seq,
-        "kind": told.kind,
-        "fact_id": told.fact_id,
-        "user": told.user,
-        "agent": told.agent,
-        "channel": told.channel,
-        "subject": told.subject,
-        "predicate": told.predicate,
-        "object": told.object,
-        "replaces": list(told.replaces),
-        "rule": told.rule_id,
-        "firing": told.firing_id,
+        "seq": promotion.seq,
+        "kind": promotion.kind,
+        "fact_id": promotion.fact_id,
+        "user": promotion.user,
+        "agent": promotion.agent,
+        "channel": promotion.channel,
+        "subject": promotion.subject,
+        "predicate": promotion.predicate,
+        "object": promotion.object,
+        "replaces": list(promotion.replaces),
+        "rule": promotion.rule_id,
+        "firing": promotion.firing_id,
     }
 
 
@@ -307,15 +307,15 @@ SLOTS = (
 """The names of `slots_of`; ``seq`` is an integer, the rest is text."""
 
 
-def bundle_of(told: Promotion) -> ProvenanceBundle:
+def bundle_of(promotion: Promotion) -> ProvenanceBundle:
     """Return the provenance of a promotion; it is valid for any rule id."""
     return {
         "origin": ORIGIN,
-        "source": f"rule-{identifier_of(told.rule_id)}",
-        "run_id": told.firing_id,
-        "step": told.seq,
-        "confidence": Decimal(str(told.confidence)),
-        "timestamp": told.at,
+        "source": f"rule-{identifier_of(promotion.rule_id)}",
+        "run_id": promotion.firing_id,
+        "step": promotion.seq,
+        "confidence": Decimal(str(promotion.confidence)),
+        "timestamp": promotion.at,
     }
 
 
