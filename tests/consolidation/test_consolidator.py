@@ -1,4 +1,4 @@
-"""The order of steps in a firing, on stores in memory: where it ends, and what it asks for."""
+"""The order of a firing's steps on stores in memory, and where a firing ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gatekeeper asks, and of what."""
+"""The salience gate on its own: what it measures, and when it ends."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ async def test_only_what_matches_and_can_be_read_is_gated() -> None:
     assert judged[1:] == [other, bad]
 
 
-async def test_nobody_is_asked_about_nothing() -> None:
+async def test_gate_reads_no_accesses_without_candidates() -> None:
     episodes = FakeEpisodeLog()
-    gatekeeper = SalienceGate(episodes, no_embedder)
+    gate = SalienceGate(episodes, no_embedder)
     some = [version("e1")._replace(matched=False)]
 
-    assert await gatekeeper.apply(some, GATED, START) is some
-    assert await gatekeeper.apply([version("e1")], rule(), START) == [version("e1")]
+    assert await gate.apply(some, GATED, START) is some
+    assert await gate.apply([version("e1")], rule(), START) == [version("e1")]
     assert episodes.queries == []
 
 
-async def test_what_was_read_passes() -> None:
+async def test_episode_that_was_read_passes() -> None:
     episodes = FakeEpisodeLog()
     episodes.reads["e1"] = Access(1)
 
@@ -75,7 +75,7 @@ async def test_a_content_that_the_model_fails_on_is_a_fault_of_that_episode_alon
     assert [one.gated is None for one in judged] == [True, True, False]
 
 
-async def test_it_returns_what_is_judged_when_that_is_enough() -> None:
+async def test_gate_that_runs_out_of_time_returns_the_measured_versions() -> None:
     taster = Taster()
     told = [version("e0")._replace(matched=False)]
     told += [version(f"e{number}", content=LONG) for number in range(1, 6)]
@@ -87,7 +87,7 @@ async def test_it_returns_what_is_judged_when_that_is_enough() -> None:
     assert [one.id for one in judged] == ["e0", "e1", "e2"]
 
 
-async def test_it_judges_one_at_least() -> None:
+async def test_gate_measures_at_least_one_version() -> None:
     told = [version("e1", content=LONG), version("e2", content=LONG)]
 
     judged = await SalienceGate(FakeEpisodeLog(), Taster).apply(
@@ -97,7 +97,7 @@ async def test_it_judges_one_at_least() -> None:
     assert [one.id for one in judged] == ["e1"]
 
 
-async def test_it_ends_within_a_few_texts_when_it_is_late() -> None:
+async def test_cancelled_gate_ends_within_a_few_texts() -> None:
     taster = Taster()
     told = [version(f"e{number}", content=LONG) for number in range(100)]
 
