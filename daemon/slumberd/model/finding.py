@@ -16,7 +16,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "daemon.silent": ("error", "a daemon that runs answers"),
     "state.missing": ("error", "the state directory and its databases are there"),
     "restore.unfinished": ("error", "no restore was begun and not finished"),
-    "file.open": ("error", "nobody but owner and group reads or writes what is kept or obeyed"),
+    "file.open": ("error", "only owner and group can read or write the files of slumberd"),
     "file.owner": ("error", "the owner of the state directory may write every file in it"),
     "store.unreadable": ("error", "each database can be opened, and is ours"),
     "store.damaged": ("error", "PRAGMA quick_check finds nothing in each database"),
@@ -25,7 +25,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "store.triggers": ("error", "the triggers that note what other programs write are in place"),
     "store.log": ("warning", "the write-ahead log of each database is emptied now and then"),
     "disk.low": ("error", "the disk has room for what is still to come"),
-    "clock.unsynchronised": ("warning", "the clock is synchronised, where that can be told"),
+    "clock.unsynchronised": ("warning", "the clock is synchronised, if the machine reports it"),
     "clock.behind": ("error", "no firing lies in the future"),
     "timezone.missing": ("error", "time zone data is there"),
     "unit.missing": ("warning", "the systemd unit is installed, where systemd is"),
@@ -44,7 +44,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
         "warning", "declared facts agree with the facts of the same single-valued key"
     ),
     "metrics.unwritable": ("warning", "the file of `metrics.textfile` can be written"),
-    "provenance.behind": ("warning", "the sink of provenance is told of what is committed"),
+    "provenance.behind": ("warning", "the provenance sink has every committed promotion"),
     "log.unwritten": ("warning", "every row of the ledger has its log line"),
 }  # fmt: skip
 """By id: the severity, and what is true when there is no finding. Ids are never reused."""
