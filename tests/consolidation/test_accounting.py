@@ -1,4 +1,4 @@
-"""What a firing records: one row for each delta, exact counts, and the firing's own row."""
+"""A firing records one row for each delta, exact counts, and a row of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equal facts, ids included, whatever the cadence, the batch size and the order of arrival."""
+"""Facts and their ids are equal for every cadence, batch size and order of arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rule meets again, or only after a person says so: backfill, retry, the brake."""
+"""Backfill, retry of quarantined episodes, and batches that await approval."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_backfill_makes_what_was_promoted_equal_to_what_the_rule_says_to
         assert report.channels["facts"].added == report.channels["facts"].deleted == 1
 
 
-async def test_a_backfill_of_what_is_as_it_was_leaves_no_row_but_its_own(tmp_path: Path) -> None:
+async def test_backfill_of_unchanged_episodes_leaves_only_its_own_row(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         await home.put(TEA, PORTO)
         await home.fire()
@@ -70,7 +70,7 @@ async def test_a_backfill_says_who_asked_for_it(tmp_path: Path) -> None:
         assert [b'"uid 7"' in payload for (payload,) in payloads] == [False, True]
 
 
-async def test_a_backfill_brings_back_what_was_undone(tmp_path: Path) -> None:
+async def test_backfill_restores_what_was_undone(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         await home.put(TEA, PORTO)
         fired = await home.fire()
@@ -82,7 +82,7 @@ async def test_a_backfill_brings_back_what_was_undone(tmp_path: Path) -> None:
         assert await home.objects() == {"tea": "tea", "porto": "Porto"}
 
 
-async def test_undoing_the_first_meeting_takes_back_what_a_backfill_met_of_it_later(
+async def test_undo_of_the_first_evaluation_withdraws_what_a_backfill_evaluated_later(
     tmp_path: Path,
 ) -> None:
     async with house(tmp_path) as home:
@@ -151,7 +151,7 @@ async def test_versions_keep_their_numbers_when_the_log_went_back(tmp_path: Path
 POISONED = triple("poisoned", "alice", "drinks", "ink", metadata={"intent": "shout"})
 
 
-async def test_a_retry_leaves_in_quarantine_what_still_cannot_be_read(tmp_path: Path) -> None:
+async def test_retry_leaves_unreadable_episodes_in_quarantine(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         await home.put(TEA, POISONED)
         await home.fire()
@@ -161,7 +161,7 @@ async def test_a_retry_leaves_in_quarantine_what_still_cannot_be_read(tmp_path: 
         assert [entry["episode_id"] for entry in await home.facts.quarantine()] == ["poisoned"]
 
 
-async def test_a_retry_settles_what_can_be_read_now_as_if_it_had_come_in_order(
+async def test_retry_resolves_readable_episodes_as_if_they_had_come_in_order(
     tmp_path: Path,
 ) -> None:
     async with house(tmp_path) as home:
@@ -184,7 +184,7 @@ async def test_a_retry_settles_what_can_be_read_now_as_if_it_had_come_in_order(
         assert await home.objects() == {"tea": "tea"}
 
 
-async def test_what_is_dropped_from_quarantine_stays_in_the_ledger(tmp_path: Path) -> None:
+async def test_row_that_leaves_quarantine_stays_in_the_ledger(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         await home.put(POISONED)
         await home.fire()
@@ -222,7 +222,7 @@ async def held(tmp_path: Path, home: House) -> Report:
 BRAKE = Limits(max_deletes=2)
 
 
-async def test_a_batch_that_would_take_out_too_much_is_held_whole(tmp_path: Path) -> None:
+async def test_batch_over_a_deletion_limit_is_held_as_a_whole(tmp_path: Path) -> None:
     async with house(tmp_path, limits=BRAKE) as home:
         report = await held(tmp_path, home)
 
@@ -235,7 +235,7 @@ async def test_a_batch_that_would_take_out_too_much_is_held_whole(tmp_path: Path
         assert kinds == ["firing"]
 
 
-async def test_a_batch_that_is_approved_goes_on_and_its_rule_after_it(tmp_path: Path) -> None:
+async def test_approved_batch_is_committed_and_its_rule_continues_after_it(tmp_path: Path) -> None:
     async with house(tmp_path, batch=3, limits=BRAKE) as home:
         report = await held(tmp_path, home)
         assert report.held is not None
@@ -304,7 +304,7 @@ async def test_a_fact_is_lost_when_its_place_is_emptied_and_not_when_it_is_taken
         assert list(await home.objects()) == (["e"] if emptied else ["n2"])
 
 
-async def test_a_first_backlog_alarms_nobody(tmp_path: Path) -> None:
+async def test_first_backlog_is_not_held(tmp_path: Path) -> None:
     async with house(tmp_path, limits=Limits(max_deletes=0, max_delete_fraction=0)) as home:
         await home.put(*stream(6), *deletes(6))
 
@@ -326,16 +326,18 @@ async def test_a_first_backlog_alarms_nobody(tmp_path: Path) -> None:
         pytest.param(Limits(), 10**6, 1, "", id="no limits"),
     ],
 )
-def test_limits_say_what_exceeds_them(limits: Limits, lost: int, stood: int, problem: str) -> None:
+def test_limits_report_which_of_them_a_batch_exceeds(
+    limits: Limits, lost: int, stood: int, problem: str
+) -> None:
     assert problem in limits.exceeded(DeletionImpact(lost, lost), stood)
     assert bool(problem) == bool(limits.exceeded(DeletionImpact(lost, lost), stood))
 
 
-def test_what_comes_counts_against_what_goes() -> None:
+def test_added_facts_count_against_deleted_ones() -> None:
     assert Limits(None, 0.5).exceeded(DeletionImpact(lost=300, fewer=10), 300) == ""
 
 
-async def test_a_batch_that_says_other_things_than_before_is_not_held(tmp_path: Path) -> None:
+async def test_batch_that_replaces_facts_by_others_is_not_held(tmp_path: Path) -> None:
     async with house(tmp_path, limits=Limits(max_delete_fraction=0.5)) as home:
         await home.put(*stream(200))
         await home.fire()

@@ -1,4 +1,4 @@
-"""The specification's table: one delta an episode, and repeats are updates."""
+"""The specification's table makes one delta an episode, and repeats are updates."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_every_episode_has_one_delta_and_no_delta_crosses_users(
         pytest.param("update", ["e9", "e0"], ("update", ["e9"]), id="update of theirs and another"),
     ],
 )
-def test_what_is_known_to_be_anothers_is_not_named(
+def test_id_of_another_users_episode_is_ignored(
     other: dict[str, Any], intent: str, replaces: object, expected: tuple[str, list[str]]
 ) -> None:
     naming = said("e1", metadata={"intent": intent, "replaces": replaces})

@@ -1,4 +1,4 @@
-"""Checkpoints: when one is written, what the line says, and how it is found in a log again."""
+"""When a checkpoint is written, what its line holds, and how it is found in a log again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one version of an episode says: its key, what it asserts and retracts, or why it cannot."""
+"""The claim of a version: its key, what it asserts and retracts, or its fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of steps in a firing, on stores in memory: where it ends, and what it asks for."""
+"""The order of a firing's steps on stores in memory, and where a firing ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation import consolidator as module
-from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.consolidator import Consolidator, Sizes
 from slumberd.errors import FiringTimeoutError
 from slumberd.model.firing import Held, Position, Window
 from slumberd.model.record import Record
@@ -40,7 +40,12 @@ class Bench:
     """A consolidator and the fakes that it joins."""
 
     def __init__(
-        self, episodes: int, *, batch: int = 5_000, log: FakeDeltaLog | None = None
+        self,
+        episodes: int,
+        *,
+        batch: int = 5_000,
+        log: FakeDeltaLog | None = None,
+        sizes: Sizes | None = None,
     ) -> None:
         self.episodes = CountedEpisodeLog()
         self.episodes.append_many(episodes)
@@ -48,7 +53,7 @@ class Bench:
         self.log = log or FakeDeltaLog()
         self.clock = OverdueClock()
         self.consolidator = Consolidator(
-            self.episodes, self.ledger, self.log, self.clock, batch=batch
+            self.episodes, self.ledger, self.log, self.clock, batch=batch, sizes=sizes or Sizes()
         )
 
 
@@ -133,10 +138,9 @@ async def test_lines_of_a_jammed_log_are_written_once_when_it_accepts_them_again
     assert await bench.consolidator.tell_again() == 0
 
 
-async def test_lines_are_repeated_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_REPEATED", 2)
+async def test_pending_lines_are_written_page_by_page() -> None:
     jammed = JammedLog()
-    bench = Bench(5, batch=1, log=jammed)
+    bench = Bench(5, batch=1, log=jammed, sizes=Sizes(logged=2))
     await bench.consolidator.fire(rule("all"), "every", START)
     jammed.jammed = False
 
@@ -180,11 +184,8 @@ async def test_backfill_ends_where_a_restored_log_ends_below_the_watermark() -> 
     assert report.channels["facts"].read == 3
 
 
-async def test_firing_that_is_stopped_while_it_evaluates_commits_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "_MET", 1)
-    bench = Bench(3)
+async def test_firing_that_is_stopped_while_it_evaluates_commits_nothing() -> None:
+    bench = Bench(3, sizes=Sizes(evaluated=1))
 
     report = await bench.consolidator.fire(rule("all"), "manual", START, stop=StopAfter(2))
 

@@ -1,4 +1,4 @@
-"""A firing from end to end on real stores: it reads, decides, commits and then tells."""
+"""A firing on real stores: it reads, resolves, commits, and then logs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_a_second_firing_finds_nothing_to_do(tmp_path: Path) -> None:
         assert report.firing_ids == []
 
 
-async def test_what_is_rehearsed_is_said_and_not_written(tmp_path: Path) -> None:
+async def test_rehearsal_reports_and_writes_nothing(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         await home.put(*stream(3))
 
@@ -63,7 +63,7 @@ async def test_what_is_rehearsed_is_said_and_not_written(tmp_path: Path) -> None
         assert await home.facts.records() == []
 
 
-async def test_every_ledger_row_is_told_once_after_its_commit(tmp_path: Path) -> None:
+async def test_every_ledger_row_is_logged_once_after_its_commit(tmp_path: Path) -> None:
     async with house(tmp_path, batch=2) as home:
         await home.put(*stream(5))
         await home.fire()
@@ -154,9 +154,7 @@ class Soon(asyncio.Event):
 
 
 @pytest.mark.parametrize("asked", [2, 8, 40, 70], ids=lambda n: f"question {n}")
-async def test_a_batch_under_way_is_given_up_whole_when_it_is_told_to_stop(
-    tmp_path: Path, asked: int
-) -> None:
+async def test_stop_rolls_back_the_current_batch(tmp_path: Path, asked: int) -> None:
     async with house(tmp_path) as home:
         await home.put(*stream(1_000))
 
@@ -186,7 +184,7 @@ async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
     assert not log.exists(), "whoever ends in good order empties it"
 
 
-async def test_one_batch_of_a_backlog_leaves_the_file_in_its_everyday_order(
+async def test_single_batch_of_a_backlog_checkpoints_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "_BACKLOG_ROWS", 5)

@@ -1,4 +1,4 @@
-"""How much of what a fact replaced its lineage names: the same, whatever came first."""
+"""The lineage names what a fact replaced up to a depth, whatever the order of arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which predicates look as if they held several objects at once."""
+"""Predicates that probably hold several objects at once."""
 
 from __future__ import annotations
 

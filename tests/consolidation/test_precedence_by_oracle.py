@@ -1,4 +1,4 @@
-"""The law on real files: what stands is a function of the set of acts, whatever came first."""
+"""The precedence rule on real files: current facts are a function of the set of claims."""
 
 from __future__ import annotations
 
@@ -478,7 +478,7 @@ async def play(steps: Sequence[tuple[Any, ...]], folder: str) -> None:
 @pytest.mark.sampled
 @settings(max_examples=amount(40, full=800), deadline=None, suppress_health_check=list(HealthCheck))
 @given(STEPS)
-def test_what_stands_equals_the_oracle_after_every_step(steps: list[tuple[Any, ...]]) -> None:
+def test_current_facts_equal_the_oracle_after_every_step(steps: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(play(steps, folder))
 
@@ -490,9 +490,7 @@ def says(id_: str, tag: int, **metadata: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_delete_of_a_whole_key_that_a_second_rule_meets_has_the_reason_that_a_replay_finds() -> (
-    None
-):
+def test_delete_of_a_key_that_a_second_rule_evaluates_has_the_reason_of_its_replay() -> None:
     steps = [
         ("put", says("e1", 0, predicate="is", intent="delete")),
         ("put", says("e1", 0, predicate="likes", object="a")),

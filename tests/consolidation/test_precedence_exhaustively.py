@@ -1,4 +1,4 @@
-"""The law in a small world, whole: every short story about a key, told to users of their own."""
+"""The precedence rule on every short history of a key, each of a user of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rule's gate holds back: a row and no act, looked at again once somebody reads it."""
+"""A held back episode leaves a row without a claim, and a read brings it back."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def facts_in(folder: Path, like: str = "%") -> list[tuple[Any, ...]]:
 TEA = triple("e1", "ada", "likes", "tea")
 
 
-async def test_what_falls_short_is_a_row_with_its_reason_and_no_fact(home: House) -> None:
+async def test_episode_below_the_minimum_leaves_a_row_with_its_reason_and_no_fact(
+    home: House,
+) -> None:
     await home.put(TEA)
 
     report = await home.fire(GATED)
@@ -89,7 +91,9 @@ async def test_what_falls_short_is_a_row_with_its_reason_and_no_fact(home: House
     assert (await home.fire(GATED)).firing_ids == []
 
 
-async def test_what_passes_is_taken_in_as_without_a_gate(home: House, tmp_path: Path) -> None:
+async def test_episode_that_passes_is_promoted_as_without_a_gate(
+    home: House, tmp_path: Path
+) -> None:
     await home.put(TEA)
 
     await home.fire(rule("gated", salience={"min": 0.019}))
@@ -97,7 +101,7 @@ async def test_what_passes_is_taken_in_as_without_a_gate(home: House, tmp_path: 
     assert await said(home) == [("add", "e1", "")]
 
 
-async def test_what_was_held_back_is_looked_at_again_when_it_is_read(home: House) -> None:
+async def test_held_back_episode_is_evaluated_again_when_it_is_read(home: House) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -110,7 +114,7 @@ async def test_what_was_held_back_is_looked_at_again_when_it_is_read(home: House
     assert fact.lineage[0]["source_episode_ids"] == ["e1"]
 
 
-async def test_what_was_not_read_enough_is_held_back_again_and_waits_on(
+async def test_episode_that_was_not_read_enough_is_held_back_again(
     home: House, clock: FakeClock
 ) -> None:
     often = rule("gated", salience={"min": 0.05})
@@ -128,7 +132,7 @@ async def test_what_was_not_read_enough_is_held_back_again_and_waits_on(
     ]
 
 
-async def test_a_read_of_what_nothing_holds_back_logs_nothing(home: House) -> None:
+async def test_read_of_an_episode_that_is_not_held_back_logs_nothing(home: House) -> None:
     await home.put(TEA)
     await home.fire(PLAIN)
     before = await home.memory.newest()
@@ -150,7 +154,7 @@ async def test_a_read_counts_as_one_pending_for_a_cadence(home: House) -> None:
     assert await home.memory.pending(mark.seq, at_most=9) == 1
 
 
-async def test_of_many_reads_before_a_firing_one_looks_at_it_again(home: House) -> None:
+async def test_many_reads_before_a_firing_cause_one_evaluation(home: House) -> None:
     await home.put(TEA)
     await home.fire(rule("gated", salience={"min": 0.19}))
 
@@ -161,9 +165,7 @@ async def test_of_many_reads_before_a_firing_one_looks_at_it_again(home: House) 
     assert len(await said(home)) == 2
 
 
-async def test_what_is_in_force_stays_however_little_it_is_worth_later(
-    home: House, clock: FakeClock
-) -> None:
+async def test_promoted_fact_stays_when_its_salience_falls(home: House, clock: FakeClock) -> None:
     await home.put(TEA)
     await read(home)
     await home.fire(GATED)
@@ -178,7 +180,7 @@ async def test_what_is_in_force_stays_however_little_it_is_worth_later(
     assert [kind for kind, _, _ in await said(home)] == ["add", "update"]
 
 
-async def test_an_edit_of_what_is_held_back_is_met_as_any_version(home: House) -> None:
+async def test_edit_of_a_held_back_episode_is_evaluated_as_any_version(home: House) -> None:
     await home.put(TEA)
     await home.fire(GATED)
     await read(home)
@@ -190,7 +192,9 @@ async def test_an_edit_of_what_is_held_back_is_met_as_any_version(home: House) -
     assert await home.objects() == {"e1": "cake"}
 
 
-async def test_what_a_filter_lets_go_of_goes_whatever_it_is_worth(home: House) -> None:
+async def test_episode_that_leaves_the_filter_is_withdrawn_whatever_its_salience(
+    home: House,
+) -> None:
     likes = rule("gated", salience={"min": 0.03}, when_filter="predicate = 'likes'")
     await home.put(TEA)
     await read(home)
@@ -202,7 +206,7 @@ async def test_what_a_filter_lets_go_of_goes_whatever_it_is_worth(home: House) -
     assert await home.objects() == {}
 
 
-async def test_what_cannot_be_read_is_quarantined_and_not_held_back(home: House) -> None:
+async def test_unreadable_episode_is_quarantined_and_not_held_back(home: House) -> None:
     await home.put(triple("e1", "ada", "likes", "tea", metadata={"intent": "remember"}))
 
     await home.fire(GATED)
@@ -267,7 +271,7 @@ async def test_a_read_changes_no_byte_of_what_another_rule_has_promoted(
     assert facts_in(tmp_path, "e1") == before
 
 
-async def test_two_rules_of_a_channel_both_stand_behind_what_one_held_back(home: House) -> None:
+async def test_two_rules_of_a_channel_both_promote_what_one_had_held_back(home: House) -> None:
     await home.put(TEA)
     await home.fire(PLAIN)
     await home.fire(GATED)
@@ -279,7 +283,7 @@ async def test_two_rules_of_a_channel_both_stand_behind_what_one_held_back(home:
     assert [entry["rule_id"] for entry in fact.lineage] == ["gated", "plain"]
 
 
-async def test_a_rule_that_comes_late_meets_what_was_read_as_new(home: House) -> None:
+async def test_later_rule_evaluates_an_episode_that_was_read_as_new(home: House) -> None:
     await home.put(TEA)
     await home.fire(NOTES)
     await read(home)
@@ -290,7 +294,7 @@ async def test_a_rule_that_comes_late_meets_what_was_read_as_new(home: House) ->
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-async def test_a_rule_that_comes_late_meets_it_once_however_its_windows_are_cut(
+async def test_later_rule_evaluates_an_episode_once_however_its_windows_are_cut(
     tmp_path: Path, batch: int
 ) -> None:
     async with house(tmp_path, batch=batch, clock=FakeClock()) as home:
@@ -320,7 +324,7 @@ async def test_a_rule_that_begins_now_takes_in_nothing_from_before_that_is_read(
     assert report.channels["facts"] == Counts()
 
 
-async def test_a_rule_without_its_gate_takes_in_at_a_read_what_it_held_back(home: House) -> None:
+async def test_rule_without_its_gate_promotes_at_a_read_what_it_held_back(home: House) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -340,7 +344,7 @@ async def test_a_backfill_of_what_is_held_back_leaves_no_row(home: House) -> Non
     assert len(await said(home)) == 2
 
 
-async def test_a_backfill_takes_in_what_passes_by_now(home: House) -> None:
+async def test_backfill_promotes_episodes_that_pass_by_now(home: House) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -349,7 +353,7 @@ async def test_a_backfill_takes_in_what_passes_by_now(home: House) -> None:
     assert await home.objects() == {"e1": "tea"}
 
 
-async def test_what_is_mended_and_held_back_is_in_quarantine_no_more(home: House) -> None:
+async def test_repaired_episode_that_is_held_back_leaves_quarantine(home: House) -> None:
     await home.put(triple("e1", "ada", "likes", "tea", metadata={"intent": "remember"}))
     await home.fire(GATED)
 
@@ -398,7 +402,7 @@ def _die(*_: object, **__: object) -> None:
     raise OSError("no space left on device")
 
 
-async def test_undoing_a_firing_passes_over_what_it_held_back(home: House) -> None:
+async def test_undo_of_a_firing_ignores_what_the_firing_held_back(home: House) -> None:
     await home.put(TEA)
     [firing] = (await home.fire(GATED)).firing_ids
 
@@ -410,7 +414,7 @@ async def test_undoing_a_firing_passes_over_what_it_held_back(home: House) -> No
     assert await home.objects() == {"e1": "tea"}
 
 
-async def test_a_rehearsal_says_what_is_held_back_and_marks_nothing(home: House) -> None:
+async def test_rehearsal_reports_what_is_held_back_and_marks_nothing(home: House) -> None:
     await home.put(TEA)
     await home.memory.newest()
     before = dump(home)
@@ -459,7 +463,7 @@ async def test_the_row_tells_how_it_fell_short(home: House) -> None:
     assert (row["key_id"], row["replaces"]) == (None, None)
 
 
-async def test_lines_told_again_are_those_told_before(home: House) -> None:
+async def test_repeated_log_lines_equal_the_first_ones(home: House) -> None:
     await home.put(triple("e1", "ada", "likes", "tea", metadata={"confidence": 0.5}))
     await home.fire(GATED)
 
@@ -472,7 +476,7 @@ async def decision(home: House, fired: ConsolidationRule) -> Decision:
     return found
 
 
-async def test_why_not_tells_of_the_gate_and_what_would_change_it(home: House) -> None:
+async def test_why_not_explains_the_gate_and_what_would_change_its_result(home: House) -> None:
     await home.put(TEA)
     await home.fire(GATED)
 
@@ -495,9 +499,7 @@ async def test_why_not_tells_of_the_fact_once_it_was_read(home: House) -> None:
     assert (found.became, found.stands) == ("add", True)
 
 
-async def test_who_is_forgotten_leaves_neither_reads_nor_scores(
-    home: House, tmp_path: Path
-) -> None:
+async def test_erased_scope_leaves_neither_reads_nor_scores(home: House, tmp_path: Path) -> None:
     await home.put(TEA, triple("b1", "bob", "likes", "figs", user="bob"))
     await home.fire(GATED)
     await read(home)
@@ -518,7 +520,7 @@ async def test_who_is_forgotten_leaves_neither_reads_nor_scores(
     assert (await home.facts.replay(tmp_path / "again.db")).differing == 0
 
 
-async def test_a_read_of_what_was_forgotten_leaves_no_row(home: House) -> None:
+async def test_read_of_an_erased_episode_leaves_no_row(home: House) -> None:
     """The facts have forgotten; the memory did not come to it yet."""
     await home.put(TEA, triple("b1", "bob", "likes", "figs", user="bob"))
     await home.fire(PLAIN)
@@ -534,7 +536,7 @@ async def test_a_read_of_what_was_forgotten_leaves_no_row(home: House) -> None:
     assert len(await said(home)) == before
 
 
-async def test_forgetting_whose_episode_was_held_back_takes_no_fact_of_another(
+async def test_erasure_of_the_owner_of_a_held_back_episode_removes_no_fact_of_another(
     home: House,
 ) -> None:
     """Bob's hand holds the id of alice's episode, which never became a fact."""
@@ -566,7 +568,9 @@ async def _pinned_by_bob(home: House) -> Fact:
     return fact
 
 
-async def test_what_is_held_back_under_an_id_of_anothers_hand_is_quarantined(home: House) -> None:
+async def test_held_back_episode_under_an_id_that_another_user_pinned_is_quarantined(
+    home: House,
+) -> None:
     await _pinned_by_bob(home)
     await home.put(TEA)
 
@@ -710,14 +714,14 @@ async def test_an_episode_that_the_model_fails_on_is_quarantined_alone(tmp_path:
         assert report.channels["facts"].quarantined == 1
 
 
-async def test_a_gate_that_measures_what_cannot_be_says_what_to_install(home: House) -> None:
+async def test_gate_without_its_extra_reports_what_to_install(home: House) -> None:
     await home.put(TEA)
 
     with pytest.raises(ExtraMissingError, match=r"slumberd\[vectors\]"):
         await home.fire(ABOUT_TEA)
 
 
-async def test_a_gate_goes_by_the_importance_that_an_episode_has(home: House) -> None:
+async def test_gate_uses_the_importance_of_an_episode(home: House) -> None:
     important = rule("gated", salience={"min": 0.015, "weights": {"recency": 0, "importance": 1}})
     await home.put(
         triple("e1", "ada", "likes", "tea", metadata={"importance": 0.9}),
@@ -794,7 +798,7 @@ def told_of(folder: Path) -> list[tuple[Any, ...]]:
 @settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
 @example([("put", 0), ("plain", 0), ("gated", 0), ("undo", 0), ("read", 0), ("plain", 0)])
-async def test_whatever_is_read_and_held_back_no_other_rule_has_other_facts(
+async def test_reads_and_gates_change_no_facts_of_other_rules(
     tmp_path_factory: pytest.TempPathFactory, story: list[Step]
 ) -> None:
     folder = tmp_path_factory.mktemp("story")
@@ -810,7 +814,7 @@ async def test_whatever_is_read_and_held_back_no_other_rule_has_other_facts(
 @pytest.mark.sampled
 @settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
-async def test_what_is_read_in_the_end_is_all_taken_in(
+async def test_episodes_that_are_read_in_the_end_are_all_promoted(
     tmp_path_factory: pytest.TempPathFactory, story: list[Step]
 ) -> None:
     folder = tmp_path_factory.mktemp("story")

@@ -1,4 +1,4 @@
-"""Two users under one id: whatever is done to what one of them said leaves the other alone."""
+"""Two users under one id: a change of what one of them said leaves the other alone."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def rows_of(folder: Path, word: str) -> list[int]:
     return [seq for seq, payload in found if word.encode() in payload]
 
 
-async def test_forgetting_who_was_quarantined_keeps_what_a_person_pinned_there(
+async def test_erasure_of_a_quarantined_owner_keeps_what_a_person_pinned_under_the_id(
     home: House, tmp_path: Path
 ) -> None:
     await home.put(unreadable())
@@ -110,7 +110,7 @@ async def test_forgetting_who_was_quarantined_keeps_what_a_person_pinned_there(
     assert await verified(home)
 
 
-async def test_forgetting_whose_episode_was_pruned_keeps_what_another_put_there(
+async def test_erasure_of_the_owner_of_a_pruned_episode_keeps_what_another_put_under_the_id(
     home: House, tmp_path: Path
 ) -> None:
     await home.put(unreadable())
@@ -128,7 +128,7 @@ async def test_forgetting_whose_episode_was_pruned_keeps_what_another_put_there(
     assert await verified(home)
 
 
-async def test_forgetting_whose_firing_was_undone_keeps_what_a_person_pinned_there(
+async def test_erasure_of_the_owner_of_an_undone_firing_keeps_what_a_person_pinned_under_the_id(
     home: House, tmp_path: Path
 ) -> None:
     await home.put(of_ann())
@@ -147,7 +147,7 @@ async def test_forgetting_whose_firing_was_undone_keeps_what_a_person_pinned_the
     assert await verified(home)
 
 
-async def test_forgetting_a_session_keeps_what_another_user_has_under_its_ids(
+async def test_erasure_of_a_session_keeps_what_another_user_has_under_its_ids(
     home: House, tmp_path: Path
 ) -> None:
     await home.put(unreadable(), of_ann("e1", session="s2"))
@@ -162,7 +162,7 @@ async def test_forgetting_a_session_keeps_what_another_user_has_under_its_ids(
     assert await verified(home)
 
 
-async def test_forgetting_keeps_what_another_user_named_under_the_same_id(
+async def test_erasure_keeps_what_another_user_named_under_the_same_id(
     home: House, tmp_path: Path
 ) -> None:
     naming = of_bob("e1", "milk", timestamp=at(9), metadata={"intent": "delete", "replaces": "e0"})
@@ -178,7 +178,7 @@ async def test_forgetting_keeps_what_another_user_named_under_the_same_id(
     assert await verified(home)
 
 
-async def test_nobody_elses_log_row_is_read_again_when_an_id_was_shared(
+async def test_log_row_of_another_user_is_not_read_again_when_an_id_was_shared(
     home: House, tmp_path: Path
 ) -> None:
     await home.put(unreadable())
@@ -197,7 +197,7 @@ async def test_nobody_elses_log_row_is_read_again_when_an_id_was_shared(
     assert selected(tmp_path, "SELECT count(*) FROM slumberd_generations") == [(0,)]
 
 
-async def test_undoing_an_undoing_does_not_give_one_id_to_two_users(
+async def test_undo_of_an_undo_does_not_give_one_id_to_two_users(
     home: House, tmp_path: Path
 ) -> None:
     await home.put(of_ann())
@@ -219,7 +219,7 @@ async def test_undoing_an_undoing_does_not_give_one_id_to_two_users(
     ]
 
 
-async def test_what_an_undoing_could_not_bring_back_comes_with_a_retry_once_the_id_is_free(
+async def test_claim_that_an_undo_could_not_restore_comes_with_a_retry_once_the_id_is_free(
     home: House, tmp_path: Path
 ) -> None:
     await home.put(of_ann())
@@ -289,7 +289,7 @@ async def test_undoing_a_pin_undone_does_not_take_an_id_back_from_an_episode(
     assert await verified(home)
 
 
-async def test_why_tells_of_one_user_alone_what_an_id_that_was_anothers_says(home: House) -> None:
+async def test_why_explains_a_formerly_shared_id_for_one_user_only(home: House) -> None:
     await home.put(of_ann())
     await home.fire()
     await undo(home, "all@1")
@@ -324,7 +324,7 @@ async def test_nothing_is_left_of_whose_filtered_episode_took_over_anothers_id(
     assert await verified(home)
 
 
-async def test_undoing_a_firing_takes_what_it_quarantined_off_the_list(
+async def test_undo_of_a_firing_removes_its_episodes_from_quarantine(
     home: House, tmp_path: Path
 ) -> None:
     await home.put(unreadable("e1"))
@@ -337,7 +337,7 @@ async def test_undoing_a_firing_takes_what_it_quarantined_off_the_list(
     assert [one["episode_id"] for one in await home.facts.quarantine()] == ["e1"]
 
 
-async def test_what_a_firing_quarantined_is_as_before_it_once_that_is_undone(home: House) -> None:
+async def test_undo_restores_what_a_firing_had_quarantined(home: House) -> None:
     await home.put(of_ann())
     await home.fire()
     await home.put(unreadable())
@@ -370,7 +370,7 @@ async def test_a_batch_that_waits_at_the_episode_of_another_keeps_its_name(
         assert (kept, (await home.facts.held())["all"].upto) == ((3, "c"), (3, ""))
 
 
-async def test_forgetting_one_keeps_what_another_program_wrote_of_another(
+async def test_erasure_of_one_user_keeps_what_another_program_wrote_of_another(
     home: House, tmp_path: Path
 ) -> None:
     await home.put(of_ann(), of_bob("b"))

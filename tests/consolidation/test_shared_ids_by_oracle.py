@@ -1,4 +1,4 @@
-"""Two users who use the same ids in turn, against a naive model: who comes first holds an id."""
+"""Two users who use the same ids in turn, against a naive model: the first one holds an id."""
 
 from __future__ import annotations
 

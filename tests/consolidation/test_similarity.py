@@ -1,4 +1,4 @@
-"""Which text of a fact is compared, and with which facts."""
+"""The text of a fact that is compared, and the facts that it is compared with."""
 
 from __future__ import annotations
 

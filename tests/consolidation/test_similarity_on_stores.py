@@ -298,7 +298,7 @@ OPPOSITES = [
 
 
 @pytest.mark.parametrize(("one", "other"), OPPOSITES)
-def test_opposites_are_near_to_a_real_model_and_both_stand(
+def test_opposites_are_near_for_a_real_model_and_both_stay_current(
     tmp_path: Path, one: str, other: str
 ) -> None:
     async def story() -> None:
@@ -365,7 +365,7 @@ def test_similarity_removes_nothing_and_cuts_change_nothing(
     assert found.keys() == asyncio.run(outcome_of(PLAIN, parts)).keys()
 
 
-def test_hands_are_not_compared(tell: Any) -> None:
+def test_manual_edits_are_not_compared(tell: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
         await fire(store, NEAR, said("e1", 1, MORNING))
         [row] = await store.query(FactPattern())
@@ -376,7 +376,9 @@ def test_hands_are_not_compared(tell: Any) -> None:
     tell(story)
 
 
-async def test_what_does_not_come_before_the_law_is_near_to_nothing(tmp_path: Path) -> None:
+async def test_claim_that_the_precedence_rule_never_sees_is_linked_with_nothing(
+    tmp_path: Path,
+) -> None:
     held = said("e1", 1, "tea tea")._replace(gated=Gated(0.02, 0.03))
     passed = said("e2", 2, "tea tea")._replace(reread=True)
     async with opened(tmp_path) as store:

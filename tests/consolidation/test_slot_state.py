@@ -1,4 +1,4 @@
-"""A head is all of a slot that the law still needs: folded in any order it comes out equal."""
+"""The state of a slot is equal for every order in which claims are folded into it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def by(at: int) -> Precedence:
     return Precedence(at, EPISODE, f"r{at}")
 
 
-def test_the_newest_assertion_stands() -> None:
+def test_the_assertion_with_the_highest_precedence_is_current() -> None:
     head = Head()
 
     for at in (2, 3, 1):
@@ -31,7 +31,7 @@ def test_the_newest_assertion_stands() -> None:
     assert head.standing == said(3)
 
 
-def test_a_retraction_reaches_only_what_is_older() -> None:
+def test_retraction_covers_only_older_assertions() -> None:
     head = Head()
     head.asserted(said(2), DEPTH)
     seen = []
@@ -45,7 +45,7 @@ def test_a_retraction_reaches_only_what_is_older() -> None:
     assert head.reach == {}
 
 
-def test_the_trail_names_what_the_top_replaced_newest_first() -> None:
+def test_slot_state_links_to_what_the_winner_replaced_newest_first() -> None:
     head = Head()
 
     for at in (1, 2, 3, 4):
@@ -63,7 +63,7 @@ def test_a_late_assertion_leaves_the_trail_to_be_worked_out() -> None:
     assert (head.standing, head.trail) == (said(3), None)
 
 
-def test_a_link_to_what_a_hand_said_names_no_episode() -> None:
+def test_link_to_a_manual_edit_names_no_episode() -> None:
     hand = Assertion(Precedence(1, MANUAL, "7"), "mine", "a")
 
     assert link(hand) == {"replaces": "mine", "source_episode_ids": []}

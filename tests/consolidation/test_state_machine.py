@@ -1,4 +1,4 @@
-"""Anything may happen in any order, crashes too: the facts are always those of the oracle."""
+"""After any sequence of events, crashes too, the facts are those of the oracle."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ class HastyMachine(Machine):
 
 
 @pytest.mark.slow
-def test_the_machine_sees_a_watermark_that_moves_before_the_facts() -> None:
+def test_the_machine_detects_a_watermark_that_moves_before_the_facts() -> None:
     with pytest.raises(AssertionError):
         live(HastyMachine, UNTIL_SEEN, Phase.generate)
 
 
 @pytest.mark.slow
-def test_the_machine_sees_an_undoing_that_takes_back_what_was_met_later(
+def test_the_machine_detects_an_undo_that_withdraws_later_evaluations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def too_much(history: History) -> list[Evaluation]:

@@ -176,7 +176,7 @@ def test_a_tenant_sees_the_same_beside_a_hostile_other(story: Story) -> None:
 @pytest.mark.slow
 @examples(max(1, EXAMPLES // 5))
 @given(stories(held=True))
-def test_a_tenant_sees_the_same_where_each_deletion_is_held_and_approved(story: Story) -> None:
+def test_tenant_sees_the_same_when_each_deletion_is_held_and_approved(story: Story) -> None:
     check(story, everything)
 
 

@@ -1,4 +1,4 @@
-"""A filter that exceeds its budget: its own rule waits, the others go on, and nothing is lost."""
+"""A filter over its time limit delays its own rule only, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a filter selects, what it says of mistakes, and what it leaves behind."""
+"""The rows that a filter selects, its errors, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_nothing_that_a_row_says_makes_a_filter_read_the_clock(fragment: str) ->
     assert judged(fragment, row) == Verdict()
 
 
-def test_dates_are_what_sqlite_says_of_them() -> None:
+def test_date_functions_return_what_sqlite_returns() -> None:
     calls = [
         "date(timestamp, '+1 month', 'weekday 1')",
         "time('12:00')",
@@ -147,7 +147,7 @@ def test_a_filter_that_runs_long_is_stopped_at_its_budget() -> None:
         judged(slow, *(heavy.model_copy(update={"id": f"e{n}"}) for n in range(20)), seconds=0.05)
 
 
-def test_a_filter_that_is_told_to_stop_stops() -> None:
+def test_filter_ends_when_stop_is_set() -> None:
     stop = Event()
     stop.set()
     many = [episode(f"e{n}") for n in range(200)]
@@ -208,14 +208,14 @@ def test_a_mistake_is_shown_at_its_position_with_its_remedy(
     assert advice in str(caught.value)
 
 
-def test_a_date_function_that_is_not_called_is_told_once() -> None:
+def test_date_function_without_a_call_is_reported_once() -> None:
     with pytest.raises(FilterError) as caught:
         check_filter("r1", "date > '2026'")
 
     assert caught.value.further == ()
 
 
-def test_every_unknown_name_of_a_filter_is_told_once() -> None:
+def test_every_unknown_name_of_a_filter_is_reported_once() -> None:
     with pytest.raises(FilterError) as caught:
         check_filter("r1", "predikate = 'x' AND lowr(subjekt) = 'y' OR predikate = 'z'")
 
@@ -315,7 +315,7 @@ def test_a_judgement_leaves_the_connection_as_it_was() -> None:
         assert connection.execute("PRAGMA query_only").fetchone() == (1,)
 
 
-def test_only_the_rows_asked_for_are_judged() -> None:
+def test_filter_reads_only_the_requested_rows() -> None:
     with store(TEA, AGE, BARE) as connection:
         assert Filter("r1", "1").judge(connection, [1, 3]).matched == {1, 3}
         assert Filter("r1", "1").judge(connection, []).matched == set()

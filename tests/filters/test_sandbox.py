@@ -1,4 +1,4 @@
-"""The sandbox of when_filter under attack: each wall alone, and all that fuzzing has kept."""
+"""The sandbox of when_filter under attack: each wall alone, and all findings of the fuzzer."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_slips_past_the_lexer_touches_nothing_that_is_not_a_filters(
 
 
 @pytest.mark.parametrize("fragment", HOSTILE)
-def test_what_slips_past_the_authorizer_is_held_by_the_lexer(
+def test_checks_refuse_what_a_lax_authorizer_would_allow(
     fragment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(filter_sandbox, "_authorize", lambda *_: sqlite3.SQLITE_OK)

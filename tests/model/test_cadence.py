@@ -1,4 +1,4 @@
-"""A cadence is exactly one of two things, and says what is wrong with it."""
+"""A cadence is exactly one of two forms, and an invalid one is refused with its reason."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def test_cron_has_an_expression_and_may_have_a_time_zone() -> None:
         pytest.param({"cron": "@daily", "timezone": 1}, "a name as", id="zone of cron"),
     ],
 )
-def test_what_is_no_cadence_is_refused_with_its_reason(
-    document: dict[str, Any], problem: str
-) -> None:
+def test_invalid_cadence_is_refused_with_its_reason(document: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         cadence_of(document)
     with pytest.raises(ValueError, match=problem):

@@ -1,4 +1,4 @@
-"""Durations: what a person may write, and how many seconds that is."""
+"""The written forms of a duration, and their seconds."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def test_duration_is_so_many_seconds(written: object, seconds: float) -> None:
     [0, -1, True, None, [], "", "m", "10", "10 m", "-1s", "0s", "1w", "367d", "nan", float("nan")],
     ids=repr,
 )
-def test_what_is_no_duration_is_refused(written: object) -> None:
+def test_invalid_duration_is_refused(written: object) -> None:
     with pytest.raises(ValueError, match="is no duration; write seconds, or a number with"):
         seconds_of(written)

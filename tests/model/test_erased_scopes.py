@@ -1,4 +1,4 @@
-"""What was forgotten does not count, in the scope that was named and up to its moment."""
+"""An erasure covers its scope up to its moment, and nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_scope_is_covered_up_to_its_moment_whenever_it_is_asked(
     assert asked == [True, False, True]
 
 
-def test_what_lies_beside_a_forgotten_scope_is_not_covered() -> None:
+def test_scope_beside_an_erased_scope_is_not_covered() -> None:
     found = forgotten(("alice", "s1", None), ("bob", None, "rag"))
 
     assert not found.covers("alice", "s2", "rag", 0)

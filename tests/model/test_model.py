@@ -1,4 +1,4 @@
-"""Models that are constructed without a check, compared with those that pydantic constructs."""
+"""Models that are constructed without validation equal those that pydantic constructs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Provenance: what a sink may store, in which form, and what it is never given."""
+"""The values of provenance that a sink stores, their forms, and the values it refuses."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_value_has_its_plain_form(value: object, plain: object) -> None:
     ],
     ids=repr,
 )
-def test_what_has_no_exact_form_is_refused_by_name(value: object, reason: str) -> None:
+def test_value_without_an_exact_form_is_refused_by_name(value: object, reason: str) -> None:
     with pytest.raises(ProvenanceError, match=f"slot 'object': .*{reason}") as caught:
         encoded(value, slot="object")
     assert caught.value.slot == "object"
@@ -184,7 +184,7 @@ def test_parentheses_of_provenance_match(key: str, text: str) -> None:
     ],
     ids=repr,
 )
-def test_key_holds_what_the_specification_lets_it(key: str, value: object) -> None:
+def test_key_accepts_what_the_specification_allows(key: str, value: object) -> None:
     with pytest.raises(ProvenanceError, match="cannot be a") as caught:
         encoded_bundle(bundle(**{key: value}))
     assert caught.value.slot == f"_{key}"

@@ -1,4 +1,4 @@
-"""Salience: the published value, the bounds, and what the original gets wrong."""
+"""Salience: the published value, its bounds, and the differences from the original."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_every_score_lies_in_its_bounds(
 
 
 @given(contexts, instants, st.timedeltas(timedelta(0), timedelta(days=4_000)))
-def test_what_was_read_earlier_is_worth_no_more(
+def test_earlier_access_never_increases_salience(
     known: SalienceContext, now: datetime, earlier: timedelta
 ) -> None:
     try:
@@ -137,7 +137,7 @@ def test_recency_falls_to_a_part_in_e_within_tau() -> None:
         pytest.param(START + timedelta(days=3_653), id="ten years ahead"),
     ],
 )
-def test_an_access_that_lies_ahead_counts_as_one_now(last: datetime) -> None:
+def test_access_in_the_future_counts_as_one_now(last: datetime) -> None:
     ahead = salience(context(last_access_ts=last), at=START)
 
     assert ahead == salience(context(last_access_ts=START), at=START)
@@ -153,7 +153,7 @@ async def test_a_timestamp_without_a_time_zone_is_utc() -> None:
     assert len(scores) == 1
 
 
-async def test_a_scorer_without_a_clock_goes_by_the_machine() -> None:
+async def test_scorer_without_a_clock_uses_the_machines_clock() -> None:
     now = SystemClock().now()
 
     score = await RuleBasedScorer().score(episode(), context(last_access_ts=now))
@@ -288,7 +288,7 @@ def test_an_episode_that_is_read_passes_a_gate_that_it_did_not() -> None:
     assert gate.judge(said, Access(9, said), at=START)
 
 
-def test_an_episode_clocked_ahead_is_as_one_of_now() -> None:
+def test_episode_in_the_future_counts_as_one_now() -> None:
     gate = Gate(min=0.01)
 
     assert gate.judge(microseconds(at(DAY)), NEVER, at=START) is None

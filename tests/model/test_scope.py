@@ -1,4 +1,4 @@
-"""Scope keys: no two scopes share one, and nothing odd gets into them."""
+"""Scope keys: no two scopes share one, and invalid parts are refused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_escaped_part_holds_no_slash_and_comes_back(part: str) -> None:
         pytest.param("/agent/alice/session/s1/user/rag/", id="axes in another order"),
     ],
 )
-def test_what_is_no_key_has_no_scope(key: str) -> None:
+def test_invalid_key_has_no_scope(key: str) -> None:
     assert scope_of(key) is None
 
 
@@ -71,7 +71,7 @@ def test_what_is_no_key_has_no_scope(key: str) -> None:
     ],
 )
 @pytest.mark.parametrize("axis", Scope._fields)
-def test_a_part_that_cannot_be_told_is_refused_and_its_axis_named(axis: str, part: str) -> None:
+def test_invalid_part_is_refused_with_its_axis(axis: str, part: str) -> None:
     scope = Scope("alice", "s1", "rag")._replace(**{axis: part})
 
     with pytest.raises(MemoryScopeError, match=axis) as caught:
@@ -81,7 +81,7 @@ def test_a_part_that_cannot_be_told_is_refused_and_its_axis_named(axis: str, par
     assert caught.value.operation == "put"
 
 
-def test_what_is_not_printable_and_no_control_character_may_be_part_of_a_scope() -> None:
+def test_unprintable_character_other_than_a_control_character_is_valid_in_a_scope() -> None:
     joined = Scope("zero\u200dwidth", "s", "a")
 
     assert checked_scope(joined, operation="put") == joined

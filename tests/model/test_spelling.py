@@ -24,7 +24,9 @@ pytestmark = pytest.mark.unit
         pytest.param("object:", "object", id="a colon"),
     ],
 )
-def test_a_key_that_is_one_slip_away_is_named_with_what_is_meant(key: str, meant: str) -> None:
+def test_key_with_one_typing_error_is_reported_with_the_key_that_is_meant(
+    key: str, meant: str
+) -> None:
     assert list(misspelled_keys({key: "x"})) == [(key, meant)]
 
 
@@ -39,5 +41,5 @@ def test_a_key_of_the_hosts_own_is_not_named(key: str) -> None:
     assert list(misspelled_keys({key: "x"})) == []
 
 
-def test_a_key_beside_the_one_that_it_is_near_to_is_the_hosts_own() -> None:
+def test_key_beside_the_key_that_it_resembles_is_the_hosts_own() -> None:
     assert list(misspelled_keys({"object": "tea", "objects": ["tea", "milk"]})) == []

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.consolidation.consolidator import Consolidator, Met, _held_back
+from slumberd.consolidation.consolidator import Candidates, Consolidator, _reads_of_held_back
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
 from slumberd.storage.episodes import access_tracking
@@ -48,19 +48,19 @@ def watermark_first(patch: pytest.MonkeyPatch) -> None:
 
 def held_last(patch: pytest.MonkeyPatch) -> None:
     """Mark what is held back only once the facts say so."""
-    hold, settle = SQLiteMemoryStore.hold, Consolidator._settle
+    hold, settle = SQLiteMemoryStore.hold, Consolidator._commit
 
     async def nothing(self: SQLiteMemoryStore, seen: Mapping[str, int]) -> None:
         pass
 
-    async def settled(self: Consolidator, firing: Firing, met: Met, *rest: Any) -> Outcome:
+    async def settled(self: Consolidator, firing: Firing, met: Candidates, *rest: Any) -> Outcome:
         outcome = await settle(self, firing, met, *rest)
-        if isinstance(self._episodes, SQLiteMemoryStore) and (seen := _held_back(met)):
+        if isinstance(self._episodes, SQLiteMemoryStore) and (seen := _reads_of_held_back(met)):
             await hold(self._episodes, seen)
         return outcome
 
     patch.setattr(SQLiteMemoryStore, "hold", nothing)
-    patch.setattr(Consolidator, "_settle", settled)
+    patch.setattr(Consolidator, "_commit", settled)
 
 
 def reads_first(patch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
-"""Classify episodes by the specification's table; what `MemoryStore.consolidate` returns.
+"""Classify episodes by the specification's table, for `MemoryStore.consolidate`.
 
-The daemon does not use this table but the precedence rule (`law`): here a delta depends on the
-other episodes of the call, there on the current facts.
+The daemon does not use this table, but the precedence rule. By the table a delta depends on the
+other episodes of the call; by the rule it depends on the current facts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Key = tuple[str, str, str, str]
 
 
 class Classified(NamedTuple):
-    """What the table makes of episodes.
+    """The deltas and faults of some episodes.
 
     Attributes:
         deltas: By instant of the episode, then by its id, then in the order of the channels.
@@ -50,42 +50,42 @@ def classify(
     """Return one delta for each episode and channel; of a noop, one delta in all.
 
     An episode without intent is an update when an earlier episode of the same user and agent has
-    its subject and predicate, and nothing in between has replaced or deleted that one. Names of
-    episodes of another user or agent are passed over. An update that names nothing is as without
-    intent. A delete that names nothing deletes what its subject and predicate hold, and is a noop
-    when that is nothing.
+    its subject and predicate, and nothing in between has replaced or deleted that one. Ids of
+    another user's or agent's episodes are ignored. An update that names no id is classified as if
+    it had no intent. A delete that names no id deletes the fact of its subject and predicate; it
+    is a noop when there is none.
 
     Args:
-        episodes: What the rule selects.
-        rule: Whose deltas they are; without channels they go to ``facts``.
+        episodes: The episodes that the rule selects.
+        rule: The rule of the deltas; without channels the deltas go to ``facts``.
         at: The promotion instant.
-        others: More episodes that are known; there are those that `names_of` some may be.
+        others: Further episodes that `names_of` may name.
     """
     owners: dict[str, tuple[str, str]] = {}
     if names_of(episodes):
-        owners = {one.id: (one.user, one.agent) for one in (*others, *episodes)}
+        owners = {episode.id: (episode.user, episode.agent) for episode in (*others, *episodes)}
     channels = dict.fromkeys(rule.then_emits or [FACTS])
     tables = [_Table(rule.id, at, owners, channel) for channel in channels]
     deltas: list[AnyDelta] = []
     faults: dict[str, Fault] = {}
-    for episode in sorted(episodes, key=_MOMENT):
+    for episode in sorted(episodes, key=_order):
         first = tables[0].delta(episode)
         if isinstance(first, Fault):
             faults[episode.id] = first
         elif len(tables) == 1:
             deltas.append(first)
         else:
-            deltas += _once([first, *(table.delta(episode) for table in tables[1:])])
+            deltas += _join_channels([first, *(table.delta(episode) for table in tables[1:])])
     return Classified(deltas, faults)
 
 
-_MOMENT = attrgetter("at", "id")
+_order = attrgetter("at", "id")
 
 
-def _once(told: Iterable[AnyDelta | Fault]) -> list[AnyDelta]:
-    """Return deltas with one noop at most, and with none beside others."""
-    deltas = [one for one in told if not isinstance(one, Fault)]
-    return [one for one in deltas if one.kind != "noop"] or deltas[:1]
+def _join_channels(found: Iterable[AnyDelta | Fault]) -> list[AnyDelta]:
+    """Return the deltas of one episode in all channels; a single noop if there are only noops."""
+    deltas = [delta for delta in found if not isinstance(delta, Fault)]
+    return [delta for delta in deltas if delta.kind != "noop"] or deltas[:1]
 
 
 def names_of(episodes: Iterable[EpisodeVersion]) -> set[str]:
@@ -114,7 +114,7 @@ class _Table:
         self._held: dict[str, tuple[Key, object]] = {}
 
     def delta(self, episode: EpisodeVersion) -> AnyDelta | Fault:
-        """Return what the next episode in order comes to."""
+        """Return the delta of the next episode in order; a fault if it has none."""
         metadata = episode.metadata
         intent = metadata.get("intent")
         if intent is None or intent == "add":
@@ -127,7 +127,7 @@ class _Table:
         if isinstance(names, Fault):
             return names
         given = [name for name in names if name]
-        own = [fact_id_of(self._channel, name) for name in self._own(episode, given)]
+        own = [fact_id_of(self._channel, name) for name in self._ids_of_own_scope(episode, given)]
         if intent == "update":
             return self._update(episode, own, _key(episode)) if own else self._default(episode)
         return self._delete(episode, own, named=bool(given))
@@ -139,7 +139,7 @@ class _Table:
             return self._update(episode, [earlier], key)
         fields = self._provenance(episode)
         fields["kind"] = "add"
-        fields["fact_payload"] = self._promoted(episode, key)
+        fields["fact_payload"] = self._promote(episode, key)
         return construct(AddDelta, fields)
 
     def _update(self, episode: EpisodeVersion, replaces: list[str], key: Key | None) -> UpdateDelta:
@@ -147,7 +147,7 @@ class _Table:
         fields = self._provenance(episode)
         fields["kind"] = "update"
         fields["replaces"] = replaces
-        fields["fact_payload"] = self._promoted(episode, key)
+        fields["fact_payload"] = self._promote(episode, key)
         return construct(UpdateDelta, fields)
 
     def _delete(
@@ -157,7 +157,7 @@ class _Table:
             key = _key(episode)
             if key is None:
                 return EMPTY_DELETE
-            names = self._holding(key, episode.metadata)
+            names = self._matching_holder(key, episode.metadata)
         if not names:
             return self._noop(episode)
         self._release(episode, names)
@@ -167,8 +167,8 @@ class _Table:
     def _noop(self, episode: EpisodeVersion) -> NoopDelta:
         return construct(NoopDelta, self._provenance(episode) | {"kind": "noop"})
 
-    def _holding(self, key: Key, metadata: Mapping[str, Any]) -> list[str]:
-        """Return the fact that holds a key; none when another object is to be deleted."""
+    def _matching_holder(self, key: Key, metadata: Mapping[str, Any]) -> list[str]:
+        """Return the fact that holds a key, unless the episode deletes another object."""
         held = self._holders.get(key)
         if held is None:
             return []
@@ -176,7 +176,7 @@ class _Table:
         _, stored = self._held[held]
         return [held] if given is None or canonical(given) == canonical(stored) else []
 
-    def _own(self, episode: EpisodeVersion, names: Sequence[str]) -> list[str]:
+    def _ids_of_own_scope(self, episode: EpisodeVersion, names: Sequence[str]) -> list[str]:
         own = (episode.user, episode.agent)
         return [name for name in names if self._owners.get(name, own) == own]
 
@@ -186,7 +186,7 @@ class _Table:
             if held is None:
                 continue
             key, _ = held
-            # Only its own user and agent: an episode changes nothing of another's.
+            # Only of its own scope: an episode changes no fact of another user or agent.
             if key[0] == episode.user and key[1] == episode.agent and self._holders.get(key) == id:
                 del self._holders[key]
 
@@ -198,8 +198,8 @@ class _Table:
             "confidence": confidence_of(episode.metadata),
         }
 
-    def _promoted(self, episode: EpisodeVersion, key: Key | None) -> dict[str, Any]:
-        """Return the body of the fact that an episode promotes, which holds its key from now on."""
+    def _promote(self, episode: EpisodeVersion, key: Key | None) -> dict[str, Any]:
+        """Return the body of the fact that an episode promotes; the fact now holds the key."""
         id = fact_id_of(self._channel, episode.id)
         payload: dict[str, Any] = {
             "id": id,

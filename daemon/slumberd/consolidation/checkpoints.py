@@ -1,7 +1,7 @@
-"""Checkpoints: the ledger's head goes to the log now and then, out of reach of who has the file.
+"""Write the ledger's head to the log at intervals.
 
-A ledger that was cut short, or written anew, verifies by itself. It does not against a log that
-saw more of it, or another head.
+A truncated or rewritten ledger is consistent in itself. Only a log outside of the file, with more
+rows or another head, shows what was changed.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from slumberd.clock import Clock
 from slumberd.consolidation.protocols import DeltaLog, Ledger
 
 ROWS = 10_000
-"""After so many rows the next batch is followed by a checkpoint."""
+"""A checkpoint follows the first batch after this many rows."""
 
 SECONDS = 60.0
-"""After so long the next batch is followed by a checkpoint."""
+"""A checkpoint follows the first batch after this many seconds."""
 
 
 class Checkpoints:
-    """Decides when a checkpoint is written, and writes it.
+    """Decides when a checkpoint is due, and writes it.
 
     Args:
-        ledger: Whose head it is.
-        log: Where it goes.
-        clock: For the time in between.
+        ledger: The ledger.
+        log: The log that gets the checkpoint.
+        clock: Measures the time between checkpoints.
     """
 
     def __init__(self, ledger: Ledger, log: DeltaLog, clock: Clock) -> None:
@@ -33,7 +33,7 @@ class Checkpoints:
         self._at = clock.monotonic()
 
     async def follow(self, rows: int) -> None:
-        """Write a checkpoint when it is time, now that the ledger has so many rows."""
+        """Write a checkpoint if one is due; `rows` is the ledger's number of rows."""
         grown, since = rows - self._rows, self._clock.monotonic() - self._at
         if grown >= ROWS or since >= SECONDS:
             await self.write()

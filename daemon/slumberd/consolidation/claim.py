@@ -1,4 +1,4 @@
-"""Acts: what one version of one episode, or one hand, says in one channel."""
+"""Read claims: what one version of one episode, or one manual edit, says in one channel."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ EPISODE, REFERRING, MANUAL = 0, 1, 2
 """Ranks: an episode, an update or delete that names ids (who names an id has seen it), a person."""
 
 INTENTS = ("add", "update", "delete", "noop")
+"""The values of ``metadata.intent``."""
 
 INTENT_UNKNOWN = "intent_unknown"
 REPLACES_MALFORMED = "replaces_malformed"
@@ -25,12 +26,12 @@ DELETE_OF_NOTHING = "delete_of_nothing"
 
 
 class Precedence(NamedTuple):
-    """When something was said, in an order without ties.
+    """A place in the order of claims; two claims never share one.
 
     Attributes:
         at: Microseconds since 1970 UTC.
         rank: `EPISODE`, `REFERRING` or `MANUAL`.
-        id: The episode's id; of hands their number, so that the later one wins.
+        id: The episode's id; of a manual edit its number, so that the later edit wins.
     """
 
     at: int
@@ -39,28 +40,28 @@ class Precedence(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What is asserted, and what is retracted.
+    """What one version of an episode, or one manual edit, asserts and retracts in one channel.
 
     Attributes:
-        fact_id: The id of the fact that it promotes, or would.
+        fact_id: The id of the fact that it promotes, or would promote.
         owner: User, agent and channel, escaped and joined; ends with a slash.
         key: Owner, subject and predicate; without those two, the owner and the fact id.
-        precedence: When it is said.
-        asserts: Whether it says that `object` holds for `key`.
+        precedence: Its place in the order of claims.
+        asserts: Whether it asserts `object` for `key`.
         object: Canonical JSON; `ALL` when a retraction gives none.
         names: Fact ids whose belief (key, object) it retracts.
         clears: Whether it retracts `object` of its own key, or all of its objects.
         confidence: 0 to 1.
-        payload: The fact's body; of retractions only what they are about.
-        lineage: Of hands, the own entries that they gave.
-        metadata: Of hands, the fact's metadata.
-        pinned_at: Of another program's row, the instant that it gave, in microseconds.
+        payload: The fact's body; of a retraction only the subject, predicate and object.
+        lineage: Of a manual edit, its own lineage entries.
+        metadata: Of a manual edit, the fact's metadata.
+        pinned_at: Of another program's row, the instant in the row, in microseconds.
         declared: Whether it is a declared fact: its id alone identifies it, and it competes with
             no other claim of its key.
         stored: Of another program's row, the columns whose bytes differ from those that this store
             would write, by name: the type of the value (``text`` or ``blob``), and its text.
-        near: The ids of near facts that it is linked with, and the cosine of each. They were found
-            when its version was first evaluated.
+        near: The ids of similar facts that it is linked with, and the cosine of each. They were
+            found when its version was first evaluated.
     """
 
     fact_id: str
@@ -82,11 +83,11 @@ class Claim(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Why an episode cannot be read as an act.
+    """Why an episode cannot be read as a claim.
 
     Attributes:
         reason: One word of a closed set.
-        detail: What was found, for a person.
+        detail: The invalid value and the remedy, for a person.
     """
 
     reason: str
@@ -96,23 +97,23 @@ class Fault(NamedTuple):
 EMPTY_DELETE = Fault(
     DELETE_OF_NOTHING, "delete names no id and has no subject and predicate; give one of them"
 )
-"""The fault of a delete that retracts nothing."""
+"""The fault of a delete that has neither an id nor a key."""
 
 
 @lru_cache(maxsize=4_096)
 def user_and_agent(owner: str) -> tuple[str, str]:
-    """Return whose an owner, or the key that begins with one, says that it is."""
+    """Return the user and agent of an owner, or of a key, which begins with its owner."""
     user, agent, _ = owner.split("/", 2)
     return (unescape(user), unescape(agent)) if "%" in owner else (user, agent)
 
 
 def has_subject(claim: Claim) -> bool:
-    """Say whether an act's key is one of subject and predicate."""
+    """Return whether a claim's key consists of a subject and a predicate."""
     return not claim.key.startswith("//", len(claim.owner))
 
 
 def deletes_by_key(claim: Claim) -> bool:
-    """Say whether an act is a delete that names no id: it covers what its key says."""
+    """Return whether a claim is a delete that names no id, so it covers its key."""
     return claim.clears and claim.precedence.rank == EPISODE
 
 
@@ -127,7 +128,7 @@ def confidence_of(metadata: Mapping[str, Any]) -> float:
 
 
 def claim_of(version: EpisodeVersion, channel: str) -> Claim | Fault:
-    """Read what one version of an episode says in one channel."""
+    """Return the claim of one version of an episode in one channel; a fault if it has none."""
     metadata = version.metadata
     intent = metadata.get("intent")
     if intent is None or intent == "add":
@@ -146,7 +147,7 @@ def claim_of(version: EpisodeVersion, channel: str) -> Claim | Fault:
 
 
 def names_in(replaces: object) -> tuple[str, ...] | Fault:
-    """Return the ids that ``replaces`` names; a fault when it is malformed."""
+    """Return the ids in ``metadata.replaces``; a fault when it is malformed."""
     match replaces:
         case None:
             return ()
@@ -173,34 +174,34 @@ def _assertion(version: EpisodeVersion, channel: str, names: tuple[str, ...]) ->
     }
     add_triple(payload, metadata)
     return Claim(
-        fact_id,
-        owner,
-        key_of(owner, payload, fact_id),
-        Precedence(version.at, REFERRING if names else EPISODE, version.id),
-        True,
-        canonical(metadata.get("object")),
-        names,
-        False,
-        confidence_of(metadata),
-        payload,
+        fact_id=fact_id,
+        owner=owner,
+        key=key_of(owner, payload, fact_id),
+        precedence=Precedence(version.at, REFERRING if names else EPISODE, version.id),
+        asserts=True,
+        object=canonical(metadata.get("object")),
+        names=names,
+        clears=False,
+        confidence=confidence_of(metadata),
+        payload=payload,
     )
 
 
 def intent_fault(intent: object) -> Fault:
-    """Return the fault of an intent that is not known."""
+    """Return the fault of an unknown intent."""
     return Fault(INTENT_UNKNOWN, f"intent is {intent!r}; write one of {', '.join(INTENTS)}")
 
 
 def add_triple(payload: dict[str, Any], metadata: Mapping[str, Any]) -> None:
-    """Add subject, predicate and object to a body, those that metadata give."""
+    """Add the subject, predicate and object of metadata to a fact's body, if they are given."""
     subject, predicate = metadata.get("subject"), metadata.get("predicate")
-    what = metadata.get("object")
+    object_ = metadata.get("object")
     if subject is not None:
         payload["subject"] = subject
     if predicate is not None:
         payload["predicate"] = predicate
-    if what is not None:
-        payload["object"] = what
+    if object_ is not None:
+        payload["object"] = object_
 
 
 def _retraction(
@@ -211,16 +212,16 @@ def _retraction(
     payload = {"id": fact_id, "user": version.user, "agent": version.agent}
     add_triple(payload, version.metadata)
     return Claim(
-        fact_id,
-        owner,
-        key_of(owner, payload, fact_id),
-        Precedence(version.at, REFERRING if names else EPISODE, version.id),
-        False,
-        canonical(payload["object"]) if "object" in payload else ALL,
-        names,
-        clears,
-        confidence_of(version.metadata),
-        payload,
+        fact_id=fact_id,
+        owner=owner,
+        key=key_of(owner, payload, fact_id),
+        precedence=Precedence(version.at, REFERRING if names else EPISODE, version.id),
+        asserts=False,
+        object=canonical(payload["object"]) if "object" in payload else ALL,
+        names=names,
+        clears=clears,
+        confidence=confidence_of(version.metadata),
+        payload=payload,
     )
 
 

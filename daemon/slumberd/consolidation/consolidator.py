@@ -1,4 +1,4 @@
-"""Consolidate: the order in which a firing reads, decides, commits and tells. Once, here."""
+"""Run a firing: read a window, evaluate it, commit its resolution, and log it after the commit."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Self
+from typing import NamedTuple, Self
 
 from slumberd.clock import Clock
 from slumberd.consolidation.checkpoints import Checkpoints
 from slumberd.consolidation.incoming import Candidate, meet, withdraw
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Ledger
-from slumberd.consolidation.salience_gate import Asked, Embedding, SalienceGate, never, no_embedder
+from slumberd.consolidation.salience_gate import (
+    Condition,
+    Embedding,
+    SalienceGate,
+    never,
+    no_embedder,
+)
 from slumberd.errors import FiringTimeoutError, StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import (
@@ -33,20 +39,26 @@ from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.spelling import misspellings_in
 
-Met = dict[str, list[Candidate]]
-"""What a rule met in a window, by channel."""
+Candidates = dict[str, list[Candidate]]
+"""A rule's candidates of a window, by channel."""
 
 REHEARSED = 100_000
-"""Log rows that a rehearsal settles at most; it holds them in memory and the write lock."""
+"""A rehearsal resolves at most this many log rows: it holds them and the write lock."""
 
-_MET = 500
-"""Versions that are met between two questions whether it is late."""
+_GATE_SECONDS = 5.0
+"""How long a gate may measure relevance for one batch; the next batch measures the rest."""
 
-_JUDGED_SECONDS = 5.0
-"""How long gates may measure relevance for one batch; what is not measured comes with the next."""
 
-_REPEATED = 1_000
-"""Ledger rows whose lines are written again at a time, after a crash."""
+class Sizes(NamedTuple):
+    """How much a consolidator does at once.
+
+    Attributes:
+        evaluated: Versions that it evaluates between two checks for cancellation.
+        logged: Ledger rows whose pending log lines it writes at once.
+    """
+
+    evaluated: int = 500
+    logged: int = 1_000
 
 
 @dataclass(slots=True)
@@ -56,13 +68,13 @@ class Report:
     Attributes:
         rule_id: The rule.
         channels: The accounting, by channel.
-        run: The id that all of its firings share.
+        run: The id that all of its batches share.
         firing_ids: One for each batch, in order; empty when nothing was pending.
         rehearsed: Whether nothing was written.
         records: Of a rehearsal, the rows that it would add to the ledger.
         unread: Of a rehearsal, how many log rows it did not read.
-        held: The batch that waits for a person; nothing after it was read.
-        cut_short: Whether it was told to stop while something was pending still.
+        held: The batch that awaits approval; nothing after it was read.
+        cut_short: Whether a stop ended the firing while log rows were still pending.
     """
 
     rule_id: str
@@ -76,7 +88,7 @@ class Report:
     cut_short: bool = False
 
     def add(self, outcome: Outcome) -> None:
-        """Count one more batch."""
+        """Add the outcome of one more batch."""
         self.held = outcome.held
         if self.rehearsed:
             self.records.extend(outcome.records)
@@ -87,17 +99,17 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """That a rule fires: why, when, and who asked for it.
+class FireRequest:
+    """A request to fire a rule.
 
     Attributes:
         rule: The rule.
-        trigger: What made it due.
+        trigger: Why the rule fires.
         at: The firing's instant.
-        by: Who asked for it; empty when nobody did.
-        limits: What one batch may take out at most.
-        timing: How it stands to the instants that it serves.
-        ends_at: When it must be over, on the monotonic clock.
+        by: Who requested it; empty when the rule was due.
+        limits: The deletion limits of one batch.
+        timing: How late the firing is for its cron instants.
+        ends_at: When it must end, on the monotonic clock.
         stop: When set, it ends as soon as it can.
         run: The id that all of its batches share.
     """
@@ -114,11 +126,11 @@ class Call:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether `stop` is set."""
         return self.stop is not None and self.stop.is_set()
 
-    def over(self, after: Position, upto: Position) -> Firing:
-        """Return the firing of one batch."""
+    def firing(self, after: Position, upto: Position) -> Firing:
+        """Return the firing of one batch, which ends at `upto`."""
         rule = self.rule
         return Firing(
             rule.id, rule.content_hash, self.trigger, self.at, after, upto, self.by, self.limits,
@@ -127,23 +139,24 @@ class Call:
 
 
 class Consolidator:
-    """Runs rules over an episode log, into a ledger, with a line for each delta.
+    """Runs rules over an episode log, commits to a ledger, and logs a line for each delta.
 
     Attributes:
-        limits: What one batch may take out at most, where its rule does not say.
-        behind: Whether rows of the ledger wait for their lines.
+        limits: The deletion limits of one batch, for a rule without limits of its own.
+        behind: Whether ledger rows have no log lines yet.
 
     Args:
-        episodes: Where episodes come from.
-        ledger: Where facts go.
-        log: Where every delta leaves a line, after its commit.
-        clock: For durations.
-        batch: At most this many log rows are settled in one transaction.
-        limits: What one batch may take out at most, where its rule does not say.
-        embedding: Makes what gates measure relevance with, when one first does.
+        episodes: The episode log.
+        ledger: The ledger, with the facts.
+        log: Where each delta is logged, after its commit.
+        clock: Measures durations.
+        batch: At most this many log rows are resolved in one transaction.
+        limits: The deletion limits of one batch, for a rule without limits of its own.
+        embedding: Makes the embedder of the salience gates, when a gate first needs it.
+        sizes: How much it does at once.
     """
 
-    def __init__(  # noqa: PLR0913 # one for each thing that it joins
+    def __init__(  # noqa: PLR0913 # one for each component that it joins
         self,
         episodes: EpisodeLog,
         ledger: Ledger,
@@ -153,20 +166,22 @@ class Consolidator:
         batch: int,
         limits: Limits = NO_LIMITS,
         embedding: Embedding = no_embedder,
+        sizes: Sizes = Sizes(),  # noqa: B008 # immutable
     ) -> None:
         self._episodes = episodes
         self._ledger = ledger
         self._log = log
         self._clock = clock
         self._batch = batch
-        self._gatekeeper = SalienceGate(episodes, embedding)
+        self._salience_gate = SalienceGate(episodes, embedding)
+        self._sizes = sizes
         self.limits = limits
         self.behind = False
-        self._left: dict[str, tuple[str, frozenset[str]]] = {}
-        self._spelled_upto = 0
+        self._left_channels: dict[str, tuple[str, frozenset[str]]] = {}
+        self._spelling_checked_upto = 0
         self._checkpoints = Checkpoints(ledger, log, clock)
 
-    async def fire(  # noqa: PLR0913 # each is asked for by another caller
+    async def fire(  # noqa: PLR0913 # each serves another caller
         self,
         rule: ConsolidationRule,
         trigger: Trigger,
@@ -181,11 +196,11 @@ class Consolidator:
 
         Args:
             rule: The rule.
-            trigger: What made it due.
+            trigger: Why the rule fires.
             at: The firing's instant.
-            by: Who asked for it; nobody did when it was due.
-            stop: When set, the batch under way is given up whole; what is committed stays.
-            timing: How it stands to the instants that it serves.
+            by: Who requested it; empty when the rule was due.
+            stop: When set, the current batch is rolled back; committed batches stay.
+            timing: How late the firing is for its cron instants.
             run: The id that all of its batches share.
 
         Raises:
@@ -196,86 +211,96 @@ class Consolidator:
         timeout = math.inf if rule.timeout is None else rule.timeout
         ends_at = self._clock.monotonic() + timeout
         limits = rule.limits.over(self.limits)
-        call = Call(rule, trigger, at, by, limits, timing, ends_at, stop, run)
-        done = self._report(rule, run=run)
+        request = FireRequest(rule, trigger, at, by, limits, timing, ends_at, stop, run)
+        report = self._new_report(rule, run=run)
         try:
-            await self._fire(call, done)
+            await self._fire(request, report)
         except (StoppedError, TimeoutError) as error:
-            if call.stopped:
-                done.cut_short = True
-            elif self._is_late(call):
+            if request.stopped:
+                report.cut_short = True
+            elif self._is_timed_out(request):
                 raise FiringTimeoutError(rule.id, timeout) from error
             else:
                 raise
-        if done.cut_short:
+        if report.cut_short:
             self._ledger.leave()
-        return done
+        return report
 
-    def _late(self, call: Call) -> Callable[[], bool] | None:
-        """Return what says, in any thread, that a call must end; None when nothing ends it."""
-        if call.ends_at == math.inf:
-            return None if call.stop is None else call.stop.is_set
-        return lambda: call.stopped or self._is_late(call)
+    def _cancellation(self, request: FireRequest) -> Callable[[], bool] | None:
+        """Return a thread-safe check whether a request must end; None when nothing ends it."""
+        if request.ends_at == math.inf:
+            return None if request.stop is None else request.stop.is_set
+        return lambda: request.stopped or self._is_timed_out(request)
 
-    def _is_late(self, call: Call) -> bool:
-        return self._clock.monotonic() >= call.ends_at
+    def _is_timed_out(self, request: FireRequest) -> bool:
+        return self._clock.monotonic() >= request.ends_at
 
-    def _in_time(self, call: Call) -> asyncio.Timeout:
-        left = call.ends_at - self._clock.monotonic()
+    def _time_limit(self, request: FireRequest) -> asyncio.Timeout:
+        left = request.ends_at - self._clock.monotonic()
         return asyncio.timeout(None if left == math.inf else left)
 
-    async def _fire(self, call: Call, done: Report) -> None:
-        async with self._in_time(call):
-            after = await self.resume(call.rule, call.at)
-            held = (await self._ledger.held()).get(call.rule.id)
+    async def _fire(self, request: FireRequest, report: Report) -> None:
+        async with self._time_limit(request):
+            after = await self.resume(request.rule, request.at)
+            held = (await self._ledger.held()).get(request.rule.id)
             last = (await self._episodes.newest()).seq
         if held is not None and not held.approved:
-            done.held = held
+            report.held = held
             return
         if held is not None:
-            after = await self._go_on(call, after, Position(*held.upto), done)
-        await self._catch_up(call, (after, last), done)
-        if done.firing_ids and not done.cut_short:
+            after = await self._commit_approved(request, after, Position(*held.upto), report)
+        await self._consume_backlog(request, (after, last), report)
+        if report.firing_ids and not report.cut_short:
             await self._ledger.rest()
 
-    async def _go_on(self, call: Call, after: Position, upto: Position, done: Report) -> Position:
-        """Settle the batch that was held and approved, without limits."""
-        freely = replace(call, limits=NO_LIMITS)
-        async with self._in_time(call):
-            # Not a part of it: what is not read now would be passed over.
-            _, met = await self._read(freely, after, upto=upto.seq, whole=True)
-        done.add(await self._settle(freely.over(after, upto), met, late=self._late(call)))
+    async def _commit_approved(
+        self, request: FireRequest, after: Position, upto: Position, report: Report
+    ) -> Position:
+        """Commit the approved batch, without deletion limits."""
+        freely = replace(request, limits=NO_LIMITS)
+        async with self._time_limit(request):
+            # The whole batch: the watermark moves to its end, so a row not read now is lost.
+            _, candidates = await self._read(freely, after, upto=upto.seq, whole=True)
+        report.add(
+            await self._commit(
+                freely.firing(after, upto), candidates, cancelled=self._cancellation(request)
+            )
+        )
         return upto
 
-    async def _catch_up(self, call: Call, span: tuple[Position, int], done: Report) -> None:
+    async def _consume_backlog(
+        self, request: FireRequest, span: tuple[Position, int], report: Report
+    ) -> None:
         after, last = span
-        async with _ReadingAhead(partial(self._read, call, upto=last)) as windows:
+        async with _ReadingAhead(partial(self._read, request, upto=last)) as windows:
             while after.seq < last:
-                if call.stopped:
-                    done.cut_short = True
+                if request.stopped:
+                    report.cut_short = True
                     return
-                async with self._in_time(call):
-                    firing, met = await windows.read(after)
+                async with self._time_limit(request):
+                    firing, candidates = await windows.read(after)
                 if firing.upto == after:
                     return
                 after = firing.upto
                 more = after.seq < last
                 follow = windows.follow(after) if more else None
-                done.add(await self._settle(firing, met, follow, self._late(call)))
-                if done.held:
+                report.add(
+                    await self._commit(firing, candidates, follow, self._cancellation(request))
+                )
+                if report.held:
                     return
 
     async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
-        """Say what a firing would do now, at most `REHEARSED` log rows of it; write nothing."""
+        """Report what a firing would do now to at most `REHEARSED` log rows; write nothing."""
         mark = await self._ledger.watermark(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
-        call = Call(rule, "manual", at)
-        firing, met = await self._read(call, mark, limit=REHEARSED, whole=True)
-        done = self._report(rule, rehearsed=True)
-        done.unread = max(0, (await self._episodes.newest()).seq - firing.upto.seq)
-        done.add(await self._ledger.rehearse(firing, met))
-        return done
+        request = FireRequest(rule, "manual", at)
+        firing, candidates = await self._read(request, mark, limit=REHEARSED, whole=True)
+        report = self._new_report(rule, rehearsed=True)
+        report.unread = max(0, (await self._episodes.newest()).seq - firing.upto.seq)
+        report.add(await self._ledger.rehearse(firing, candidates))
+        return report
 
     async def backfill(
         self,
@@ -287,22 +312,22 @@ class Consolidator:
         dry_run: bool = False,
         run: str = "",
     ) -> Report:
-        """Make what a rule has promoted equal to what it says today; its watermark stays.
+        """Make what a rule has promoted equal to what it says today; keep its watermark.
 
         Args:
             rule: The rule, as it is now.
             at: The firing's instant.
-            by: Who asks for it.
+            by: Who requested it.
             between: Only episodes of these instants, microseconds: the first inclusive, the
                 second exclusive; None takes all.
-            dry_run: Say what would come of it, at most `REHEARSED` log rows of it; write nothing.
+            dry_run: Report the effect on at most `REHEARSED` log rows; write nothing.
             run: The id that all of its batches share.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
         """
-        call = Call(rule, "backfill", at, by, run=run)
-        done = self._report(rule, rehearsed=dry_run, run=run)
+        request = FireRequest(rule, "backfill", at, by, run=run)
+        report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermark(rule.id) or START
         limit = REHEARSED if dry_run else self._batch
         after = START
@@ -311,11 +336,13 @@ class Consolidator:
             if window.upto == after:
                 break
             if dry_run and after != START:
-                done.unread = mark.seq - after.seq
+                report.unread = mark.seq - after.seq
                 break
-            await self._meet_again(call, mark, _said_between(window.versions, between), done)
+            await self._evaluate_again(
+                request, mark, _versions_between(window.versions, between), report
+            )
             after = window.upto
-        return done
+        return report
 
     async def retry(
         self,
@@ -327,49 +354,53 @@ class Consolidator:
         dry_run: bool = False,
         run: str = "",
     ) -> Report:
-        """Meet episodes that were quarantined again, as if they came in order now.
+        """Evaluate quarantined episodes again, as if they came in order now.
 
         Args:
             rule: The rule.
             at: The firing's instant.
-            by: Who asks for it.
+            by: Who requested it.
             eids: Their ids; None takes all that are quarantined for the rule.
-            dry_run: Say what would come of it, and write nothing.
+            dry_run: Report the effect, and write nothing.
             run: The id that all of its batches share.
         """
-        call = Call(rule, "retry", at, by, run=run)
-        done = self._report(rule, rehearsed=dry_run, run=run)
+        request = FireRequest(rule, "retry", at, by, run=run)
+        report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermark(rule.id) or START
         held = await self._ledger.quarantined_of(rule.id)
         wanted = held if eids is None else [eid for eid in held if eid in set(eids)]
         versions = await self._episodes.reread(rule, wanted, upto=mark.seq)
-        await self._meet_again(call, mark, versions, done)
-        return done
+        await self._evaluate_again(request, mark, versions, report)
+        return report
 
-    async def _meet_again(
-        self, call: Call, mark: Position, versions: Sequence[EpisodeVersion], done: Report
+    async def _evaluate_again(
+        self,
+        request: FireRequest,
+        mark: Position,
+        versions: Sequence[EpisodeVersion],
+        report: Report,
     ) -> None:
         if not versions:
             return
-        versions = await self._gatekeeper.judged(versions, call.rule, call.at)
-        met = await asyncio.to_thread(self._meet, versions, call.rule)
-        met |= await self._withdraw(call.rule, versions)
-        firing = call.over(mark, mark)
-        if done.rehearsed:
-            done.add(await self._ledger.rehearse(firing, met))
+        versions = await self._salience_gate.apply(versions, request.rule, request.at)
+        candidates = await asyncio.to_thread(self._evaluate, versions, request.rule)
+        candidates |= await self._withdraw(request.rule, versions)
+        firing = request.firing(mark, mark)
+        if report.rehearsed:
+            report.add(await self._ledger.rehearse(firing, candidates))
         else:
-            done.add(await self._settle(firing, met))
+            report.add(await self._commit(firing, candidates))
 
     async def resume(self, rule: ConsolidationRule, at: datetime) -> Position:
-        """Return where a rule goes on; steps back when memory.db lost what it had read.
+        """Return where a rule resumes; step back when memory.db lost rows below its watermark.
 
-        The log's row at the watermark must still be the episode it was. If it is not, the
-        database was restored from a backup, and the rule resumes where both last agreed.
+        The log's row at the watermark must still have the same episode. If not, memory.db was
+        restored from a backup, and the rule resumes where the log and the ledger last agree.
         """
         mark = await self._ledger.watermark(rule.id)
         if mark is None:
             return await self._begin(rule, at)
-        if await self._agrees(mark):
+        if await self._agrees_with_log(mark):
             return mark
         return await self._walk_back(rule.id, mark)
 
@@ -382,130 +413,146 @@ class Consolidator:
 
     async def _walk_back(self, rule_id: str, mark: Position) -> Position:
         for earlier in await self._ledger.marks(rule_id):
-            if earlier.seq < mark.seq and await self._agrees(earlier):
+            if earlier.seq < mark.seq and await self._agrees_with_log(earlier):
                 await self._ledger.rewind(rule_id, earlier)
                 return earlier
         await self._ledger.rewind(rule_id, START)
         return START
 
-    async def _agrees(self, mark: Position) -> bool:
+    async def _agrees_with_log(self, mark: Position) -> bool:
         return mark == START or await self._episodes.episode_at(mark.seq) == mark.eid
 
     async def _read(
         self,
-        call: Call,
+        request: FireRequest,
         after: Position,
         *,
         limit: int | None = None,
         upto: int | None = None,
         whole: bool = False,
-    ) -> tuple[Firing, Met]:
-        """Return what a rule meets above a place; less of it when gates take long, unless whole."""
-        select = partial(self._episodes.select, call.rule, after=after, upto=upto)
-        judge = partial(
-            self._gatekeeper.judged, rule=call.rule, at=call.at, late=self._late(call) or never
+    ) -> tuple[Firing, Candidates]:
+        """Return the next batch of a rule: its firing and candidates.
+
+        The batch is smaller when the salience gate takes long, unless `whole`.
+        """
+        select = partial(self._episodes.select, request.rule, after=after, upto=upto)
+        apply_gate = partial(
+            self._salience_gate.apply,
+            rule=request.rule,
+            at=request.at,
+            cancelled=self._cancellation(request) or never,
         )
         window = await select(limit=limit or self._batch)
         self._check_spelling(window.versions)
-        enough = never if whole else self._long_enough(call)
-        versions = await judge(window.versions, enough=enough)
+        enough = never if whole else self._gate_time_limit(request)
+        versions = await apply_gate(window.versions, enough=enough)
         if len(versions) < len(window.versions):
-            # As many log rows speak of as many versions at most; the embedder has kept theirs.
+            # Each log row has at most one version. The embedder has cached their vectors.
             window = await select(limit=len(versions))
-            versions = await judge(window.versions)
-        met = await asyncio.to_thread(self._meet, versions, call.rule, self._late(call))
-        return call.over(after, window.upto), met | await self._withdraw(call.rule, versions)
+            versions = await apply_gate(window.versions)
+        candidates = await asyncio.to_thread(
+            self._evaluate, versions, request.rule, self._cancellation(request)
+        )
+        return request.firing(after, window.upto), candidates | await self._withdraw(
+            request.rule, versions
+        )
 
-    async def left_channels(self, rule: ConsolidationRule) -> frozenset[str]:
-        """Return the channels that a rule emitted into once, and no longer does."""
-        asked_for, left = self._left.get(rule.id, ("", frozenset()))
-        # Firings under one content emit into the same channels, so one question is enough.
-        if asked_for != rule.content_hash:
+    async def _channels_left(self, rule: ConsolidationRule) -> frozenset[str]:
+        """Return the channels that a rule emitted into before, and no longer does."""
+        content_hash, left = self._left_channels.get(rule.id, ("", frozenset()))
+        # A rule of one content always emits into the same channels, so one query is enough.
+        if content_hash != rule.content_hash:
             emitted = await self._ledger.channels_of(rule.id)
             left = frozenset(emitted).difference(rule.then_emits)
-            self._left[rule.id] = rule.content_hash, left
+            self._left_channels[rule.id] = rule.content_hash, left
         return left
 
-    async def _withdraw(self, rule: ConsolidationRule, versions: Sequence[EpisodeVersion]) -> Met:
-        """Return what a rule withdraws in channels that it no longer emits into."""
-        channels = await self.left_channels(rule)
+    async def _withdraw(
+        self, rule: ConsolidationRule, versions: Sequence[EpisodeVersion]
+    ) -> Candidates:
+        """Return candidates that withdraw versions in channels that a rule has left."""
+        channels = await self._channels_left(rule)
         if not channels or not versions:
             return {}
         withdrawn = withdraw(versions, rule.id, channels)
-        fact_ids = [one.fact_id for ones in withdrawn.values() for one in ones]
+        fact_ids = [candidate.fact_id for found in withdrawn.values() for candidate in found]
         promoted = await self._ledger.promoted_by(rule.id, fact_ids)
-        found = {
-            name: [one for one in ones if one.fact_id in promoted]
-            for name, ones in withdrawn.items()
+        kept = {
+            name: [candidate for candidate in found if candidate.fact_id in promoted]
+            for name, found in withdrawn.items()
         }
-        return {name: ones for name, ones in found.items() if ones}
+        return {name: found for name, found in kept.items() if found}
 
-    def _long_enough(self, call: Call) -> Asked:
-        """Return what says that gates have taken their part of the time of a batch."""
+    def _gate_time_limit(self, request: FireRequest) -> Condition:
+        """Return a check whether the gate has used up its share of the batch's time."""
         now = self._clock.monotonic()
-        ends_at = now + min(_JUDGED_SECONDS, (call.ends_at - now) / 2)
+        ends_at = now + min(_GATE_SECONDS, (request.ends_at - now) / 2)
         return lambda: self._clock.monotonic() >= ends_at
 
     def _check_spelling(self, versions: Sequence[EpisodeVersion]) -> None:
         """Log the misspelled keys of versions that no rule of this process has read before."""
-        fresh = [one for one in versions if one.seq > self._spelled_upto]
+        fresh = [version for version in versions if version.seq > self._spelling_checked_upto]
         if fresh:
-            self._spelled_upto = max(one.seq for one in fresh)
+            self._spelling_checked_upto = max(version.seq for version in fresh)
             self._log.misspelled(misspellings_in(fresh))
 
-    def _meet(
+    def _evaluate(
         self,
         versions: Sequence[EpisodeVersion],
         rule: ConsolidationRule,
-        late: Callable[[], bool] | None = None,
-    ) -> Met:
-        found: Met = {name: [] for name in rule.then_emits}
-        for first in range(0, len(versions), _MET):
-            if late is not None and late():
-                raise StoppedError("it was too late to go on")
-            for name, met in meet(versions[first : first + _MET], rule).items():
-                found[name] += met
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Candidates:
+        found: Candidates = {name: [] for name in rule.then_emits}
+        for first in range(0, len(versions), self._sizes.evaluated):
+            if cancelled is not None and cancelled():
+                raise StoppedError("the firing was cancelled")
+            for name, candidates in meet(
+                versions[first : first + self._sizes.evaluated], rule
+            ).items():
+                found[name] += candidates
         return found
 
-    def _report(self, rule: ConsolidationRule, *, rehearsed: bool = False, run: str = "") -> Report:
-        """Return the report on a rule that has done nothing yet."""
+    def _new_report(
+        self, rule: ConsolidationRule, *, rehearsed: bool = False, run: str = ""
+    ) -> Report:
+        """Return an empty report on a firing of a rule."""
         counts = {channel: Counts() for channel in rule.then_emits}
         return Report(rule.id, counts, run, rehearsed=rehearsed)
 
-    async def _settle(
+    async def _commit(
         self,
         firing: Firing,
-        met: Met,
-        decided: Callable[[], None] | None = None,
-        late: Callable[[], bool] | None = None,
+        candidates: Candidates,
+        on_decided: Callable[[], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
     ) -> Outcome:
         began = self._clock.monotonic()
-        # Before the facts say that it is held back: were it said first, a crash in between would
-        # leave what no read brings before the rule again.
-        if seen := _held_back(met):
+        # Before facts.db records what the gate holds back. In the other order, a crash in between
+        # would leave episodes that no read brings before the rule again.
+        if seen := _reads_of_held_back(candidates):
             await self._episodes.hold(seen)
-        # What the facts come from must be there after a power cut too: the log would give its
-        # numbers again, to episodes that the watermark has passed.
+        # The episodes must survive a power cut before their facts do. Otherwise the log would give
+        # their numbers to new episodes, which the watermark has passed already.
         await self._episodes.harden()
-        outcome = await self._ledger.commit(firing, met, decided=decided, late=late)
+        outcome = await self._ledger.commit(firing, candidates, decided=on_decided, late=cancelled)
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
-        if late is not None and late():
-            self.behind = True  # the lines come later, or at the next start: now it is to end
+        if cancelled is not None and cancelled():
+            self.behind = True  # cancelled: the lines are written later, or at the next start
             self._log.completed(outcome)
         else:
-            await self._tell(outcome)
+            await self._log_outcome(outcome)
         return outcome
 
-    async def _tell(self, outcome: Outcome) -> None:
+    async def _log_outcome(self, outcome: Outcome) -> None:
         if self.behind:
             await self.tell_again()
         else:
-            await self._tell_records([*outcome.noticed, *outcome.records])
+            await self._log_records([*outcome.noticed, *outcome.records])
         self._log.completed(outcome)
 
-    async def _tell_records(self, records: Sequence[Record]) -> bool:
-        """Write the lines of records; return whether somebody reads them."""
-        # Until they are written, the next attempt must begin with these.
+    async def _log_records(self, records: Sequence[Record]) -> bool:
+        """Write the lines of records; return False when the log reader is too slow."""
+        # Until they are written, the next attempt must begin with these records.
         self.behind = True
         try:
             await asyncio.to_thread(self._log.applied, records)
@@ -517,20 +564,20 @@ class Consolidator:
         return True
 
     async def checkpoint(self) -> None:
-        """Tell the log how far the ledger reaches, and its head."""
+        """Log the ledger's number of rows and its head."""
         await self._checkpoints.write()
 
     async def tell_again(self) -> int:
-        """Write the log lines that were kept back, while somebody reads them; return how many."""
-        told = 0
-        while records := await self._ledger.unlogged(limit=_REPEATED):
-            if not await self._tell_records(records):
+        """Write the pending log lines, as long as the log takes them; return how many."""
+        written = 0
+        while records := await self._ledger.unlogged(limit=self._sizes.logged):
+            if not await self._log_records(records):
                 break
-            told += len(records)
-        return told
+            written += len(records)
+        return written
 
 
-def _said_between(
+def _versions_between(
     versions: Sequence[EpisodeVersion], between: tuple[int, int] | None
 ) -> Sequence[EpisodeVersion]:
     if between is None:
@@ -539,31 +586,34 @@ def _said_between(
     return [version for version in versions if first <= version.at < end]
 
 
-def _held_back(met: Met) -> dict[str, int]:
-    """Return what a gate holds back, and of how many reads of each it knew."""
+def _reads_of_held_back(candidates: Candidates) -> dict[str, int]:
+    """Return the episodes that a gate holds back, each with the number of its known reads."""
     return {
-        one.eid: one.gated.reads for ones in met.values() for one in ones if one.gated is not None
+        candidate.eid: candidate.gated.reads
+        for found in candidates.values()
+        for candidate in found
+        if candidate.gated is not None
     }
 
 
 class _ReadingAhead:
-    """Reads a rule's next window while SQLite writes what the last one came to.
+    """Reads a rule's next batch while SQLite writes the last one.
 
-    Deciding needs the interpreter, and so does reading; writing hardly does.
+    Reading and resolving need the interpreter; writing hardly does.
     """
 
     def __init__(
-        self, read: Callable[[Position], Coroutine[None, None, tuple[Firing, Met]]]
+        self, read: Callable[[Position], Coroutine[None, None, tuple[Firing, Candidates]]]
     ) -> None:
         self._read = read
-        self._tasks: set[asyncio.Task[tuple[Firing, Met]]] = set()
+        self._tasks: set[asyncio.Task[tuple[Firing, Candidates]]] = set()
 
-    async def read(self, after: Position) -> tuple[Firing, Met]:
-        """Return the window above a place, which may be there already."""
+    async def read(self, after: Position) -> tuple[Firing, Candidates]:
+        """Return the batch above a position, which may have been read already."""
         return await (self._tasks.pop() if self._tasks else self._read(after))
 
     def follow(self, after: Position) -> Callable[[], None]:
-        """Return what begins, from any thread, to read the window above a place."""
+        """Return a thread-safe function that starts reading the batch above a position."""
         loop = asyncio.get_running_loop()
 
         def begin() -> None:
@@ -572,7 +622,7 @@ class _ReadingAhead:
         return begin
 
     def _begin(self, after: Position) -> None:
-        # Kept here and awaited at the end, so it is not lost; a group would wrap its errors.
+        # Kept here and awaited at the end, so it is not lost; a TaskGroup would wrap its errors.
         self._tasks.add(asyncio.create_task(self._read(after)))  # noqa: TID251
 
     async def __aenter__(self) -> Self:

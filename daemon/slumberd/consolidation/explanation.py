@@ -1,4 +1,4 @@
-"""Explanations: how a fact came and went, and what became of an episode under one rule."""
+"""Explain how a fact was promoted and removed, and what became of an episode under one rule."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Became = Literal[
     "delete",
     "noop",
 ]
-"""What became of an episode. Filtered: the rule passed it, its filter does not select it.
-Forgotten: the rule passed it, its scope was forgotten. Skipped: the rule has passed it, or will,
-without meeting it, whatever its filter says."""
+"""What became of an episode. Filtered: the rule passed it, and its filter does not select it.
+Forgotten: the rule passed it, and its scope was erased. Skipped: the rule has passed it, or will,
+without an evaluation, whatever its filter selects."""
 
 
 class Near(NamedTuple):
@@ -46,23 +46,23 @@ class Line(NamedTuple):
 
     Attributes:
         seq: Its number.
-        first: The number of the row that met the same before; its own when it is the first.
-        what: What was met: ``claim``, ``withdrawal``, ``quarantine`` or ``known``; or what came of
-            something else: ``restored`` or ``undone``.
+        first: The number of the first row of an equal evaluation; its own number if it is new.
+        what: The event: ``act`` (a claim), ``withdrawal``, ``quarantine``, ``known`` or ``gated``;
+            or a consequence of another row: ``restored`` or ``undone``.
         kind: The delta.
-        reason: Of a noop or a quarantine.
-        fact_id: The fact it speaks of; empty when whose it is cannot be told.
-        replaces: The ids of the facts that went.
-        log_number: Of the log row that the version was met at; 0 for hands.
-        key_id: Number of the key it speaks of; None when there is none.
-        said: When it was said, microseconds since 1970 UTC; None when nothing was.
-        document: What was met, as the ledger keeps it; empty when it was erased.
+        reason: Why it is a noop or a quarantine.
+        fact_id: The id of its fact; empty when the owner is unknown.
+        replaces: The ids of the facts that were removed.
+        log_number: The log row of the evaluated version; 0 for manual edits.
+        key_id: Number of its key; None without a key.
+        said: The instant of its claim, microseconds since 1970 UTC; None without a claim.
+        document: The evaluated claim, as the ledger stores it; empty when it was erased.
         firing_id: The firing.
-        rule_id: Its rule.
-        rule_hash: The rule's content hash then; empty for hands.
-        trigger: What made it due.
-        at: Its instant.
-        by: Who asked for it; empty when nobody did.
+        rule_id: The firing's rule.
+        rule_hash: The rule's content hash then; empty for manual edits.
+        trigger: Why the rule fired.
+        at: The firing's instant.
+        by: Who requested it; empty when the rule was due.
         undoes: The id of the firing that it undoes; empty when it does not.
     """
 
@@ -87,7 +87,7 @@ class Line(NamedTuple):
 
     @property
     def asserts(self) -> bool:
-        """Whether an episode or a hand asserts the fact here."""
+        """Whether the row's claim asserts the fact."""
         return self.what == "claim" and bool(self.document.get("asserts"))
 
     @property
@@ -97,18 +97,18 @@ class Line(NamedTuple):
 
     @property
     def because(self) -> str:
-        """The reason that a hand gave; empty when it gave none."""
+        """The reason that a manual edit gave; empty when it gave none."""
         reasons = (entry.get("reason", "") for entry in self.document.get("lineage", ()))
         return "; ".join(str(reason) for reason in reasons if reason)
 
 
 class Saying(NamedTuple):
-    """A row that asserts a fact, or brings it back.
+    """A row that asserts a fact, or restores it.
 
     Attributes:
         line: The row.
-        counts: Whether its rule, or a hand, says so still: it was not undone, and no newer
-            version of the episode was met.
+        counts: Whether the claim still counts: it was not undone, and its rule evaluated no newer
+            version of the episode.
     """
 
     line: Line
@@ -120,9 +120,9 @@ class Source(NamedTuple):
 
     Attributes:
         id: The episode's id.
-        session: Its session; empty when the ledger does not say.
-        at: Its instant; None when the ledger does not say.
-        source_node: The node that wrote it; empty when the ledger does not say.
+        session: Its session; empty when the ledger has none.
+        at: Its instant; None when the ledger has none.
+        source_node: The node that wrote it; empty when the ledger has none.
     """
 
     id: str
@@ -133,13 +133,13 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a fact came, and how it went.
+    """How a fact was promoted and removed.
 
     Attributes:
         fact_id: Its id.
-        fact: The fact; None when it does not stand.
-        sayings: The rows that assert it or bring it back, oldest first.
-        replacing: The rows that took it out, oldest first.
+        fact: The fact; None when it is not current.
+        sayings: The rows that assert or restore it, oldest first.
+        replacing: The rows that removed it, oldest first.
         sources: The episodes that it comes from, by id.
     """
 
@@ -151,33 +151,35 @@ class Explanation:
 
     @property
     def replaced(self) -> list[str]:
-        """The ids of the facts that went when it came, oldest first."""
-        gone = (fact_id for one in self.sayings for fact_id in one.line.replaces)
+        """The ids of the facts that it replaced, oldest first."""
+        gone = (fact_id for saying in self.sayings for fact_id in saying.line.replaces)
         return [fact_id for fact_id in dict.fromkeys(gone) if fact_id != self.fact_id]
 
     @property
     def near(self) -> list[Near]:
         """The links of its latest promotion, nearest first."""
-        promoted = [one.line for one in self.sayings if one.line.asserts]
+        promoted = [saying.line for saying in self.sayings if saying.line.asserts]
         return promoted[-1].near if promoted else []
 
     @property
     def declared(self) -> bool:
         """Whether it is a declared fact: its program pinned it, and it competes with no other."""
-        return any(one.counts and one.line.document.get("declared") for one in self.sayings)
+        return any(
+            saying.counts and saying.line.document.get("declared") for saying in self.sayings
+        )
 
     @property
     def taken_out(self) -> Line | None:
-        """The row that took it out; None when it stands, never stood, or the row was erased."""
+        """The row that removed it; None if it is current, never was, or the row was erased."""
         return None if self.fact or not self.replacing else self.replacing[-1]
 
 
 class Rival(NamedTuple):
-    """The newer claim that an episode lost against.
+    """The newer claim that took precedence over an episode's claim.
 
     Attributes:
-        id: The id of the fact, or of the episode, that says it.
-        at: When it was said, microseconds since 1970 UTC.
+        id: The id of its fact or episode.
+        at: Its instant, microseconds since 1970 UTC.
     """
 
     id: str
@@ -191,13 +193,13 @@ class Decision:
     Attributes:
         rule_id: The rule.
         channel: The channel.
-        fact_id: The id of the fact that the episode promotes there, or would.
-        became: What became of it.
-        line: The rule's last row about it; None when it left none.
-        stands: Whether the fact stands now, whoever says so.
-        taken_out: The row that took the fact out; None when it stands or never stood.
-        holder: Of an assertion that came too late, the fact that is newer.
-        rival: The newer claim that it lost against; None when there is none, or it is not known.
+        fact_id: The id of the fact that the episode promotes there, or would promote.
+        became: What became of the episode.
+        line: The rule's last row about the episode; None without a row.
+        stands: Whether the fact is current, whichever rule promotes it.
+        taken_out: The row that removed the fact; None when it is current or never was.
+        holder: Of a stale assertion, the newer fact.
+        rival: The newer claim that took precedence; None when there is none, or it is unknown.
     """
 
     rule_id: str
@@ -213,25 +215,25 @@ class Decision:
     @property
     def reason(self) -> str:
         """Why it is a noop or in quarantine, in one word; empty otherwise."""
-        told = self.became in ("noop", "quarantined")
-        return self.line.reason if self.line and told else ""
+        has_reason = self.became in ("noop", "quarantined")
+        return self.line.reason if self.line and has_reason else ""
 
     @property
     def detail(self) -> str:
         """Why it is in quarantine, for a person; empty otherwise."""
-        told = self.became == "quarantined"
-        return str(self.line.document.get("detail", "")) if self.line and told else ""
+        quarantined = self.became == "quarantined"
+        return str(self.line.document.get("detail", "")) if self.line and quarantined else ""
 
 
 class Read(NamedTuple):
-    """How far a loaded rule has come, and what it reads of an episode.
+    """A loaded rule's progress, and its reading of an episode.
 
     Attributes:
         rule: The rule.
         watermark: The number of the last log row that it has passed; None when it never ran.
-        version: The episode's newest version, with the number of its log row; None when it is
-            no longer in memory.
-        forgotten: Whether what the version says does not count.
+        version: The episode's newest version, with the number of its log row; None when memory.db
+            has the episode no longer.
+        forgotten: Whether the version belongs to an erased scope, so it does not count.
     """
 
     rule: ConsolidationRule
@@ -241,14 +243,14 @@ class Read(NamedTuple):
 
     @property
     def ahead(self) -> Became | None:
-        """What the version will become that the rule has not passed; None when it has."""
+        """What a version will become that the rule has not passed; None when it has passed it."""
         if self.version is None or self.version.seq <= (self.watermark or 0):
             return None
         return "skipped" if self.watermark is None and self.rule.start == "now" else "pending"
 
     @property
     def passed(self) -> Became:
-        """What a version became that the rule has passed and left no row about."""
+        """What a version became that the rule has passed without a row."""
         if self.forgotten:
             return "forgotten"
         return "filtered" if self.version and not self.version.matched else "skipped"
@@ -258,9 +260,9 @@ def became(line: Line | None, read: Read | None, remaining: Collection[int]) -> 
     """Return what became of an episode under one rule, in one channel.
 
     Args:
-        line: The rule's last row about it; None when it left none.
-        read: What the rule reads of it now; None when it is not loaded any more.
-        remaining: The numbers of the rows whose meetings were not undone.
+        line: The rule's last row about the episode; None without a row.
+        read: The rule's reading of the episode now; None when the rule is no longer loaded.
+        remaining: The numbers of the rows whose evaluations were not undone.
     """
     if read and read.ahead:
         return read.ahead
@@ -270,8 +272,8 @@ def became(line: Line | None, read: Read | None, remaining: Collection[int]) -> 
         return read.passed
     if line.what == "gated":
         return "noop"
-    met = line.first if line.what == "known" else line.seq
-    if line.fact_id and met not in remaining:
+    evaluated_at = line.first if line.what == "known" else line.seq
+    if line.fact_id and evaluated_at not in remaining:
         return "undone"
     if line.what == "withdrawal" and line.kind == "noop":
         return read.passed if read and read.version else "filtered"

@@ -1,7 +1,7 @@
-"""Hands: what people and programs say directly, as acts of the highest rank.
+"""Make the claims of manual edits, which have the highest rank.
 
-A hand takes effect at once, whatever instants its key or id already holds, and only newer
-episodes change what it said.
+A manual edit takes effect at once, whatever instants its key or id already holds. Only newer
+episodes change it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from slumberd.consolidation.state import KnownState
 from slumberd.model.fact_ids import canonical, channel_of, key_of, owner_of
 
 OWN_IDS = "@/"
-"""How the ids begin that the ledger gives to hands; no fact may take one."""
+"""The prefix of the ids that the ledger gives to manual edits; no fact may have such an id."""
 
 
 class ManualAssertion(NamedTuple):
-    """An assertion that a hand makes.
+    """A fact that a manual edit asserts, before it becomes a claim.
 
     Attributes:
         fact_id: The fact's id.
-        user: Whose fact it is.
-        agent: Whose fact it is.
-        payload: Its body.
+        user: The fact's user.
+        agent: The fact's agent.
+        payload: The fact's body.
         confidence: 0 to 1.
-        lineage: Its own entries.
-        metadata: Free form; None for what a delta says.
+        lineage: The edit's own lineage entries.
+        metadata: Free form; None for a delta.
         names: Fact ids that it replaces.
-        pinned_at: The instant that another program's row gives, microseconds since 1970 UTC.
-        stored: Of another program's row, the columns that `Act.stored` keeps.
+        pinned_at: The instant in another program's row, microseconds since 1970 UTC.
+        stored: Of another program's row, the columns that `Claim.stored` keeps.
     """
 
     fact_id: str
@@ -48,45 +48,45 @@ class ManualAssertion(NamedTuple):
 
 
 def precedence_of(at: int, number: int) -> Precedence:
-    """Return a hand's stamp; of two hands at one instant the later number wins."""
+    """Return a manual edit's precedence; of two at one instant the later number wins."""
     return Precedence(at, MANUAL, f"{number:020d}")
 
 
 def owner_in(said: ManualAssertion) -> str:
-    """Return whose fact it is, and where: user, agent and channel."""
+    """Return the owner of a manual assertion's fact: user, agent and channel."""
     return owner_of(said.user, said.agent, channel_of(said.fact_id))
 
 
 def assertion(said: ManualAssertion, precedence: Precedence) -> Claim:
-    """Return the act of pinning a fact."""
+    """Return the claim that pins a fact."""
     owner = owner_in(said)
     return Claim(
-        said.fact_id,
-        owner,
-        key_of(owner, said.payload, said.fact_id),
-        precedence,
-        True,
-        canonical(said.payload.get("object")),
-        said.names,
-        False,
-        said.confidence,
-        said.payload,
-        tuple(said.lineage),
-        said.metadata,
-        said.pinned_at,
+        fact_id=said.fact_id,
+        owner=owner,
+        key=key_of(owner, said.payload, said.fact_id),
+        precedence=precedence,
+        asserts=True,
+        object=canonical(said.payload.get("object")),
+        names=said.names,
+        clears=False,
+        confidence=said.confidence,
+        payload=said.payload,
+        lineage=tuple(said.lineage),
+        metadata=said.metadata,
+        pinned_at=said.pinned_at,
         stored=said.stored,
     )
 
 
 def declaration(said: ManualAssertion, at: int) -> Claim:
-    """Return the act of declaring a fact; it is said at the instant that its row gives.
+    """Return the claim that declares a fact, at the instant that its row gives.
 
-    Its stamp is below that of every person at the same instant: what a person retracted needs a
-    later one.
+    Its precedence is below that of every manual edit at the same instant. So a fact that a person
+    retracted is current again only when its program declares it at a later instant.
 
     Args:
-        said: What is declared.
-        at: The instant where the row gives none, microseconds since 1970 UTC.
+        said: The declared fact.
+        at: The instant if the row gives none, microseconds since 1970 UTC.
     """
     pinned_at = at if said.pinned_at is None else said.pinned_at
     claim = assertion(said, Precedence(pinned_at, MANUAL, ""))
@@ -94,76 +94,84 @@ def declaration(said: ManualAssertion, at: int) -> Claim:
 
 
 def withdrawal(target: Claim) -> Candidate:
-    """Return as what is met that the program of a declared fact took it out."""
-    return Candidate(
-        target.fact_id, target.owner, HANDS, 0, target.precedence.at, target.fact_id, None
-    )
+    """Return the candidate by which the program of a declared fact withdraws it."""
+    return _candidate(target, claim=None)
 
 
 def retraction(
     target: Claim, precedence: Precedence, *, number: int, lineage: Sequence[dict[str, Any]]
 ) -> Claim:
-    """Return the act of taking out a fact that stands.
+    """Return the claim that retracts a current fact.
 
-    Its id is named and its belief retracted: neither an edit of the episode behind it nor an
-    older one that says the same undoes what the hand took out. Of a declared fact only the id
-    is: no other fact of its key depends on it.
+    The claim names the fact's id and retracts its belief. So neither an edit of its episode nor an
+    older episode with the same belief brings the fact back. Of a declared fact the claim only
+    names the id, because no other fact of the key depends on it.
     """
     return Claim(
-        hand_id(number),
-        target.owner,
-        target.key,
-        precedence,
-        False,
-        target.object,
-        (target.fact_id,),
-        not target.declared,
-        1.0,
-        {},
-        tuple(lineage),
-        None,
+        fact_id=_edit_id(number),
+        owner=target.owner,
+        key=target.key,
+        precedence=precedence,
+        asserts=False,
+        object=target.object,
+        names=(target.fact_id,),
+        clears=not target.declared,
+        confidence=1.0,
+        payload={},
+        lineage=tuple(lineage),
     )
 
 
 def silence(
     precedence: Precedence, *, number: int, confidence: float, lineage: Sequence[dict[str, Any]]
 ) -> Claim:
-    """Return the act of a noop: it is recorded and changes nothing."""
+    """Return the claim of a noop delta: the ledger records it, and it changes nothing."""
     owner = owner_of("", "", "")
     return Claim(
-        hand_id(number),
-        owner,
-        key_of(owner, {}, hand_id(number)),
-        precedence,
-        False,
-        ALL,
-        (),
-        False,
-        confidence,
-        {},
-        tuple(lineage),
-        None,
+        fact_id=_edit_id(number),
+        owner=owner,
+        key=key_of(owner, {}, _edit_id(number)),
+        precedence=precedence,
+        asserts=False,
+        object=ALL,
+        names=(),
+        clears=False,
+        confidence=confidence,
+        payload={},
+        lineage=tuple(lineage),
     )
 
 
-def hand_id(number: int) -> str:
-    """Return the id under which a hand that promotes no fact is recorded."""
+def _edit_id(number: int) -> str:
+    """Return the id in the ledger of a manual edit that promotes no fact."""
     return f"{OWN_IDS}{number}"
 
 
 def incoming(claim: Claim) -> Candidate:
-    """Return a hand's act as what is met."""
+    """Return the candidate of a manual edit's claim."""
+    return _candidate(claim, claim=claim)
+
+
+def _candidate(about: Claim, *, claim: Claim | None) -> Candidate:
     return Candidate(
-        claim.fact_id, claim.owner, HANDS, 0, claim.precedence.at, claim.fact_id, claim
+        fact_id=about.fact_id,
+        owner=about.owner,
+        rule_id=HANDS,
+        version=0,
+        at=about.precedence.at,
+        eid=about.fact_id,
+        claim=claim,
     )
 
 
 def newest_instant(
     known_state: KnownState, fact_ids: Iterable[str], keys: Iterable[str]
 ) -> int | None:
-    """Return the latest instant that ids or keys hold, microseconds; None when nothing does."""
+    """Return the latest instant of some ids and keys, microseconds; None when they hold none."""
     of_ids = [
-        one.claim.precedence.at for fact_id in fact_ids for one in known_state.counted(fact_id)
+        effective.claim.precedence.at
+        for fact_id in fact_ids
+        for effective in known_state.counted(fact_id)
     ]
     heads = [
         head
@@ -177,21 +185,21 @@ def newest_instant(
 
 
 def says_the_same(one: Claim, other: Claim) -> bool:
-    """Say whether two acts differ in nothing but when they were said and promoted."""
-    return _timeless(one) == _timeless(other)
+    """Return whether two claims are equal but for their precedence and promotion instants."""
+    return _fields_without_time(one) == _fields_without_time(other)
 
 
 def declares_the_same(one: Claim, other: Claim) -> bool:
-    """Say whether two acts declare the same fact as of the same instant."""
+    """Return whether two claims declare the same fact as of the same instant."""
     return says_the_same(one, other) and one.pinned_at == other.pinned_at
 
 
-def _timeless(claim: Claim) -> tuple[Any, ...]:
+def _fields_without_time(claim: Claim) -> tuple[Any, ...]:
     lineage = [
         {name: value for name, value in entry.items() if name != "promotion_ts"}
         for entry in claim.lineage
     ]
-    said = (
+    return (
         claim.key,
         claim.object,
         claim.names,
@@ -199,5 +207,6 @@ def _timeless(claim: Claim) -> tuple[Any, ...]:
         claim.payload,
         lineage,
         claim.metadata,
+        claim.declared,
+        claim.stored,
     )
-    return (*said, claim.declared, claim.stored)

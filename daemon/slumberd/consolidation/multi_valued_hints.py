@@ -8,7 +8,7 @@ from typing import NamedTuple
 from slumberd.model.scope import unescape
 
 MANY_OBJECTS = 3
-"""Different objects of one key from which on they keep replacing each other."""
+"""Objects keep replacing each other in a key that had this many different ones."""
 
 _PARTS = 5
 """Of a key: user, agent, channel, subject and predicate."""
@@ -33,10 +33,10 @@ class Replaced(NamedTuple):
 
 
 def replaced_predicates(counts: Iterable[tuple[str, int]]) -> list[Replaced]:
-    """Return the predicates of half of whose keys, or more, objects keep replacing each other.
+    """Return the predicates whose objects keep replacing each other in at least half of their keys.
 
     Args:
-        counts: The keys of single-valued predicates, each with how many different objects it had.
+        counts: The keys of single-valued predicates, each with its number of different objects.
     """
     found: dict[tuple[str, str], Replaced] = {}
     for key, objects in counts:
@@ -50,4 +50,4 @@ def replaced_predicates(counts: Iterable[tuple[str, int]]) -> list[Replaced]:
             replaced=before.replaced + (objects >= MANY_OBJECTS),
             most=max(before.most, objects),
         )
-    return [one for _, one in sorted(found.items()) if one.replaced * 2 >= one.keys]
+    return [hint for _, hint in sorted(found.items()) if hint.replaced * 2 >= hint.keys]

@@ -1,12 +1,11 @@
-"""The law: what stands, as a function of the set of acts.
+"""Apply the precedence rule: select the current facts from a set of claims.
 
-A retraction reaches what is older than itself. Per key (per object, when multi-valued) the
-assertion with the highest stamp stands, unless a retraction reaches it.
+A retraction covers what is older than itself. Per key (per object, when multi-valued) the
+assertion with the highest precedence is current, unless a retraction covers it.
 
-A `Head` is all of a slot that the law can still need when more is said: its newest assertion,
-and per object the newest retraction that is younger than it. Heads are folded one act at a
-time and the order of folding does not matter, so a head that was kept since yesterday and one
-that is folded again from every act are equal.
+A `Head` is all of a slot that the rule needs when more claims arrive: the assertion with the
+highest precedence, and per object the newest retraction above it. Claims are folded into a head
+one at a time, in any order. So a stored head equals one that is folded from every claim.
 """
 
 from __future__ import annotations
@@ -17,37 +16,37 @@ from typing import Any, NamedTuple
 from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence, deletes_by_key
 
 Link = dict[str, Any]
-"""A lineage entry that says what was replaced."""
+"""A lineage entry that names a replaced fact."""
 
 DELETIONS = "@"
-"""The slot of a key that keeps its newest deletes by key, per object; it has no assertion."""
+"""The slot of a key that holds its newest deletes by key, per object; it has no assertion."""
 
 HANDS = "@manual"
-"""The rule id of what people and programs do directly."""
+"""The rule id of manual edits."""
 
 EXTERNAL = "@external"
-"""The rule id of what other programs wrote into the facts; in the law they are hands."""
+"""The rule id of other programs' writes to the facts; they take precedence as manual edits."""
 
 GRAPH = "@graph/"
-"""How the rule ids begin under which a graph's triples are promoted; in the law they are hands."""
+"""The prefix of the rule ids of graph promotion; its claims take precedence as manual edits."""
 
 
 def said_by(rule_id: str) -> str:
-    """Return as whose word what a firing of a rule met counts."""
+    """Map a rule id of the ledger to the author that its claims count as."""
     return HANDS if rule_id == EXTERNAL or rule_id.startswith(GRAPH) else rule_id
 
 
 class Evaluation(NamedTuple):
-    """One row of the ledger in which a rule, or a hand, met one fact id.
+    """One ledger row in which a rule, or a manual edit, evaluated one fact id.
 
     Attributes:
         seq: The row's number.
         rule_id: The rule, or `HANDS`.
-        version: Number of the episode's version; 0 for hands.
-        claim: What it says; None when the rule's filter let go of it, or it cannot be read.
+        version: Number of the episode's version; 0 for manual edits.
+        claim: Its claim; None when the filter no longer matches, or it cannot be read.
         promoted_at: The firing's instant, microseconds since 1970 UTC.
         firing: The number of the firing.
-        owner: User, agent and channel of what was met; two of them may use one fact id in turn.
+        owner: User, agent and channel; different owners may use one fact id in turn.
     """
 
     seq: int
@@ -60,13 +59,13 @@ class Evaluation(NamedTuple):
 
 
 class Undone(NamedTuple):
-    """One row of the ledger in which what a firing had met of one fact id was withdrawn.
+    """One ledger row that withdraws a firing's evaluation of one fact id.
 
     Attributes:
         seq: The row's number.
         firing: The number of the firing that was undone.
         by: The number of the firing that undid it.
-        owner: User, agent and channel of what was withdrawn.
+        owner: User, agent and channel of the withdrawn evaluation.
     """
 
     seq: int
@@ -82,51 +81,53 @@ class History(NamedTuple):
     undone: list[Undone]
 
     def remaining(self) -> list[Evaluation]:
-        """Return the meetings that were not undone.
+        """Return the evaluations that were not undone.
 
-        Undoing a firing takes back what it met, and whatever its rule met later of a version
-        that it was the first to meet. An undoing that was itself undone takes back nothing.
+        The undo of a firing withdraws its evaluations. Of each version that the firing was the
+        first to evaluate, it also withdraws the rule's later evaluations. An undo that was itself
+        undone withdraws nothing.
         """
         if not self.undone:
             return self.evaluations
         voided: dict[int, int] = {}
-        for one in reversed(self.undone):
-            if one.by not in voided:
-                voided.setdefault(one.firing, one.seq)
+        for undo in reversed(self.undone):
+            if undo.by not in voided:
+                voided.setdefault(undo.firing, undo.seq)
         first: dict[tuple[str, int], int] = {}
-        for met in self.evaluations:
-            first.setdefault(_version_of(met), met.firing)
+        for evaluation in self.evaluations:
+            first.setdefault(_version_of(evaluation), evaluation.firing)
         return [
-            met
-            for met in self.evaluations
-            if met.firing not in voided and met.seq > voided.get(first[_version_of(met)], 0)
+            evaluation
+            for evaluation in self.evaluations
+            if evaluation.firing not in voided
+            and evaluation.seq > voided.get(first[_version_of(evaluation)], 0)
         ]
 
     def without(self, rows: Set[int]) -> History:
         """Return the history without some rows of the ledger."""
         return History(
-            [met for met in self.evaluations if met.seq not in rows],
-            [one for one in self.undone if one.seq not in rows],
+            [evaluation for evaluation in self.evaluations if evaluation.seq not in rows],
+            [undo for undo in self.undone if undo.seq not in rows],
         )
 
     def owner_in(self, firing: int) -> str:
-        """Return the owner of what a firing met, or withdrew, of this fact id."""
-        met = [one.owner for one in self.evaluations if one.firing == firing]
-        withdrawn = [one.owner for one in self.undone if one.by == firing]
-        return next(iter(met + withdrawn), "")
+        """Return the owner of what a firing evaluated, or withdrew, of this fact id."""
+        evaluated = [row.owner for row in self.evaluations if row.firing == firing]
+        withdrawn = [row.owner for row in self.undone if row.by == firing]
+        return next(iter(evaluated + withdrawn), "")
 
 
 def _version_of(evaluation: Evaluation) -> tuple[str, int]:
-    # Hands have no versions: each is one of its own.
+    # Manual edits have no versions, so each counts as a version of its own.
     return evaluation.rule_id, evaluation.version or evaluation.firing
 
 
 class EffectiveClaim(NamedTuple):
-    """An act that counts, and who says so.
+    """A claim that counts, and the rules that promote it.
 
     Attributes:
-        claim: The act.
-        promoters: Rule id and promotion instant (microseconds), by rule id.
+        claim: The claim.
+        promoters: Rule id and promotion instant (microseconds), sorted by rule id.
     """
 
     claim: Claim
@@ -134,7 +135,7 @@ class EffectiveClaim(NamedTuple):
 
     @property
     def pinned_at(self) -> int:
-        """The instant that it is promoted at, or that another program gave; microseconds."""
+        """The promotion instant, or the one in another program's row, in microseconds."""
         if self.claim.pinned_at is not None:
             return self.claim.pinned_at
         if len(self.promoters) == 1:
@@ -143,7 +144,7 @@ class EffectiveClaim(NamedTuple):
 
 
 class Assertion(NamedTuple):
-    """What a head keeps of an act that asserts."""
+    """The part of an asserting claim that a head keeps."""
 
     precedence: Precedence
     fact_id: str
@@ -151,13 +152,13 @@ class Assertion(NamedTuple):
 
 
 class Head:
-    """The newest assertion of a slot, the retractions younger than it, and what it replaced.
+    """The state of a slot: its winner, the retractions above it, and what the winner replaced.
 
     Attributes:
-        top: The newest assertion; None when there is none.
-        reach: Per object, or `ALL`, the newest retraction that is younger than `top`.
+        top: The winner: the assertion with the highest precedence; None without assertions.
+        reach: The retractions: per object, or `ALL`, the newest one above `top`.
         trail: What `top` replaced, newest first, one link each; None when it must be
-            worked out from all of the slot's assertions.
+            computed from all of the slot's assertions.
     """
 
     __slots__ = ("reach", "top", "trail")
@@ -173,7 +174,7 @@ class Head:
         self.trail = [] if top is None else trail
 
     def asserted(self, said: Assertion, depth: int) -> None:
-        """Fold an assertion in; at most `depth` links are kept of what it replaces."""
+        """Fold an assertion in; keep at most `depth` links to what it replaces."""
         if self.top is None:
             self.top = said
         elif said.precedence > self.top.precedence:
@@ -184,7 +185,7 @@ class Head:
             self.trail = None
             return
         if self.reach:
-            self.reach = {what: by for what, by in self.reach.items() if by > said.precedence}
+            self.reach = {object_: by for object_, by in self.reach.items() if by > said.precedence}
 
     def retracted(self, what: str, by: Precedence) -> None:
         """Fold a retraction of one object, or of `ALL`, in."""
@@ -195,7 +196,7 @@ class Head:
 
     @property
     def standing(self) -> Assertion | None:
-        """The top, unless a retraction reaches it."""
+        """The current assertion: the top, unless a retraction covers it."""
         if self.top is None or (
             self.reach and (self.top.object in self.reach or ALL in self.reach)
         ):
@@ -204,29 +205,29 @@ class Head:
 
 
 def link(replaced: Assertion) -> Link:
-    """Return the lineage entry for what an assertion took the place of."""
+    """Return the lineage entry for a replaced assertion."""
     sources = [] if replaced.precedence.rank == MANUAL else [replaced.precedence.id]
     return {"replaces": replaced.fact_id, "source_episode_ids": sources}
 
 
 def effective_claims(evaluations: Sequence[Evaluation]) -> tuple[EffectiveClaim, ...]:
-    """Return what counts of one fact id: at most one episode's act and one hand's.
+    """Return the effective claims of a fact id: at most one of an episode and one manual edit.
 
     Args:
-        evaluations: Oldest first. A rule's last one is what it says, and so is the last hand; of
-            all rules the newest version counts.
+        evaluations: Oldest first. Of each rule, and of manual edits, the last one counts; of all
+            rules' the one of the newest version.
     """
     if len(evaluations) == 1:
         _, rule_id, _, claim, promoted_at, *_ = evaluations[0]
         return () if claim is None else (EffectiveClaim(claim, ((rule_id, promoted_at),)),)
-    said = {evaluation.rule_id: evaluation for evaluation in evaluations}
-    hand = said.pop(HANDS, None)
-    episode = _newest_version(list(said.values()))
-    manually = () if hand is None or hand.claim is None else (_manually(hand, hand.claim),)
-    return _holders_of_one_id(*episode, *manually)
+    latest = {evaluation.rule_id: evaluation for evaluation in evaluations}
+    edit = latest.pop(HANDS, None)
+    of_episode = _claim_of_newest_version(list(latest.values()))
+    of_edit = () if edit is None or edit.claim is None else (_claim_of_edit(edit, edit.claim),)
+    return _separate(*of_episode, *of_edit)
 
 
-def _newest_version(evaluations: list[Evaluation]) -> tuple[EffectiveClaim, ...]:
+def _claim_of_newest_version(evaluations: list[Evaluation]) -> tuple[EffectiveClaim, ...]:
     newest = max((evaluation.version for evaluation in evaluations), default=0)
     current = [
         evaluation
@@ -239,23 +240,25 @@ def _newest_version(evaluations: list[Evaluation]) -> tuple[EffectiveClaim, ...]
     return (EffectiveClaim(current[0].claim, tuple(promoters)),)
 
 
-def _manually(evaluation: Evaluation, claim: Claim) -> EffectiveClaim:
+def _claim_of_edit(evaluation: Evaluation, claim: Claim) -> EffectiveClaim:
     return EffectiveClaim(claim, ((HANDS, evaluation.promoted_at),))
 
 
-def _holders_of_one_id(*counted: EffectiveClaim) -> tuple[EffectiveClaim, ...]:
-    if len(counted) < 2:
-        return counted
-    if len({one.claim.owner for one in counted}) > 1:
-        # An id has one owner. Erasing a third owner's claims may leave two; the hand keeps the id.
-        return counted[-1:]
-    # An id holds one fact: whoever says it later retracts what the other says under it.
-    return tuple(
-        EffectiveClaim(
-            one.claim._replace(names=(*one.claim.names, one.claim.fact_id)), one.promoters
-        )
-        for one in counted
-    )
+def _separate(*claims: EffectiveClaim) -> tuple[EffectiveClaim, ...]:
+    """Return the claims of one fact id, changed so that at most one of them is current."""
+    if len(claims) < 2:
+        return claims
+    if len({effective.claim.owner for effective in claims}) > 1:
+        # An id has one owner. The erasure of a third owner's claims may leave two; then the
+        # manual edit keeps the id.
+        return claims[-1:]
+    # An id holds one fact: each of the claims retracts the older one under this id.
+    return tuple(map(_name_own_id, claims))
+
+
+def _name_own_id(effective: EffectiveClaim) -> EffectiveClaim:
+    claim = effective.claim
+    return EffectiveClaim(claim._replace(names=(*claim.names, claim.fact_id)), effective.promoters)
 
 
 class MultiValued:
@@ -276,18 +279,18 @@ class MultiValued:
         }
 
     def __contains__(self, key: str) -> bool:
-        """Say whether a key holds several objects at once."""
+        """Return whether a key holds several objects at once."""
         if not self._pairs:
             return False
         parts = key.split("/")
         return len(parts) == 5 and (parts[2], parts[4]) in self._pairs
 
-    def slot(self, key: str, what: str) -> str:
-        """Return the part of a key that has a head of its own: the object, or `ALL` of it."""
-        return what if self._pairs and key in self else ALL
+    def slot(self, key: str, object_: str) -> str:
+        """Return the slot of an object: the object of a multi-valued key, else `ALL`."""
+        return object_ if self._pairs and key in self else ALL
 
     def slot_of(self, claim: Claim) -> str:
-        """Return the slot in which an act competes; a declared fact has one for itself."""
+        """Return the slot in which a claim competes; a declared fact has a slot of its own."""
         return (
             slot_of_declared(claim.fact_id)
             if claim.declared
@@ -295,7 +298,7 @@ class MultiValued:
         )
 
     def slots_of(self, claim: Claim) -> set[str]:
-        """Return the slots that folding an act reads or changes, but for declared facts."""
+        """Return the slots that folding a claim touches, except those of declared facts."""
         found = {ALL, self.slot_of(claim)}
         if claim.declared or deletes_by_key(claim):
             found.add(DELETIONS)
@@ -303,12 +306,12 @@ class MultiValued:
 
 
 def slot_of_declared(fact_id: str) -> str:
-    """Return the slot that a declared fact has for itself; no object's JSON begins so."""
+    """Return the slot of a declared fact; no object's JSON begins like it."""
     return f"{DELETIONS}{fact_id}"
 
 
 def is_declared_slot(slot: str) -> bool:
-    """Say whether a slot is a declared fact's own."""
+    """Return whether a slot is that of a declared fact."""
     return slot.startswith(DELETIONS) and slot != DELETIONS
 
 

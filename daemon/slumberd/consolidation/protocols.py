@@ -1,4 +1,4 @@
-"""What the use case and the face ask of the world: Protocols only."""
+"""Protocols of the stores and logs that a consolidator works with."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from slumberd.model.spelling import Misspelling
 
 
 class EpisodeLog(Protocol):
-    """The windowed view of a memory store that the daemon consolidates."""
+    """The log of a memory store: numbered versions of episodes, read in windows."""
 
     async def newest(self) -> Position:
-        """Return the last place of the log; the start when it is empty."""
+        """Return the last position of the log; the start when it is empty."""
         ...
 
     async def episode_at(self, seq: int) -> str | None:
@@ -27,70 +27,70 @@ class EpisodeLog(Protocol):
         ...
 
     async def pending(self, after: int, *, at_most: int) -> int:
-        """Count the log rows above a place; counting ends at `at_most`."""
+        """Count the log rows above a position; counting ends at `at_most`."""
         ...
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
     ) -> Window:
-        """Read at most `limit` log rows above a place, none above `upto`, in one snapshot.
+        """Read at most `limit` log rows above a position, none above `upto`, in one snapshot.
 
-        An episode that was logged again because somebody read it, and lies otherwise outside of
-        the stretch, has the number that it had, and says so.
+        An episode that was logged again after a read, and whose version lies outside of the
+        window, keeps its number; its `reread` is set.
 
         Raises:
-            FilterError: The rule's filter must not run, or ran over its budget.
+            FilterError: The rule's filter is not allowed, or ran over its time limit.
         """
         ...
 
     async def reread(
         self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int
     ) -> list[EpisodeVersion]:
-        """Read some episodes again; those that changed after a log row are left out.
+        """Read some episodes again; omit those that changed after the log row `upto`.
 
         Raises:
-            FilterError: The rule's filter must not run, or ran over its budget.
+            FilterError: The rule's filter is not allowed, or ran over its time limit.
         """
         ...
 
     async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
-        """Return how some episodes were read; those that never were are left out."""
+        """Return how often and when some episodes were read; omit those that never were."""
         ...
 
     async def hold(self, seen: Mapping[str, int]) -> None:
-        """Log some episodes again, for every rule, once somebody reads them.
+        """Log some episodes again, for every rule, once they are read.
 
         Args:
-            seen: By episode, how many reads are known of; it is logged at once after one more.
+            seen: The number of known reads, by episode. An episode with more reads is logged now.
         """
         ...
 
     async def harden(self) -> None:
-        """Let all that was read so far survive a power cut, whoever wrote it."""
+        """Sync all rows that were read so far to disk, so that they survive a power cut."""
         ...
 
     async def changed(self) -> bool:
-        """Say whether any connection committed since the last call; True at the first."""
+        """Return whether any connection committed since the last call; True at the first call."""
         ...
 
 
 class Ledger(Protocol):
-    """The side of a fact store that consolidation writes to."""
+    """The part of a fact store that consolidation writes to."""
 
     async def watermark(self, rule_id: str) -> Position | None:
-        """Return how far a rule has read; None for a rule that was never seen."""
+        """Return the last position that a rule has read; None for a new rule."""
         ...
 
     async def marks(self, rule_id: str) -> list[Position]:
-        """Return every place at which a batch of the rule ended, newest first."""
+        """Return every position at which a batch of the rule ended, newest first."""
         ...
 
     async def rewind(self, rule_id: str, to: Position) -> None:
-        """Move a watermark back, after memory.db was restored from a backup."""
+        """Move a rule's watermark back, after memory.db was restored from a backup."""
         ...
 
     async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
-        """Give a rule that was never seen its first watermark and served instant."""
+        """Record the first watermark and served instant of a new rule."""
         ...
 
     async def served(self, rule_id: str) -> datetime | None:
@@ -100,12 +100,12 @@ class Ledger(Protocol):
     async def serve(
         self, rule_id: str, instant: datetime, *, succeeded_at: datetime | None = None
     ) -> None:
-        """Record that a rule's cron instants are served up to an instant; never moves back.
+        """Record that a rule's cron instants are served up to an instant; never move back.
 
         Args:
             rule_id: The rule.
-            instant: The last one that is served.
-            succeeded_at: When the firing for it began; None when there was none.
+            instant: The last cron instant that is served.
+            succeeded_at: When the firing for it began; None when there was no firing.
         """
         ...
 
@@ -117,23 +117,23 @@ class Ledger(Protocol):
         decided: Callable[[], None] | None = None,
         late: Callable[[], bool] | None = None,
     ) -> Outcome:
-        """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
+        """Resolve a batch; write facts, ledger, quarantine and watermark in one transaction.
 
         Args:
             firing: Its ``upto`` becomes the rule's watermark.
-            met: By channel, in any order.
-            decided: Called, in any thread, when all is decided and only SQLite has work left.
-            late: Asked often, in any thread, whether to give up; None never does.
+            met: The candidates by channel, in any order.
+            decided: Called, in any thread, when the resolution is done and only writing is left.
+            late: Called often, in any thread; True cancels the batch. None never cancels.
 
         Raises:
-            StoppedError: It was `late`; nothing is written.
+            StoppedError: `late` returned True; nothing is written.
             SupersededError: Another daemon has taken over, or the store was replaced; nothing is
                 written.
         """
         ...
 
     async def held(self) -> Mapping[str, Held]:
-        """Return the batches that wait for a person, or may go on now, by rule."""
+        """Return the batches that await approval, or are approved, by rule."""
         ...
 
     async def quarantined_of(self, rule_id: str) -> list[str]:
@@ -141,23 +141,23 @@ class Ledger(Protocol):
         ...
 
     async def channels_of(self, rule_id: str) -> set[str]:
-        """Return the channels that a rule ever emitted into."""
+        """Return every channel that a rule has emitted into."""
         ...
 
     async def promoted_by(self, rule_id: str, fact_ids: Sequence[str]) -> set[str]:
-        """Return those of some fact ids under which a rule ever promoted something."""
+        """Return those of some fact ids that a rule has ever promoted."""
         ...
 
     async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
-        """Settle as `commit` does, say what came of it, and write nothing."""
+        """Resolve as `commit` does and return the outcome, but write nothing."""
         ...
 
     async def rest(self) -> None:
-        """Bring the file into its everyday order after a backlog; does nothing after none."""
+        """Checkpoint the write-ahead log after a backlog; do nothing when there was none."""
         ...
 
     def leave(self) -> None:
-        """Let the file be closed as it is, in the middle of a backlog; its next start tidies up."""
+        """Skip the checkpoint at closing, in the middle of a backlog; the next start does it."""
         ...
 
     async def unlogged(self, *, limit: int) -> list[Record]:
@@ -165,23 +165,23 @@ class Ledger(Protocol):
         ...
 
     async def mark_logged(self, seq: int) -> None:
-        """Remember that the log lines up to a ledger row are written."""
+        """Record that the log lines up to a ledger row are written."""
         ...
 
     async def head(self) -> Checkpoint:
-        """Return how far the ledger reaches, as committed, and its chain hash there."""
+        """Return the last committed row number and its chain hash."""
         ...
 
 
 class DeltaLog(Protocol):
-    """Where every committed delta leaves a line."""
+    """The log of committed deltas."""
 
     def applied(self, records: Sequence[Record]) -> None:
         """Write one ``delta.applied`` line for each record, in order.
 
         Raises:
-            TimeoutError: Nobody reads; the records are to be given again later.
-            OSError: They cannot be written.
+            TimeoutError: The log reader is too slow; give the records again later.
+            OSError: The lines cannot be written.
         """
         ...
 
@@ -194,26 +194,26 @@ class DeltaLog(Protocol):
         ...
 
     def checkpointed(self, head: Checkpoint) -> None:
-        """Write a ``ledger.checkpoint`` line: how far the ledger reaches, and its hash there."""
+        """Write a ``ledger.checkpoint`` line: the ledger's number of rows and its head."""
         ...
 
 
 class Logs(Protocol):
-    """Where log lines go, before the key is known by which they hash users and agents."""
+    """The log output, before the key is known that hashes users and agents."""
 
     def keyed(self, key: bytes) -> DeltaLog:
-        """Return the log of deltas that hashes users and agents with a key, where it hashes them.
+        """Return the log of deltas that hashes users and agents with a key, if it hashes them.
 
         Args:
-            key: Of the hashes; empty where lines do not hash.
+            key: The key of the hashes; empty when lines do not hash.
         """
         ...
 
 
 class CountedLogs(Logs, Protocol):
-    """Where everything leaves its lines, and what of it was lost."""
+    """The log output with a count of its dropped lines."""
 
     @property
     def dropped(self) -> int:
-        """How many lines were lost, none of them of a delta, because nobody read."""
+        """How many lines were dropped because the reader was too slow; never a delta's line."""
         ...

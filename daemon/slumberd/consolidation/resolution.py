@@ -1,8 +1,8 @@
-"""Settle what is newly met against what is known: the deltas are the difference it makes.
+"""Resolve the candidates of a batch against the known state; deltas are the difference.
 
-Pure. Most acts are appends, decided by the heads of the slots they touch. Whatever takes back
-something said before (an edit, a withdrawal) folds the keys it touches again from all of their
-acts, so of those keys the ground must hold every act (`keys_to_load`).
+Pure. Most claims are appends: the heads of the slots that they touch decide them. An edit or a
+withdrawal takes a claim back, so its keys are folded again from all of their claims. The known
+state must hold every claim of those keys (`keys_to_load`).
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ What = Literal[
 ]
 Delta = Literal["add", "update", "delete", "noop", "quarantine"]
 
-Place = tuple[str, str]
-"""A key, and a slot of it."""
+KeySlot = tuple[str, str]
+"""A key and one of its slots."""
 
 ID_TAKEN = "id_taken"
+"""The reason of a quarantine: another user, agent or channel holds the fact id."""
 
 BELOW_SALIENCE = "below_salience"
-"""The reason of what a rule's gate holds back."""
+"""The reason of a noop: the rule's salience gate holds the episode back."""
 
 
 class Entry(NamedTuple):
     """One row for the ledger.
 
     Attributes:
-        seq: Its number.
-        what: What was met.
-        delta: The difference that it made.
-        met: What was met; None for a fact that came back because another went.
-        fact_id: The fact it speaks of; empty when contested.
-        key: The key it speaks of; empty when contested.
-        replaces: Ids of the facts that went.
-        reason: Of a noop or a quarantine.
-        first: Number of the row that met the same before; its own when it is the first.
+        seq: The row's number.
+        what: The kind of event.
+        delta: The effect of the event on the facts.
+        met: The candidate; None for a fact that was restored because another was removed.
+        fact_id: The id of the claim's fact; empty when contested.
+        key: The key of the claim; empty when contested.
+        replaces: Ids of the facts that were removed.
+        reason: Why the row is a noop or a quarantine.
+        first: Number of the first row of an equal evaluation; the row's own number if it is new.
     """
 
     seq: int
@@ -64,46 +65,50 @@ class Entry(NamedTuple):
 
 
 def order_of(incoming: Candidate) -> tuple[int, int, str]:
-    """Return the place of what is met within a batch: by stamp."""
+    """Return the sort key of a candidate within a batch: its precedence."""
     return incoming.claim.precedence if incoming.claim else (incoming.at, 0, incoming.eid)
 
 
-def is_heard(met: Candidate, known_state: KnownState) -> bool:
-    """Say whether what is met comes before the law: no gate holds it back, nor was it passed.
+def is_heard(candidate: Candidate, known_state: KnownState) -> bool:
+    """Return whether the precedence rule applies to a candidate.
+
+    It does not when a gate holds the candidate back, or when the rule has passed it already.
 
     Args:
-        met: What is met.
-        known_state: Holds the meetings of its fact id, and what its rule waits for.
+        candidate: The candidate.
+        known_state: Holds the evaluations of the fact id, and what the rule waits for.
     """
-    if met.reread and met.fact_id not in known_state.waiting:
+    if candidate.reread and candidate.fact_id not in known_state.waiting:
         return False
-    return met.gated is None or _in_force(met, known_state.evaluations.get(met.fact_id, ()))
+    return candidate.gated is None or _has_claim_in_force(
+        candidate, known_state.evaluations.get(candidate.fact_id, ())
+    )
 
 
 def keys_to_load(incoming: Sequence[Candidate], known_state: KnownState) -> set[str]:
-    """Return the keys whose every act must be in the ground before these can be settled.
+    """Return the keys whose claims must all be loaded before the candidates can be resolved.
 
-    The ground holds the meetings of every fact id that is met or named, and the heads of
-    their keys.
+    The known state already holds the evaluations of every fact id of a candidate or in `names`,
+    and the heads of their keys.
     """
     keys: set[str] = set()
-    arriving = {one.fact_id: one.claim for one in incoming if one.claim}
-    for one in incoming:
-        if one.fact_id in known_state.evaluations:
-            keys |= _keys_of_a_change(one, known_state, arriving)
-        elif one.claim is not None and _needs_all(one.claim, known_state):
-            keys.add(one.claim.key)
+    arriving = {candidate.fact_id: candidate.claim for candidate in incoming if candidate.claim}
+    for candidate in incoming:
+        if candidate.fact_id in known_state.evaluations:
+            keys |= _keys_of_change(candidate, known_state, arriving)
+        elif candidate.claim is not None and _needs_every_claim(candidate.claim, known_state):
+            keys.add(candidate.claim.key)
     return keys
 
 
-def _keys_of_a_change(
+def _keys_of_change(
     incoming: Candidate, known_state: KnownState, arriving: dict[str, Claim]
 ) -> set[str]:
-    before = [one.claim for one in known_state.counted(incoming.fact_id)]
+    before = [effective.claim for effective in known_state.counted(incoming.fact_id)]
     claims = before if incoming.claim is None else [*before, incoming.claim]
     if incoming.claim is not None and before == [incoming.claim]:
-        # Why it changes nothing must not depend on which objects happen to be known.
-        return {incoming.claim.key} if _takes_a_whole_key(incoming.claim, known_state) else set()
+        # The reason of the noop must not depend on which objects happen to be loaded.
+        return {incoming.claim.key} if _clears_whole_key(incoming.claim, known_state) else set()
     keys = {claim.key for claim in claims}
     for claim in claims:
         keys |= {target.key for target in known_state.targets(claim)}
@@ -111,29 +116,29 @@ def _keys_of_a_change(
     return keys
 
 
-def _takes_a_whole_key(claim: Claim, known_state: KnownState) -> bool:
+def _clears_whole_key(claim: Claim, known_state: KnownState) -> bool:
     return claim.clears and claim.object == ALL and claim.key in known_state.multi
 
 
-def _needs_all(claim: Claim, known_state: KnownState) -> bool:
+def _needs_every_claim(claim: Claim, known_state: KnownState) -> bool:
     if not claim.asserts:
-        return _takes_a_whole_key(claim, known_state)
+        return _clears_whole_key(claim, known_state)
     slots = known_state.heads.get(claim.key)
     head = slots.get(known_state.multi.slot_of(claim)) if slots else None
     return head is not None and head.top is not None and claim.precedence < head.top.precedence
 
 
 class Resolution:
-    """One batch being settled.
+    """The resolution of one batch.
 
     Attributes:
         entries: The ledger rows so far, numbered without gaps.
-        filtered: What was met and left no row: not selected, and nothing to withdraw.
-        passed_over: What was not met: it was here because it was read, and the rule does not wait
-            for that.
+        filtered: How many candidates left no row: not selected, with nothing to withdraw.
+        passed_over: How many candidates were skipped: a read brought them here, and the rule
+            does not wait for them.
         dirty: Slots (key, slot) whose fact may have to be written again.
-        gone: Fact ids that stood when the batch began to speak of them, and went.
-        known: What was met again, unchanged, and left no row.
+        gone: Ids of facts that were current before the batch, and that it removed.
+        known: How many candidates were known, unchanged, and left no row.
     """
 
     def __init__(
@@ -142,10 +147,10 @@ class Resolution:
         """Begin a batch.
 
         Args:
-            known_state: What is known.
+            known_state: What the ledger knows of the batch's keys.
             firing: The number of the batch's own row; its entries follow it.
             at: The firing's instant, microseconds since 1970 UTC.
-            again: Whether the rule has passed what it meets; then what is known leaves no row.
+            again: Whether the rule has passed these candidates; then a known one leaves no row.
         """
         self._known_state = known_state
         self._again = again
@@ -155,38 +160,46 @@ class Resolution:
         self._next = firing + 1
         self.entries: list[Entry] = []
         self.filtered = self.passed_over = 0
-        self.dirty: dict[Place, None] = {}
+        self.dirty: dict[KeySlot, None] = {}
         self.gone: dict[str, None] = {}
 
-    def meet(self, met: Candidate) -> None:
-        """Settle what one rule, or hand, meets."""
-        prior = self._known_state.evaluations.get(met.fact_id)
-        if met.reread and met.fact_id not in self._known_state.waiting:
+    def meet(self, candidate: Candidate) -> None:
+        """Resolve one candidate: evaluate it against what is known, and add its ledger row."""
+        known_state = self._known_state
+        prior = known_state.evaluations.get(candidate.fact_id)
+        claim = candidate.claim
+        if candidate.reread and candidate.fact_id not in known_state.waiting:
             self.passed_over += 1
-        elif prior is None and met.claim is not None and not met.contested and met.gated is None:
-            self._begin(met, met.claim)
-        elif met.reason == FORGOTTEN:
-            self._enter_nothing()
-        elif met.contested or (prior and self._is_taken(met)):
-            self._quarantine_contested(met)
-        elif met.gated is not None and not (prior and _in_force(met, prior)):
-            self._hold_back(met)
-        elif met.claim is None and not met.reason and not (prior and _in_force(met, prior)):
-            self.filtered += 1
-        elif prior and (known := _met_before(met, prior)):
-            self._enter_known(met, known.seq)
+        elif prior is None and claim and not candidate.contested and candidate.gated is None:
+            self._apply_first(candidate, claim)
+        elif candidate.reason == FORGOTTEN:
+            self._add_erased_row()
+        elif candidate.contested or (prior and self._is_owned_by_another(candidate)):
+            self._quarantine_contested(candidate)
         else:
-            self._change(met, self._evaluation(met))
+            self._apply_to_prior(candidate, prior or [])
 
-    def undo(self, met: Candidate, remaining: list[Evaluation]) -> None:
-        """Let a fact id be again what `remaining` of its meetings say.
+    def _apply_to_prior(self, candidate: Candidate, prior: Sequence[Evaluation]) -> None:
+        """Resolve a candidate against the earlier evaluations of its fact id."""
+        in_force = _has_claim_in_force(candidate, prior)
+        if candidate.gated is not None and not in_force:
+            self._add_held_back_row(candidate)
+        elif candidate.claim is None and not candidate.reason and not in_force:
+            self.filtered += 1
+        elif known := _find_equal_evaluation(candidate, prior):
+            self._add_known_row(candidate, known.seq)
+        else:
+            self._apply_change(candidate, self._evaluation_of(candidate))
 
-        Quarantine what another owner's claim keeps from coming back under that id.
+    def undo(self, candidate: Candidate, remaining: list[Evaluation]) -> None:
+        """Set the evaluations of a fact id back to `remaining`.
+
+        A claim that another owner's claim keeps from coming back is quarantined.
         """
-        returning = self._taken_from(met.fact_id, remaining)
+        returning = self._find_returning_conflict(candidate.fact_id, remaining)
         if returning is not None:
             self._quarantine_contested(
-                met._replace(
+                candidate._replace(
                     owner=returning.owner,
                     rule_id=returning.rule_id,
                     version=returning.version,
@@ -194,58 +207,60 @@ class Resolution:
                 )
             )
             return
-        before = self._known_state.counted(met.fact_id)
-        self._known_state.evaluations[met.fact_id] = remaining
-        after = self._known_state.counted(met.fact_id)
-        met = met._replace(claim=after[-1].claim if after else None)
+        before = self._known_state.counted(candidate.fact_id)
+        self._known_state.evaluations[candidate.fact_id] = remaining
+        after = self._known_state.counted(candidate.fact_id)
+        candidate = candidate._replace(claim=after[-1].claim if after else None)
         if before == after:
-            self._nothing(met)
-        elif [one.claim for one in before] == [one.claim for one in after]:
-            self._confirm(met, after)
+            self._add_noop_row(candidate)
+        elif [effective.claim for effective in before] == [effective.claim for effective in after]:
+            self._add_confirmation_row(candidate, after)
         else:
-            self._fold_again(met, before, after)
+            self._resolve_again(candidate, before, after)
 
     def redraw(self) -> None:
-        """Let every fact of the keys that are known in full be written again."""
-        self.dirty |= dict.fromkeys(self._seen(self._known_state.full))
+        """Mark every fact of the keys that are known in full, to be written again."""
+        self.dirty |= dict.fromkeys(self._current_by_slot(self._known_state.full))
 
     def forget(self, left: Mapping[str, list[Evaluation]]) -> None:
-        """Let only what is left of some fact ids' meetings have been met.
+        """Erase the evaluations of some fact ids, all but those that are left.
 
         Every key of these ids is known in full.
         """
         known_state = self._known_state
         gone = {fact_id for fact_id, evaluations in left.items() if not evaluations}
-        before = self._seen(known_state.full)
+        before = self._current_by_slot(known_state.full)
         known_state.evaluations |= left
         for fact_id in gone:
             known_state.evaluations.pop(fact_id, None)
         for known in (*known_state.full.values(), *known_state.referrers.values()):
             known -= gone
-        # What is never said can only let others come back: of the rest nothing goes.
-        _, came = self._difference(self._folded(sorted(known_state.full), before))
-        self.dirty |= dict.fromkeys(place for place in before if place[0] in known_state.full)
-        self._restore(came)
+        # A claim that was never made can only restore other facts; it removes none of the rest.
+        _, restored = self._compare(self._refold(sorted(known_state.full), before))
+        self.dirty |= dict.fromkeys(
+            key_slot for key_slot in before if key_slot[0] in known_state.full
+        )
+        self._add_restored_rows(restored)
 
     def resettle(self, keys: Iterable[str], former: MultiValued) -> None:
-        """Fold keys again that were single- or multi-valued before; enter what went and came."""
+        """Fold keys again after a change of multi-valued predicates; add rows of the difference."""
         known_state = self._known_state
         for key in sorted(keys):
             known_state.multi, current = former, known_state.multi
             known_state.fold(key)
-            before = self._seen([key])
+            before = self._current_by_slot([key])
             known_state.multi = current
-            went, came = self._difference(self._folded([key], before))
-            for fact_id in went:
-                self._enter_alone("delete", fact_id, key)
-            self._restore(came)
+            removed, restored = self._compare(self._refold([key], before))
+            for fact_id in removed:
+                self._add_row_without_candidate("delete", fact_id, key)
+            self._add_restored_rows(restored)
 
     def skip_to(self, seq: int) -> None:
-        """Number the next row so; for rows that are settled again and have their numbers."""
+        """Set the number of the next row; recomputed rows keep the numbers that they have."""
         self._next = seq
 
     def standing(self) -> dict[str, CurrentFact]:
-        """Return the facts that stand now in every slot that was touched, by fact id."""
+        """Return the facts that are now current in every dirty slot, by fact id."""
         found = {}
         known_state = self._known_state
         for key, slot in self.dirty:
@@ -255,341 +270,399 @@ class Resolution:
                 found[top.fact_id] = known_state.current(key, slot, top)
         return found
 
-    def _is_taken(self, met: Candidate) -> bool:
-        return any(one.claim.owner != met.owner for one in self._known_state.counted(met.fact_id))
+    def _is_owned_by_another(self, candidate: Candidate) -> bool:
+        return any(
+            effective.claim.owner != candidate.owner
+            for effective in self._known_state.counted(candidate.fact_id)
+        )
 
-    def _taken_from(self, fact_id: str, remaining: Sequence[Evaluation]) -> Evaluation | None:
-        """Return a claim that would come back under an id which another owner holds."""
-        said = _last_by_rule(self._known_state.evaluations.get(fact_id, ()))
-        says = _last_by_rule(remaining)
-        stays = effective_claims([one for one in says if one in said])
-        holders = {one.claim.owner for one in stays}
-        back = [one for one in says if one.claim is not None and one not in said]
-        return next((one for one in back if holders and one.owner not in holders), None)
+    def _find_returning_conflict(
+        self, fact_id: str, remaining: Sequence[Evaluation]
+    ) -> Evaluation | None:
+        """Return an evaluation whose claim would come back under an id of another owner."""
+        said = _latest_of_each_rule(self._known_state.evaluations.get(fact_id, ()))
+        says = _latest_of_each_rule(remaining)
+        stays = effective_claims([evaluation for evaluation in says if evaluation in said])
+        holders = {evaluation.claim.owner for evaluation in stays}
+        back = [
+            evaluation
+            for evaluation in says
+            if evaluation.claim is not None and evaluation not in said
+        ]
+        return next(
+            (evaluation for evaluation in back if holders and evaluation.owner not in holders), None
+        )
 
-    def _quarantine_contested(self, met: Candidate) -> None:
-        taken = met.reason or ID_TAKEN
-        detail = met.detail or f"fact id {met.fact_id!r} belongs to another user or agent"
-        said = met._replace(claim=None, contested=True, reason=taken, detail=detail)
-        self._enter(said, "quarantine", "quarantine", reason=taken)
+    def _quarantine_contested(self, candidate: Candidate) -> None:
+        taken = candidate.reason or ID_TAKEN
+        detail = (
+            candidate.detail or f"fact id {candidate.fact_id!r} belongs to another user or agent"
+        )
+        said = candidate._replace(claim=None, contested=True, reason=taken, detail=detail)
+        self._add_row(said, "quarantine", "quarantine", reason=taken)
 
-    def _enter_known(self, met: Candidate, first: int) -> None:
+    def _add_known_row(self, candidate: Candidate, first: int) -> None:
         if self._again:
             self.known += 1
         else:
-            self._enter(met, "known", "noop", reason="known", first=first)
+            self._add_row(candidate, "known", "noop", reason="known", first=first)
 
-    def _hold_back(self, met: Candidate) -> None:
-        """Enter that something is not worth taking in yet: no act, so nothing follows from it."""
-        if self._again and self._known_state.waiting.get(met.fact_id) == met.version:
+    def _add_held_back_row(self, candidate: Candidate) -> None:
+        """Add the row of a candidate below the salience limit; it makes no claim."""
+        if self._again and self._known_state.waiting.get(candidate.fact_id) == candidate.version:
             self.known += 1
         else:
-            self._enter(met._replace(claim=None), "gated", "noop", reason=BELOW_SALIENCE)
+            self._add_row(candidate._replace(claim=None), "gated", "noop", reason=BELOW_SALIENCE)
 
     def impact(self) -> DeletionImpact:
-        """Return what all of this takes of the facts that stood before."""
-        if all(one.delta != "delete" for one in self.entries):
+        """Return how many facts the batch deletes, and how many fewer are current after it."""
+        if all(entry.delta != "delete" for entry in self.entries):
             return DeletionImpact(0, 0)
-        stood: dict[str, bool] = {}
-        place: dict[str, str | None] = {}  # by fact: what is in its place, itself, or nothing
-        for one in self.entries:
-            asserts = one.delta in ("add", "update")
-            for fact_id in one.replaces:
-                stood.setdefault(fact_id, True)
-                place[fact_id] = one.fact_id if asserts else None
+        existed: dict[str, bool] = {}
+        successors: dict[str, str | None] = {}  # of each fact: itself, the one after it, or None
+        for entry in self.entries:
+            asserts = entry.delta in ("add", "update")
+            for fact_id in entry.replaces:
+                existed.setdefault(fact_id, True)
+                successors[fact_id] = entry.fact_id if asserts else None
             if asserts:
-                stood.setdefault(one.fact_id, False)
-                place[one.fact_id] = one.fact_id
-        before = [fact_id for fact_id, did in stood.items() if did]
-        lost = sum(_place(fact_id, place) is None for fact_id in before)
-        stands = sum(fact_id == other for fact_id, other in place.items())
-        return DeletionImpact(lost, len(before) - stands)
+                existed.setdefault(entry.fact_id, False)
+                successors[entry.fact_id] = entry.fact_id
+        before = [fact_id for fact_id, was_there in existed.items() if was_there]
+        lost = sum(_find_successor(fact_id, successors) is None for fact_id in before)
+        after = sum(fact_id == successor for fact_id, successor in successors.items())
+        return DeletionImpact(lost, len(before) - after)
 
-    def _begin(self, met: Candidate, claim: Claim) -> None:
-        """Take what is said under a fact id for the first time."""
-        evaluation = self._evaluation(met)
-        self._known_state.evaluations[met.fact_id] = [evaluation]
-        self._append(met, claim)
+    def _apply_first(self, candidate: Candidate, claim: Claim) -> None:
+        """Apply the first claim of a fact id."""
+        evaluation = self._evaluation_of(candidate)
+        self._known_state.evaluations[candidate.fact_id] = [evaluation]
+        self._apply_new_claim(candidate, claim)
 
-    def _evaluation(self, met: Candidate) -> Evaluation:
+    def _evaluation_of(self, candidate: Candidate) -> Evaluation:
         return Evaluation(
-            self._next, met.rule_id, met.version, met.claim, self._at, self._firing, met.owner
+            self._next,
+            candidate.rule_id,
+            candidate.version,
+            candidate.claim,
+            self._at,
+            self._firing,
+            candidate.owner,
         )
 
-    def _change(self, met: Candidate, evaluation: Evaluation) -> None:
+    def _apply_change(self, candidate: Candidate, evaluation: Evaluation) -> None:
         known_state = self._known_state
-        before = known_state.counted(met.fact_id)
-        known_state.evaluations.setdefault(met.fact_id, []).append(evaluation)
-        after = known_state.counted(met.fact_id)
-        if [one.claim for one in before] == [one.claim for one in after]:
-            self._confirm(met, after)
+        before = known_state.counted(candidate.fact_id)
+        known_state.evaluations.setdefault(candidate.fact_id, []).append(evaluation)
+        after = known_state.counted(candidate.fact_id)
+        if [effective.claim for effective in before] == [effective.claim for effective in after]:
+            self._add_confirmation_row(candidate, after)
         elif before:
-            self._fold_again(met, before, after)
+            self._resolve_again(candidate, before, after)
         else:
-            self._append(met, after[0].claim)
+            self._apply_new_claim(candidate, after[0].claim)
 
-    def _confirm(self, met: Candidate, after: tuple[EffectiveClaim, ...]) -> None:
-        """Enter a meeting that changes no act: at most who says it."""
-        places = [self._place(one.claim) for one in after]
-        stands = [place for place in places if self._holds(place, met.fact_id)]
-        self.dirty |= dict.fromkeys(stands)
-        says = met.claim is not None and met.rule_id in _promoters(after)
-        if stands and (says or met.undoes):
-            self._enter(met, *_of(met, "update"), went=(met.fact_id,))
+    def _add_confirmation_row(
+        self, candidate: Candidate, after: tuple[EffectiveClaim, ...]
+    ) -> None:
+        """Add the row of an evaluation that changes no claim; at most its promoters."""
+        key_slots = [self._slot_of(effective.claim) for effective in after]
+        current = [
+            key_slot for key_slot in key_slots if self._holds_slot(key_slot, candidate.fact_id)
+        ]
+        self.dirty |= dict.fromkeys(current)
+        says = candidate.claim is not None and candidate.rule_id in _promoter_ids(after)
+        if current and (says or candidate.undoes):
+            self._add_row(
+                candidate, *_event_and_effect(candidate, "update"), removed=(candidate.fact_id,)
+            )
         else:
-            self._nothing(met)
+            self._add_noop_row(candidate)
 
-    def _append(self, met: Candidate, claim: Claim) -> None:
-        """Fold an act that is said for the first time into the heads it touches."""
+    def _apply_new_claim(self, candidate: Candidate, claim: Claim) -> None:
+        """Fold a new claim into the heads that it touches."""
         known_state = self._known_state
         if self._touches_one_slot(claim):
-            self._assert(met, claim)
+            self._apply_assertion(candidate, claim)
             return
         targets = known_state.targets(claim) if claim.names else []
         if claim.clears and claim.object == ALL and claim.key in known_state.multi:
-            self._learn(claim)
-            self._fold_keys(met, [claim.key], stood=False)
+            self._index(claim)
+            self._resolve_keys(candidate, [claim.key], was_current=False)
             return
-        # What only names others leaves its own slot alone, as folding its key does.
-        spoken_of = [claim, *targets] if claim.asserts or claim.clears else targets
-        places = [self._place(one) for one in spoken_of]
+        # A claim that only names others leaves its own slot alone, as `KnownState.fold` does.
+        touched_claims = [claim, *targets] if claim.asserts or claim.clears else targets
+        key_slots = [self._slot_of(touched) for touched in touched_claims]
         if deletes_by_key(claim):
-            places += [(claim.key, slot) for slot in known_state.declared_slots(claim.key)]
-        before = {place: known_state.head(*place).standing for place in places}
-        self._learn(claim)
-        self._redraw_referrers(claim)
+            key_slots += [(claim.key, slot) for slot in known_state.declared_slots(claim.key)]
+        before = {key_slot: known_state.head(*key_slot).standing for key_slot in key_slots}
+        self._index(claim)
+        self._mark_referrers_dirty(claim)
         known_state.fold_in(claim)
         for target in targets:
             known_state.retract(target, by=claim.precedence)
         if claim.asserts:
-            self.dirty[places[0]] = None
-        self._enter_difference(met, before, stood=False)
+            self.dirty[key_slots[0]] = None
+        self._add_rows_of_difference(candidate, before, was_current=False)
 
     def _touches_one_slot(self, claim: Claim) -> bool:
         plain = claim.asserts and not claim.names and not claim.declared
         return plain and claim.fact_id not in self._known_state.referrers
 
-    def _assert(self, met: Candidate, claim: Claim) -> None:
-        """Fold an assertion that names nothing, and that nothing names, into its one slot."""
+    def _apply_assertion(self, candidate: Candidate, claim: Claim) -> None:
+        """Fold an assertion into its one slot; it names no id, and no claim names its id."""
         known_state = self._known_state
         key, what = claim.key, claim.object
-        place = key, known_state.multi.slot(key, what)
-        head = known_state.head(*place)
-        stood = head.standing
+        key_slot = key, known_state.multi.slot(key, what)
+        head = known_state.head(*key_slot)
+        previous = head.standing
         if known_state.full:
-            self._learn(claim)
+            self._index(claim)
         said = Assertion(claim.precedence, claim.fact_id, what)
         head.asserted(said, known_state.depth)
-        self.dirty[place] = None
+        self.dirty[key_slot] = None
         if head.standing is not said:
-            self._enter_difference(met, {place: stood}, stood=False)
-        elif stood is None:
-            self._enter(met, *_of(met, "add"))
+            self._add_rows_of_difference(candidate, {key_slot: previous}, was_current=False)
+        elif previous is None:
+            self._add_row(candidate, *_event_and_effect(candidate, "add"))
         else:
-            self.gone[stood.fact_id] = None
-            self._enter(met, *_of(met, "update"), went=(stood.fact_id,))
-
-    def _fold_again(
-        self, met: Candidate, before: tuple[EffectiveClaim, ...], after: tuple[EffectiveClaim, ...]
-    ) -> None:
-        """Fold every key again that an episode spoke of, or speaks of now."""
-        keys: dict[str, None] = {}
-        for one in (*before, *after):
-            self._learn(one.claim)
-            self._redraw_referrers(one.claim)
-            keys |= dict.fromkeys(
-                (one.claim.key, *(to.key for to in self._known_state.targets(one.claim)))
+            self.gone[previous.fact_id] = None
+            self._add_row(
+                candidate, *_event_and_effect(candidate, "update"), removed=(previous.fact_id,)
             )
-        stood = any(self._holds(self._place(one.claim), met.fact_id) for one in before)
-        self._fold_keys(met, sorted(keys), stood=stood)
 
-    def _fold_keys(self, met: Candidate, keys: Sequence[str], *, stood: bool) -> None:
-        before = self._folded(keys, self._seen(keys))
+    def _resolve_again(
+        self,
+        candidate: Candidate,
+        before: tuple[EffectiveClaim, ...],
+        after: tuple[EffectiveClaim, ...],
+    ) -> None:
+        """Fold every key again that the claims before and after a change touch."""
+        keys: dict[str, None] = {}
+        for effective in (*before, *after):
+            self._index(effective.claim)
+            self._mark_referrers_dirty(effective.claim)
+            keys |= dict.fromkeys(
+                (
+                    effective.claim.key,
+                    *(to.key for to in self._known_state.targets(effective.claim)),
+                )
+            )
+        was_current = any(
+            self._holds_slot(self._slot_of(effective.claim), candidate.fact_id)
+            for effective in before
+        )
+        self._resolve_keys(candidate, sorted(keys), was_current=was_current)
+
+    def _resolve_keys(
+        self, candidate: Candidate, keys: Sequence[str], *, was_current: bool
+    ) -> None:
+        before = self._refold(keys, self._current_by_slot(keys))
         self.dirty |= dict.fromkeys(before)
-        self._enter_difference(met, before, stood=stood)
+        self._add_rows_of_difference(candidate, before, was_current=was_current)
 
-    def _folded(
-        self, keys: Sequence[str], before: dict[Place, Assertion | None]
-    ) -> dict[Place, Assertion | None]:
-        """Fold keys; return what stood before in every slot that was there or is there now."""
+    def _refold(
+        self, keys: Sequence[str], before: dict[KeySlot, Assertion | None]
+    ) -> dict[KeySlot, Assertion | None]:
+        """Fold keys; return what was current before, for every slot of before or after."""
         for key in keys:
             self._known_state.fold(key)
-        return dict.fromkeys(self._seen(keys)) | before
+        return dict.fromkeys(self._current_by_slot(keys)) | before
 
-    def _seen(self, keys: Iterable[str]) -> dict[Place, Assertion | None]:
+    def _current_by_slot(self, keys: Iterable[str]) -> dict[KeySlot, Assertion | None]:
         heads = self._known_state.heads
         return {
             (key, slot): head.standing for key in keys for slot, head in heads.get(key, {}).items()
         }
 
-    def _redraw_referrers(self, claim: Claim) -> None:
-        """Let the facts whose claims name an act's id be written again: their lineage links it."""
+    def _mark_referrers_dirty(self, claim: Claim) -> None:
+        """Mark the facts whose claims name a claim's id, because their lineage links to it."""
         if not claim.asserts:
             return
         for referrer in self._known_state.referrers.get(claim.fact_id, ()):
-            for one in self._known_state.counted(referrer):
-                place = self._place(one.claim)
-                if one.claim.owner == claim.owner and self._holds(place, referrer):
-                    self.dirty[place] = None
+            for effective in self._known_state.counted(referrer):
+                key_slot = self._slot_of(effective.claim)
+                if effective.claim.owner == claim.owner and self._holds_slot(key_slot, referrer):
+                    self.dirty[key_slot] = None
 
-    def _learn(self, claim: Claim) -> None:
+    def _index(self, claim: Claim) -> None:
         if claim.key in self._known_state.full:
             self._known_state.full[claim.key].add(claim.fact_id)
         for name in claim.names:
             self._known_state.referrers.setdefault(name, set()).add(claim.fact_id)
 
-    def _place(self, claim: Claim) -> Place:
+    def _slot_of(self, claim: Claim) -> KeySlot:
         return claim.key, self._known_state.multi.slot_of(claim)
 
-    def _holds(self, place: Place, fact_id: str) -> bool:
-        stands = self._stands_at(place)
-        return stands is not None and stands.fact_id == fact_id
+    def _holds_slot(self, key_slot: KeySlot, fact_id: str) -> bool:
+        current = self._current_at(key_slot)
+        return current is not None and current.fact_id == fact_id
 
-    def _stands_at(self, place: Place) -> Assertion | None:
-        head = self._known_state.heads.get(place[0], {}).get(place[1])
+    def _current_at(self, key_slot: KeySlot) -> Assertion | None:
+        head = self._known_state.heads.get(key_slot[0], {}).get(key_slot[1])
         return None if head is None else head.standing
 
-    def _difference(
-        self, before: dict[Place, Assertion | None]
+    def _compare(
+        self, before: dict[KeySlot, Assertion | None]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return, with their keys, the ids of the facts that went and of those that came."""
-        went: dict[str, str] = {}
-        came: dict[str, str] = {}
-        for place, stood in before.items():
-            stands = self._stands_at(place)
-            if stands == stood:
+        """Return the ids of the facts that were removed and restored, each with its key."""
+        removed: dict[str, str] = {}
+        restored: dict[str, str] = {}
+        for key_slot, previous in before.items():
+            current = self._current_at(key_slot)
+            if current == previous:
                 continue
-            self.dirty[place] = None
-            if stood is not None:
-                went[stood.fact_id] = place[0]
-                self.gone[stood.fact_id] = None
-            if stands is not None:
-                came[stands.fact_id] = place[0]
-        return went, came
+            self.dirty[key_slot] = None
+            if previous is not None:
+                removed[previous.fact_id] = key_slot[0]
+                self.gone[previous.fact_id] = None
+            if current is not None:
+                restored[current.fact_id] = key_slot[0]
+        return removed, restored
 
-    def _enter_difference(
-        self, met: Candidate, before: dict[Place, Assertion | None], *, stood: bool
+    def _add_rows_of_difference(
+        self, candidate: Candidate, before: dict[KeySlot, Assertion | None], *, was_current: bool
     ) -> None:
-        went, came = self._difference(before)
-        if (stood or met.fact_id in came) and met.claim is not None and self._stands(met.claim):
-            came.pop(met.fact_id, None)
-            if stood:
-                went.setdefault(met.fact_id, "")
-            self._enter(met, *_of(met, "update" if went else "add"), went=tuple(went))
-        elif went:
-            self._enter(met, *_of(met, "delete"), went=tuple(went), reason=met.reason)
+        removed, restored = self._compare(before)
+        if (
+            (was_current or candidate.fact_id in restored)
+            and candidate.claim is not None
+            and self._is_current(candidate.claim)
+        ):
+            restored.pop(candidate.fact_id, None)
+            if was_current:
+                removed.setdefault(candidate.fact_id, "")
+            self._add_row(
+                candidate,
+                *_event_and_effect(candidate, "update" if removed else "add"),
+                removed=tuple(removed),
+            )
+        elif removed:
+            self._add_row(
+                candidate,
+                *_event_and_effect(candidate, "delete"),
+                removed=tuple(removed),
+                reason=candidate.reason,
+            )
         else:
-            self._nothing(met)
-        self._restore(came)
+            self._add_noop_row(candidate)
+        self._add_restored_rows(restored)
 
-    def _stands(self, claim: Claim) -> bool:
-        stands = self._stands_at(self._place(claim))
+    def _is_current(self, claim: Claim) -> bool:
+        current = self._current_at(self._slot_of(claim))
         return (
-            stands is not None
-            and stands.fact_id == claim.fact_id
-            and stands.precedence == claim.precedence
+            current is not None
+            and current.fact_id == claim.fact_id
+            and current.precedence == claim.precedence
         )
 
-    def _nothing(self, met: Candidate) -> None:
-        if met.undoes:
-            self._enter(met, "undone", "noop", reason="undone")
-        elif met.reason:
-            self._enter(met, "quarantine", "quarantine", reason=met.reason)
-        elif met.claim is None:
-            self._enter(met, "withdrawal", "noop", reason="filtered")
+    def _add_noop_row(self, candidate: Candidate) -> None:
+        if candidate.undoes:
+            self._add_row(candidate, "undone", "noop", reason="undone")
+        elif candidate.reason:
+            self._add_row(candidate, "quarantine", "quarantine", reason=candidate.reason)
+        elif candidate.claim is None:
+            self._add_row(candidate, "withdrawal", "noop", reason="filtered")
         else:
-            self._enter(met, "claim", "noop", reason=self._why_nothing(met.claim))
+            self._add_row(candidate, "claim", "noop", reason=self._explain_noop(candidate.claim))
 
-    def _why_nothing(self, claim: Claim) -> str:
+    def _explain_noop(self, claim: Claim) -> str:
         known_state = self._known_state
         if claim.asserts:
             head = known_state.heads[claim.key][known_state.multi.slot_of(claim)]
             return "retracted" if head.top and head.top.fact_id == claim.fact_id else "stale"
         if claim.names:
             reached = [
-                one for one in known_state.targets(claim) if one.precedence < claim.precedence
+                target
+                for target in known_state.targets(claim)
+                if target.precedence < claim.precedence
             ]
             return "stale" if reached else "unresolved"
         if claim.clears:
             heads = known_state.heads.get(claim.key, {})
-            # Not the key's other objects: which of them the ground holds is left to chance.
-            spoken_of = (
-                heads.values() if claim.object == ALL else [known_state.head(*self._place(claim))]
+            # Not the key's other objects: which of them are loaded is left to chance.
+            heads_in_question = (
+                heads.values() if claim.object == ALL else [known_state.head(*self._slot_of(claim))]
             )
-            return "stale" if any(head.top for head in spoken_of) else "unresolved"
+            return "stale" if any(head.top for head in heads_in_question) else "unresolved"
         return "noop"
 
-    def _restore(self, came: dict[str, str]) -> None:
-        for fact_id, key in came.items():
-            self._enter_alone("add", fact_id, key)
+    def _add_restored_rows(self, restored: dict[str, str]) -> None:
+        for fact_id, key in restored.items():
+            self._add_row_without_candidate("add", fact_id, key)
 
-    def _enter(
+    def _add_row(
         self,
-        met: Candidate,
+        candidate: Candidate,
         what: What,
         delta: Delta,
         *,
-        went: tuple[str, ...] = (),
+        removed: tuple[str, ...] = (),
         reason: str = "",
         first: int = 0,
     ) -> None:
-        fact_id = "" if met.contested else met.fact_id
-        key = met.claim.key if met.claim else ""
+        fact_id = "" if candidate.contested else candidate.fact_id
+        key = candidate.claim.key if candidate.claim else ""
         seq = self._next
         self._next = seq + 1
-        self.entries.append(Entry(seq, what, delta, met, fact_id, key, went, reason, first or seq))
+        self.entries.append(
+            Entry(seq, what, delta, candidate, fact_id, key, removed, reason, first or seq)
+        )
 
-    def _enter_nothing(self) -> None:
-        """Enter that something was met which does not count, without a word of it."""
+    def _add_erased_row(self) -> None:
+        """Add the row of a candidate of an erased scope; it holds nothing of the candidate."""
         self.entries.append(
             Entry(self._next, "erased", "noop", None, "", "", (), FORGOTTEN, self._next)
         )
         self._next += 1
 
-    def _enter_alone(self, delta: Delta, fact_id: str, key: str) -> None:
-        """Enter a fact that came or went by itself: nothing was met that says so."""
-        went = (fact_id,) if delta == "delete" else ()
+    def _add_row_without_candidate(self, delta: Delta, fact_id: str, key: str) -> None:
+        """Add the row of a fact that another claim's change restored or removed."""
+        removed = (fact_id,) if delta == "delete" else ()
         self.entries.append(
-            Entry(self._next, "restored", delta, None, fact_id, key, went, "", self._next)
+            Entry(self._next, "restored", delta, None, fact_id, key, removed, "", self._next)
         )
         self._next += 1
 
 
-def _of(met: Candidate, delta: Delta) -> tuple[What, Delta]:
-    if met.undoes:
+def _event_and_effect(candidate: Candidate, delta: Delta) -> tuple[What, Delta]:
+    if candidate.undoes:
         return "undone", delta
-    if met.reason:
+    if candidate.reason:
         return "quarantine", "quarantine"
-    return ("claim" if met.claim is not None else "withdrawal"), delta
+    return ("claim" if candidate.claim is not None else "withdrawal"), delta
 
 
-def _promoters(counted: tuple[EffectiveClaim, ...]) -> set[str]:
-    return {rule_id for one in counted for rule_id, _ in one.promoters}
+def _promoter_ids(counted: tuple[EffectiveClaim, ...]) -> set[str]:
+    return {rule_id for effective in counted for rule_id, _ in effective.promoters}
 
 
-def _in_force(met: Candidate, prior: Sequence[Evaluation]) -> bool:
-    last = _last(met, prior)
+def _has_claim_in_force(candidate: Candidate, prior: Sequence[Evaluation]) -> bool:
+    last = _latest_of_rule(candidate, prior)
     return last is not None and last.claim is not None
 
 
-def _met_before(met: Candidate, prior: Sequence[Evaluation]) -> Evaluation | None:
-    last = _last(met, prior)
-    if last is None or last.version != met.version or last.claim != met.claim:
+def _find_equal_evaluation(candidate: Candidate, prior: Sequence[Evaluation]) -> Evaluation | None:
+    last = _latest_of_rule(candidate, prior)
+    if last is None or last.version != candidate.version or last.claim != candidate.claim:
         return None
     return last
 
 
-def _last_by_rule(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
-    return [*{one.rule_id: one for one in evaluations}.values()]
+def _latest_of_each_rule(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
+    return [*{evaluation.rule_id: evaluation for evaluation in evaluations}.values()]
 
 
-def _last(met: Candidate, prior: Sequence[Evaluation]) -> Evaluation | None:
-    return next((one for one in reversed(prior) if one.rule_id == met.rule_id), None)
+def _latest_of_rule(candidate: Candidate, prior: Sequence[Evaluation]) -> Evaluation | None:
+    return next(
+        (evaluation for evaluation in reversed(prior) if evaluation.rule_id == candidate.rule_id),
+        None,
+    )
 
 
-def _place(fact_id: str, place: Mapping[str, str | None]) -> str | None:
-    """Return the fact that stands in the place of one, itself perhaps; None when none does."""
-    other = place[fact_id]
-    while other is not None and place[other] != other:
-        other = place[other]  # asserted later than what it replaced, so this ends
+def _find_successor(fact_id: str, successors: Mapping[str, str | None]) -> str | None:
+    """Return the current fact that replaced a fact, perhaps itself; None when there is none."""
+    other = successors[fact_id]
+    while other is not None and successors[other] != other:
+        other = successors[other]  # a successor is asserted later, so the loop ends
     return other

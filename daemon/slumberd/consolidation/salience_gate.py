@@ -1,4 +1,4 @@
-"""What a rule's gate holds back of what it is about to meet."""
+"""Apply a rule's salience gate to the versions that the rule is about to evaluate."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Embedding = Callable[[], Embedder]
 """Makes an embedder, when one is needed.
 
 Raises:
-    ExtraMissingError: There can be none.
+    ExtraMissingError: The optional dependency is not installed.
 """
 
 
-Asked = Callable[[], bool]
-"""Says whether something is so, in any thread."""
+Condition = Callable[[], bool]
+"""Returns whether a condition holds; thread-safe."""
 
 RELEVANCE_FAILED = "relevance_failed"
-"""The reason of a quarantine: the model fails on the content of an episode."""
+"""The reason of a quarantine: the embedder fails on the content of an episode."""
 
-_TOGETHER = 65_536
-"""Characters of texts that are measured between two questions whether it is late."""
+_CHARACTERS_AT_ONCE = 65_536
+"""Characters of the texts that are embedded between two checks for cancellation."""
 
 
 def never() -> bool:
-    """Return False."""
+    """Return False: a condition that never holds."""
     return False
 
 
 def no_embedder() -> Embedder:
-    """Make none.
+    """Raise, because there is no embedder.
 
     Raises:
         ExtraMissingError: Always.
@@ -46,83 +46,85 @@ def no_embedder() -> Embedder:
 
 
 class SalienceGate:
-    """Judges by what is known of reads, and by what texts mean.
+    """Holds back episodes whose salience is below their rule's minimum.
 
     Args:
-        episodes: Knows how they were read.
-        embedding: Makes what relevance is measured with.
+        episodes: The episode log, which knows how often episodes were read.
+        embedding: Makes the embedder that measures relevance.
     """
 
     def __init__(self, episodes: EpisodeLog, embedding: Embedding) -> None:
         self._episodes = episodes
         self._embedding = embedding
 
-    async def judged(
+    async def apply(
         self,
         versions: Sequence[EpisodeVersion],
         rule: ConsolidationRule,
         at: datetime,
         *,
-        late: Asked = never,
-        enough: Asked = never,
+        cancelled: Condition = never,
+        enough: Condition = never,
     ) -> Sequence[EpisodeVersion]:
-        """Return versions, those that fall short with how.
+        """Return the versions; `gated` of those that the gate holds back is set.
 
         A version whose relevance cannot be measured has a fault.
 
         Args:
-            versions: What the rule is about to meet.
-            rule: The rule; without a gate all pass.
+            versions: The versions that the rule is about to evaluate.
+            rule: The rule; without a gate all versions pass.
             at: The firing's instant.
-            late: Says, in any thread, that it must end.
-            enough: Says, in any thread, that what is judged is enough: then only the first of the
-                versions are returned, at least one of them.
+            cancelled: Whether the firing must end; thread-safe.
+            enough: Whether the gate must stop measuring; thread-safe. Then only the first versions
+                are returned, at least one of them.
 
         Raises:
-            ExtraMissingError: The gate measures relevance, which takes an extra.
-            StoppedError: It was `late`.
+            ExtraMissingError: The gate measures relevance, and the extra for it is not installed.
+            StoppedError: The firing was `cancelled`.
         """
         gate = rule.salience
-        candidates = {
-            place: one
-            for place, one in enumerate(versions)
-            if gate is not None and one.matched and not one.fault
+        matched = {
+            place: version
+            for place, version in enumerate(versions)
+            if gate is not None and version.matched and not version.fault
         }
-        if gate is None or not candidates:
+        if gate is None or not matched:
             return versions
-        accesses = await self._episodes.accesses([one.id for one in candidates.values()])
-        texts = {place: one.content for place, one in candidates.items()}
-        relevance = await asyncio.to_thread(self._relevance, gate, texts, late, enough)
-        judged = {
-            place: _judged(one, gate, accesses.get(one.id, NEVER), at, relevance[place])
-            for place, one in candidates.items()
+        accesses = await self._episodes.accesses([version.id for version in matched.values()])
+        texts = {place: version.content for place, version in matched.items()}
+        relevance = await asyncio.to_thread(self._relevance, gate, texts, cancelled, enough)
+        gated = {
+            place: _with_verdict(
+                version, gate, accesses.get(version.id, NEVER), at, relevance[place]
+            )
+            for place, version in matched.items()
             if place in relevance
         }
-        # Those before the first that was not judged.
-        end = min((place for place in candidates if place not in relevance), default=len(versions))
-        return [judged.get(place, one) for place, one in enumerate(versions[:end])]
+        # Only the versions before the first one whose relevance was not measured.
+        end = min((place for place in matched if place not in relevance), default=len(versions))
+        return [gated.get(place, version) for place, version in enumerate(versions[:end])]
 
     def _relevance(
-        self, gate: Gate, texts: Mapping[int, str], late: Asked, enough: Asked
+        self, gate: Gate, texts: Mapping[int, str], cancelled: Condition, enough: Condition
     ) -> dict[int, float | str]:
-        """Return the relevance of the first of some texts, or why it cannot be measured."""
+        """Return the relevance of the first texts, or why it cannot be measured, by place."""
         if not gate.embeds:
             return dict.fromkeys(texts, 0.0)
         embedder = self._embedding()
         [about] = embedder.embed([gate.about])
         found: dict[int, float | str] = {}
-        for places in _groups(texts):
-            if late():
-                raise StoppedError("it was too late to go on")
+        for places in _group_by_length(texts):
+            if cancelled():
+                raise StoppedError("the firing was cancelled")
             if found and enough():
                 break
-            told = _vectors(embedder, [texts[place] for place in places])
-            for place, one in zip(places, told, strict=True):
-                found[place] = one if isinstance(one, str) else cosine(about, one)
+            vectors = _vectors(embedder, [texts[place] for place in places])
+            for place, vector in zip(places, vectors, strict=True):
+                found[place] = vector if isinstance(vector, str) else cosine(about, vector)
         return found
 
 
-def _judged(
+def _with_verdict(
     version: EpisodeVersion, gate: Gate, access: Access, at: datetime, relevance: float | str
 ) -> EpisodeVersion:
     if isinstance(relevance, str):
@@ -133,21 +135,21 @@ def _judged(
 
 
 def _vectors(embedder: Embedder, texts: Sequence[str]) -> Sequence[tuple[float, ...] | str]:
-    """Return the vectors of texts; of one that the model fails on, why."""
+    """Return the vectors of texts; the reason for a text that the embedder fails on."""
     try:
         return embedder.embed(texts)
-    except Exception as error:  # noqa: BLE001 - of the model: one text must not stop the others
+    except Exception as error:  # noqa: BLE001 - of the embedder: one text must not stop the others
         if len(texts) == 1:
             return [f"the content cannot be compared: {type(error).__name__}"]
-    return [one for text in texts for one in _vectors(embedder, [text])]
+    return [vector for text in texts for vector in _vectors(embedder, [text])]
 
 
-def _groups(texts: Mapping[int, str]) -> Iterator[list[int]]:
-    """Yield the places of texts in order, in groups that are measured within a part of a second."""
+def _group_by_length(texts: Mapping[int, str]) -> Iterator[list[int]]:
+    """Yield the places of texts in order, in groups that take a fraction of a second each."""
     group: list[int] = []
     characters = 0
     for place, text in texts.items():
-        if group and characters + len(text) > _TOGETHER:
+        if group and characters + len(text) > _CHARACTERS_AT_ONCE:
             yield group
             group, characters = [], 0
         group.append(place)

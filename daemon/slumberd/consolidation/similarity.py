@@ -1,7 +1,7 @@
-"""Say which text of a fact is compared with others, and with which facts.
+"""Choose the text of a fact that is compared with other facts, and the facts it is compared with.
 
-Only links come of a comparison. A table of words takes opposites for the same: "the shop is open"
-is as near to "the shop is closed" as to a restatement. So a comparison never removes a fact.
+A comparison only makes links, and never removes a fact. Word vectors cannot tell opposites apart:
+"the shop is open" is as near to "the shop is closed" as to a restatement.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from slumberd.model.fact_ids import canonical
 from slumberd.model.scope import escape
 
 TEXT_CHARACTERS = 4_000
-"""Only so many first characters of a text are compared."""
+"""At most this many characters from the start of a text are compared."""
 
 
 class Statement(NamedTuple):

@@ -1,4 +1,4 @@
-"""The ground that a batch is settled on: what the ledger knows of the acts and keys at hand."""
+"""The known state of a batch: what the ledger knows of its claims and keys."""
 
 from __future__ import annotations
 
@@ -21,11 +21,17 @@ from slumberd.consolidation.precedence import (
     link,
 )
 
-_NOBODY: frozenset[str] = frozenset()
+_NO_REFERRERS: frozenset[str] = frozenset()
 
 
 class CurrentFact(NamedTuple):
-    """A fact that stands, with what its row is made of."""
+    """A current fact, with the values that its row is made of.
+
+    Attributes:
+        fact_id: The fact's id.
+        counted: The effective claim.
+        trail: Links to the facts that it replaced.
+    """
 
     fact_id: str
     counted: EffectiveClaim
@@ -37,24 +43,24 @@ def sources_of_claim(claim: Claim) -> list[str]:
     if claim.precedence.rank != MANUAL:
         return [claim.precedence.id]
     given = (entry.get("source_episode_ids") for entry in claim.lineage)
-    found = (one for sources in given if isinstance(sources, list | tuple) for one in sources)
-    return list(dict.fromkeys(one for one in found if isinstance(one, str)))
+    found = (source for sources in given if isinstance(sources, list | tuple) for source in sources)
+    return list(dict.fromkeys(source for source in found if isinstance(source, str)))
 
 
 @dataclass(slots=True)
 class KnownState:
-    """What the ledger knows of the acts and keys that are at hand.
+    """What the ledger knows of a batch's claims and keys.
 
     Attributes:
         multi: Which keys hold several objects at once.
-        depth: Links of lineage that are kept of what a fact replaced.
-        evaluations: Per fact id every meeting, oldest first.
-        referrers: Per fact id the fact ids of acts that name it, in any version.
+        depth: At most this many links of lineage are kept of what a fact replaced.
+        evaluations: Per fact id every evaluation, oldest first.
+        referrers: Per fact id the fact ids of claims that name it, in any version.
         heads: Per key its heads by slot; `ALL` is the only slot of a single-valued key.
-        full: Per key that is known in full the fact ids of all acts that speak of it.
-        waiting: Of the rule that meets, per fact id the version that its gate held back, unless
-            it has met it since.
-        until: Acts later than this instant, in microseconds, do not count; None counts all.
+        full: Per key that is known in full, the fact ids of all of its claims.
+        waiting: Of the firing rule, per fact id the version that its gate held back, unless the
+            rule has evaluated it since.
+        until: Claims later than this instant, in microseconds, do not count; None counts all.
     """
 
     multi: MultiValued
@@ -66,73 +72,75 @@ class KnownState:
     waiting: dict[str, int] = field(default_factory=dict)
     until: int | None = None
 
-    def as_decided(self, met: Candidate) -> Candidate:
-        """Return what is met with the act that was read from its version when it was met before.
+    def as_decided(self, candidate: Candidate) -> Candidate:
+        """Return a candidate with the claim of the version's earlier evaluation, if it has one.
 
-        What an act is near to was found then, and stays as it was found.
+        So the links to similar facts stay as the first evaluation found them.
         """
-        if met.claim is not None:
-            for one in self.evaluations.get(met.fact_id, ()):
-                if (
-                    one.version == met.version
-                    and one.claim
-                    and one.claim.payload == met.claim.payload
-                ):
-                    return met._replace(claim=one.claim)
-        return met
+        claim = candidate.claim
+        if claim is not None:
+            for earlier in self.evaluations.get(candidate.fact_id, ()):
+                is_same = earlier.version == candidate.version
+                if is_same and earlier.claim and earlier.claim.payload == claim.payload:
+                    return candidate._replace(claim=earlier.claim)
+        return candidate
 
     def counted(self, fact_id: str) -> tuple[EffectiveClaim, ...]:
-        """Return what counts of one fact id."""
+        """Return the effective claims of a fact id."""
         found = effective_claims(self.evaluations.get(fact_id, ()))
         if self.until is None:
             return found
-        return tuple(one for one in found if one.claim.precedence.at <= self.until)
+        return tuple(
+            effective for effective in found if effective.claim.precedence.at <= self.until
+        )
 
-    def counted_as(self, top: Assertion) -> EffectiveClaim:
-        """Return what counts of an assertion that stands."""
-        found = self.counted(top.fact_id)
+    def _effective_claim_of(self, winner: Assertion) -> EffectiveClaim:
+        """Return the effective claim of a current assertion."""
+        found = self.counted(winner.fact_id)
         if len(found) == 1:
             return found[0]
         return next(
-            one for one in found if one.claim.precedence == top.precedence and one.claim.asserts
+            effective
+            for effective in found
+            if effective.claim.precedence == winner.precedence and effective.claim.asserts
         )
 
     def targets(self, claim: Claim) -> list[Claim]:
-        """Return the assertions that an act names, in its own user, agent and channel."""
+        """Return the asserting claims that a claim names, in its own user, agent and channel."""
         return [
-            one.claim
+            effective.claim
             for name in claim.names
-            for one in self.counted(name)
-            if one.claim.asserts and one.claim.owner == claim.owner
+            for effective in self.counted(name)
+            if effective.claim.asserts and effective.claim.owner == claim.owner
         ]
 
     def head(self, key: str, slot: str) -> Head:
-        """Return a slot's head; a new one knows what was retracted of the whole key."""
+        """Return a slot's head; a new head gets the retraction of the whole key."""
         slots = self.heads.get(key)
         if slots is None:
             slots = self.heads[key] = {}
         if slot not in slots:
             slots[slot] = Head()
-            # Declared facts are covered by deletes only, which DELETIONS keeps.
+            # Only deletes by key cover declared facts; the slot DELETIONS holds those.
             own = slot == ALL or slot.startswith(DELETIONS)
             if not own and ALL in slots and ALL in slots[ALL].reach:
                 slots[slot].retracted(ALL, slots[ALL].reach[ALL])
         return slots[slot]
 
     def fold(self, key: str) -> None:
-        """Work out a key's heads again from all of its acts."""
+        """Compute a key's heads again from all of its claims."""
         claims = [
-            one.claim
+            effective.claim
             for fact_id in self.full[key]
-            for one in self.counted(fact_id)
-            if one.claim.key == key
+            for effective in self.counted(fact_id)
+            if effective.claim.key == key
         ]
         self.heads[key] = {}
-        for claim in sorted(claims, key=_whole_key_first):
+        for claim in sorted(claims, key=_order_of_folding):
             self.fold_in(claim)
 
     def fold_in(self, claim: Claim) -> None:
-        """Fold what one act says of its own key, and what others say of it, into the heads."""
+        """Fold a claim on its own key, and the retractions that cover it, into the heads."""
         if claim.clears:
             self._clear(claim)
         if claim.asserts:
@@ -143,11 +151,11 @@ class KnownState:
             self._retract_by_referrers(claim, head)
 
     def retract(self, target: Claim, *, by: Precedence) -> None:
-        """Fold a retraction of what an act asserts into its head."""
+        """Fold a retraction of an asserting claim into its head."""
         self.head(target.key, self.multi.slot_of(target)).retracted(target.object, by)
 
     def declared_slots(self, key: str) -> list[str]:
-        """Return the slots of a key's declared facts, as far as they are known."""
+        """Return the loaded slots of a key's declared facts."""
         return [slot for slot in self.heads.get(key, ()) if is_declared_slot(slot)]
 
     def _clear(self, claim: Claim) -> None:
@@ -168,69 +176,71 @@ class KnownState:
                 head.retracted(what, by)
 
     def _retract_by_referrers(self, claim: Claim, head: Head) -> None:
-        referrers: Set[str] = self.referrers.get(claim.fact_id, _NOBODY)
+        referrers: Set[str] = self.referrers.get(claim.fact_id, _NO_REFERRERS)
         if len(self.evaluations.get(claim.fact_id, ())) > 1:
             referrers = {*referrers, claim.fact_id}
         for referrer in referrers:
-            for one in self.counted(referrer):
-                if claim.fact_id in one.claim.names and one.claim.owner == claim.owner:
-                    head.retracted(claim.object, one.claim.precedence)
+            for effective in self.counted(referrer):
+                by = effective.claim
+                if claim.fact_id in by.names and by.owner == claim.owner:
+                    head.retracted(claim.object, by.precedence)
 
     def standing(self, key: str) -> dict[str, Assertion]:
-        """Return what stands of a key, by slot."""
+        """Return the current assertions of a key, by slot."""
         heads = self.heads.get(key, {})
         return {slot: top for slot, head in heads.items() if (top := head.standing) is not None}
 
     def fact(self, fact_id: str) -> CurrentFact | None:
-        """Return the fact of an id, if it stands; the heads of its keys must be known."""
-        for one in self.counted(fact_id):
-            claim, slot = one.claim, self.multi.slot_of(one.claim)
+        """Return the fact of an id if it is current; the heads of its keys must be loaded."""
+        for effective in self.counted(fact_id):
+            claim = effective.claim
+            slot = self.multi.slot_of(claim)
             top = self.standing(claim.key).get(slot)
             if claim.asserts and top == Assertion(claim.precedence, fact_id, claim.object):
                 return self.current(claim.key, slot, top)
         return None
 
     def current(self, key: str, slot: str, top: Assertion) -> CurrentFact:
-        """Return the fact that is current in a slot; its claim's named ids must be known."""
-        counted = self.counted_as(top)
+        """Return the current fact of a slot; the ids that its claim names must be loaded."""
+        effective = self._effective_claim_of(top)
         links = self.trail(key, slot)
-        if counted.claim.names:
-            named = self._links_to_named(counted.claim)
-            ids = {one["replaces"] for one in named}
-            links = [*named, *(one for one in links if one["replaces"] not in ids)]
-        return CurrentFact(top.fact_id, counted, tuple(links))
+        if effective.claim.names:
+            named = self._links_to_named(effective.claim)
+            ids = {entry["replaces"] for entry in named}
+            links = [*named, *(entry for entry in links if entry["replaces"] not in ids)]
+        return CurrentFact(top.fact_id, effective, tuple(links))
 
     def _links_to_named(self, claim: Claim) -> list[Link]:
-        """Return links to the older assertions that an act names, newest first, of any key."""
+        """Return links to the older assertions that a claim names, newest first, of any key."""
         older = [
-            one
-            for one in self.targets(claim)
-            if one.precedence < claim.precedence and one.fact_id != claim.fact_id
+            target
+            for target in self.targets(claim)
+            if target.precedence < claim.precedence and target.fact_id != claim.fact_id
         ]
-        older.sort(key=lambda one: one.precedence, reverse=True)
-        found = {one.fact_id: sources_of_claim(one) for one in older}
+        older.sort(key=lambda target: target.precedence, reverse=True)
+        found = {target.fact_id: sources_of_claim(target) for target in older}
         return [
             {"replaces": fact_id, "source_episode_ids": sources}
             for fact_id, sources in found.items()
         ]
 
     def trail(self, key: str, slot: str) -> list[Link]:
-        """Return what a slot's top replaced, newest first, at most `depth` links."""
+        """Return links to what a slot's top replaced, newest first, at most `depth` links."""
         head = self.heads[key][slot]
         if head.trail is None:
-            head.trail = self._older(key, slot)
+            head.trail = self._compute_trail(key, slot)
         return head.trail
 
-    def _older(self, key: str, slot: str) -> list[Link]:
-        mine = [
-            Assertion(one.claim.precedence, one.claim.fact_id, one.claim.object)
-            for fact_id in self.full[key]
-            for one in self.counted(fact_id)
-            if one.claim.key == key and one.claim.asserts and self.multi.slot_of(one.claim) == slot
+    def _compute_trail(self, key: str, slot: str) -> list[Link]:
+        claims = (effective.claim for id_ in self.full[key] for effective in self.counted(id_))
+        assertions = [
+            Assertion(claim.precedence, claim.fact_id, claim.object)
+            for claim in claims
+            if claim.key == key and claim.asserts and self.multi.slot_of(claim) == slot
         ]
-        return [link(one) for one in sorted(mine, reverse=True)[1 : self.depth + 1]]
+        return [link(older) for older in sorted(assertions, reverse=True)[1 : self.depth + 1]]
 
 
-def _whole_key_first(claim: Claim) -> tuple[bool, Precedence]:
-    # A retraction of a whole multi-valued key must be known before its slots get heads.
+def _order_of_folding(claim: Claim) -> tuple[bool, Precedence]:
+    # A retraction of a whole multi-valued key must be folded before its slots get heads.
     return not (claim.clears and claim.object == ALL), claim.precedence

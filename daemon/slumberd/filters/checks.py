@@ -1,12 +1,10 @@
-"""Read a ``when_filter`` before SQLite does, and let through only words that are known.
+"""Check a ``when_filter`` by its tokens before SQLite compiles it: the sandbox's first wall.
 
-The first wall of the sandbox. What passes is one expression over the documented columns,
-with balanced parentheses, literals, operators and functions that cannot run long.
+A filter passes if it is one expression over the documented columns, with balanced parentheses,
+literals, operators and functions that cannot run long, and if it reads no clock.
 
-Refuse, by its tokens, a filter that could take long on one row, or that reads the clock.
-
-SQLite looks at the deadline between columns, never within one call, and holds on to what each
-call was given until the row is done. So what a row can cost has to be bounded beforehand.
+SQLite checks the deadline between columns, never within one call, and keeps the arguments of each
+call until the row is done. So the checks bound the cost of a row beforehand.
 """
 
 from __future__ import annotations
@@ -19,15 +17,16 @@ from slumberd.errors import FilterError
 from slumberd.filters.tokenizer import Refusal, Token, arguments, split
 
 LONGEST_PATTERN = 100
-"""Characters of a text to look for."""
+"""The most characters of a text that a filter searches for."""
 MOST = 128
-"""Columns, calls (LIKE and GLOB are), ``||``, ``->`` and ``->>`` of one filter."""
+"""The most columns, calls (also LIKE and GLOB), ``||``, ``->`` and ``->>`` of one filter."""
 MOST_JOINED = 2
-"""``||`` whose right side is no text in quotes; none in a filter with GLOB, the slowest search."""
+"""The most ``||`` whose right side is not a literal; none beside GLOB, the slowest search."""
 MOST_ARROWS = 10
-"""``->`` and ``->>`` one after another."""
+"""The most ``->`` and ``->>`` one after another."""
 
 DATES = frozenset({"date", "time", "datetime", "julianday", "strftime", "unixepoch"})
+"""The date functions that a filter can call."""
 
 _CLOCK = frozenset({"now", "localtime", "utc", "subsec", "subsecond"})
 _ARROWS = frozenset({"->", "->>"})
@@ -36,14 +35,14 @@ _EQUALS = frozenset({"=", "==", "<>", "!="})
 
 
 def check_work(tokens: list[Token], names: Collection[str]) -> None:
-    """Bound how many texts one row can make, how long they grow, and how deep they lie.
+    """Check how many texts a row can make, how long they grow, and how deep paths go.
 
     Args:
-        tokens: Of the filter.
-        names: Of columns and functions.
+        tokens: The tokens of the filter.
+        names: The names of columns and functions.
 
     Raises:
-        Refusal: There are too many; with the first that is.
+        Refusal: A bound is exceeded; with the first token beyond it.
     """
     work = [token for token in tokens if _is_work(token, names)]
     if len(work) > MOST:
@@ -88,10 +87,10 @@ def _check_arrows(tokens: list[Token]) -> None:
 
 
 def check_calls(tokens: list[Token]) -> None:
-    """Hold back what makes single calls slow: long texts to look for, and several paths at once.
+    """Check that no single call is slow: no long text to search for, no several paths at once.
 
     Raises:
-        Refusal: ``instr`` or ``json_extract`` is called otherwise.
+        Refusal: ``instr`` or ``json_extract`` has such arguments.
     """
     for place, token in enumerate(tokens):
         if not _is_called(tokens, place):
@@ -104,7 +103,7 @@ def check_calls(tokens: list[Token]) -> None:
 
 
 def check_json(tokens: list[Token]) -> None:
-    """Hold back what reads the content of an episode as JSON, for it is a text.
+    """Check that no JSON function reads the content of an episode, because it is a text.
 
     Raises:
         Refusal: A JSON function or an arrow reads ``content``.
@@ -144,12 +143,13 @@ def _check_sought(call: Token, sought: list[Token]) -> None:
 
 
 def check_clock(tokens: list[Token]) -> None:
-    """Refuse what would give another answer tomorrow: replays and backfills could not agree.
+    """Check that the filter reads no clock, so that replays and backfills give equal results.
 
-    What a row says in place of a date is no business of words; `dates` sees to it.
+    A row with the text ``now`` in place of a date is not a matter of tokens; `sandbox.clockless`
+    handles it.
 
     Raises:
-        Refusal: A date function is asked for the machine's time or time zone.
+        Refusal: A date function would read the machine's time or time zone.
     """
     if DATES.isdisjoint(token.word for token in tokens):
         return
@@ -166,10 +166,10 @@ def _has_time(tokens: list[Token], place: int) -> bool:
 
 
 def check_nulls(tokens: list[Token]) -> None:
-    """Refuse to compare with NULL by a sign: that is never true.
+    """Check that no operator compares with NULL, because that is never true.
 
     Raises:
-        Refusal: Something is.
+        Refusal: An operator does.
     """
     before: Token | None = None
     for place, token in enumerate(tokens[:-1]):
@@ -182,7 +182,7 @@ def check_nulls(tokens: list[Token]) -> None:
 
 
 def _begins(before: Token | None) -> bool:
-    # Elsewhere NULL may end `x IS NULL`, which may well be compared.
+    # Elsewhere NULL may end `x IS NULL`, whose result may be compared.
     return before is None or before.kind == "open" or before.word in ("and", "or")
 
 
@@ -192,7 +192,7 @@ def _never(sign: Token) -> str:
 
 
 LONGEST = 8 * 1024
-"""Bytes of a filter."""
+"""The most bytes of a filter."""
 _LONGEST_NAME = 64
 
 COLUMNS = (
@@ -211,14 +211,14 @@ COLUMNS = (
     "object",
     "confidence",
 )
-"""What a filter can read, in the order of the documentation."""
+"""The columns that a filter can read, in the order of the documentation."""
 
 FUNCTIONS = DATES | {
     "abs", "coalesce", "glob", "ifnull", "iif", "instr", "json_array_length", "json_extract",
     "json_type", "json_valid", "length", "like", "likelihood", "likely", "lower", "max", "min",
     "nullif", "round", "sign", "substr", "substring", "typeof", "unicode", "unlikely", "upper",
 }  # fmt: skip
-"""What a filter can call."""
+"""The functions that a filter can call."""
 
 _NAMES = frozenset({*COLUMNS, *FUNCTIONS})
 
@@ -250,13 +250,15 @@ _REMEDIES = {
 
 
 def tokens_of(rule_id: str, fragment: str) -> list[Token]:
-    """Return the pieces of a filter that may be handed to SQLite.
+    """Return the tokens of a filter that passes all checks.
 
     Raises:
-        FilterError: It may not; with the position of the first offending character.
+        FilterError: It does not pass; with the position of the first offending character.
     """
-    tokens, refusals = _checked(fragment)
-    errors = [FilterError(rule_id, one.violation, position=one.position) for one in refusals]
+    tokens, refusals = _check(fragment)
+    errors = [
+        FilterError(rule_id, refusal.violation, position=refusal.position) for refusal in refusals
+    ]
     if errors:
         first = refusals[0]
         raise FilterError(rule_id, first.violation, position=first.position, further=errors[1:])
@@ -264,12 +266,12 @@ def tokens_of(rule_id: str, fragment: str) -> list[Token]:
 
 
 @lru_cache(maxsize=1024)
-def _checked(fragment: str) -> tuple[list[Token], list[Refusal]]:
+def _check(fragment: str) -> tuple[list[Token], list[Refusal]]:
     tokens: list[Token] = []
     refusals: list[Refusal] = []
     try:
         tokens += _split(fragment)
-        refusals += _unknown(tokens)
+        refusals += _find_unknown_names(tokens)
         check_nulls(tokens)
         check_clock(tokens)
         check_json(tokens)
@@ -286,14 +288,14 @@ def _split(fragment: str) -> list[Token]:
     return split(fragment)
 
 
-def _unknown(tokens: list[Token]) -> Iterator[Refusal]:
-    """Yield every name that is not known, each once."""
-    told: set[str] = set()
+def _find_unknown_names(tokens: list[Token]) -> Iterator[Refusal]:
+    """Yield a refusal of every unknown name, each name once."""
+    refused: set[str] = set()
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         problem = _problem(before, token, after)
-        if problem and token.text not in told:
+        if problem and token.text not in refused:
             yield Refusal(problem, token.position)
-            told.add(token.text)
+            refused.add(token.text)
 
 
 def _problem(before: Token | None, token: Token, after: Token | None) -> str:

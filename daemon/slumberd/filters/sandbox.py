@@ -1,13 +1,12 @@
-"""Run a rule's ``when_filter`` where it can read the documented columns, and nothing else.
+"""Run a rule's ``when_filter`` so that it reads the documented columns and nothing else.
 
-Three walls, each of which holds without the others: `fragments` lets through one expression of
-known words; an authorizer lets through the columns of one temporary view and functions that
-cannot run long; and limits on values, patterns and time bound what is left. All of it happens
-on the connection, and in the snapshot, that the rows themselves are read in.
+Three walls, each of which holds without the others. `checks` accepts one expression of known
+words. An authorizer allows the columns of one temporary view and functions that cannot run long.
+Limits on values, patterns and time bound the rest. Filters run on the connection, and in the
+snapshot, in which the rows are read.
 
-SQLite's date functions without its clock: what they say depends on what they are given.
-
-A row may hold the text ``now`` where a date is looked for; built in, they would read the time.
+The date functions read no clock, so their results depend on their arguments only. SQLite's own
+would read the time for a row with the text ``now`` in place of a date.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from slumberd.sql_statements import statements
 _Value = str | bytes | int | float | None
 
 # A date, a time of day and a day number all begin with a digit; words do not.
-_TIME = re.compile(r"\s*[-+.]*\d")
+_BEGINS_AS_TIME = re.compile(r"\s*[-+.]*\d")
 _ZONES = frozenset({"localtime", "utc"})
 
 
 @contextmanager
 def clockless(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let the date functions of a connection give NULL where they would read clock or zone.
+    """Make the date functions of a connection return NULL where they would read clock or zone.
 
-    Afterwards the connection has no date functions: SQLite never goes back to those it came with.
+    Afterwards the connection has no date functions: SQLite cannot restore the built-in ones.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as calendar:
         for name in DATES:
@@ -51,24 +50,24 @@ def clockless(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _call(calendar: sqlite3.Connection, name: str, *given: _Value) -> _Value:
-    if not _is_told(given[1:] if name == "strftime" else given) or _is_long(given[0]):
+    if not _is_without_clock(given[1:] if name == "strftime" else given) or _is_too_long(given[0]):
         return None
     marks = ", ".join("?" * len(given))
     answer: _Value = calendar.execute(f"SELECT {name}({marks})", given).fetchone()[0]
     return answer
 
 
-def _is_told(given: tuple[_Value, ...]) -> bool:
+def _is_without_clock(given: tuple[_Value, ...]) -> bool:
     if not given or not all(isinstance(one, str | int | float) for one in given):
         return False
     time, *modifiers = given
-    return _TIME.match(str(time)) is not None and _ZONES.isdisjoint(
+    return _BEGINS_AS_TIME.match(str(time)) is not None and _ZONES.isdisjoint(
         str(modifier).strip().lower() for modifier in modifiers
     )
 
 
-def _is_long(text: _Value) -> bool:
-    # No date is, and a long format takes long.
+def _is_too_long(text: _Value) -> bool:
+    # No date is that long, and a long format takes long.
     return isinstance(text, str) and len(text) > LONGEST_PATTERN
 
 
@@ -76,7 +75,7 @@ SECONDS = 5.0
 """How long a filter may take for one batch."""
 
 LARGEST = 1024 * 1024
-"""Bytes of the content, or of the metadata, of an episode that a filter can read."""
+"""The most bytes of an episode's content, or metadata, that a filter can read."""
 
 _SQL = statements("filters")
 _EPISODES = statements("episodes")
@@ -99,12 +98,13 @@ _READABLE = frozenset({"rid", *COLUMNS})
 
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: LONGEST_PATTERN,
-    # Of any value, and so of an episode that is read: each mention may hold on to a copy.
+    # Of any value, so also of an episode: SQLite may copy the value for each mention.
     sqlite3.SQLITE_LIMIT_LENGTH: LARGEST,
     sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 16,
     sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 1,
 }
-# Steps between two looks at the deadline; only jumps look, so the view has one in each column.
+# Steps between two checks of the deadline. SQLite checks at jumps only, so each column of the view
+# has one.
 _STEPS = 10
 
 _NEAR = re.compile(r'near "(.*?)"|no such (?:column|function): (\S+)|function (\w+)\(\)')
@@ -115,19 +115,19 @@ _REASONS = {
     "user-defined function raised exception": "a date function met a text that is no UTF-8",
     "bad JSON path": "{}; a path begins with '$.', as in '$.topic'",
 }
-_UNFIT = re.compile(r'near "(.*)": syntax error')
-_MOST_TRIED = 20
+_SYNTAX_ERROR = re.compile(r'near "(.*)": syntax error')
+_MOST_TRIALS = 20
 _NO_ROWS = {"first": 1, "last": 0}
 _PLAIN = '{"content":"a text","source_node":"","agent":"a","user":"u","session":"s"}'
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What a filter makes of a batch.
+    """The result of a filter on a batch.
 
     Attributes:
-        matched: The rowids that it selects.
-        failed: Why it cannot be evaluated on others, by rowid.
+        matched: The rowids that the filter selects.
+        failed: Why the filter fails on other rows, by rowid.
     """
 
     matched: set[int] = field(default_factory=set)
@@ -135,20 +135,20 @@ class Verdict:
 
 
 class Filter:
-    """One rule's filter, ready to judge rows.
+    """One rule's filter, checked and ready to run.
 
     Args:
-        rule_id: For errors.
+        rule_id: The rule, for errors.
         fragment: The ``when_filter``; not empty.
         mismatch: Under ``trust_episode`` the columns user, session and agent are the content's.
-        stop: When set, a judgement under way ends with `StoppedError`.
-        seconds: How long one judgement may take.
+        stop: When set, a run ends with `StoppedError`.
+        seconds: How long one run may take.
 
     Attributes:
         reads: The columns that it names.
 
     Raises:
-        FilterError: The fragment may not run.
+        FilterError: The fragment is not allowed.
     """
 
     def __init__(
@@ -169,27 +169,27 @@ class Filter:
         self._stop = stop or Event()
         self._seconds = seconds
         source = "content" if mismatch == "trust_episode" else "scope"
-        # The one place where SQL is put together: on lines of its own, inside parentheses.
+        # The only SQL that is composed: the fragment is on lines of its own, inside parentheses.
         self._start = _SQL[f"select_by_{source}"]
         self._sql = f"{self._start}\n{fragment}\n)"
 
     def judge(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
-        """Say which rows the filter selects; `prepare` must have seen the connection.
+        """Return which rows the filter selects; the connection must have gone through `prepare`.
 
         Raises:
-            FilterError: The filter does not compile, or runs over its budget.
-            StoppedError: The store was told to stop.
+            FilterError: The filter does not compile, or runs over its time limit.
+            StoppedError: `stop` was set.
         """
         deadline = time.monotonic() + self._seconds
 
         def late() -> bool:
             return self._stop.is_set() or time.monotonic() > deadline
 
-        with _seated(connection, rids, late):
-            return self.judge_seated(connection, rids)
+        with _restricted(connection, rids, late):
+            return self.judge_restricted(connection, rids)
 
-    def judge_seated(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
-        """Do what `judge` does, on a connection that is confined and holds the rows already."""
+    def judge_restricted(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
+        """Do the same as `judge`, on a connection that is restricted and has the rows already."""
         verdict = Verdict()
         self._compile(connection)
         self._judge(connection, sorted(rids), verdict)
@@ -199,19 +199,19 @@ class Filter:
         try:
             self._run(connection, 1, 0)
         except sqlite3.Error as error:
-            raise self._refused(connection, error) from error
+            raise self._compile_error(connection, error) from error
 
     def _judge(self, connection: sqlite3.Connection, rids: Sequence[int], verdict: Verdict) -> None:
-        # A row that the filter fails on must not take the others with it: halve until found.
-        stretches = [rids] if rids else []
-        while stretches:
-            some = stretches.pop()
+        # A row that the filter fails on must not spoil the others: bisect until it is found.
+        ranges = [rids] if rids else []
+        while ranges:
+            some = ranges.pop()
             try:
                 verdict.matched.update(self._run(connection, some[0], some[-1]))
             except sqlite3.Error as error:
                 if len(some) > 1:
                     middle = len(some) // 2
-                    stretches += [some[:middle], some[middle:]]
+                    ranges += [some[:middle], some[middle:]]
                 else:
                     verdict.failed[some[0]] = _reason(error)
 
@@ -221,40 +221,40 @@ class Filter:
         except sqlite3.OperationalError as error:
             if _code(error) != sqlite3.SQLITE_INTERRUPT:
                 raise
-            raise self._interrupted() from error
+            raise self._interrupt_error() from error
         except UnicodeDecodeError as error:
             # SQLite quotes the row in its message, and the driver cannot read it.
             raise sqlite3.DataError("fails on a text that is no UTF-8") from error
         return [rid for (rid,) in found]
 
-    def _interrupted(self) -> FilterError | StoppedError:
+    def _interrupt_error(self) -> FilterError | StoppedError:
         if self._stop.is_set():
             return StoppedError(f"the filter of rule {self._rule_id!r} was told to stop")
         return FilterError(self._rule_id, f"ran over its budget of {self._seconds:g} s")
 
-    def _refused(self, connection: sqlite3.Connection, error: sqlite3.Error) -> FilterError:
+    def _compile_error(self, connection: sqlite3.Connection, error: sqlite3.Error) -> FilterError:
         problem = _reason(error)
         position = self._position(connection, problem)
         if _code(error) == sqlite3.SQLITE_AUTH:
             problem = f"reads or calls what a filter may not: {problem}"
         elif position is None and problem.startswith('near ")"'):
             problem, position = "something is missing at its end", len(self._fragment)
-        elif match := _UNFIT.fullmatch(problem):
+        elif match := _SYNTAX_ERROR.fullmatch(problem):
             problem = f"{match[1]!r} does not fit here"
         return FilterError(self._rule_id, problem, position=position)
 
     def _position(self, connection: sqlite3.Connection, problem: str) -> int | None:
-        """Return where the piece stands that SQLite names; None when it may be several."""
+        """Return the position of the token that SQLite names; None when several may be meant."""
         match = _NEAR.search(problem)
         named = next(filter(None, match.groups()), None) if match else None
         found = [token for token in self._tokens if token.text == named]
         if len(found) > 1 and match and match[1]:
-            tried = (token for token in found[:_MOST_TRIED] if self._fails_at(connection, token))
+            tried = (token for token in found[:_MOST_TRIALS] if self._fails_at(connection, token))
             found = list(islice(tried, 1))
         return found[0].position if len(found) == 1 else None
 
     def _fails_at(self, connection: sqlite3.Connection, token: Token) -> bool:
-        # SQLite gives up at the first piece that does not fit, so what follows does not count.
+        # SQLite stops at the first token that does not fit, so the rest does not count.
         try:
             connection.execute(f"{self._start}\n{self._fragment[: token.end]}\n)", _NO_ROWS)
         except sqlite3.Error as error:
@@ -271,12 +271,12 @@ def _reason(error: sqlite3.Error) -> str:
 
 
 def _code(error: sqlite3.Error) -> int | None:
-    # What the driver itself refuses carries no code.
+    # Errors of the driver itself have no code.
     return getattr(error, "sqlite_errorcode", None)
 
 
 def prepare(connection: sqlite3.Connection, naive: NaiveTimestamps = "local") -> None:
-    """Give a connection what filters read; outside of any transaction.
+    """Create the views and functions of filters on a connection, outside of any transaction.
 
     Args:
         connection: The connection.
@@ -292,7 +292,7 @@ def prepare(connection: sqlite3.Connection, naive: NaiveTimestamps = "local") ->
 
 @contextmanager
 def _writable(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let the connection write; to temporary tables, for its files are opened for reading."""
+    """Let the connection write to its temporary tables; its files are opened read-only."""
     connection.execute("PRAGMA query_only = OFF")
     try:
         yield
@@ -307,17 +307,17 @@ def _fill(connection: sqlite3.Connection, rids: Iterable[int]) -> None:
 
 
 @contextmanager
-def _seated(
+def _restricted(
     connection: sqlite3.Connection, rids: Iterable[int], late: Callable[[], bool]
 ) -> Iterator[None]:
-    """Let nothing but filters run on a connection, over these rows, until `late` says so."""
+    """Allow only filters on a connection, over these rows, and interrupt them once it is late."""
     _fill(connection, rids)
-    with clockless(connection), _confined(connection, late):
+    with clockless(connection), _confine(connection, late):
         yield
 
 
 @contextmanager
-def _confined(connection: sqlite3.Connection, late: Callable[[], bool]) -> Iterator[None]:
+def _confine(connection: sqlite3.Connection, late: Callable[[], bool]) -> Iterator[None]:
     limits = {limit: connection.setlimit(limit, most) for limit, most in _LIMITS.items()}
     connection.set_authorizer(_authorize)
     connection.set_progress_handler(late, _STEPS)
@@ -336,7 +336,7 @@ def _authorize(
     match action:
         case sqlite3.SQLITE_SELECT:
             allowed = True
-        # Without a column SQLite asks for the tables beneath a view that nothing is read from.
+        # SQLite gives no column for the tables of a view when no column is read.
         case sqlite3.SQLITE_READ if within in _VIEWS or not second:
             allowed = first in ("episodes", "slumberd_batch", *_VIEWS)
         case sqlite3.SQLITE_READ:
@@ -351,10 +351,10 @@ def _authorize(
 
 
 def check_filter(rule_id: str, fragment: str) -> None:
-    """Compile a filter, and try it on an episode that says nothing.
+    """Compile a filter, and run it on a sample episode without metadata.
 
     Raises:
-        FilterError: It may not run, or fails; with its position where it can be told.
+        FilterError: It is not allowed, or fails; with the position if that is known.
     """
     with checking_filters() as check:
         check(rule_id, fragment)
@@ -362,15 +362,15 @@ def check_filter(rule_id: str, fragment: str) -> None:
 
 @contextmanager
 def checking_filters() -> Iterator[Callable[[str, str], None]]:
-    """Yield `check_filter` for many: they share what takes longer to make than to ask."""
+    """Yield a `check_filter` for many filters: they share one connection, which is slow to make."""
     timer = _Timer()
-    with _sample() as connection, _seated(connection, [1], timer.late):
+    with _sample() as connection, _restricted(connection, [1], timer.late):
         yield partial(_check, connection, timer)
 
 
 @dataclass(slots=True)
 class _Timer:
-    """Of one check after the other."""
+    """The deadline of the current check."""
 
     deadline: float = 0.0
 
@@ -382,7 +382,7 @@ def _check(connection: sqlite3.Connection, timer: _Timer, rule_id: str, fragment
     if not fragment.strip():
         return
     timer.deadline = time.monotonic() + SECONDS
-    verdict = Filter(rule_id, fragment).judge_seated(connection, [1])
+    verdict = Filter(rule_id, fragment).judge_restricted(connection, [1])
     for problem in verdict.failed.values():
         raise FilterError(rule_id, problem)
 

@@ -1,4 +1,4 @@
-"""Split a ``when_filter`` into tokens, or say which character has no place in one."""
+"""Split a ``when_filter`` into tokens, or refuse it at a character that belongs to no token."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 DEEPEST = 20
-"""Parentheses within parentheses; SQLite's own parser gives up at different depths."""
+"""The deepest nesting of parentheses; the limit of SQLite's own parser varies."""
 
 _TOKEN = re.compile(
     r"""
@@ -41,7 +41,7 @@ _REMEDIES = {
 
 
 class Token(NamedTuple):
-    """One piece of a filter.
+    """One token of a filter.
 
     Attributes:
         kind: ``string quoted number word open close sign``.
@@ -64,8 +64,8 @@ class Token(NamedTuple):
         return self.text.lower() if self.kind == "word" else ""
 
 
-class Refusal(Exception):  # noqa: N818 # a verdict; FilterError is the error
-    """Why a filter may not be handed to SQLite, and the character that says so, from 0."""
+class Refusal(Exception):  # noqa: N818 # internal; callers get a FilterError
+    """Why a filter is not allowed, and the position of the offending character, from 0."""
 
     def __init__(self, violation: str, position: int | None = None) -> None:
         self.violation = violation
@@ -77,7 +77,7 @@ def split(fragment: str) -> list[Token]:
     """Return the tokens of a filter whose parentheses are balanced.
 
     Raises:
-        Refusal: Something in it is no token, a comment, or a parenthesis without the other.
+        Refusal: It holds an unknown character, a comment, or an unbalanced parenthesis.
     """
     tokens = list(_tokens(fragment))
     _check_parentheses(tokens)
@@ -126,7 +126,7 @@ def _check_parentheses(tokens: list[Token]) -> None:
 
 
 def arguments(tokens: list[Token], place: int) -> list[list[Token]]:
-    """Return what stands between the commas of the call whose name has this place."""
+    """Return the arguments, as tokens, of the call whose name is the token at this place."""
     found: list[list[Token]] = [[]]
     depth = 1
     for token in tokens[place + 2 :]:

@@ -1,4 +1,4 @@
-"""What a backup holds, file by file. Opens none of them."""
+"""The manifest of a backup and its files. Opens no file."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class SavedFile(BaseModel):
 
     Attributes:
         name: In the directory of the backup.
-        role: What it is: episodes, facts, the paused rules, the key of the ledger.
+        role: Its content: episodes, facts, the paused rules, or the key of the ledger.
         bytes: Its size.
-        sha256: Of its bytes, in hexadecimal.
+        sha256: The SHA-256 of its bytes, in hexadecimal.
         mode: The permissions of the original, as `chmod` takes them.
         uid: The number of its owner.
         gid: The number of its group.
-        user: The name of its owner; nothing when the owner has none.
-        group: The name of its group; nothing when the group has none.
+        user: The name of its owner; empty when the owner has none.
+        group: The name of its group; empty when the group has none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    # A plain name: what comes back from a backup must not lead out of its directory.
+    # A plain name: a restored file must not leave its directory.
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.(db|json|key)$")]
     role: Role
     bytes: Annotated[int, Field(ge=0)]
@@ -48,14 +48,14 @@ class LedgerHead(BaseModel):
 
 
 class Manifest(BaseModel):
-    """A backup. Its directory has one of these once it is complete, and not before.
+    """The manifest of a backup; it is written last, so a backup without one is incomplete.
 
     Attributes:
-        format: Of this document.
+        format: The version of this document.
         slumberd: The version that made the backup.
-        at: The moment that the databases are of.
+        at: The instant of the databases' content.
         files: All files.
-        ledger: Of the database of facts; None when there is no ledger yet.
+        ledger: The head of the ledger; None when there is no ledger yet.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

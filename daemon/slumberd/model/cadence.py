@@ -1,7 +1,4 @@
-"""Cadences: when a rule is due. Reads no clock and counts nothing itself.
-
-Durations as people write them: seconds, or a number with a unit.
-"""
+"""Read cadences (when a rule is due) and durations (seconds, or a number with a unit)."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, WithJsonSchema
 
 MOST_EVERY = 10**9
-"""The largest N of ``every: N``; more is a slip of the hand."""
+"""The largest N of ``every: N``; a larger one is a typing error."""
 
 
 EPISODES = r"^[1-9][0-9]{0,8} episodes?$"
@@ -44,7 +41,7 @@ Cadence = Every | Cron
 
 
 def cadence_of(document: Mapping[str, Any]) -> Cadence:
-    """Read a rule's ``cadence``. Whether a cron expression has instants is not looked at.
+    """Read a rule's ``cadence``; do not check whether a cron expression has instants.
 
     Raises:
         ValueError: It is not exactly one of ``every`` and ``cron``, or a value is out of bounds.
@@ -59,7 +56,7 @@ def cadence_of(document: Mapping[str, Any]) -> Cadence:
 
 
 def count_in(every: object) -> object:
-    """Return the number in ``every`` in words; anything else as it is."""
+    """Return the number in a text such as ``100 episodes``; any other value as it is."""
     if isinstance(every, str) and re.fullmatch(EPISODES, every):
         return int(every.split()[0])
     return every
@@ -87,17 +84,17 @@ def _cron(document: Mapping[str, Any]) -> Cron:
 
 
 LONGEST = 366 * 86_400
-"""More is a slip of the hand."""
+"""The longest duration, in seconds; a longer one is a typing error."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
 
 
 def seconds_of(value: object) -> float:
-    """Return how many seconds a duration is.
+    """Return a duration in seconds.
 
     Raises:
-        ValueError: It is none, or not between 0 and a year.
+        ValueError: It is not a duration, or not between 0 and a year.
     """
     seconds = _seconds(value)
     if seconds is None or not 0 < seconds <= LONGEST:

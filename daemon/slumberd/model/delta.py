@@ -1,4 +1,4 @@
-"""Deltas: the four typed changes that a rule may ask of a fact store, each with provenance."""
+"""Deltas: the four typed changes of a fact store, each with its provenance."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class _Provenance(BaseModel):
 
 
 class AddDelta(_Provenance):
-    """A fact that nothing stands against yet."""
+    """A new fact that replaces none."""
 
     kind: Literal["add"]
     fact_payload: dict[str, Any]
 
 
 class UpdateDelta(_Provenance):
-    """A fact that takes the place of others."""
+    """A new fact that replaces others."""
 
     kind: Literal["update"]
     replaces: list[str]
@@ -38,14 +38,14 @@ class UpdateDelta(_Provenance):
 
 
 class DeleteDelta(_Provenance):
-    """Facts that no longer hold."""
+    """A removal of facts."""
 
     kind: Literal["delete"]
     replaces: list[str]
 
 
 class NoopDelta(_Provenance):
-    """An episode that was seen and changes nothing."""
+    """An episode that changes nothing."""
 
     kind: Literal["noop"]
 
@@ -59,13 +59,13 @@ MemoryDelta = Annotated[
 AnyDelta = AddDelta | UpdateDelta | DeleteDelta | NoopDelta
 
 _KINDS: dict[object, type[AnyDelta]] = {
-    get_args(one.model_fields["kind"].annotation)[0]: one for one in get_args(AnyDelta)
+    get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(AnyDelta)
 }
-_ADAPTERS = {kind: TypeAdapter(one) for kind, one in _KINDS.items()}
+_ADAPTERS = {kind: TypeAdapter(model) for kind, model in _KINDS.items()}
 
 
 class Delta(Protocol):
-    """What every delta has, of whatever class it is; the rest goes by its kind."""
+    """The attributes of every delta, of any class; further ones depend on its kind."""
 
     @property
     def kind(self) -> str:
@@ -79,7 +79,7 @@ class Delta(Protocol):
 
     @property
     def promotion_ts(self) -> datetime:
-        """When its rule decided it."""
+        """When its rule was evaluated."""
         ...
 
     @property
@@ -89,27 +89,27 @@ class Delta(Protocol):
 
     @property
     def confidence(self) -> float:
-        """How sure it is, 0 to 1."""
+        """Its confidence, 0 to 1."""
         ...
 
 
 def checked_delta(delta: Delta) -> AnyDelta:
-    """Return a delta of any class as one of ours, when its provenance is whole.
+    """Return a delta of any class as one of this module's classes, with valid provenance.
 
     Raises:
-        ConsolidationRuleError: It is no delta, lacks a field of its kind, a provenance field is
+        ConsolidationRuleError: It is not a delta, lacks a field of its kind, a provenance field is
             empty or out of bounds, or ``replaces`` of an update or delete is empty.
     """
-    own = _own(delta)
-    if violation := _violation(own):
+    own = _as_own_class(delta)
+    if violation := _find_violation(own):
         raise ConsolidationRuleError(own.rule_id, own.kind, violation)
     return own
 
 
-def _own(delta: Delta) -> AnyDelta:
+def _as_own_class(delta: Delta) -> AnyDelta:
     kind = getattr(delta, "kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ConsolidationRuleError("", type(delta).__name__, _no_delta(delta, kind))
+        raise ConsolidationRuleError("", type(delta).__name__, _explain_kind(delta, kind))
     if isinstance(delta, _KINDS[kind]):
         return delta
     try:
@@ -121,7 +121,7 @@ def _own(delta: Delta) -> AnyDelta:
         raise ConsolidationRuleError(_rule_id(delta), kind, violation) from error
 
 
-def _no_delta(given: object, kind: object) -> str:
+def _explain_kind(given: object, kind: object) -> str:
     if isinstance(given, dict):
         return "a mapping is no delta; give TypeAdapter(MemoryDelta).validate_python(mapping)"
     known = ", ".join(map(str, _KINDS))
@@ -133,7 +133,7 @@ def _rule_id(delta: object) -> str:
     return given if isinstance(given, str) else ""
 
 
-def _violation(delta: AnyDelta) -> str:
+def _find_violation(delta: AnyDelta) -> str:
     if not delta.rule_id:
         return "rule_id must be non-empty"
     if not delta.source_episode_ids or not all(delta.source_episode_ids):

@@ -1,4 +1,4 @@
-"""Episodes: what agents lived through, as callers hand them over and as a firing reads them."""
+"""Episodes, as callers put them and as a firing reads them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Episode(BaseModel):
-    """One thing that happened to one agent.
+    """One experience of one agent.
 
     Attributes:
         id: Unique over all scopes of a memory store.
         content: What happened, in the host's words.
-        timestamp: When. The caller's, never the store's, which says how to read one without an
-            offset; what a store returns is aware.
+        timestamp: When it happened, by the caller's clock. ``memory.naive_timestamps`` decides
+            how a store reads one without an offset; a store returns aware ones.
         source_node: The graph node that wrote it.
         agent: Part of the scope.
         user: Part of the scope.
         session: Part of the scope.
-        metadata: Any JSON object, and what orjson writes as JSON, such as a date. Read here:
+        metadata: Any JSON object; orjson also writes values such as dates. slumberd reads
             ``intent``, ``replaces``, ``subject``, ``predicate``, ``object``, ``confidence``.
     """
 
@@ -40,12 +40,12 @@ class Episode(BaseModel):
 
 
 class Gated(NamedTuple):
-    """That an episode is not worth taking in yet.
+    """Why a salience gate holds an episode back.
 
     Attributes:
-        score: Its salience, 0 to 1.
-        least: What its rule asks for.
-        reads: How often it had been read.
+        score: The episode's salience, 0 to 1.
+        least: The minimum of the rule.
+        reads: How often the episode had been read.
     """
 
     score: float
@@ -68,9 +68,9 @@ class EpisodeVersion(NamedTuple):
         metadata: Decoded; empty when it cannot be read.
         matched: Whether the rule's filter selects it.
         fault: Why it cannot be read, ``reason: detail``; empty when it can.
-        contested: The fault is about whom it belongs to, so its id says nothing either.
-        gated: Why its rule's gate holds it back; None when it does not.
-        reread: It is here because somebody read it: the rule has passed this version before.
+        contested: Whether its owner is unknown, so nothing under its id may be changed.
+        gated: Why the rule's gate holds it back; None when it does not.
+        reread: Whether the rule has passed this version, and a read logged it again.
     """
 
     seq: int

@@ -1,6 +1,6 @@
-"""Facts: what an agent knows of a user, and the pattern that finds them.
+"""Facts, the patterns that find them, and the match of one against the other.
 
-Say whether a fact is what a pattern asks for. Regular expressions are compiled elsewhere.
+The caller compiles regular expressions.
 """
 
 from __future__ import annotations
@@ -30,26 +30,28 @@ from slumberd.model.pattern import (
 )
 
 Order = Literal["id", "said_at", "pinned_at", "confidence"]
+"""What a page of facts is sorted by."""
+
 Position = tuple[int | float, str]
-"""Where a fact comes in an order: its instant in microseconds, or its confidence, or 0; its id."""
+"""The sort key of a fact: its instant in microseconds, its confidence, or 0; then its id."""
 
 _NO_CONFIDENCE = -1.0
 
 
 class Fact(BaseModel):
-    """One thing that stands.
+    """A current fact.
 
     Attributes:
         id: The id of the episode that promoted it; ``@{channel}/{episode id}`` outside the
             channel ``facts``.
-        user: Whose it is.
-        agent: Which agent learnt it.
+        user: The user that it is about.
+        agent: The agent that learnt it.
         payload: Its body; ``subject``, ``predicate`` and ``object`` when it has them, and
-            ``timestamp``, the instant of the episode that said it.
+            ``timestamp``, the instant of its claim.
         lineage: Where it comes from; never empty in a store. Own entries first, one a rule,
-            by rule id; then what it replaced, newest first.
+            by rule id; then the facts that it replaced, newest first.
         confidence: 0 to 1.
-        pinned_at: The instant of the firing, or of the hand, that it stands by.
+        pinned_at: The instant of the firing, or of the manual edit, that promoted it.
         metadata: Free form.
     """
 
@@ -66,41 +68,40 @@ class Fact(BaseModel):
 
     @property
     def said_at(self) -> datetime:
-        """When it was said: ``payload.timestamp``; of a fact without one, when it was pinned."""
-        told = self.payload.get("timestamp")
+        """The instant of its claim, ``payload.timestamp``; without one, `pinned_at`."""
+        given = self.payload.get("timestamp")
         try:
-            return aware(datetime.fromisoformat(told if isinstance(told, str) else "")).astimezone(
-                UTC
-            )
-        except (ValueError, OverflowError):  # of what another program wrote
+            at = datetime.fromisoformat(given if isinstance(given, str) else "")
+            return aware(at).astimezone(UTC)
+        except (ValueError, OverflowError):  # in a row of another program
             return aware(self.pinned_at)
 
 
 class FactPattern(BaseModel):
-    """What a fact must be like, and which of those that are come in what order.
+    """A search for facts: what they must match, their order, and the page.
 
-    A slot of None matches everything, and a text what equals it; other forms are of
-    ``slumberd.model.pattern``. Every slot that is given must match.
+    A slot of None matches everything, a text only an equal text. ``slumberd.model.pattern`` has
+    the other forms. A fact must match every given slot.
 
     Attributes:
-        subject: Of the payload.
-        predicate: Of the payload.
-        object: Of the payload; the one slot for JSON values other than texts.
-        user: Whose facts; only a text here keeps a search to one user for sure.
-        agent: Which agent's.
-        id: The fact's.
-        channel: The one that the id speaks of.
-        min_confidence: 0 to 1, and no lower than this.
-        max_confidence: 0 to 1, and no higher than this.
+        subject: The payload's subject.
+        predicate: The payload's predicate.
+        object: The payload's object; the only slot for JSON values other than texts.
+        user: The fact's user. Only a text here limits the search to one user.
+        agent: The fact's agent.
+        id: The fact's id.
+        channel: The channel in the fact's id.
+        min_confidence: The least confidence, 0 to 1.
+        max_confidence: The greatest confidence, 0 to 1.
         said_since: Said at this instant or later.
         said_until: Said before this instant.
         pinned_since: Pinned at this instant or later.
         pinned_until: Pinned before this instant.
-        order: What comes first; equals go by id.
-        descending: Whether the order is turned round, ids included.
+        order: What the facts are sorted by, then by id.
+        descending: Whether the order is reversed, ids included.
         limit: At most this many facts, 1 or more; None for all.
-        after: Only what comes after the cursor that `following` made. A fact that stands
-            throughout and keeps its place in the order comes on one page, and on one only.
+        after: Only facts after the cursor that `following` made. Paging is stable: a fact that
+            does not change appears on exactly one page, even if others are added or removed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -126,7 +127,7 @@ class FactPattern(BaseModel):
     @field_validator("subject", "predicate", "user", "agent", "id")
     @classmethod
     def _are_texts(cls, form: Text | None) -> Text | None:
-        if isinstance(form, OneOf) and not all(isinstance(one, str) for one in form.one_of):
+        if isinstance(form, OneOf) and not all(isinstance(value, str) for value in form.one_of):
             raise ValueError("only an object can be other than a text")
         return form
 
@@ -134,13 +135,13 @@ class FactPattern(BaseModel):
         """Return the pattern of the next page.
 
         Args:
-            last: The last fact of this page, as it came.
+            last: The last fact of this page, unchanged.
         """
         return self.model_copy(update={"after": cursor(self.order, last)})
 
 
 def position(order: Order, fact: Fact) -> Position:
-    """Return where a fact comes in an order, whatever another program wrote into its row."""
+    """Return a fact's sort key; it accepts any row that another program wrote."""
     match order:
         case "id":
             return 0, fact.id
@@ -155,29 +156,29 @@ def position(order: Order, fact: Fact) -> Position:
 
 
 def confidence(fact: Fact) -> float:
-    """Return a fact's confidence; what is no number is below all others."""
+    """Return a fact's confidence; a value that is not a number sorts below all others."""
     found: object = fact.confidence
     return found if isinstance(found, float) else _NO_CONFIDENCE
 
 
 def aware(at: datetime) -> datetime:
-    """Return an instant; one without a time zone, which only other programs write, is UTC."""
+    """Return an aware instant; one without a time zone, from another program, is UTC."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
 def cursor(order: Order, last: Fact) -> str:
-    """Return what tells the next page where this one ended: letters, digits, ``-`` and ``_``."""
+    """Return the cursor at which the next page starts: letters, digits, ``-`` and ``_``."""
     key, id = position(order, last)
-    # As text: infinity, which another program may have written, is none of JSON.
-    told = orjson.dumps([order, str(key), id])
-    return base64.urlsafe_b64encode(told).decode().rstrip("=")
+    # As text: JSON has no infinity, and another program may have written one.
+    document = orjson.dumps([order, str(key), id])
+    return base64.urlsafe_b64encode(document).decode().rstrip("=")
 
 
 def place_after(pattern: FactPattern) -> Position | None:
-    """Return the place after which a pattern asks for facts; None for all.
+    """Return the sort key after which a pattern's page starts; None for the first page.
 
     Raises:
-        PatternError: The cursor is none, or of another order.
+        PatternError: The cursor is invalid, or of another order.
     """
     if pattern.after is None:
         return None
@@ -194,50 +195,50 @@ def place_after(pattern: FactPattern) -> Position | None:
 
 
 SLOTS = ("subject", "predicate", "object", "user", "agent", "id")
-"""Those that take forms; the first three are of the payload."""
+"""The slots that take forms; the first three are in the payload."""
 
 IN_PAYLOAD = SLOTS[:3]
 
-Says = Callable[[Any], bool]
-"""Says whether a value, of whatever type, is what is asked for."""
+ValueTest = Callable[[Any], bool]
+"""Returns whether a value of any type matches."""
 
 Compile = Callable[[str, str], Callable[[str], bool]]
-"""Takes a slot and its regular expression, and returns what says whether a text matches it whole.
+"""Compiles the regular expression of a slot to a function that matches a whole text.
 It raises `PatternError`, and `ExtraMissingError`."""
 
 
 def matcher(pattern: FactPattern, compile: Compile) -> Callable[[Fact], bool]:  # noqa: A002 # what it does
-    """Return what says whether a fact is what a pattern asks for, wherever it stands in an order.
+    """Return a function that matches a fact against a pattern, without its order and page.
 
     Raises:
-        PatternError: A glob or a regular expression cannot be read.
-        ExtraMissingError: There is a regular expression, and no engine for it.
+        PatternError: A glob or a regular expression is invalid.
+        ExtraMissingError: There is a regular expression, and its engine is not installed.
     """
-    tests = [test for slot in SLOTS for test in _of_slot(pattern, slot, compile)]
-    tests += _of_bounds(pattern)
+    tests = [test for slot in SLOTS for test in _slot_tests(pattern, slot, compile)]
+    tests += _bound_tests(pattern)
     return lambda fact: all(test(fact) for test in tests)
 
 
-def _of_slot(pattern: FactPattern, slot: str, compile: Compile) -> list[Callable[[Fact], bool]]:  # noqa: A002
+def _slot_tests(pattern: FactPattern, slot: str, compile: Compile) -> list[Callable[[Fact], bool]]:  # noqa: A002
     form = getattr(pattern, slot)
     if form is None:
         return []
-    says = _says(form, slot, compile)
+    test = _value_test(form, slot, compile)
     if slot in IN_PAYLOAD:
-        return [lambda fact: says(fact.payload.get(slot))]
-    return [lambda fact: says(getattr(fact, slot))]
+        return [lambda fact: test(fact.payload.get(slot))]
+    return [lambda fact: test(getattr(fact, slot))]
 
 
-def _says(form: object, slot: str, compile: Compile) -> Says:  # noqa: A002
+def _value_test(form: object, slot: str, compile: Compile) -> ValueTest:  # noqa: A002
     match form:
         case Prefix(prefix=start):
-            return _of_text(lambda text: text.startswith(start))
+            return _text_test(lambda text: text.startswith(start))
         case Glob(glob=glob):
-            return _of_text(_glob(slot, _short(slot, glob)))
+            return _text_test(_compile_glob(slot, _check_length(slot, glob)))
         case Matches(matches=expression):
-            return _of_text(compile(slot, _short(slot, expression)))
+            return _text_test(compile(slot, _check_length(slot, expression)))
         case OneOf(one_of=values) if all(isinstance(value, str) for value in values):
-            return _of_text(frozenset(values).__contains__)
+            return _text_test(frozenset(values).__contains__)
         case OneOf(one_of=values):
             return partial(_is_one_of, frozenset(map(canonical, values)))
         case Equals(equals=value):
@@ -246,29 +247,29 @@ def _says(form: object, slot: str, compile: Compile) -> Says:  # noqa: A002
             return lambda value: bool(value == form)
 
 
-def _of_text(says: Callable[[str], bool]) -> Says:
-    return lambda value: isinstance(value, str) and says(value)
+def _text_test(test: Callable[[str], bool]) -> ValueTest:
+    return lambda value: isinstance(value, str) and test(value)
 
 
 def _is_one_of(values: frozenset[str], value: object) -> bool:
     return canonical(value) in values
 
 
-def _short(slot: str, text: str) -> str:
+def _check_length(slot: str, text: str) -> str:
     if len(text) > LONGEST:
         shown = f"{text[:40]}..."
         raise PatternError(slot, shown, f"is longer than {LONGEST} characters", LONGEST)
     return text
 
 
-def _glob(slot: str, glob: str) -> Callable[[str], bool]:
+def _compile_glob(slot: str, glob: str) -> Callable[[str], bool]:
     try:
         return matcher_of(glob)
     except GlobProblem as error:
         raise PatternError(slot, glob, error.problem, error.position) from error
 
 
-def _of_bounds(pattern: FactPattern) -> list[Callable[[Fact], bool]]:
+def _bound_tests(pattern: FactPattern) -> list[Callable[[Fact], bool]]:
     tests: list[Callable[[Fact], bool]] = []
     if (channel := pattern.channel) is not None:
         tests.append(lambda fact: channel_of(fact.id) == channel)
@@ -286,7 +287,7 @@ def _of_bounds(pattern: FactPattern) -> list[Callable[[Fact], bool]]:
 def _between(
     instant_of: Callable[[Fact], datetime], since: datetime | None, until: datetime | None
 ) -> list[Callable[[Fact], bool]]:
-    """Return what says whether an instant of a fact lies from `since` on, and before `until`."""
+    """Return tests whether an instant of a fact is not before `since`, and before `until`."""
     tests: list[Callable[[Fact], bool]] = []
     if since is not None:
         tests.append(lambda fact: instant_of(fact) >= since)

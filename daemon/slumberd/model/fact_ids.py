@@ -1,4 +1,4 @@
-"""Derive fact ids, keys and owners from what they consist of."""
+"""Make fact ids, keys and owners, and take them apart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fact_id_of(channel: str, episode_id: str) -> str:
 
 
 def channel_of(fact_id: str) -> str:
-    """Return the channel that a fact id speaks of; ``facts`` for ids of any other form."""
+    """Return the channel in a fact id; ``facts`` for an id without a channel."""
     if fact_id.startswith("@") and "/" in fact_id:
         return fact_id[1:].split("/", 1)[0] or FACTS
     return FACTS
@@ -28,12 +28,12 @@ def channel_of(fact_id: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def owner_of(user: str, agent: str, channel: str) -> str:
-    """Return the part of a key that says whose it is, and where."""
+    """Return the owner part of a key: user, agent and channel."""
     return f"{escape(user)}/{escape(agent)}/{escape(channel)}/"
 
 
 def key_of(owner: str, payload: Mapping[str, Any], fact_id: str) -> str:
-    """Return the key of what a payload says; one of its own without subject and predicate."""
+    """Return a payload's key; without subject and predicate, a key of its own."""
     subject, predicate = payload.get("subject"), payload.get("predicate")
     if isinstance(subject, str) and isinstance(predicate, str) and subject and predicate:
         return f"{owner}{escape(subject)}/{escape(predicate)}"
@@ -41,7 +41,7 @@ def key_of(owner: str, payload: Mapping[str, Any], fact_id: str) -> str:
 
 
 def canonical(value: object) -> str:
-    """Return JSON with sorted keys: objects are equal when this is."""
+    """Return JSON with sorted keys; two objects are equal when their canonical JSON is."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 

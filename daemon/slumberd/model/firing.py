@@ -1,7 +1,4 @@
-"""Firings: one rule, let loose on one window of the episode log, at one instant.
-
-The brake: a batch that would take out too much is held, until a person decides.
-"""
+"""Values of a firing: its window, trigger, deletion limits and counts, and a held batch."""
 
 from __future__ import annotations
 
@@ -12,15 +9,15 @@ from typing import Literal, NamedTuple
 from slumberd.model.episode import EpisodeVersion
 
 FEW = 100
-"""By so many facts fewer alarms nobody, whatever part of all they are."""
+"""A batch that leaves at most this many fewer facts never exceeds `max_delete_fraction`."""
 
 
 class DeletionImpact(NamedTuple):
-    """What a batch takes of the facts that stood before it.
+    """How many of the current facts a batch deletes.
 
     Attributes:
-        lost: Facts that go without another in their place.
-        fewer: By how many fewer facts stand after it; negative when there are more.
+        lost: Facts that the batch deletes without a replacement.
+        fewer: How many fewer facts are current after the batch; negative when there are more.
     """
 
     lost: int
@@ -28,20 +25,19 @@ class DeletionImpact(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How many facts one batch may take out without another in their place.
+    """The deletion limits: how many facts one batch may delete without a replacement.
 
     Attributes:
-        max_deletes: At most so many; None sets no bound.
-        max_delete_fraction: By at most this part of those that stood there may be fewer, 0 to 1;
-            None sets no bound. What is said today of other things than yesterday is no loss of
-            memory, so what came counts against what went. Up to `FEW` it is not looked at.
+        max_deletes: At most this many facts; None sets no limit.
+        max_delete_fraction: At most this fraction of the current facts, 0 to 1; None sets no
+            limit. Added facts count against deleted ones. The limit applies above `FEW` facts.
     """
 
     max_deletes: int | None = None
     max_delete_fraction: float | None = None
 
     def over(self, general: Limits) -> Limits:
-        """Return these limits, and of `general` what they leave open."""
+        """Return these limits, with those of `general` in place of None."""
         return Limits(
             general.max_deletes if self.max_deletes is None else self.max_deletes,
             general.max_delete_fraction
@@ -50,11 +46,11 @@ class Limits(NamedTuple):
         )
 
     def exceeded(self, impact: DeletionImpact, stood: int) -> str:
-        """Say which limit a batch exceeds, in words; nothing when none.
+        """Return which limit a batch exceeds, in words; empty when it exceeds none.
 
         Args:
-            impact: What it would take.
-            stood: Facts that stood before it.
+            impact: The facts that the batch would delete.
+            stood: How many facts are current before the batch.
         """
         if self.max_deletes is not None and impact.lost > self.max_deletes:
             facts = "fact" if impact.lost == 1 else "facts"
@@ -70,14 +66,14 @@ NO_LIMITS = Limits()
 
 
 class Held(NamedTuple):
-    """A batch that waits for a person.
+    """A batch awaiting approval.
 
     Attributes:
         rule_id: Its rule.
-        firing_id: How it is approved or rejected.
+        firing_id: The id by which a person approves or rejects it.
         upto: Its last log row, and the episode of that row.
         problem: The limit that it exceeds, in words.
-        approved: Whether it may go on.
+        approved: Whether a person has approved it.
     """
 
     rule_id: str
@@ -88,14 +84,15 @@ class Held(NamedTuple):
 
 
 Trigger = Literal["every", "cron", "catchup", "manual", "demo", "backfill", "retry"]
+"""Why a rule fires."""
 
 
 class Position(NamedTuple):
-    """A place in the episode log.
+    """A position in the episode log.
 
     Attributes:
         seq: Number of a log row, from 1; 0 lies before the first.
-        eid: The episode of that row, by which a restored memory.db is noticed.
+        eid: The episode of that row; it shows whether memory.db was restored from a backup.
     """
 
     seq: int = 0
@@ -107,11 +104,11 @@ START = Position()
 
 
 class Timing(NamedTuple):
-    """How a firing stands to the instants of its rule's cron expression.
+    """How late a firing is for the instants of its rule's cron expression.
 
     Attributes:
-        missed_count: How many instants it makes up for; 0 when it serves one, on time.
-        lateness_ms: How long after the newest of them it began; None without a cron expression.
+        missed_count: How many missed instants it catches up; 0 when it serves one on time.
+        lateness_ms: How long after the newest instant it began; None without a cron expression.
     """
 
     missed_count: int = 0
@@ -119,17 +116,17 @@ class Timing(NamedTuple):
 
 
 UNTIMED = Timing()
-"""Of a firing that serves no instant."""
+"""The timing of a firing that serves no cron instant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The half-open stretch ``(after, upto]`` of the episode log, read.
+    """The versions in the half-open range ``(after, upto]`` of the episode log.
 
     Attributes:
         after: Exclusive.
-        upto: Inclusive; equal to `after` when nothing lay above it.
-        versions: What still stands in the stretch, in log order; unmatched ones included.
+        upto: Inclusive; equal to `after` when no log row lies above it.
+        versions: The newest versions in the range, in log order, with unmatched ones.
     """
 
     after: Position
@@ -139,20 +136,20 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """Why, when and under which version of a rule one batch is consolidated.
+    """The consolidation of one batch: its rule, trigger, instant and window.
 
     Attributes:
-        rule_id: The rule, or ``@manual`` for a person's or a program's direct change.
-        rule_hash: The rule's content hash; empty for hands.
-        trigger: What made it due.
+        rule_id: The rule, or ``@manual`` for a manual edit.
+        rule_hash: The rule's content hash; empty for manual edits.
+        trigger: Why the rule fires.
         at: When it began.
         after: Where the window begins, exclusive.
-        upto: Where it ends, inclusive; the rule's watermark afterwards.
-        by: Who asked for it, as ``uid 1000``; empty when nobody did.
-        limits: What it may take out at most.
-        timing: How it stands to the instants that it serves.
-        alike: From which cosine on what is added is compared with what stands; None never does.
-        run: The id of the command or the due cadence that it is a batch of; empty when unknown.
+        upto: Where the window ends, inclusive; the rule's watermark afterwards.
+        by: Who requested it, as ``uid 1000``; empty when the rule was due.
+        limits: The deletion limits of the batch.
+        timing: How late it is for its cron instants.
+        alike: The least cosine at which a new fact is linked with a current one; None links none.
+        run: The id of the command or the due cadence that the batch belongs to; empty when unknown.
     """
 
     rule_id: str
@@ -169,22 +166,22 @@ class Firing:
 
     @property
     def again(self) -> bool:
-        """Whether it goes over what its rule has passed already."""
+        """Whether it evaluates versions that its rule has passed already."""
         return self.trigger in ("backfill", "retry")
 
 
 class Counts(NamedTuple):
-    """What became of a window in one channel; ``read`` is the sum of the next six.
+    """The accounting of a window in one channel; ``read`` is the sum of the next six.
 
     Attributes:
         read: Versions of episodes.
-        filtered: Not selected by the rule, and nothing of theirs to withdraw.
+        filtered: Versions that the rule does not select, with nothing to withdraw.
         added: Deltas of kind add.
         updated: Deltas of kind update.
         deleted: Deltas of kind delete.
         noop: Deltas of kind noop.
         quarantined: Versions that could not be read.
-        restored: Facts that came back because another was withdrawn; beyond `read`.
+        restored: Facts that were restored because another was withdrawn; not part of `read`.
     """
 
     read: int = 0

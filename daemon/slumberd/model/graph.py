@@ -1,9 +1,6 @@
-"""What a graph answers: rows, and references to the nodes and paths in them.
+"""Results of graph queries, and the triples in them, which become facts.
 
-Triples: what the rows of a graph say, read strictly, and the facts that they become.
-
-A row that is not whole is refused by its number: a fact of nothing, or of a confidence that
-nobody gave, would be worse than none.
+Rows are read strictly: an incomplete row is refused by its number and never becomes a fact.
 """
 
 from __future__ import annotations
@@ -40,11 +37,11 @@ class NodeRef(BaseModel):
 
 
 class GraphPath(BaseModel):
-    """A way through a graph.
+    """A path through a graph.
 
     Attributes:
-        nodes: In order.
-        edges: Those between them, in order; each with what its graph tells of it.
+        nodes: Its nodes, in order.
+        edges: The properties of the edges between them, in order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,11 +51,11 @@ class GraphPath(BaseModel):
 
 
 class ResultSet(BaseModel):
-    """What a query found.
+    """The result of a query.
 
     Attributes:
         rows: One value for each column, by name; in the order of the query.
-        columns: Their names, in order.
+        columns: The names of the columns, in order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,25 +65,25 @@ class ResultSet(BaseModel):
 
 
 PARTS = ("subject", "predicate", "object")
-"""The columns that a query must return; ``confidence`` and ``triple_id`` it may."""
+"""The columns that a query must return; ``confidence`` and ``triple_id`` are optional."""
 
 MOST_ROWS = 100_000
-"""Rows that one promotion takes at most; they are in memory at once."""
+"""The most rows of one promotion; they are in memory at once."""
 
 LONGEST = 65_536
-"""Characters of one part at most."""
+"""The most characters of one part."""
 
 _ID_DIGITS = 32
 
 
 class Triple(NamedTuple):
-    """What one row says.
+    """The triple of one row.
 
     Attributes:
-        id: The graph's own name for it, or subject, predicate and object joined.
-        subject: Of whom or what.
-        predicate: What is said.
-        object: As text.
+        id: The graph's own id of it, or subject, predicate and object joined.
+        subject: Its subject.
+        predicate: Its predicate.
+        object: Its object, as text.
         confidence: 0 to 1.
     """
 
@@ -98,14 +95,14 @@ class Triple(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Whose the facts of a promotion are, and where they come from.
+    """The owner and the origin of the facts of a promotion.
 
     Attributes:
         rule_id: The rule.
-        user: May be empty; then no query by user finds them.
-        agent: May be empty.
+        user: The facts' user. It may be empty; then no query by user finds them.
+        agent: The facts' agent. It may be empty.
         source: The kind of graph, as an identifier.
-        channel: Where the facts go.
+        channel: The facts' channel.
     """
 
     rule_id: str
@@ -116,20 +113,20 @@ class Owner(NamedTuple):
 
 
 def triple_id(*parts: str) -> str:
-    """Return the id of a triple that its graph gives none; no two triples share one."""
+    """Return an id for a triple without one of its graph; no two triples share an id."""
     return "|".join(part.replace("%", "%25").replace("|", "%7C") for part in parts)
 
 
 def triples_in(rows: Sequence[Mapping[str, Any]], rule_id: str) -> list[Triple]:
-    """Read rows; those that say the very same are one.
+    """Read the triples of rows; equal triples count once.
 
     Args:
         rows: In any order.
         rule_id: The rule, for errors.
 
     Raises:
-        PromotionError: There are more than `MOST_ROWS`, a row is not whole, or two rows of one id
-            say different things.
+        PromotionError: There are more than `MOST_ROWS`, a row is incomplete, or two rows of one
+            id differ.
     """
     if len(rows) > MOST_ROWS:
         problem = f"more than {MOST_ROWS:,} rows; narrow the query, or split the rule"
@@ -145,7 +142,7 @@ def triples_in(rows: Sequence[Mapping[str, Any]], rule_id: str) -> list[Triple]:
 
 
 class _Place(NamedTuple):
-    """The row that is read."""
+    """The rule and the row that are being read, for errors."""
 
     rule_id: str
     row: int
@@ -194,8 +191,8 @@ def _text(value: object, name: str, place: _Place) -> str:
 
 
 def is_storable(text: str) -> bool:
-    """Say whether a text can be kept as it is: it holds no NUL and no half of a character."""
-    return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)
+    """Return whether a store can keep a text unchanged: no NUL and no lone surrogate."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _confidence(value: object, place: _Place) -> float:
@@ -208,10 +205,10 @@ def _confidence(value: object, place: _Place) -> float:
 
 
 def confidence_in(value: object) -> float:
-    """Return a confidence that is given as a number, or as the text of one.
+    """Return a confidence that is given as a number, or as the text of a number.
 
     Raises:
-        ValueError: It is something else, or lies outside 0..1; the message says which.
+        ValueError: It is not a number, or lies outside 0..1.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         raise ValueError(f"is a {type(value).__name__}, not a number in 0..1")  # noqa: TRY004 # and so is a wrong number
@@ -225,14 +222,14 @@ def confidence_in(value: object) -> float:
 
 
 def fact_id_for(triple: Triple, owner: Owner) -> str:
-    """Return the id of the fact that a triple becomes: ever the same for the same owner."""
-    told = orjson.dumps([owner.rule_id, owner.user, owner.agent, triple.id])
-    digest = hashlib.sha256(told).hexdigest()[:_ID_DIGITS]
+    """Return the id of a triple's fact; it is always the same for the same owner."""
+    identity = orjson.dumps([owner.rule_id, owner.user, owner.agent, triple.id])
+    digest = hashlib.sha256(identity).hexdigest()[:_ID_DIGITS]
     return fact_id_of(owner.channel, f"graph:{digest}")
 
 
 def facts_of(triples: Iterable[Triple], owner: Owner, at: datetime) -> list[Fact]:
-    """Return the facts that triples become, promoted at an instant."""
+    """Return the facts of triples, promoted at an instant."""
     return [_fact(triple, owner, at) for triple in triples]
 
 

@@ -1,6 +1,6 @@
-"""What a store says about itself, and what may be asked of its tables.
+"""The health of stores, rules and the daemon at one instant, and plans of migrations.
 
-How the daemon and its rules are, at one instant. Reads no clock.
+Reads no clock.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class StoreHealth(BaseModel):
 
     Attributes:
         ok: Whether it can be used.
-        version: Of the specified tables.
-        fragment_count: Episodes, or facts.
-        node_count: Of graph stores.
-        embedding_hash: Of vector stores.
-        fs_type: The file system's type, as ``ext4``; ``unknown`` where it cannot be told.
-        lock_state: Whether somebody holds the write lock now.
-        warnings: One sentence for each thing that is not as it should be.
+        version: The schema version of the specified tables.
+        fragment_count: The number of episodes, or of facts.
+        node_count: The number of nodes; for graph stores only.
+        embedding_hash: The hash of the embeddings; for vector stores only.
+        fs_type: The file system's type, as ``ext4``; ``unknown`` if it cannot be determined.
+        lock_state: Whether a process holds the write lock now.
+        warnings: One sentence for each problem.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,7 +46,7 @@ class MigrationPlan(BaseModel):
     """Changes to a specified table; only nullable columns can be added.
 
     Attributes:
-        target_version: Recorded in ``_migrations`` once all operations are done.
+        target_version: The version that ``_migrations`` records once all operations are done.
         operations: ``{"op": "add_column", "table": ..., "column": ..., "type": "TEXT",
             "nullable": True}``.
     """
@@ -59,12 +59,12 @@ class MigrationPlan(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What all batches of a ledger came to, of one rule or of all.
+    """Totals of the committed batches of a ledger, of one rule or of all.
 
     Attributes:
-        batches: That were committed.
+        batches: Committed batches.
         read: Versions of episodes that were evaluated.
-        changed: Facts that were added, replaced, taken out or brought back.
+        changed: Facts that were added, replaced, deleted or restored.
         quarantined: Versions that could not be read.
     """
 
@@ -84,21 +84,21 @@ class Tally:
 
     @classmethod
     def of(cls, channels: Sequence[Counts]) -> Tally:
-        """Return what one batch came to; a version is read once for all channels."""
+        """Return the totals of one batch; a version counts once for all channels."""
         whole = reduce(Counts.plus, channels, Counts())
         changed = whole.added + whole.updated + whole.deleted + whole.restored
-        read = max((one.read for one in channels), default=0)
+        read = max((counts.read for counts in channels), default=0)
         return cls(1, read, changed, whole.quarantined)
 
 
 @dataclass(frozen=True, slots=True)
 class Tallies:
-    """What only grows, as long as the databases are the same.
+    """Counters that only grow, as long as the databases are the same.
 
     Attributes:
-        rows: Of the ledger.
-        versions: Of episodes, that were ever put.
-        by_rule: What the batches of each rule came to, also of rules that are no more.
+        rows: Rows of the ledger.
+        versions: Versions of episodes that were ever put.
+        by_rule: The totals of each rule, also of rules that no longer exist.
     """
 
     rows: int
@@ -107,25 +107,25 @@ class Tallies:
 
     @property
     def whole(self) -> Tally:
-        """What the batches of all rules came to."""
+        """The totals of all rules."""
         return reduce(Tally.plus, self.by_rule.values(), Tally())
 
 
 @dataclass(frozen=True, slots=True)
 class RuleVitals:
-    """How one rule is that is enabled.
+    """The health of one enabled rule.
 
     Attributes:
         rule_id: The rule.
-        pending: How many versions of episodes wait for it; counting may have ended early.
-        oldest_seconds: How old the first of them is; None when none waits.
-        late_seconds: For how long it has been due; 0 when it is not.
-        succeeded_at: When its last firing that went well began.
-        failures: Of its firings, in a row, since then.
+        pending: How many versions of episodes are pending; counting may have ended early.
+        oldest_seconds: The age of the first pending version; None when none is pending.
+        late_seconds: For how long the rule has been due; 0 when it is not due.
+        succeeded_at: When its last successful firing began.
+        failures: How many of its firings have failed in a row since then.
         quarantined: How many episodes it could not read.
-        held: How many of its batches wait for a person.
+        held: How many of its batches await approval.
         failed: How many of its firings failed since the daemon started.
-        tally: What its batches came to; None when nobody counts.
+        tally: The totals of its batches; None when they are not counted.
     """
 
     rule_id: str
@@ -142,12 +142,12 @@ class RuleVitals:
 
 @dataclass(frozen=True, slots=True)
 class ProvenanceVitals:
-    """How far a sink of provenance is behind.
+    """How far a provenance sink is behind.
 
     Attributes:
-        rows: Of the ledger, that it was not told of yet.
-        seconds: How old the first of them is; 0 without any.
-        refused: Rows that it will never be told of, for they have no form that it takes.
+        rows: Ledger rows that were not published yet.
+        seconds: The age of the first of them; 0 when there is none.
+        refused: Rows that are never published, because the sink accepts no form of them.
     """
 
     rows: int
@@ -157,24 +157,24 @@ class ProvenanceVitals:
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """How the daemon is.
+    """The health of the daemon.
 
     Attributes:
-        at: When it was looked.
-        uptime_seconds: Since its start.
-        loop_lag_seconds: How late the event loop was, at worst, since it was looked last.
-        wal_bytes: Of the write-ahead logs.
-        rss_bytes: Of memory; None where that cannot be told.
-        dropped: Lines of the log that were lost.
-        loaded: How many rules there are, disabled ones included.
-        rules: Those that are enabled.
-        oldest_seconds: How old the first episode is that any rule has not read; None without one.
-        next_at: The next instant of any rule; None when none comes.
-        succeeded_at: When the last firing of any rule that went well began.
-        quarantined: Episodes, also of rules that are not there any more.
-        held: Batches that wait for a person, also of such rules.
-        provenance: How far its sink is behind; None when there is none.
-        tallies: What only grows; None when nobody counts.
+        at: The instant of all values.
+        uptime_seconds: The time since the daemon started.
+        loop_lag_seconds: The greatest delay of the event loop since the last collection.
+        wal_bytes: The size of the write-ahead logs.
+        rss_bytes: The resident memory; None if it cannot be determined.
+        dropped: Log lines that were dropped.
+        loaded: How many rules are loaded, disabled ones included.
+        rules: The enabled rules.
+        oldest_seconds: The age of the first episode that a rule has not read; None without one.
+        next_at: The next cron instant of any rule; None when there is none.
+        succeeded_at: When the last successful firing of any rule began.
+        quarantined: Quarantined episodes, also of rules that no longer exist.
+        held: Batches that await approval, also of such rules.
+        provenance: How far the provenance sink is behind; None without a sink.
+        tallies: Counters that only grow; None when they are not counted.
     """
 
     at: datetime
@@ -195,19 +195,19 @@ class Vitals:
 
     @property
     def late_seconds(self) -> float:
-        """For how long the rule has been due that has been so longest."""
+        """For how long the most overdue rule has been due."""
         return max((rule.late_seconds for rule in self.rules), default=0.0)
 
     @property
     def failing(self) -> int:
-        """How many rules failed at their last firing."""
+        """How many rules have failed at their last firing."""
         return sum(rule.failures > 0 for rule in self.rules)
 
     @property
     def degraded(self) -> int:
-        """How many rules failed so often that somebody should look."""
+        """How many rules have failed `DEGRADED_AFTER` times in a row or more."""
         return sum(rule.failures >= DEGRADED_AFTER for rule in self.rules)
 
 
 DEGRADED_AFTER = 3
-"""So many failures in a row are no passing trouble."""
+"""A rule is degraded after this many failures in a row."""

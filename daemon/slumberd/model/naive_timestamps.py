@@ -1,4 +1,4 @@
-"""Which instant a timestamp means that has no offset."""
+"""Read timestamps that have no offset from UTC."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 NaiveTimestamps = Literal["local", "utc", "refuse"]
-"""How a timestamp without an offset is read: as Python does, in the local zone; in UTC; not at all.
+"""How a timestamp without an offset is read: in the local zone, as Python does; in UTC; not at all.
 
-The local zone is that of the process that reads. A time that a change of the clock repeats is the
-first of both, unless the ``fold`` of a datetime says the second; one that it skips is read with
-the offset from before the change.
+The local zone is that of the reading process. When a change of the clock repeats a time, the first
+of both counts, unless the ``fold`` of the datetime is 1. A skipped time is read with the offset
+from before the change.
 """
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def in_utc(at: datetime, naive: NaiveTimestamps) -> datetime | None:
-    """Return a datetime in UTC; None when it has no offset, and such ones are refused.
+    """Return a datetime in UTC; None when it has no offset and `naive` is ``refuse``.
 
     Raises:
         ValueError: It lies outside of the years 1 to 9999 UTC.
@@ -35,8 +35,8 @@ def _in_utc(at: datetime) -> datetime:
 
 
 def _local_in_utc(at: datetime) -> datetime:
-    # By the timestamp: of a time that the clock skips, astimezone makes another instant. In whole
-    # seconds, for a float has no room for the microseconds of a late year.
+    # By the timestamp, because astimezone shifts a time that the clock skips. In whole seconds,
+    # because a float cannot hold the microseconds of a late year.
     seconds = int(at.replace(microsecond=0).timestamp())
     return _EPOCH + timedelta(seconds=seconds, microseconds=at.microsecond)
 

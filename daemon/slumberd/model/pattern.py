@@ -1,9 +1,7 @@
-"""What a slot of a pattern may ask for besides one text: a form each, and none of them a wildcard.
+"""The forms of a pattern's slot (prefix, glob, regular expression, values), and how globs match.
 
-Case counts everywhere, and a form speaks of the whole text. Only `Equals` and `OneOf` speak of
-values that are no text.
-
-Globs: read into an expression that takes no longer than text times glob.
+Forms are case-sensitive and match the whole text. Only `Equals` and `OneOf` match values that are
+not texts. A glob becomes a regular expression whose time is bounded by text times glob.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from slumberd.model.fact_ids import canonical
 
 LONGEST = 1_000
-"""Characters of a glob or a regular expression."""
+"""The most characters of a glob or a regular expression."""
 
 
 class _Form(BaseModel):
-    """A form of one field, which may be given without its name."""
+    """A form with one field, which a caller may give by position."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,7 +34,7 @@ class _Form(BaseModel):
 
 
 class Prefix(_Form):
-    """Every text that begins like this; ``%``, ``_``, ``*`` and the like stand for themselves."""
+    """Matches every text with this prefix; ``%``, ``_``, ``*`` and the like match themselves."""
 
     prefix: str
 
@@ -45,12 +43,12 @@ class Prefix(_Form):
 
 
 class Glob(_Form):
-    """Every text of a shape.
+    """Matches every text of a shape.
 
-    ``*`` is any characters or none, ``?`` one character, ``[abc]`` and ``[a-z]`` one of several,
-    ``[!abc]`` and ``[^abc]`` one other than these. Within brackets ``]`` comes first and ``-`` at
-    either end; ``[*]`` is a star. All else stands for itself: ``%``, ``_``, ``.`` and the
-    backslash, too. At most `LONGEST` characters.
+    ``*`` matches any characters or none, ``?`` one character, ``[abc]`` and ``[a-z]`` one of
+    several, ``[!abc]`` and ``[^abc]`` any other character. Within brackets ``]`` comes first and
+    ``-`` at either end; ``[*]`` is a star. All other characters match themselves, also ``%``,
+    ``_``, ``.`` and the backslash. At most `LONGEST` characters.
     """
 
     glob: str
@@ -60,10 +58,10 @@ class Glob(_Form):
 
 
 class Matches(_Form):
-    """Every text that a regular expression matches whole; ``.*word.*`` looks for a word.
+    """Matches every text that a regular expression matches whole; ``.*word.*`` finds a word.
 
-    The syntax is RE2's: no look-around and no back-references, and so linear time. At most
-    `LONGEST` characters. It needs the extra ``regex``.
+    The syntax is RE2's: linear time, so no look-around and no back-references. At most `LONGEST`
+    characters. It needs the extra ``regex``.
     """
 
     matches: str
@@ -73,10 +71,10 @@ class Matches(_Form):
 
 
 class Equals(_Form):
-    """A JSON value: of objects only, by canonical JSON as the law compares them.
+    """Matches one JSON value, in the slot `object` only, by canonical JSON.
 
-    So 1, 1.0, true and "1" are four values, the order of keys does not count, and null is a fact
-    without an object, too.
+    So 1, 1.0, true and "1" are four values. The order of keys does not count. Null also matches a
+    fact without an object.
     """
 
     equals: Any
@@ -91,7 +89,7 @@ class Equals(_Form):
 
 
 class OneOf(_Form):
-    """Any of some texts; of objects, any of some JSON values, each as `Equals` takes it."""
+    """Matches any of some texts; in the slot `object`, any of some JSON values, as `Equals`."""
 
     one_of: tuple[Any, ...]
 
@@ -105,14 +103,14 @@ class OneOf(_Form):
 
 
 Text = str | Prefix | Glob | Matches | OneOf
-"""What a slot of text asks for; a ``str`` is the text itself."""
+"""The forms of a slot for texts; a ``str`` matches an equal text."""
 
 
 def checked_json(value: object) -> object:
-    """Return a value that JSON holds as it is; a text whatever it is, as all forms do.
+    """Return a value that JSON can represent; any text, as in all forms.
 
     Raises:
-        ValueError: It is none.
+        ValueError: JSON cannot represent it.
     """
     if isinstance(value, str):
         return value
@@ -140,8 +138,8 @@ def _finite(value: object) -> bool:
 _STAR = "*"
 
 
-class GlobProblem(ValueError):  # noqa: N818 # told of by whoever knows where the glob stands
-    """A glob that cannot be read.
+class GlobProblem(ValueError):  # noqa: N818 # the caller, who knows the slot, raises the error
+    """An invalid glob.
 
     Attributes:
         problem: What is wrong.
@@ -155,17 +153,17 @@ class GlobProblem(ValueError):  # noqa: N818 # told of by whoever knows where th
 
 
 class _Piece(NamedTuple):
-    """What one element of a glob is: its expression, and the text when it is one of its own."""
+    """One element of a glob: its regular expression, and its text when it matches one text only."""
 
     expression: str
     literal: str | None = None
 
 
 def matcher_of(glob: str) -> Callable[[str], bool]:
-    """Return what says whether a text is of a glob's shape.
+    """Return a function that matches a text against a glob.
 
     Raises:
-        GlobProblem: It cannot be read.
+        GlobProblem: The glob is invalid.
     """
     runs: list[str] = [""]
     for piece in _pieces(glob):
@@ -177,7 +175,7 @@ def matcher_of(glob: str) -> Callable[[str], bool]:
     if not others:
         return _full(first)
     *between, last = others
-    # What lies between two stars is found at its first place and never looked for again: atomic.
+    # Atomic: the first match of a run between two stars is enough, so there is no backtracking.
     found = "".join(f"(?>.*?{run})" for run in between if run)
     return _full(f"{first}{found}.*{last}")
 
@@ -188,10 +186,10 @@ def _full(expression: str) -> Callable[[str], bool]:
 
 
 def literal_start(glob: str) -> tuple[str, bool]:
-    """Return the text that a glob begins with, and whether that is all of it.
+    """Return the text that a glob begins with, and whether the glob is nothing but that text.
 
     Raises:
-        GlobProblem: It cannot be read.
+        GlobProblem: The glob is invalid.
     """
     start = ""
     for piece in _pieces(glob):
@@ -226,7 +224,7 @@ def _class(glob: str, start: int) -> tuple[_Piece, int]:
     place = start + 1
     negated = glob[place : place + 1] in ("!", "^")
     place += negated
-    # A bracket that comes first stands for itself.
+    # A bracket that comes first is a plain character.
     end = glob.find("]", place + 1)
     if end < 0:
         raise GlobProblem("'[' has no ']'; write '[[]' for the character itself", start)
@@ -241,7 +239,7 @@ _Member = str | tuple[str, str]
 
 
 def _members(glob: str, place: int, end: int) -> list[_Member]:
-    """Return the characters of a class, and of its ranges both ends."""
+    """Return the characters of a class, and the two ends of each of its ranges."""
     found: list[_Member] = []
     while place < end:
         if place + 2 < end and glob[place + 1] == "-":

@@ -1,7 +1,4 @@
-"""Provenance: where an assertion comes from, in the plain values that a sink stores with it.
-
-Promotions: the rows of the ledger that made a fact stand, as a sink of provenance is told.
-"""
+"""Promotions of the ledger, and their provenance in the plain values that a sink stores."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ import orjson
 from slumberd.errors import ProvenanceError
 
 Plain = str | int
-"""What any sink can store; an integer has at most 64 bits."""
+"""A value that any sink can store; an integer has at most 64 bits."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _UNLIKE_IDENTIFIERS = re.compile(r"[^A-WYZa-z0-9_-]")
@@ -31,12 +28,12 @@ class ProvenanceBundle(TypedDict):
     """Where an assertion comes from; exactly these keys.
 
     Attributes:
-        origin: What kind of process asserts, as an identifier.
-        source: Which one of its kind, as an identifier.
-        run_id: The run of it.
-        step: The place in the run, or in what the run wrote.
-        confidence: 0 to 1; a float is refused: ``Decimal(str(value))`` says which it is.
-        timestamp: When it was decided; aware.
+        origin: The kind of process that asserts, as an identifier.
+        source: The process of that kind, as an identifier.
+        run_id: The run of the process.
+        step: The position in the run, or in its output.
+        confidence: 0 to 1; a float is refused: give ``Decimal(str(value))``.
+        timestamp: When the process decided; aware.
     """
 
     origin: str | Enum
@@ -55,26 +52,26 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "confidence": (Decimal, int),
     "timestamp": (datetime,),
 }
-"""What each key of a bundle may hold."""
+"""The types that each key of a bundle accepts."""
 
 
 def asserted(slots: Mapping[str, object], provenance: ProvenanceBundle) -> dict[str, Plain]:
     """Return all that a sink stores for one assertion, provenance under ``_origin`` and so on.
 
     Args:
-        slots: What is asserted, by names that are identifiers and do not begin with ``_``.
-        provenance: Where it comes from.
+        slots: The asserted values, by names that are identifiers and do not begin with ``_``.
+        provenance: Where the assertion comes from.
 
     Raises:
-        ProvenanceError: A name or a value is none that could be stored as it is.
+        ProvenanceError: A name or a value cannot be stored unchanged.
     """
     return {
-        **{_named(name): encoded(value, slot=name) for name, value in slots.items()},
+        **{_slot_name(name): encoded(value, slot=name) for name, value in slots.items()},
         **encoded_bundle(provenance),
     }
 
 
-def _named(name: str) -> str:
+def _slot_name(name: str) -> str:
     if name.startswith("_"):
         raise ProvenanceError(name, "names that begin with '_' are those of provenance")
     return _identifier(name, slot=name)
@@ -84,15 +81,15 @@ def encoded_bundle(provenance: ProvenanceBundle) -> dict[str, Plain]:
     """Return a bundle as a sink stores it, each key after ``_``.
 
     Raises:
-        ProvenanceError: A key is missing or not one of the six, or a value none that may be there.
+        ProvenanceError: A key is missing or unknown, or a value is invalid.
     """
     given: Mapping[str, object] = {**provenance}
     for name in sorted(_KINDS.keys() ^ given.keys()):
         raise ProvenanceError(f"_{name}", "missing" if name in _KINDS else "no key of provenance")
-    return {f"_{name}": _part(name, given[name]) for name in _KINDS}
+    return {f"_{name}": _encode_part(name, given[name]) for name in _KINDS}
 
 
-def _part(name: str, value: object) -> Plain:
+def _encode_part(name: str, value: object) -> Plain:
     slot = f"_{name}"
     if not isinstance(value, _KINDS[name]) or isinstance(value, bool):
         raise ProvenanceError(slot, f"cannot be a {type(value).__name__}")
@@ -102,7 +99,7 @@ def _part(name: str, value: object) -> Plain:
     if isinstance(plain, str) and not _is_balanced(plain):
         raise ProvenanceError(slot, "holds parentheses that do not match")
     if name in ("origin", "source"):
-        # The dot of an enumeration's member is ours, so both sides of it are looked at.
+        # `encoded` puts the dot into an enumeration's member, so both sides of it are checked.
         for part in str(plain).split(".", 1) if isinstance(value, Enum) else [str(plain)]:
             _identifier(part, slot=slot)
     return plain
@@ -138,11 +135,11 @@ def encoded(value: object, *, slot: str) -> Plain:
         slot: Its name, for the error.
 
     Raises:
-        ProvenanceError: It is of another kind, has no exact form (a float, a naive instant, a
-            relative path), or is a text that no store of texts takes.
+        ProvenanceError: Its type is not supported, it has no exact form (a float, a naive
+            instant, a relative path), or it is a text that cannot be stored.
     """
     if isinstance(value, int) and not isinstance(value, bool | Enum):
-        return _in_range(int(value), slot)
+        return _check_range(int(value), slot)
     text = _text(value, slot)
     if "\0" in text:
         raise ProvenanceError(slot, "holds a NUL character")
@@ -151,7 +148,7 @@ def encoded(value: object, *, slot: str) -> Plain:
     return text
 
 
-def _in_range(value: int, slot: str) -> int:
+def _check_range(value: int, slot: str) -> int:
     if not -_LARGEST <= value < _LARGEST:
         raise ProvenanceError(slot, "is an integer of more than 64 bits")
     return value
@@ -170,10 +167,10 @@ def _text(value: object, slot: str) -> str:
         case dict() | list():
             return _json(value, slot)
         case _:
-            return _exact(value, slot)
+            return _exact_text(value, slot)
 
 
-def _exact(value: object, slot: str) -> str:
+def _exact_text(value: object, slot: str) -> str:
     match value:
         case Decimal() if value.is_finite():
             return str(value)
@@ -211,33 +208,33 @@ def identifier_of(name: str) -> str:
     """Return an identifier for any name; two names never share one.
 
     Letters, digits, ``_`` and ``-`` stay; every other character, and ``X``, becomes its hex
-    digits between two ``X``. What comes of it may begin with a digit: put something before it.
+    digits between two ``X``. The result may begin with a digit, so the caller adds a prefix.
     """
     return _UNLIKE_IDENTIFIERS.sub(lambda found: f"X{ord(found[0]):x}X", name)
 
 
 ORIGIN = "consolidation"
-"""The origin of everything that comes out of a ledger."""
+"""The origin of every promotion of a ledger."""
 
 
 class Promotion(NamedTuple):
     """One row of the ledger of kind add or update.
 
     Attributes:
-        seq: Its number.
-        kind: What it did.
-        firing_id: The firing that did it.
+        seq: The row's number.
+        kind: The delta.
+        firing_id: The firing of the row.
         rule_id: The firing's rule, or ``@manual`` and the like.
         at: The firing's instant.
-        fact_id: The fact that stands since.
-        user: Whose it is.
-        agent: Whose it is.
-        channel: Where it is.
-        subject: As the fact has it; JSON where that is no text, empty where there is none.
-        predicate: The same.
-        object: Canonical JSON.
+        fact_id: The promoted fact.
+        user: The fact's user.
+        agent: The fact's agent.
+        channel: The fact's channel.
+        subject: The fact's subject; JSON when it is not a text, empty when there is none.
+        predicate: The fact's predicate, in the same form.
+        object: The fact's object, as canonical JSON.
         confidence: 0 to 1.
-        replaces: The ids of the facts that went.
+        replaces: The ids of the facts that were replaced.
     """
 
     seq: int
@@ -257,11 +254,11 @@ class Promotion(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A stretch of the ledger, read.
+    """A page of the promotion feed.
 
     Attributes:
-        promotions: What made a fact stand in it, in order; what was erased is left out.
-        upto: The number of its last row; that of the row before it when there was none.
+        promotions: The promotions among the page's rows, in order, without erased ones.
+        upto: The number of the page's last row; without rows, that of the row before the page.
     """
 
     promotions: Sequence[Promotion]
@@ -269,10 +266,10 @@ class Page(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """How far a reader is behind its ledger.
+    """How far a reader of the promotion feed is behind the ledger.
 
     Attributes:
-        rows: That it has not passed, of any kind.
+        rows: How many rows, of any kind, it has not read.
         since: The instant of the first of them; None when there is none.
     """
 
@@ -280,26 +277,26 @@ class Lag(NamedTuple):
     since: datetime | None
 
     def seconds(self, now: datetime) -> float:
-        """Return how long ago that was; 0 without one, and when the clock was set back."""
+        """Return the age of the first unread row; 0 without one, or after a clock set back."""
         since = self.since
         return 0.0 if since is None else max(0.0, round((now - since).total_seconds(), 3))
 
 
-def slots_of(told: Promotion) -> dict[str, object]:
-    """Return what is asserted of a promotion; ``seq`` tells a repeat from what is new."""
+def slots_of(promotion: Promotion) -> dict[str, object]:
+    """Return the asserted values of a promotion; by ``seq`` a sink recognises a repeat."""
     return {
-        "seq": told.seq,
-        "kind": told.kind,
-        "fact_id": told.fact_id,
-        "user": told.user,
-        "agent": told.agent,
-        "channel": told.channel,
-        "subject": told.subject,
-        "predicate": told.predicate,
-        "object": told.object,
-        "replaces": list(told.replaces),
-        "rule": told.rule_id,
-        "firing": told.firing_id,
+        "seq": promotion.seq,
+        "kind": promotion.kind,
+        "fact_id": promotion.fact_id,
+        "user": promotion.user,
+        "agent": promotion.agent,
+        "channel": promotion.channel,
+        "subject": promotion.subject,
+        "predicate": promotion.predicate,
+        "object": promotion.object,
+        "replaces": list(promotion.replaces),
+        "rule": promotion.rule_id,
+        "firing": promotion.firing_id,
     }
 
 
@@ -310,20 +307,20 @@ SLOTS = (
 """The names of `slots_of`; ``seq`` is an integer, the rest is text."""
 
 
-def bundle_of(told: Promotion) -> ProvenanceBundle:
-    """Return where a promotion comes from; whatever its rule is called, it passes all checks."""
+def bundle_of(promotion: Promotion) -> ProvenanceBundle:
+    """Return the provenance of a promotion; it is valid for any rule id."""
     return {
         "origin": ORIGIN,
-        "source": f"rule-{identifier_of(told.rule_id)}",
-        "run_id": told.firing_id,
-        "step": told.seq,
-        "confidence": Decimal(str(told.confidence)),
-        "timestamp": told.at,
+        "source": f"rule-{identifier_of(promotion.rule_id)}",
+        "run_id": promotion.firing_id,
+        "step": promotion.seq,
+        "confidence": Decimal(str(promotion.confidence)),
+        "timestamp": promotion.at,
     }
 
 
 def text_of(value: object) -> str:
-    """Return a part of a payload as text: JSON where it is none, nothing where it is missing."""
+    """Return a value of a payload as text: JSON when it is not a text, empty when it is None."""
     if value is None:
         return ""
     return value if isinstance(value, str) else orjson.dumps(value).decode()

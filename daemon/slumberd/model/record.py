@@ -1,4 +1,4 @@
-"""Records: the rows of the ledger as callers see them, and the outcome of a batch."""
+"""The rows of the ledger as callers see them, and the outcome of a batch."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ Kind = Literal["add", "update", "delete", "noop", "quarantine", "firing"]
 
 
 class Record(NamedTuple):
-    """One row of the ledger, without what is personal beyond ids.
+    """One row of the ledger, without personal data other than ids.
 
     Attributes:
         seq: Its number; without gaps, in order of commit.
         firing_id: ``{rule}@{number of the firing's own row}``.
         rule_id: The rule, or ``@manual``.
-        kind: What it did.
-        fact_id: The fact it speaks of; empty for firings.
-        replaces: The ids of the facts that went.
-        source_episode_ids: Whence; empty for firings.
-        reason: Why a noop or a quarantine; empty otherwise.
+        kind: The delta, or ``quarantine`` or ``firing``.
+        fact_id: The id of its fact; empty for firings.
+        replaces: The ids of the facts that were removed.
+        source_episode_ids: The episodes of the claim; empty for firings.
+        reason: Why it is a noop or a quarantine; empty otherwise.
         confidence: 0 to 1.
         at: The firing's instant.
-        user: Whose fact it is; empty where that is unknown, nobody, or was erased.
-        agent: Which agent's fact it is; as `user`.
-        run: The id of the command or the due cadence that the firing is a batch of; empty when
+        user: The fact's user; empty when there is none, or it is unknown or erased.
+        agent: The fact's agent; empty as `user`.
+        run: The id of the command or the due cadence that the firing belongs to; empty when
             there was none.
     """
 
@@ -47,11 +47,11 @@ class Record(NamedTuple):
 
 
 class Break(NamedTuple):
-    """The first thing that is wrong with a ledger.
+    """The first defect of a ledger.
 
     Attributes:
-        seq: The row, or the last one before what is missing; 0 when no single row is meant.
-        problem: What is wrong with it.
+        seq: The defective row, or the last row before a missing one; 0 for no single row.
+        problem: What is wrong.
     """
 
     seq: int
@@ -59,12 +59,12 @@ class Break(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """How far a ledger reached, and the hash that stood at its end.
+    """The length and the head of a ledger at one moment.
 
     Attributes:
         rows: The number of its last row.
         head: The chain hash of that row.
-        told: When a log said so, in the log's words; empty when no log did.
+        told: The timestamp of the log line with this checkpoint; empty when it is from no log.
     """
 
     rows: int
@@ -74,16 +74,16 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one batch did.
+    """The outcome of one batch.
 
     Attributes:
-        firing: The firing, its instant as recorded.
-        firing_id: Its id.
+        firing: The firing, with its recorded instant.
+        firing_id: The firing's id.
         channels: The accounting, by channel.
-        records: The rows it added to the ledger, its own first.
-        seconds: How long settling and committing took.
-        held: That it waits for a person, and nothing was done; None when it was done.
-        noticed: The rows before its own, for what other programs had changed in the facts.
+        records: The rows that it added to the ledger, its own first.
+        seconds: How long the resolution and the commit took.
+        held: The batch that awaits approval, when nothing was written; None after a commit.
+        noticed: The rows before its own, of other programs' changes to the facts.
     """
 
     firing: Firing

@@ -19,7 +19,7 @@ _LATER_KEYS = (
     "limits", "on_missed", "catchup_window", "timeout", "similarity", "salience", "kind",
     "filter_cypher", "user", "agent",
 )  # fmt: skip
-"""What the first version did not know."""
+"""Keys that the first version lacked; `content_hash` ignores those that a rule does not use."""
 
 
 class Similarity(BaseModel):
@@ -35,37 +35,38 @@ class Similarity(BaseModel):
 
 
 Kind = Literal["episodes", "graph"]
-"""What a rule promotes."""
+"""The source that a rule promotes."""
 
 NO_EPISODE = "0"
 """The ``when_filter`` that selects nothing."""
 
 
 class ConsolidationRule(BaseModel):
-    """One rule, as the specification has it; what comes after ``then_emits`` is ours.
+    """One rule; the keys up to ``then_emits`` are the specification's, the others slumberd's.
 
     A rule of kind ``graph`` promotes triples of a graph. Its ``when_filter`` selects no episode.
 
     Attributes:
-        id: Stamped onto every delta as ``rule_id``.
+        id: The ``rule_id`` of all of its deltas.
         cadence: ``{"every": N}`` or ``{"cron": "0 3 * * *", "timezone": "Europe/Berlin"}``.
         when_filter: A SQL WHERE fragment over the columns of an episode; empty matches all.
         then_emits: The channels it promotes into.
         enabled: Whether the daemon fires it.
-        start: ``beginning`` reads the episodes that were there before the rule; ``now`` does not.
-        limits: ``max_deletes`` and ``max_delete_fraction`` of one batch; the general ones where
-            they are not given.
-        on_missed: Whether cron instants that passed while no daemon ran are worth one firing, or
-            none: then their episodes wait for the next.
-        catchup_window: How many seconds ago the newest of them may be; else it is as with ``skip``.
-        timeout: How many seconds a firing may take; then it is stopped, and fails.
-        similarity: Links its new facts with near current facts; None compares nothing.
-        salience: What an episode must be worth before the rule takes it in; None takes in all.
+        start: ``beginning`` reads the episodes that are older than the rule; ``now`` does not.
+        limits: ``max_deletes`` and ``max_delete_fraction`` of one batch; those of the
+            configuration where they are not given.
+        on_missed: What follows cron instants that passed while no daemon ran: ``run_once`` fires
+            once for all of them, ``skip`` leaves their episodes to the next instant.
+        catchup_window: The greatest age of the newest missed instant, in seconds; an older one is
+            skipped.
+        timeout: How many seconds a firing may take; a longer one is stopped, and fails.
+        similarity: Links its new facts with similar current facts; None compares nothing.
+        salience: The least salience of an episode that the rule promotes; None promotes all.
         kind: Whether it promotes ``episodes``, or triples of a ``graph``.
-        filter_cypher: Of a graph's rule, the query that finds the triples.
-        user: Of a graph's rule, whose facts they become.
-        agent: Of a graph's rule, which agent's.
-        description: What it is for, in words; nothing depends on it.
+        filter_cypher: For a graph, the query that finds the triples.
+        user: For a graph, the user of the promoted facts.
+        agent: For a graph, the agent of the promoted facts.
+        description: Its purpose, in words; nothing depends on it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -100,7 +101,7 @@ class ConsolidationRule(BaseModel):
 
     @property
     def reads_episodes(self) -> bool:
-        """Whether it promotes episodes, and not a graph's triples."""
+        """Whether it promotes episodes rather than a graph's triples."""
         return self.kind == "episodes"
 
     @property
@@ -110,10 +111,10 @@ class ConsolidationRule(BaseModel):
 
     @property
     def content_hash(self) -> str:
-        """Sixteen hex digits that change with everything that the rule's work depends on."""
-        # What a version does not know, and a rule does not use, leaves the hash as it was.
-        told = self.model_dump(exclude={"description", *filter(self._is_unused, _LATER_KEYS)})
-        canonical = orjson.dumps(told, option=orjson.OPT_SORT_KEYS)
+        """Sixteen hex digits that change with every key that the rule's effect depends on."""
+        # A new key that a rule does not use must not change the rule's hash.
+        document = self.model_dump(exclude={"description", *filter(self._is_unused, _LATER_KEYS)})
+        canonical = orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
         return hashlib.sha256(canonical).hexdigest()[:16]
 
     def _is_unused(self, key: str) -> bool:
@@ -121,4 +122,4 @@ class ConsolidationRule(BaseModel):
 
 
 OnMissed = Literal["run_once", "skip"]
-"""What becomes of cron instants that nobody was there for."""
+"""What follows cron instants that passed while no daemon ran."""

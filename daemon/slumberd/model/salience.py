@@ -1,8 +1,8 @@
-"""Salience: how much an episode is worth keeping, 0 to 1. Reads no clock: the caller says when.
+"""Compute salience: how much an episode is worth keeping, 0 to 1. Reads no clock.
 
 The weighted sum is that of Park et al. 2023, "Generative Agents", section 4.1: recency, which
-decays with the time since the last access, relevance and importance. As in Stargraph, it counts
-the more, the more often an episode was read, and the more rules it matches.
+decays with the time since the last access, relevance and importance. As in Stargraph, the number
+of reads and the number of matching rules increase it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from slumberd.model.cadence import Duration
 from slumberd.model.episode import Gated, instant
 
 USUAL_WEIGHTS = {"recency": 1.0, "relevance": 0.0, "importance": 0.0}
-"""What weighs where nothing is said: recency alone."""
+"""The default weights: recency alone."""
 
 TAU_SECONDS = 86_400.0
-"""After so long recency is worth 1/e, where nothing is said: a day."""
+"""The default time after which recency is worth 1/e: a day."""
 
 _ACCESSES, _MATCHES = 10, 5
-"""So many, and an access or a match more hardly counts any more."""
+"""Above these numbers a further access or match hardly counts."""
 
 _MANY = 1_000
-"""From here on their factors are 1 to the last digit."""
+"""From this number on the factors of accesses and matches are exactly 1."""
 
 
 def _whole_weights(given: dict[str, float]) -> dict[str, float]:
@@ -43,19 +43,19 @@ def _aware(at: datetime) -> datetime:
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Weights = Annotated[dict[str, Weight], AfterValidator(_whole_weights)]
-"""Of recency, relevance and importance, 0 or more each; one that is left out is as usual."""
+"""Of recency, relevance and importance, 0 or more each; a missing one has its default."""
 
 
 class SalienceContext(BaseModel):
-    """What is known of an episode beside its content, as the specification has it.
+    """The inputs of salience beside the content, as specified.
 
     Attributes:
-        query_embedding: What relevance is measured against; None without it.
-        last_access_ts: When it was last read; UTC when it has no time zone.
-        access_count: How often it was read, from 0.
-        rule_match_count: How many rules match it, from 0.
+        query_embedding: The vector that relevance is measured against; None without relevance.
+        last_access_ts: When the episode was last read; UTC when it has no time zone.
+        access_count: How often the episode was read, from 0.
+        rule_match_count: How many rules match the episode, from 0.
         weights: Of ``recency``, ``relevance`` and ``importance``, 0 or more each.
-        decay_tau_seconds: After so long recency is worth 1/e; finite, above 0.
+        decay_tau_seconds: The time after which recency is worth 1/e; finite, above 0.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,8 +74,8 @@ def salience(
     """Return the salience of an episode, 0 to 1; never NaN.
 
     Args:
-        context: What is known of it.
-        at: Now; aware. An access that lies ahead of it counts as one now.
+        context: The other inputs.
+        at: Now; aware. An access after it counts as one at this instant.
         relevance: A cosine, -1 to 1.
         importance: 0 to 1.
     """
@@ -100,7 +100,7 @@ def importance_of(metadata: Mapping[str, Any]) -> float:
 
 
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return how near two directions are, -1 to 1; 0 when they cannot be compared."""
+    """Return the cosine of two vectors, -1 to 1; 0 when they cannot be compared."""
     lengths = math.hypot(*one), math.hypot(*other)
     if len(one) != len(other) or not all(0 < length < math.inf for length in lengths):
         return 0.0
@@ -109,11 +109,11 @@ def cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 class Access(NamedTuple):
-    """How an episode was read.
+    """The reads of an episode.
 
     Attributes:
-        reads: How often.
-        last: When last, microseconds since 1970 UTC; None when it never was.
+        reads: How often it was read.
+        last: The last read, microseconds since 1970 UTC; None when it was never read.
     """
 
     reads: int = 0
@@ -121,17 +121,17 @@ class Access(NamedTuple):
 
 
 NEVER = Access()
-"""Of an episode that nobody has read."""
+"""The access of an episode that was never read."""
 
 
 class Gate(BaseModel):
-    """What an episode must be worth before a rule takes it in.
+    """A rule's salience gate: the rule promotes only episodes with at least this salience.
 
     Attributes:
         min: The least salience that passes.
-        tau: After so many seconds recency is worth 1/e.
+        tau: The number of seconds after which recency is worth 1/e.
         weights: Of recency, relevance and importance, 0 or more each.
-        about: What relevance is measured against; empty when that weighs nothing.
+        about: The text that relevance is measured against; empty when relevance weighs 0.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -148,7 +148,7 @@ class Gate(BaseModel):
 
     @property
     def embeds(self) -> bool:
-        """Whether it compares texts by what they mean."""
+        """Whether the gate measures relevance, so it needs an embedder."""
         return self.weights["relevance"] > 0
 
     def judge(
@@ -160,14 +160,14 @@ class Gate(BaseModel):
         relevance: float = 0.0,
         importance: float = 0.0,
     ) -> Gated | None:
-        """Return how an episode falls short; None when it passes.
+        """Return why an episode is held back; None when it passes.
 
-        Its writing is its first access, and that this rule selects it is a match. No other rule's
-        is: what a rule takes in must not depend on which of them came first.
+        Writing an episode counts as its first access, and this rule as its only match. Other rules
+        do not count, because the result must not depend on the order of the rules.
 
         Args:
             said: The episode's own instant, microseconds since 1970 UTC.
-            access: How it was read.
+            access: The episode's reads.
             at: The firing's instant.
             relevance: A cosine, -1 to 1.
             importance: 0 to 1.
@@ -184,10 +184,10 @@ class Gate(BaseModel):
 
 
 def check_gate(least: float, weights: Mapping[str, float], about: str) -> None:
-    """Let a gate pass that something can pass, and that says what relevance is measured against.
+    """Check that an episode can pass a gate, and that `about` is given if relevance counts.
 
     Raises:
-        ValueError: Nothing can, or it does not.
+        ValueError: No episode can pass, or only one of `about` and the weight is given.
     """
     most = min(1.0, math.tanh(1 / _MATCHES) * sum(weights.values()))
     if least >= most:

@@ -1,7 +1,4 @@
-"""Scope keys: who an episode belongs to, in a form that two scopes never share.
-
-What was forgotten: scopes by a keyed hash, and up to when each does not count.
-"""
+"""Scopes of episodes and their keys, and erased scopes, which are known by keyed hashes."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from typing import Literal, NamedTuple, Protocol
 from slumberd.errors import MemoryScopeError
 
 _KEY = re.compile(r"/user/([^/]*)/session/([^/]*)/agent/([^/]*)/")
-# SQLite's JSON, through which keys are looked up in numbers, may end a text at a NUL.
+# SQLite's JSON, which passes many keys to one query, may end a text at a NUL.
 _ESCAPES = str.maketrans({"%": "%25", "/": "%2F", "\0": "%00"})
 
 
 class Scope(NamedTuple):
-    """Where one episode belongs: a session of a user with an agent."""
+    """The scope of an episode: a session of a user with an agent."""
 
     user: str
     session: str
@@ -35,12 +32,12 @@ class Scope(NamedTuple):
 
 
 def is_key_of(key: object, scope: Scope) -> bool:
-    """Say whether a key was made from a scope, by us or by Stargraph, which escapes nothing."""
+    """Return whether a key is a scope's, escaped by slumberd or not escaped by Stargraph."""
     return key in (scope.key, f"/user/{scope.user}/session/{scope.session}/agent/{scope.agent}/")
 
 
 def escape(part: str) -> str:
-    """Return a part of a key in a form that holds no ``/`` or NUL; equal parts, equal forms."""
+    """Return a part of a key without ``/`` and NUL; different parts stay different."""
     return part if _is_plain(part) else part.translate(_ESCAPES)
 
 
@@ -49,21 +46,22 @@ def _is_plain(part: str) -> bool:
 
 
 PLACEHOLDER = Scope("anon", "default", "default")
-"""What Stargraph's ``MemoryWriteNode`` writes when its run names no scope: the scope of nothing."""
+"""The scope that Stargraph's ``MemoryWriteNode`` writes when its run names no scope."""
 
 PLACEHOLDER_KEY = PLACEHOLDER.key
+"""The key of the placeholder scope."""
 
 
 def unescape(part: str) -> str:
-    """Return what `escape` was given, if a scope can have such a part: none holds NUL."""
+    """Return the part that `escape` escaped; a part of a scope holds no NUL."""
     return part.replace("%2F", "/").replace("%25", "%")
 
 
 def checked(part: str, *, axis: str, scope: tuple[str | None, ...], operation: str) -> str:
-    """Return a part of a scope when it may be one.
+    """Return a part of a scope if it is valid.
 
     Raises:
-        MemoryScopeError: It is empty, holds a control character, or is no valid Unicode.
+        MemoryScopeError: It is empty, holds a control character, or is not valid Unicode.
     """
     if not part:
         raise MemoryScopeError(scope, operation, f"{axis} is empty")
@@ -78,10 +76,10 @@ def checked(part: str, *, axis: str, scope: tuple[str | None, ...], operation: s
 
 
 def checked_scope(scope: Scope, *, operation: str) -> Scope:
-    """Return a scope when each of its parts may be one.
+    """Return a scope if each of its parts is valid.
 
     Raises:
-        MemoryScopeError: A part is empty, holds a control character, or is no valid Unicode.
+        MemoryScopeError: A part is empty, holds a control character, or is not valid Unicode.
     """
     if all(scope) and "".join(scope).isprintable():
         return scope
@@ -91,7 +89,7 @@ def checked_scope(scope: Scope, *, operation: str) -> Scope:
 
 
 def scope_of(key: str) -> Scope | None:
-    """Return the scope that a key was made from; None when it is no scope key."""
+    """Return the scope of a key; None when it is not a scope key."""
     found = _KEY.fullmatch(key)
     if found is None:
         return None
@@ -102,24 +100,24 @@ def scope_of(key: str) -> Scope | None:
 
 
 class Scoped(Protocol):
-    """What belongs to a session of a user with an agent."""
+    """A value that belongs to a scope."""
 
     @property
     def user(self) -> str:
-        """Whose it is."""
+        """The user of its scope."""
 
     @property
     def session(self) -> str:
-        """Which session it is of."""
+        """The session of its scope."""
 
     @property
     def agent(self) -> str:
-        """Which agent it is of."""
+        """The agent of its scope."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The scopes that one read may see: exactly these, in that case and spelling.
+    """The scopes that one read may see, compared exactly and case-sensitively.
 
     Attributes:
         user: Always given.
@@ -133,10 +131,10 @@ class Reach:
 
     @classmethod
     def of(cls, user: str, session: str | None, agent: str | None) -> Reach:
-        """Return a reach whose parts may be parts of scopes.
+        """Return a reach with valid parts.
 
         Raises:
-            MemoryScopeError: One of them may not.
+            MemoryScopeError: A part is invalid.
         """
         parts = {"user": user, "session": session, "agent": agent}
         for axis, part in parts.items():
@@ -145,7 +143,7 @@ class Reach:
         return cls(user, session, agent)
 
     def holds(self, scope: Scoped | None) -> bool:
-        """Say whether a scope, or something that has one, is within reach."""
+        """Return whether a scope, or the scope of a value, is within reach."""
         return (
             scope is not None
             and scope.user == self.user
@@ -155,20 +153,21 @@ class Reach:
 
 
 FORGOTTEN = "forgotten"
-"""The reason of what a forgotten scope still says."""
+"""The reason of a noop: the claim belongs to an erased scope."""
 
 
 def digest_of(key: bytes, user: str, session: str | None, agent: str | None) -> bytes:
-    """Return the keyed hash by which a scope, or a wider one, is remembered."""
+    """Return the keyed hash of an erased scope; None stands for all sessions or agents."""
     return hmac.digest(key, json.dumps([user, session, agent]).encode(), "sha256")
 
 
 class ErasedScopes:
-    """The scopes that were forgotten.
+    """The erased scopes.
 
     Args:
-        key: Of the hashes.
-        moment_of: Tells microseconds since 1970 UTC by a hash; None of what is not forgotten.
+        key: The key of the hashes.
+        moment_of: Returns the moment of an erasure by its hash, in microseconds since 1970 UTC;
+            None for a scope that was not erased.
     """
 
     def __init__(self, key: bytes, moment_of: Callable[[bytes], int | None]) -> None:
@@ -177,7 +176,7 @@ class ErasedScopes:
         self._known: dict[tuple[str, str, str], int | None] = {}
 
     def covers(self, user: str, session: str, agent: str, at: int) -> bool:
-        """Say whether what a scope says as of an instant, in microseconds, does not count."""
+        """Return whether an erasure covers a scope's claims of an instant, in microseconds."""
         scope = (user, session, agent)
         if scope not in self._known:
             self._known[scope] = self._moment(*scope)
@@ -191,4 +190,4 @@ class ErasedScopes:
 
 
 ScopeMismatch = Literal["quarantine", "trust_scope", "trust_episode"]
-"""What counts when a row's scope key and its content name different owners."""
+"""Which owner counts when a row's scope key and its content name different ones."""

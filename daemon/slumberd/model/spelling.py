@@ -15,7 +15,7 @@ READ_KEYS = frozenset({
 
 _AROUND = " _-.:,"
 _LONGEST = 32
-"""Characters from which on a key cannot be a misspelling."""
+"""A longer key cannot be a misspelling."""
 
 
 class Misspelling(NamedTuple):
@@ -52,7 +52,7 @@ def misspelled_keys(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     A key is one when it differs from a key that slumberd reads by case, by one letter or by two
     letters that are swapped, and the metadata lacks that key.
     """
-    if READ_KEYS.issuperset(metadata):  # as most often; every row comes here
+    if READ_KEYS.issuperset(metadata):  # the usual case; this runs for every row
         return
     for key in metadata:
         meant = _meant_by(key)
@@ -69,12 +69,12 @@ def _meant_by(key: str) -> str:
 
 
 def are_near(one: str, other: str) -> bool:
-    """Say whether two words are equal but for case and signs around them, or one slip apart."""
+    """Return whether two words differ by case, surrounding signs, or one typing error only."""
     return _is_one_slip(one.strip(_AROUND).casefold(), other.strip(_AROUND).casefold())
 
 
 def _is_one_slip(one: str, other: str) -> bool:
-    """Say whether two words are equal, or one slip of the keyboard apart."""
+    """Return whether two words are equal, or differ by one typing error."""
     same = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
     same = min(len(one), len(other)) if same is None else same
     left, right = one[same:], other[same:]
