@@ -69,7 +69,7 @@ def test_import_in_json_lists_every_bad_line(site: Site) -> None:
     told = json.loads(done.stdout)
     assert done.returncode == 65
     assert (told["new"], len(told["rejected"]), done.stderr) == (1, 1200, "")
-    assert told["rejected"][0] == {"line": 1, "reason": "a JSON object is needed"}
+    assert told["rejected"][0] == {"line": 1, "reason": "the line is not a JSON object"}
 
 
 def test_import_again_changes_nothing_and_an_edit_one(site: Site, tmp_path: Path) -> None:

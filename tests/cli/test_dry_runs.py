@@ -100,7 +100,7 @@ def test_dry_run_says_what_it_did_not_look_at(site: Site, monkeypatch: pytest.Mo
     assert site.call("fire", "profile").returncode == 0
     (filled,) = answered(site, "backfill", "profile", "--dry-run")["reports"]
 
-    assert "profile: 1,002 more versions of episodes not looked at" in fired
+    assert "profile: 1,002 more versions of episodes not read" in fired
     assert (report["unread"], filled["unread"]) == (1_002, 1_002)
 
 
@@ -251,8 +251,8 @@ def test_drop_takes_what_it_names_or_all(site: Site) -> None:
     left = quarantined(site)
     rest = site.call("quarantine", "drop", "--all", "--rule", "profile")
 
-    assert (one.stdout, left) == ("1 entry gone\n", ["e2", "e3"])
-    assert (rest.stdout, quarantined(site)) == ("2 entries gone\n", [])
+    assert (one.stdout, left) == ("1 entry dropped\n", ["e2", "e3"])
+    assert (rest.stdout, quarantined(site)) == ("2 entries dropped\n", [])
 
 
 @pytest.mark.parametrize("option", [[], ["--dry-run"]], ids=["retry", "dry run"])

@@ -41,7 +41,7 @@ async def test_refused_lines_are_left_out_and_all_others_put(tmp_path: Path) -> 
     good = lines(*(f"e{number}" for number in range(1, 11)))
     foreign = Line(11, episode("e3", user="mallory"))
     unwritable = Line(12, episode("e12", metadata={"x": float("nan")}))
-    unread = Line(13, None, "a JSON object is needed")
+    unread = Line(13, None, "the line is not a JSON object")
 
     tally = await put(tmp_path, [*good[:5], unread, foreign, unwritable, *good[5:]])
 

@@ -110,7 +110,7 @@ def test_sample_names_its_schema_and_fits_it(sample: Path) -> None:
 
 
 def test_demo_that_is_laid_out_names_schemas_that_are_there(tmp_path: Path) -> None:
-    config = demo_data.lay_out(tmp_path / "demo")
+    config = demo_data.write_files(tmp_path / "demo")
 
     for file in (config, config.parent / "rules.d" / "profile.yaml"):
         named = MODELINE.match(file.read_text())

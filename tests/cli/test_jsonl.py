@@ -51,7 +51,7 @@ def test_empty_lines_are_skipped_and_counted() -> None:
     ("content", "problem"),
     [
         pytest.param(b"{oops}\n", "Invalid JSON", id="no json"),
-        pytest.param(b"[1]\n", "a JSON object is needed", id="an array"),
+        pytest.param(b"[1]\n", "the line is not a JSON object", id="an array"),
         pytest.param(b"\xff\xfe\n", "Invalid JSON", id="no utf-8"),
         pytest.param(line().replace(b'"user":"alice",', b""), "key 'user' is missing", id="key"),
         pytest.param(line().replace(b"00Z", b"0o"), "timestamp: .* datetime", id="timestamp"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from slumberd.cli.tables import WHOLE, laid_out
+from slumberd.cli.tables import WHOLE, lay_out
 
 pytestmark = pytest.mark.unit
 
@@ -16,7 +16,7 @@ LONG = "x" * 120
 
 
 def shown(columns: list[str], rows: list[list[str]], width: int | None) -> list[str]:
-    return [line.text for line in laid_out(columns, rows, width)]
+    return [line.text for line in lay_out(columns, rows, width)]
 
 
 def test_table_that_fits_is_one_line_a_row() -> None:

@@ -128,12 +128,12 @@ def site(furnishings: Site, tmp_path: Path) -> Site:
                      f"no episodes of user 'adda'; users with episodes: ada, bob-{UUIDS[0]}",
                      id="episodes of nobody"),
         pytest.param(["recent", "ada", "--session", "x"],
-                     "no such episodes; without --session and --agent there are some of user 'ada'",
+                     "no such episodes; user 'ada' has others: leave out --session and --agent",
                      id="no such episodes"),
         pytest.param(["audit", "ls", "--rule", "x"], "no rows match; the ledger has 31 rows",
                      id="no such rows"),
         pytest.param(["quarantine", "ls", "--rule", "x"],
-                     "nothing is in quarantine of these rules; there is something of "
+                     "nothing is in quarantine for these rules; rules with entries: "
                      "preferences-of-everybody-who-says-what-they-prefer", id="no such quarantine"),
         pytest.param(["rules", "--removed"], "no rule was removed", id="no removed rule"),
     ],

@@ -471,7 +471,7 @@ def test_what_does_not_stand_is_told_and_leaves_no_row(home: Home) -> None:
     done = home.call("unpin", gone, standing["id"], "--reason", "neither")
     again = home.call("unpin", standing["id"], "--reason", "neither")
 
-    assert f"{gone} does not stand; nothing is recorded for it" in done.stdout
+    assert f"{gone} is not current; the ledger gets no row for it" in done.stdout
     assert "1 delete" in done.stdout
     assert again.stdout.startswith("nothing recorded: nothing to do")
     assert len(ledger(home)) == 2
@@ -528,7 +528,7 @@ def test_a_pin_takes_an_id_a_channel_and_a_confidence(home: Home) -> None:
         ),
         pytest.param(("unpin", "--reason", "r"), "FACT_ID", id="nothing to unpin"),
         pytest.param(("unpin", "", "--reason", "r"), "'fact id' must be a text", id="empty id"),
-        pytest.param(("unpin", "\udcff", "--reason", "r"), "no valid Unicode", id="bytes"),
+        pytest.param(("unpin", "\udcff", "--reason", "r"), "not valid Unicode", id="bytes"),
         pytest.param(("undo", "all@\udcff"), "cannot be said in JSON", id="bytes to undo"),
         pytest.param(("fire", "\udcff"), "cannot be said in JSON", id="bytes to fire"),
         pytest.param(("forget", "--user", "\udcff", "--yes"), "in JSON", id="bytes to forget"),

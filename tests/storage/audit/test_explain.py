@@ -874,7 +874,7 @@ def test_id_that_is_no_text_is_64(
 ) -> None:
     _, err = said(site, capfd, command, "\udcff", code=64)
 
-    assert "is no valid Unicode" in err
+    assert "is not valid Unicode" in err
 
 
 def test_both_commands_only_read_while_a_daemon_runs(

@@ -54,7 +54,7 @@ def demo(
     Needs no set-up and leaves nothing behind, unless --keep is given.
     """
     with _directory(keep) as directory:
-        config = sample.lay_out(directory)
+        config = sample.write_files(directory)
         settings = load_settings(config, overrides={}, environ={})
         with logs(settings, CLOCK) as log:
             asyncio.run(_tell(settings, log))
