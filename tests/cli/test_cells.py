@@ -137,7 +137,7 @@ def test_why_shows_the_fact_with_its_owner_and_the_instant_of_its_promotion(tria
     shown = labels(trial.look("why", "e1").stdout)
 
     assert shown["fact"] == "e1"
-    assert shown["whose"] == "user alice, agent rag"
+    assert shown["scope"] == "user alice, agent rag"
     assert shown["says"] == "ada likes tea"
     assert shown["confidence"] == "0.5"
     assert shown["pinned at"] == fact["pinned_at"][:19].replace("T", " ") + "Z"

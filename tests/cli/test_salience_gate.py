@@ -71,7 +71,7 @@ def test_what_is_read_becomes_a_fact_and_why_not_tells_of_the_rest(site: Site) -
     assert fact["id"] == "e2"
     assert (told["became"], told["reason"]) == ("noop", "below_salience")
     assert told["would_change"] == (
-        "its salience was 0.0000, and gated asks for 0.03; it is looked at again when it is read"
+        "its salience was 0.0000, and gated requires 0.03; the rule scores it again when it is read"
     )
     assert site.call("audit", "verify").returncode == 0
 
@@ -140,8 +140,8 @@ def test_tests_of_rules_know_of_gates(site: Site) -> None:
     assert done.returncode == 1
     assert "1 passed, 1 failed" in done.stdout
     assert (
-        "why: e1 under gated: noop (below_salience); its salience was 0.0197, and gated asks for"
-        " 0.03; it is looked at again when it is read"
+        "why: e1 under gated: noop (below_salience); its salience was 0.0197, and gated requires"
+        " 0.03; the rule scores it again when it is read"
     ) in done.stdout
 
 

@@ -55,7 +55,7 @@ def test_why_says_what_a_fact_replaced_and_who_took_it_out(moved: Trial) -> None
 
     assert labels(text)["replaced"] == "e1"
     (row,) = table(text, "row", "firing", "did", "how")
-    assert (row["did"], row["how"]) == ("delete", "gone took it out")
+    assert (row["did"], row["how"]) == ("delete", "gone retracted it")
     (promoted,) = table(text, "firing", "did", "replaces", "counts")
     assert (promoted["did"], promoted["replaces"], promoted["counts"]) == ("update", "e1", "yes")
 

@@ -480,7 +480,7 @@ async def test_why_not_tells_of_the_gate_and_what_would_change_it(home: House) -
 
     assert (found.became, found.reason, found.stands) == ("noop", "below_salience", False)
     assert would_change(found, GATED) == (
-        "its salience was 0.0197, and gated asks for 0.03; it is looked at again when it is read"
+        "its salience was 0.0197, and gated requires 0.03; the rule scores it again when it is read"
     )
 
 

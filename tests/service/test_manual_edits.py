@@ -403,7 +403,7 @@ def check_that_who_and_why_are_recorded(home: Home) -> None:
     (why,) = unpin["lineage"]
     assert (why["by"], why["pid"], why["reason"]) == (me, unpinning, "a slip of mine")
     explained = home.call("why", fact["id"]).stdout
-    assert f"a hand took it out ({me}), because: a slip of mine" in explained
+    assert f"a person retracted it ({me}), because: a slip of mine" in explained
     assert home.call("audit", "verify").returncode == 0
 
 
