@@ -423,5 +423,5 @@ def test_the_log_is_not_told_of_the_chain_only(site: Site) -> None:
     done = site.call("audit", "verify", "--chain-only", "--log")
 
     assert done.returncode == 64
-    assert "take --chain-only out" in done.stderr
+    assert "leave out --chain-only" in done.stderr
     assert told_of(site) == []

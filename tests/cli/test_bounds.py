@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli import jsonl
-from slumberd.cli.commands.verify import Verified
+from slumberd.cli.commands.verify import Verification
 from slumberd.model.record import Break
 from tests.support.builders import episode
 from tests.support.calling import called
@@ -63,17 +63,17 @@ def test_line_that_is_one_byte_too_long_costs_no_line_after_it(
 @pytest.mark.parametrize(
     ("verified", "words"),
     [
-        (Verified(7, "ab", None, 0, False), "verified: 7 rows, head ab"),
-        (Verified(7, "ab", None, 2, False), "verified: 7 rows, head ab, 2 checkpoints agree"),
+        (Verification(7, "ab", None, 0, False), "verified: 7 rows, head ab"),
+        (Verification(7, "ab", None, 2, False), "verified: 7 rows, head ab, 2 checkpoints agree"),
         (
-            Verified(7, "ab", None, 0, True),
+            Verification(7, "ab", None, 0, True),
             "chain verified, and nothing else: 7 rows, head ab",
         ),
-        (Verified(7, "ab", Break(3, "it is odd"), 0, False), "broken at row 3: it is odd"),
-        (Verified(7, "ab", Break(0, "it is odd"), 0, False), "broken: it is odd"),
+        (Verification(7, "ab", Break(3, "it is odd"), 0, False), "broken at row 3: it is odd"),
+        (Verification(7, "ab", Break(0, "it is odd"), 0, False), "broken: it is odd"),
     ],
 )
-def test_verdict_on_a_ledger_says_how_much_was_verified(verified: Verified, words: str) -> None:
+def test_verdict_on_a_ledger_says_how_much_was_verified(verified: Verification, words: str) -> None:
     assert verified.words() == words
 
 

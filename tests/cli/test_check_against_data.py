@@ -114,7 +114,7 @@ def test_a_rule_that_the_brake_would_hold_is_told_so(trial: Trial) -> None:
 
     done = trial.look("check", "--against-data")
 
-    assert "likes is held: 1 fact would go; max_deletes is 0" in done.stdout
+    assert "likes awaits approval: 1 fact would go; max_deletes is 0" in done.stdout
     assert trial.against_data()["likes"]["channels"]["facts"]["read"] == 0
 
 

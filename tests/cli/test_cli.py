@@ -519,5 +519,5 @@ def test_demo_does_not_write_into_a_directory_that_is_there(tmp_path: Path) -> N
     done = subprocess.run(command, capture_output=True, text=True, env=environment({}))
 
     assert done.returncode == 64
-    assert "--keep wants a new directory" in done.stderr
+    assert "give --keep a new directory" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

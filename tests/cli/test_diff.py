@@ -94,7 +94,7 @@ def test_what_a_removed_rule_has_promoted_stays_and_is_counted(trial: Trial) -> 
     resting = {one["rule_id"]: one["resting"] for one in summary["rules"]}
     assert resting == {"likes": 0, "lives": 1, "rum": 0}
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
-    assert "1 fact rests on it alone, and stays" in shown
+    assert "1 fact comes from it alone, and stays" in shown
 
 
 def test_what_a_rule_promoted_into_a_channel_that_it_leaves_stays(trial: Trial) -> None:
@@ -240,7 +240,7 @@ def test_where_the_brake_would_hold_it_is_told_and_gone_over(trial: Trial) -> No
     assert told == [("disappears", "e2", None)]
     assert summary["rules"][1]["held"] == ["1 fact would go; max_deletes is 0"]
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
-    assert "the brake would hold takes: 1 fact would go; max_deletes is 0" in shown
+    assert "takes would await approval: 1 fact would go; max_deletes is 0" in shown
 
 
 def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(trial: Trial) -> None:
@@ -253,7 +253,7 @@ def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(trial: Tria
 
     assert told == []
     assert summary["held"] == {"likes": "1 fact would go; max_deletes is 0"}
-    assert "taken here as approved" in trial.look("diff", str(trial.candidate.parent)).stdout
+    assert "here it counts as approved" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
 def test_a_rule_that_is_known_from_before_is_backfilled_when_it_is_added(trial: Trial) -> None:

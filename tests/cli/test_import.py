@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from slumberd.cli import call
-from slumberd.cli.commands.episodes import MOST_TOLD, Rejection, Tally, batches, put_lines
+from slumberd.cli.commands.episodes import MOST_PRINTED, Rejection, Tally, batches, put_lines
 from slumberd.cli.jsonl import Line, opened
 from slumberd.errors import InputError
 from slumberd.storage.episodes.store import SQLiteMemoryStore
@@ -71,13 +71,13 @@ def test_bad_lines_are_told_up_to_a_bound_and_then_counted(
 ) -> None:
     tally = Tally(keep=False)
 
-    for first in (1, MOST_TOLD):
-        tally.reject([Rejection(first + number, "bad") for number in range(MOST_TOLD - 1)])
+    for first in (1, MOST_PRINTED):
+        tally.reject([Rejection(first + number, "bad") for number in range(MOST_PRINTED - 1)])
 
     told = capsys.readouterr().err.splitlines()
-    assert len(told) == MOST_TOLD
-    assert told[-1] == f"slumberd: line {MOST_TOLD}: bad"
-    assert tally.rejected == 2 * MOST_TOLD - 2
+    assert len(told) == MOST_PRINTED
+    assert told[-1] == f"slumberd: line {MOST_PRINTED}: bad"
+    assert tally.rejected == 2 * MOST_PRINTED - 2
     assert tally.kept == []
 
 
@@ -99,13 +99,13 @@ def test_batches_hold_every_line_once_and_in_order() -> None:
 def test_lines_beyond_the_bound_are_counted_at_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "bad.jsonl").write_bytes(b"[]\n" * (MOST_TOLD + 7))
+    (tmp_path / "bad.jsonl").write_bytes(b"[]\n" * (MOST_PRINTED + 7))
 
     code = call(["import", str(tmp_path / "bad.jsonl"), "--state-dir", str(tmp_path / "state")])
 
     out, err = capsys.readouterr()
     assert code == 65
-    assert out == f"imported 0 (new 0, changed 0, unchanged 0), rejected {MOST_TOLD + 7}\n"
+    assert out == f"imported 0 (new 0, changed 0, unchanged 0), rejected {MOST_PRINTED + 7}\n"
     assert err.splitlines()[-1] == "slumberd: and 7 more bad lines; --json lists all"
 
 
