@@ -77,24 +77,24 @@ def test_verdict_on_a_ledger_says_how_much_was_verified(verified: Verification, 
     assert verified.words() == words
 
 
-def test_input_tells_how_much_of_it_is_read(tmp_path: Path) -> None:
+def test_input_knows_how_much_of_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "episodes.jsonl"
     file.write_bytes(b"x" * 10)
 
-    with jsonl.opened(str(file)) as source:
+    with jsonl.open_input(str(file)) as source:
         before = source.position()
         source.stream.read()
 
         assert (before, source.position(), source.size) == (0, 10, 10)
 
 
-def test_input_without_a_size_tells_no_position(tmp_path: Path) -> None:
+def test_input_without_a_size_has_no_position(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = os.open(pipe, os.O_RDWR)
     os.write(writer, b"{}\n")
     try:
-        with jsonl.opened(str(pipe)) as source:
+        with jsonl.open_input(str(pipe)) as source:
             assert source.stream.readline() == b"{}\n"
 
             assert (source.position(), source.size) == (0, None)

@@ -43,7 +43,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(ZeroDivisionError("oops"), 70, id="bug"),
     ],
 )
-def test_failure_is_told_in_lines_of_ours_and_has_its_exit_code(
+def test_failure_is_reported_with_the_name_of_the_program_and_an_exit_code(
     error: Exception, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert report_failure(error) == code
@@ -165,7 +165,7 @@ def test_help_lists_every_command_with_its_whole_summary(
     assert all(entry.summary in out for entry in registry.ENTRIES)
 
 
-def test_version_is_told_to_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["version"]) == 0
     assert capsys.readouterr().out.startswith(f"slumberd {slumberd.__version__} (Python 3.")
 

@@ -66,7 +66,7 @@ def test_facts_are_found_by_every_form(site: Site, words: str, expected: str) ->
     assert ids(site, *words.split()) == expected.split()
 
 
-def test_the_pages_of_all_stores_are_told_one_after_the_other(site: Site) -> None:
+def test_every_page_of_facts_is_printed_in_turn(site: Site) -> None:
     seen: list[str] = []
     after: list[str] = []
     for _ in range(9):
@@ -80,7 +80,7 @@ def test_the_pages_of_all_stores_are_told_one_after_the_other(site: Site) -> Non
     assert seen == ["x5", "e4", "e3", "e2", "e1", "@notes/e4", "@notes/e1"]
 
 
-def test_a_table_tells_a_person_how_to_go_on(site: Site) -> None:
+def test_a_table_shows_how_to_get_the_next_page(site: Site) -> None:
     first = site.look("facts", "--limit", "6")
     *_, cursor = first.stderr.split()
 
@@ -113,7 +113,7 @@ def test_a_table_tells_a_person_how_to_go_on(site: Site) -> None:
         " ".join(words).encode(errors="replace").decode() if isinstance(words, list) else ""
     ),
 )
-def test_what_cannot_be_meant_is_told_with_its_place(
+def test_wrong_options_are_reported_by_name(
     site: Site, words: list[str], code: int, told: str
 ) -> None:
     done = site.look("facts", *words)

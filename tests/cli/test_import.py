@@ -10,7 +10,7 @@ import pytest
 
 from slumberd.cli import call
 from slumberd.cli.commands.episodes import MOST_PRINTED, Rejection, Tally, batches, put_lines
-from slumberd.cli.jsonl import Line, opened
+from slumberd.cli.jsonl import Line, open_input
 from slumberd.errors import InputError
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
@@ -66,7 +66,7 @@ async def test_later_line_of_an_id_wins_also_in_a_batch_that_is_halved(tmp_path:
     assert found.content == "second"
 
 
-def test_bad_lines_are_told_up_to_a_bound_and_then_counted(
+def test_bad_lines_are_printed_up_to_a_limit_and_then_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     tally = Tally(keep=False)
@@ -81,7 +81,7 @@ def test_bad_lines_are_told_up_to_a_bound_and_then_counted(
     assert tally.kept == []
 
 
-def test_tally_is_told_in_one_line() -> None:
+def test_tally_is_printed_on_one_line() -> None:
     tally = Tally(keep=False, counts=PutCounts(new=3, changed=2, unchanged=1), rejected=4)
 
     assert str(tally) == "imported 6 (new 3, changed 2, unchanged 1), rejected 4"
@@ -112,7 +112,7 @@ def test_lines_beyond_the_bound_are_counted_at_the_end(
 def test_closed_standard_input_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
 
-    with pytest.raises(InputError, match="standard input is closed"), opened("-"):
+    with pytest.raises(InputError, match="standard input is closed"), open_input("-"):
         pass
 
 

@@ -58,7 +58,7 @@ async def _read(site: Site, limit: int) -> None:
         await memory.recent("alice", limit=limit)
 
 
-def test_what_is_read_becomes_a_fact_and_why_not_tells_of_the_rest(site: Site) -> None:
+def test_episode_that_is_read_becomes_a_fact_and_why_not_explains_the_rest(site: Site) -> None:
     assert site.call("fire", "--all").returncode == 0
     assert site.lines("facts") == []
     asyncio.run(_read(site, 1))
@@ -98,7 +98,7 @@ def test_what_only_looks_marks_nothing_as_held_back(site: Site, words: list[str]
     assert footprint(site) == before
 
 
-def test_a_check_against_the_data_tells_how_many_are_held_back(site: Site) -> None:
+def test_a_check_against_the_data_counts_the_episodes_below_the_gate(site: Site) -> None:
     done = site.call("check", "--against-data", "--json")
 
     assert "below_salience" in done.stdout
@@ -114,7 +114,7 @@ def differing(site: Site, rules: str) -> dict[str, Any]:
     return summary
 
 
-def test_a_diff_tells_what_a_lower_gate_would_let_in(site: Site) -> None:
+def test_a_diff_shows_the_facts_that_a_lower_gate_would_add(site: Site) -> None:
     assert site.call("fire", "--all").returncode == 0
 
     summary = differing(site, UNGATED)
@@ -123,7 +123,7 @@ def test_a_diff_tells_what_a_lower_gate_would_let_in(site: Site) -> None:
     assert (summary["appear"], summary["disappear"]) == (3, 0)
 
 
-def test_a_diff_tells_that_a_gate_takes_nothing_out(site: Site) -> None:
+def test_a_diff_shows_that_a_gate_removes_no_fact(site: Site) -> None:
     site.rules.write_text(UNGATED)
     assert site.call("fire", "--all").returncode == 0
 

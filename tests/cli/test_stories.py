@@ -98,7 +98,7 @@ def firings(path: Path, sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
 
-def test_status_shows_the_rules_that_need_somebody_first(
+def test_status_shows_the_most_urgent_rules_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status, "SHOWN", 2)

@@ -111,7 +111,7 @@ def test_every_id_is_in_one_line_and_no_text_is_lost(
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_thousands_of_rows_are_laid_out_within_the_width(width: int) -> None:
+def test_thousands_of_rows_fit_the_width(width: int) -> None:
     rows = [[f"e{n}", "ada", "so be it " * (n % 20), f"{n:,}"] for n in range(5_000)]
 
     lines = shown(["id", "user", "object", "count"], rows, width)

@@ -138,7 +138,7 @@ def site(furnishings: Site, tmp_path: Path) -> Site:
         pytest.param(["rules", "--removed"], "no rule was removed", id="no removed rule"),
     ],
 )  # fmt: skip
-def test_whoever_finds_nothing_is_told_so_and_what_there_is(
+def test_command_that_finds_nothing_says_what_exists_instead(
     site: Site, words: list[str], told: str
 ) -> None:
     done = site.look(*words)
@@ -218,7 +218,7 @@ def test_terminal_gets_a_line_a_delta_when_it_asks(
     assert b"\x1b[?25l" not in shown
 
 
-def test_whoever_is_no_terminal_gets_a_line_a_delta(logging_site: Site) -> None:
+def test_output_without_a_terminal_has_a_line_for_each_delta(logging_site: Site) -> None:
     done = logging_site.call("fire", "--all")
 
     assert "delta.applied" in done.stderr

@@ -63,7 +63,7 @@ class Source(NamedTuple):
 
 
 @contextmanager
-def opened(name: str) -> Iterator[Source]:
+def open_input(name: str) -> Iterator[Source]:
     """Open a file, or standard input for ``-``; recognise gzip by its first bytes.
 
     Raises:

@@ -14,7 +14,7 @@ from slumberd.cli.client import reading_memory
 from slumberd.cli.context import logs, make_state_dir, settings_of
 from slumberd.cli.empty_results import no_episodes
 from slumberd.cli.exit_codes import say
-from slumberd.cli.jsonl import Line, Source, opened, read_lines
+from slumberd.cli.jsonl import Line, Source, open_input, read_lines
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import Bar, bar, print_json, print_json_lines, print_table
 from slumberd.cli.wording import plural
@@ -127,7 +127,7 @@ def import_(
     run meanwhile.
     """
     settings = settings_of(config, state_dir)
-    with opened(file) as source, logs(settings, SystemClock()):
+    with open_input(file) as source, logs(settings, SystemClock()):
         make_state_dir(settings)
         tally = asyncio.run(_import(settings, source, Tally(keep=json)))
     _print_tally(tally)

@@ -17,7 +17,7 @@ import typer
 from slumberd.cli.context import settings_of
 from slumberd.cli.environment import takes_colors
 from slumberd.cli.exit_codes import say
-from slumberd.cli.jsonl import STANDARD_INPUT, opened
+from slumberd.cli.jsonl import STANDARD_INPUT, open_input
 from slumberd.cli.options import Config, StateDir
 from slumberd.errors import ConfigurationError, InputError, NoInputError, StoreError
 from slumberd.observability.line_format import event_of, readable_line
@@ -98,7 +98,7 @@ def _wait() -> bool:
 
 def _read(source: str) -> Iterator[bytes]:
     try:
-        with opened(source) as found:
+        with open_input(source) as found:
             while line := found.stream.readline(_LONGEST):
                 yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

@@ -66,7 +66,7 @@ def doctor(
     if kinds:
         _print_kinds(json=json)
         return
-    checkup = examined(config, state_dir, seconds=None if deep else QUICK_SECONDS)
+    checkup = examine(config, state_dir, seconds=None if deep else QUICK_SECONDS)
     if json:
         print_json(_checkup_document(checkup))
     else:
@@ -75,7 +75,7 @@ def doctor(
         raise typer.Exit(PROBLEMS)
 
 
-def examined(config: Path | None, state_dir: Path | None, *, seconds: float | None) -> Checkup:
+def examine(config: Path | None, state_dir: Path | None, *, seconds: float | None) -> Checkup:
     """Run the checks on the installation that the options name.
 
     Args:
@@ -86,8 +86,8 @@ def examined(config: Path | None, state_dir: Path | None, *, seconds: float | No
     try:
         settings = settings_of(config, state_dir)
     except ConfigurationError as error:
-        return Checkup(invalid(error.mistakes), [])
-    context, findings = context_of(settings, config, seconds=seconds)
+        return Checkup(mistake_findings(error.mistakes), [])
+    context, findings = build_context(settings, config, seconds=seconds)
     if context.daemon is not None:
         # A daemon that cannot read its files now does not answer this: the findings name the files.
         outdated, _ = asked(settings.state_dir, "outdated")
@@ -96,7 +96,7 @@ def examined(config: Path | None, state_dir: Path | None, *, seconds: float | No
     return replace(found, findings=[*findings, *found.findings])
 
 
-def context_of(
+def build_context(
     settings: Settings, config: Path | None, *, seconds: float | None
 ) -> tuple[DoctorContext, list[Finding]]:
     """Return the context of the checks, and the findings made while building it."""
@@ -111,7 +111,7 @@ def context_of(
         THIS_MACHINE,
         seconds=seconds,
     )
-    return context, [*invalid(mistakes), *silent]
+    return context, [*mistake_findings(mistakes), *silent]
 
 
 def _load_rules(settings: Settings) -> tuple[RuleSet | None, Sequence[Mistake]]:
@@ -121,11 +121,14 @@ def _load_rules(settings: Settings) -> tuple[RuleSet | None, Sequence[Mistake]]:
         return None, error.mistakes
 
 
-def invalid(mistakes: Sequence[Mistake]) -> list[Finding]:
+def mistake_findings(mistakes: Sequence[Mistake]) -> list[Finding]:
     """Return the findings for mistakes in the configuration and the rules."""
     return [
         Finding(
-            "config.invalid", mistake.file, _problem(mistake), "mend it; `slumberd check` tells"
+            "config.invalid",
+            mistake.file,
+            _problem(mistake),
+            "correct it; `slumberd check` lists every mistake",
         )
         for mistake in mistakes
     ]
@@ -219,8 +222,8 @@ def _urgent(config: Path | None, state_dir: Path | None) -> list[Finding]:
     try:
         settings = settings_of(config, state_dir)
     except ConfigurationError as error:
-        return invalid(error.mistakes)
-    context, findings = context_of(settings, config, seconds=0)
+        return mistake_findings(error.mistakes)
+    context, findings = build_context(settings, config, seconds=0)
     silent = any(finding.id == "daemon.silent" for finding in findings)
     found = urgent(context)
     # A daemon that does not answer is not down: one finding is enough.

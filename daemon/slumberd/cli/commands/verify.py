@@ -15,7 +15,7 @@ import typer
 
 from slumberd.cli.client import auditing
 from slumberd.cli.context import logs, settings_of
-from slumberd.cli.jsonl import opened
+from slumberd.cli.jsonl import open_input
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.wording import plural
@@ -184,7 +184,7 @@ def _log_result(verification: Verification) -> None:
 async def _verify(settings: Settings, against: str | None, chain_only: bool) -> Verification:
     if against is None:
         return await _verify_against(settings, Told(), chain_only)
-    with opened(against) as source:
+    with open_input(against) as source:
         checkpoints = Told(checkpoints_in(source.stream, against))
         verification = await _verify_against(settings, checkpoints, chain_only)
     if verification.broken is None and not checkpoints.count:
