@@ -378,7 +378,7 @@ def told_of(site: Site) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] in ("ledger.verified", "ledger.broken")]
 
 
-def test_verifying_tells_the_log_only_when_it_is_asked_to(site: Site) -> None:
+def test_verify_logs_its_result_only_with_the_option_log(site: Site) -> None:
     assert site.call("audit", "verify").returncode == 0
     assert told_of(site) == []
 
@@ -389,7 +389,7 @@ def test_verifying_tells_the_log_only_when_it_is_asked_to(site: Site) -> None:
     assert told["head"] == checkpoints_of(site)[-1]["head"]
 
 
-def test_verifying_tells_the_log_of_a_ledger_that_is_broken(site: Site) -> None:
+def test_verify_logs_that_a_ledger_is_broken(site: Site) -> None:
     change(site, "UPDATE slumberd_ledger SET reason = 'stale' WHERE seq = 2")
 
     assert site.call("audit", "verify", "--log").returncode == 1
@@ -419,9 +419,9 @@ def test_verifying_the_chain_only_finds_a_row_that_is_missing(site: Site) -> Non
     assert done.stdout == "broken at row 3: follows row 1: a row is missing or out of order\n"
 
 
-def test_the_log_is_not_told_of_the_chain_only(site: Site) -> None:
+def test_verify_does_not_log_a_check_of_the_chain_only(site: Site) -> None:
     done = site.call("audit", "verify", "--chain-only", "--log")
 
     assert done.returncode == 64
-    assert "take --chain-only out" in done.stderr
+    assert "leave out --chain-only" in done.stderr
     assert told_of(site) == []

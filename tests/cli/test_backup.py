@@ -224,7 +224,7 @@ def test_a_damaged_database_is_not_backed_up(site: Site, tmp_path: Path) -> None
     assert [*tmp_path.glob("another*")] == []
 
 
-def test_erasures_after_the_backup_are_told_when_it_is_restored(site: Site) -> None:
+def test_restore_reports_erasures_after_the_backup(site: Site) -> None:
     assert site.call("forget", "--user", "alice", "--yes").returncode == 0
 
     done = site.call("restore", str(backup_of(site)))
@@ -337,7 +337,7 @@ def test_a_damaged_database_leads_to_restore(site: Site) -> None:
         '{"version": 1, "stamp": "20260101T000000Z", "changes": {"/etc/passwd": true}}',
     ],
 )
-def test_a_journal_that_somebody_made_up_moves_nothing(site: Site, text: str) -> None:
+def test_a_forged_journal_moves_no_file(site: Site, text: str) -> None:
     (site.state / JOURNAL).write_text(text)
 
     done = site.call("fire", "--all")

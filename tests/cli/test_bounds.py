@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli import jsonl
-from slumberd.cli.commands.verify import Verified
+from slumberd.cli.commands.verify import Verification
 from slumberd.model.record import Break
 from tests.support.builders import episode
 from tests.support.calling import called
@@ -63,38 +63,38 @@ def test_line_that_is_one_byte_too_long_costs_no_line_after_it(
 @pytest.mark.parametrize(
     ("verified", "words"),
     [
-        (Verified(7, "ab", None, 0, False), "verified: 7 rows, head ab"),
-        (Verified(7, "ab", None, 2, False), "verified: 7 rows, head ab, 2 checkpoints agree"),
+        (Verification(7, "ab", None, 0, False), "verified: 7 rows, head ab"),
+        (Verification(7, "ab", None, 2, False), "verified: 7 rows, head ab, 2 checkpoints agree"),
         (
-            Verified(7, "ab", None, 0, True),
+            Verification(7, "ab", None, 0, True),
             "chain verified, and nothing else: 7 rows, head ab",
         ),
-        (Verified(7, "ab", Break(3, "it is odd"), 0, False), "broken at row 3: it is odd"),
-        (Verified(7, "ab", Break(0, "it is odd"), 0, False), "broken: it is odd"),
+        (Verification(7, "ab", Break(3, "it is odd"), 0, False), "broken at row 3: it is odd"),
+        (Verification(7, "ab", Break(0, "it is odd"), 0, False), "broken: it is odd"),
     ],
 )
-def test_verdict_on_a_ledger_says_how_much_was_verified(verified: Verified, words: str) -> None:
+def test_verdict_on_a_ledger_says_how_much_was_verified(verified: Verification, words: str) -> None:
     assert verified.words() == words
 
 
-def test_input_tells_how_much_of_it_is_read(tmp_path: Path) -> None:
+def test_input_knows_how_much_of_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "episodes.jsonl"
     file.write_bytes(b"x" * 10)
 
-    with jsonl.opened(str(file)) as source:
+    with jsonl.open_input(str(file)) as source:
         before = source.position()
         source.stream.read()
 
         assert (before, source.position(), source.size) == (0, 10, 10)
 
 
-def test_input_without_a_size_tells_no_position(tmp_path: Path) -> None:
+def test_input_without_a_size_has_no_position(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = os.open(pipe, os.O_RDWR)
     os.write(writer, b"{}\n")
     try:
-        with jsonl.opened(str(pipe)) as source:
+        with jsonl.open_input(str(pipe)) as source:
             assert source.stream.readline() == b"{}\n"
 
             assert (source.position(), source.size) == (0, None)

@@ -137,7 +137,7 @@ def test_why_shows_the_fact_with_its_owner_and_the_instant_of_its_promotion(tria
     shown = labels(trial.look("why", "e1").stdout)
 
     assert shown["fact"] == "e1"
-    assert shown["whose"] == "user alice, agent rag"
+    assert shown["scope"] == "user alice, agent rag"
     assert shown["says"] == "ada likes tea"
     assert shown["confidence"] == "0.5"
     assert shown["pinned at"] == fact["pinned_at"][:19].replace("T", " ") + "Z"
@@ -152,9 +152,9 @@ def demo() -> str:
 
 
 def test_demo_shows_an_instance_of_each_delta_and_what_it_replaces(demo: str) -> None:
-    rows = table(demo, "delta", "count", "for instance")
+    rows = table(demo, "delta", "count", "example")
 
-    assert {row["delta"]: (row["count"], row["for instance"]) for row in rows} == {
+    assert {row["delta"]: (row["count"], row["example"]) for row in rows} == {
         "add": ("23", "m01"),
         "update": ("6", "m10 replaces m01"),
         "delete": ("3", "p04 replaces p03"),

@@ -58,7 +58,9 @@ def files(site: Site) -> dict[str, str]:
         pytest.param(["undo", "profile@2"], "2 delete", id="undo"),
         pytest.param(["backfill", "profile"], "0", id="backfill"),
         pytest.param(["quarantine", "retry"], "profile", id="quarantine retry"),
-        pytest.param(["quarantine", "drop", "--all"], "0 entries would go", id="quarantine drop"),
+        pytest.param(
+            ["quarantine", "drop", "--all"], "0 entries would be dropped", id="quarantine drop"
+        ),
         pytest.param(["fire", "--all"], "a dry run: nothing was written", id="fire"),
     ],
 )
@@ -113,7 +115,7 @@ def test_quarantine_is_listed_retried_and_dropped(site: Site) -> None:
     assert site.call("quarantine", "retry").returncode == 0
     assert len(site.lines("quarantine", "ls")) == 1
 
-    assert "1 entry gone" in site.call("quarantine", "drop", "e4").stdout
+    assert "1 entry dropped" in site.call("quarantine", "drop", "e4").stdout
     assert site.lines("quarantine", "ls") == []
 
 

@@ -34,7 +34,7 @@ def trial(tmp_path: Path) -> Trial:
     return trial
 
 
-def test_a_rule_is_told_with_what_it_selects_and_what_its_firing_would_do(trial: Trial) -> None:
+def test_check_prints_what_a_rule_selects_and_what_its_firing_would_do(trial: Trial) -> None:
     trial.fire()
     trial.put(PORTO, ODD, LATE, GONE)
 
@@ -78,7 +78,7 @@ def test_rules_fire_in_order_each_on_what_those_before_it_made(trial: Trial) -> 
     assert (counts["a"]["added"], counts["b"]["added"], counts["b"]["updated"]) == (1, 0, 2)
 
 
-def test_reasons_are_told_by_channel(trial: Trial) -> None:
+def test_reasons_are_printed_by_channel(trial: Trial) -> None:
     trial.rules.write_text(rules(ALL))
     trial.fire()
     trial.put(GONE)
@@ -107,14 +107,14 @@ def test_a_rule_that_starts_now_has_nothing_pending(trial: Trial) -> None:
     assert (told["matches"], told["pending"]) == (2, 0)
 
 
-def test_a_rule_that_the_brake_would_hold_is_told_so(trial: Trial) -> None:
+def test_check_reports_a_rule_whose_batch_would_await_approval(trial: Trial) -> None:
     trial.fire()
     trial.put(GONE)
     trial.config.write_text(trial.config.read_text() + "limits: {max_deletes: 0}\n")
 
     done = trial.look("check", "--against-data")
 
-    assert "likes is held: 1 fact would go; max_deletes is 0" in done.stdout
+    assert "likes awaits approval: 1 fact would go; max_deletes is 0" in done.stdout
     assert trial.against_data()["likes"]["channels"]["facts"]["read"] == 0
 
 
@@ -146,7 +146,7 @@ def test_a_slip_in_a_filter_is_known(filter: str, meant: str) -> None:
     assert bool(meant) == bool(slip)
 
 
-def test_episodes_that_a_filter_fails_on_are_told(trial: Trial) -> None:
+def test_check_reports_episodes_that_a_filter_fails_on(trial: Trial) -> None:
     trial.rules.write_text(rules(rule("likes", "json_extract(object, '$.x') IS NULL")))
 
     told = trial.against_data()["likes"]

@@ -69,7 +69,7 @@ def test_import_in_json_lists_every_bad_line(site: Site) -> None:
     told = json.loads(done.stdout)
     assert done.returncode == 65
     assert (told["new"], len(told["rejected"]), done.stderr) == (1, 1200, "")
-    assert told["rejected"][0] == {"line": 1, "reason": "a JSON object is needed"}
+    assert told["rejected"][0] == {"line": 1, "reason": "the line is not a JSON object"}
 
 
 def test_import_again_changes_nothing_and_an_edit_one(site: Site, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_check_says_what_is_valid(site: Site) -> None:
     assert site.lines("check") == [{"ok": True, "mistakes": [], "rules": ["profile", "quiet"]}]
 
 
-def test_check_in_json_tells_of_a_file_whose_name_is_no_unicode(site: Site) -> None:
+def test_check_in_json_reports_a_file_whose_name_is_not_unicode(site: Site) -> None:
     odd = os.fsencode(site.rules.parent) + b"/caf\xe9.yaml"
     Path(os.fsdecode(odd)).write_text("rules: [{id: x}]")
 
@@ -203,7 +203,7 @@ def test_check_in_json_tells_of_a_file_whose_name_is_no_unicode(site: Site) -> N
     assert {one["file"][-11:] for one in json.loads(done.stdout)["mistakes"]} == {r"\udce9.yaml"}
 
 
-def test_check_in_json_tells_file_line_column_path_and_problem(site: Site) -> None:
+def test_check_in_json_prints_file_line_column_path_and_problem(site: Site) -> None:
     site.config.write_text(CONFIG + "fact: 1\n")
 
     done = site.look("check", "--json")
@@ -244,7 +244,7 @@ def test_fire_says_when_nothing_was_pending(site: Site) -> None:
     assert done.stdout.endswith("nothing was pending\n")
 
 
-def test_dry_run_tells_and_writes_nothing(site: Site) -> None:
+def test_dry_run_prints_deltas_and_writes_nothing(site: Site) -> None:
     site.put(PORTO, TEA)
 
     done = site.call("fire", "profile", "--dry-run")
@@ -316,7 +316,7 @@ def test_recent_episodes_and_ledger_rows_are_tables_for_people(settled: Site) ->
     assert last.split()[-3:-1] == ["e4", "e1"]
 
 
-def test_audit_verify_tells_rows_and_head(settled: Site) -> None:
+def test_audit_verify_prints_rows_and_head(settled: Site) -> None:
     (verified,) = settled.lines("audit", "verify")
 
     rows = settled.lines("audit", "ls")
@@ -325,7 +325,7 @@ def test_audit_verify_tells_rows_and_head(settled: Site) -> None:
     assert settled.look("audit", "verify").stdout == expected
 
 
-def test_rules_and_status_tell_how_far_each_rule_is(settled: Site) -> None:
+def test_rules_and_status_show_how_far_each_rule_has_read(settled: Site) -> None:
     profile, quiet = settled.lines("rules")
     (status,) = settled.lines("status")
 
@@ -385,7 +385,7 @@ def test_reading_a_database_of_another_program_does_not_touch_it(site: Site) -> 
     assert (site.state / "memory.db").read_bytes() == before
 
 
-def test_file_that_is_no_database_is_told_apart(site: Site) -> None:
+def test_file_that_is_not_a_database_is_reported_as_such(site: Site) -> None:
     site.state.mkdir()
     (site.state / "facts.db").write_bytes(b"no database at all " * 99)
 
@@ -418,7 +418,7 @@ def test_daemon_fires_what_is_imported_answers_commands_and_stops_on_sigterm(sit
     assert '"event":"daemon.stopped"' in log
 
 
-def test_daemon_tells_the_service_manager_that_it_is_ready(site: Site, tmp_path: Path) -> None:
+def test_daemon_notifies_the_service_manager_that_it_is_ready(site: Site, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(PATIENCE_SECONDS)
@@ -519,5 +519,5 @@ def test_demo_does_not_write_into_a_directory_that_is_there(tmp_path: Path) -> N
     done = subprocess.run(command, capture_output=True, text=True, env=environment({}))
 
     assert done.returncode == 64
-    assert "--keep wants a new directory" in done.stderr
+    assert "give --keep a new directory" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -94,7 +94,7 @@ def test_what_a_removed_rule_has_promoted_stays_and_is_counted(trial: Trial) -> 
     resting = {one["rule_id"]: one["resting"] for one in summary["rules"]}
     assert resting == {"likes": 0, "lives": 1, "rum": 0}
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
-    assert "1 fact rests on it alone, and stays" in shown
+    assert "1 fact comes from it alone, and stays" in shown
 
 
 def test_what_a_rule_promoted_into_a_channel_that_it_leaves_stays(trial: Trial) -> None:
@@ -138,7 +138,7 @@ def test_a_rule_that_is_enabled_fires(trial: Trial) -> None:
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
-def test_a_predicate_that_holds_several_objects_is_settled_again(trial: Trial) -> None:
+def test_keys_of_a_predicate_that_becomes_multi_valued_are_resolved_again(trial: Trial) -> None:
     trial.candidate.write_text(rules(LIKES, multi_valued="likes"))
 
     told, summary = trial.diff()
@@ -179,7 +179,7 @@ def test_what_cannot_be_read_becomes_no_fact(trial: Trial) -> None:
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
-def test_what_another_program_wrote_is_met_on_both_sides(trial: Trial) -> None:
+def test_rows_of_another_program_are_evaluated_on_both_sides(trial: Trial) -> None:
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
         connection.execute("DELETE FROM facts WHERE fact_id = 'e4'")
         # Once it is noticed, it takes the place of e2.
@@ -194,7 +194,7 @@ def test_what_another_program_wrote_is_met_on_both_sides(trial: Trial) -> None:
     assert trial.diff()[0] == [("appears", None, "e3")]
 
 
-def test_what_nobody_can_read_is_compared_too(trial: Trial) -> None:
+def test_unreadable_values_are_compared_too(trial: Trial) -> None:
     with closing(sqlite3.connect(trial.state / "facts.db")) as connection:
         connection.execute("UPDATE facts SET payload = x'ff00', lineage = x'00'")
         connection.commit()
@@ -213,7 +213,7 @@ def test_a_fact_that_says_something_else_under_its_id_changes(trial: Trial) -> N
     assert "go -> chess" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
-def test_one_fact_of_another_user_or_channel_takes_nobodys_place(trial: Trial) -> None:
+def test_a_fact_does_not_replace_one_of_another_user_or_channel(trial: Trial) -> None:
     eve = triple("e8", "ada", "likes", "coffee", timestamp=at(8), user="eve")
     trial.put(eve)
     trial.rules.write_text(rules(rule("likes", "user = 'alice' AND object = 'coffee'")))
@@ -225,7 +225,7 @@ def test_one_fact_of_another_user_or_channel_takes_nobodys_place(trial: Trial) -
     assert ("appears", None, "e8") in trial.diff()[0]
 
 
-def test_where_the_brake_would_hold_it_is_told_and_gone_over(trial: Trial) -> None:
+def test_diff_reports_a_batch_that_would_await_approval_and_goes_on(trial: Trial) -> None:
     gone = [
         triple(f"d{n}", "ada", "x", n, timestamp=at(20 + n),
                metadata={"intent": "delete", "replaces": eid})
@@ -240,7 +240,7 @@ def test_where_the_brake_would_hold_it_is_told_and_gone_over(trial: Trial) -> No
     assert told == [("disappears", "e2", None)]
     assert summary["rules"][1]["held"] == ["1 fact would go; max_deletes is 0"]
     shown = trial.look("diff", str(trial.candidate.parent)).stdout
-    assert "the brake would hold takes: 1 fact would go; max_deletes is 0" in shown
+    assert "takes would await approval: 1 fact would go; max_deletes is 0" in shown
 
 
 def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(trial: Trial) -> None:
@@ -253,7 +253,7 @@ def test_a_batch_that_is_held_now_is_taken_as_approved_on_both_sides(trial: Tria
 
     assert told == []
     assert summary["held"] == {"likes": "1 fact would go; max_deletes is 0"}
-    assert "taken here as approved" in trial.look("diff", str(trial.candidate.parent)).stdout
+    assert "here it counts as approved" in trial.look("diff", str(trial.candidate.parent)).stdout
 
 
 def test_a_rule_that_is_known_from_before_is_backfilled_when_it_is_added(trial: Trial) -> None:

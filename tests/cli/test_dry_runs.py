@@ -69,7 +69,7 @@ def test_dry_run_lists_as_many_deltas_as_it_is_asked_for(site: Site) -> None:
     assert (len(whole["deltas"]), whole["deltas_total"], whole["deltas_cut"]) == (60, 60, False)
 
 
-def test_dry_run_tells_a_person_how_many_deltas_there_are(site: Site) -> None:
+def test_dry_run_prints_how_many_deltas_there_are(site: Site) -> None:
     put_many(site, 1_060)
 
     done = site.call("fire", "profile", "--dry-run")
@@ -100,7 +100,7 @@ def test_dry_run_says_what_it_did_not_look_at(site: Site, monkeypatch: pytest.Mo
     assert site.call("fire", "profile").returncode == 0
     (filled,) = answered(site, "backfill", "profile", "--dry-run")["reports"]
 
-    assert "profile: 1,002 more versions of episodes not looked at" in fired
+    assert "profile: 1,002 more versions of episodes not read" in fired
     assert (report["unread"], filled["unread"]) == (1_002, 1_002)
 
 
@@ -158,7 +158,7 @@ def interrupt(process: subprocess.Popen[bytes], _: int) -> None:
         pytest.param(interrupt, 130, id="^C"),
     ],
 )
-def test_person_who_does_not_confirm_an_erasure_is_told_that_nothing_was_erased(
+def test_person_who_does_not_confirm_an_erasure_reads_that_nothing_was_erased(
     site: Site, react: Callable[[subprocess.Popen[bytes], int], None], code: int
 ) -> None:
     site.put(triple("e1", "alice", "likes", "tea"))
@@ -251,8 +251,8 @@ def test_drop_takes_what_it_names_or_all(site: Site) -> None:
     left = quarantined(site)
     rest = site.call("quarantine", "drop", "--all", "--rule", "profile")
 
-    assert (one.stdout, left) == ("1 entry gone\n", ["e2", "e3"])
-    assert (rest.stdout, quarantined(site)) == ("2 entries gone\n", [])
+    assert (one.stdout, left) == ("1 entry dropped\n", ["e2", "e3"])
+    assert (rest.stdout, quarantined(site)) == ("2 entries dropped\n", [])
 
 
 @pytest.mark.parametrize("option", [[], ["--dry-run"]], ids=["retry", "dry run"])

@@ -9,7 +9,7 @@ import pytest
 
 import slumberd
 from slumberd.cli import call, registry
-from slumberd.cli.exit_codes import told
+from slumberd.cli.exit_codes import report_failure
 from slumberd.errors import (
     ConfigurationError,
     InputError,
@@ -43,10 +43,10 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(ZeroDivisionError("oops"), 70, id="bug"),
     ],
 )
-def test_failure_is_told_in_lines_of_ours_and_has_its_exit_code(
+def test_failure_is_reported_with_the_name_of_the_program_and_an_exit_code(
     error: Exception, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert told(error) == code
+    assert report_failure(error) == code
 
     out, err = capsys.readouterr()
     assert out == ""
@@ -57,7 +57,7 @@ def test_failure_is_told_in_lines_of_ours_and_has_its_exit_code(
 def test_every_mistake_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     mistakes = [Mistake("f.yaml", 1, 2, "a", "one"), Mistake("f.yaml", 3, 4, "b", "two")]
 
-    told(ConfigurationError(mistakes))
+    report_failure(ConfigurationError(mistakes))
 
     assert capsys.readouterr().err.splitlines() == [
         "slumberd: f.yaml:1:2: a: one",
@@ -66,7 +66,7 @@ def test_every_mistake_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_bug_is_called_one_and_says_how_to_see_more(capsys: pytest.CaptureFixture[str]) -> None:
-    told(ZeroDivisionError("oops"))
+    report_failure(ZeroDivisionError("oops"))
 
     expected = "slumberd: ZeroDivisionError: oops (this is a bug; SLUMBERD_DEBUG=1 shows where)\n"
     assert capsys.readouterr().err == expected
@@ -77,7 +77,7 @@ def test_debugging_shows_the_traceback(
 ) -> None:
     monkeypatch.setenv("SLUMBERD_DEBUG", "1")
 
-    told(ZeroDivisionError("oops"))
+    report_failure(ZeroDivisionError("oops"))
 
     assert "ZeroDivisionError: oops" in capsys.readouterr().err.splitlines()
 
@@ -92,7 +92,7 @@ def test_debugging_shows_the_traceback(
 def test_what_a_person_did_is_not_commented(
     error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert told(error) == code
+    assert report_failure(error) == code
     assert capsys.readouterr().err == ""
 
 
@@ -165,7 +165,7 @@ def test_help_lists_every_command_with_its_whole_summary(
     assert all(entry.summary in out for entry in registry.ENTRIES)
 
 
-def test_version_is_told_to_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["version"]) == 0
     assert capsys.readouterr().out.startswith(f"slumberd {slumberd.__version__} (Python 3.")
 

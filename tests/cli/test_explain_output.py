@@ -35,24 +35,24 @@ def line(**given: object) -> Line:
     [
         pytest.param(line(), "e2 replaced it", id="an episode"),
         pytest.param(line(by="uid 7"), "e2 replaced it", id="an episode, fired on request"),
-        pytest.param(line(kind="delete"), "e2 took it out", id="a delete"),
-        pytest.param(line(kind="delete", by="uid 7"), "e2 took it out", id="a delete on request"),
+        pytest.param(line(kind="delete"), "e2 retracted it", id="a delete"),
+        pytest.param(line(kind="delete", by="uid 7"), "e2 retracted it", id="a delete on request"),
         pytest.param(
             line(kind="delete", rule_id="@manual", by="uid 7"),
-            "a hand took it out (uid 7)",
+            "a person retracted it (uid 7)",
             id="a person",
         ),
         pytest.param(
-            line(kind="delete", rule_id="@external"), "another program took it out", id="a program"
+            line(kind="delete", rule_id="@external"), "another program retracted it", id="a program"
         ),
         pytest.param(
             line(rule_id="@manual", by="uid 7"),
-            "e2 replaced it: a hand said so (uid 7)",
+            "e2 replaced it: a person pinned it (uid 7)",
             id="a pin",
         ),
         pytest.param(
             line(fact_id="e1", what="withdrawal"),
-            "r does not select its episode any more",
+            "r no longer selects its episode",
             id="a filter",
         ),
         pytest.param(
@@ -61,11 +61,13 @@ def line(**given: object) -> Line:
             id="an edit that cannot be read",
         ),
         pytest.param(
-            line(fact_id="e1"), "a newer version of its episode does not say it", id="an edit"
+            line(fact_id="e1"), "a newer version of its episode does not assert it", id="an edit"
         ),
         pytest.param(line(fact_id="e1", undoes="r@1"), "r@1 was undone", id="its undoing"),
         pytest.param(
-            line(undoes="r@1"), "e2 came back when r@1 was undone", id="the undoing of another"
+            line(undoes="r@1"),
+            "e2 is current again since r@1 was undone",
+            id="the undoing of another",
         ),
     ],
 )

@@ -66,7 +66,7 @@ def test_facts_are_found_by_every_form(site: Site, words: str, expected: str) ->
     assert ids(site, *words.split()) == expected.split()
 
 
-def test_the_pages_of_all_stores_are_told_one_after_the_other(site: Site) -> None:
+def test_every_page_of_facts_is_printed_in_turn(site: Site) -> None:
     seen: list[str] = []
     after: list[str] = []
     for _ in range(9):
@@ -80,7 +80,7 @@ def test_the_pages_of_all_stores_are_told_one_after_the_other(site: Site) -> Non
     assert seen == ["x5", "e4", "e3", "e2", "e1", "@notes/e4", "@notes/e1"]
 
 
-def test_a_table_tells_a_person_how_to_go_on(site: Site) -> None:
+def test_a_table_shows_how_to_get_the_next_page(site: Site) -> None:
     first = site.look("facts", "--limit", "6")
     *_, cursor = first.stderr.split()
 
@@ -97,23 +97,23 @@ def test_a_table_tells_a_person_how_to_go_on(site: Site) -> None:
         (["--regex", "id=(a"], 64, "id '(a' at character 1: missing )"),
         (["--prefix", "name=a"], 64, "write SLOT=..., where SLOT is subject, predicate, object"),
         (["--prefix", "user"], 64, "--prefix 'user': write SLOT=..."),
-        (["--user", "a", "--prefix", "user=b"], 64, "user is given in another way already"),
-        (["--object-json", "tea"], 64, "--object-json 'tea' is no JSON"),
-        (["--order", "size"], 64, "'size' is none of id, said_at, pinned_at, confidence"),
+        (["--user", "a", "--prefix", "user=b"], 64, "another option gives user already"),
+        (["--object-json", "tea"], 64, "--object-json 'tea' is not JSON"),
+        (["--order", "size"], 64, "'size' is not one of id, said_at, pinned_at, confidence"),
         (["--after", "me"], 64, "after 'me': is no cursor"),
         (["--limit", "0"], 64, "--limit"),
         (["--min-confidence", "2"], 64, "--min-confidence"),
         (["--min-confidence", "nan"], 64, "--min-confidence"),
-        (["--subject", "a", "--subject", "\udce9"], 64, "no valid Unicode"),
-        (["--object", "\udce9", "--object-json", "1"], 64, "no valid Unicode"),
-        (["--prefix", "subject=\udce9", "--valid-at", "now"], 64, "no valid Unicode"),
-        (["--channel", "\udce9"], 64, "no valid Unicode"),
+        (["--subject", "a", "--subject", "\udce9"], 64, "valid Unicode"),
+        (["--object", "\udce9", "--object-json", "1"], 64, "valid Unicode"),
+        (["--prefix", "subject=\udce9", "--valid-at", "now"], 64, "valid Unicode"),
+        (["--channel", "\udce9"], 64, "valid Unicode"),
     ],
     ids=lambda words: (
         " ".join(words).encode(errors="replace").decode() if isinstance(words, list) else ""
     ),
 )
-def test_what_cannot_be_meant_is_told_with_its_place(
+def test_wrong_options_are_reported_by_name(
     site: Site, words: list[str], code: int, told: str
 ) -> None:
     done = site.look("facts", *words)

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from slumberd.cli import call
-from slumberd.cli.commands.episodes import MOST_TOLD, Rejection, Tally, batches, put_lines
-from slumberd.cli.jsonl import Line, opened
+from slumberd.cli.commands.episodes import MOST_PRINTED, Rejection, Tally, batches, put_lines
+from slumberd.cli.jsonl import Line, open_input
 from slumberd.errors import InputError
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
@@ -41,7 +41,7 @@ async def test_refused_lines_are_left_out_and_all_others_put(tmp_path: Path) -> 
     good = lines(*(f"e{number}" for number in range(1, 11)))
     foreign = Line(11, episode("e3", user="mallory"))
     unwritable = Line(12, episode("e12", metadata={"x": float("nan")}))
-    unread = Line(13, None, "a JSON object is needed")
+    unread = Line(13, None, "the line is not a JSON object")
 
     tally = await put(tmp_path, [*good[:5], unread, foreign, unwritable, *good[5:]])
 
@@ -66,22 +66,22 @@ async def test_later_line_of_an_id_wins_also_in_a_batch_that_is_halved(tmp_path:
     assert found.content == "second"
 
 
-def test_bad_lines_are_told_up_to_a_bound_and_then_counted(
+def test_bad_lines_are_printed_up_to_a_limit_and_then_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     tally = Tally(keep=False)
 
-    for first in (1, MOST_TOLD):
-        tally.reject([Rejection(first + number, "bad") for number in range(MOST_TOLD - 1)])
+    for first in (1, MOST_PRINTED):
+        tally.reject([Rejection(first + number, "bad") for number in range(MOST_PRINTED - 1)])
 
     told = capsys.readouterr().err.splitlines()
-    assert len(told) == MOST_TOLD
-    assert told[-1] == f"slumberd: line {MOST_TOLD}: bad"
-    assert tally.rejected == 2 * MOST_TOLD - 2
+    assert len(told) == MOST_PRINTED
+    assert told[-1] == f"slumberd: line {MOST_PRINTED}: bad"
+    assert tally.rejected == 2 * MOST_PRINTED - 2
     assert tally.kept == []
 
 
-def test_tally_is_told_in_one_line() -> None:
+def test_tally_is_printed_on_one_line() -> None:
     tally = Tally(keep=False, counts=PutCounts(new=3, changed=2, unchanged=1), rejected=4)
 
     assert str(tally) == "imported 6 (new 3, changed 2, unchanged 1), rejected 4"
@@ -99,20 +99,20 @@ def test_batches_hold_every_line_once_and_in_order() -> None:
 def test_lines_beyond_the_bound_are_counted_at_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "bad.jsonl").write_bytes(b"[]\n" * (MOST_TOLD + 7))
+    (tmp_path / "bad.jsonl").write_bytes(b"[]\n" * (MOST_PRINTED + 7))
 
     code = call(["import", str(tmp_path / "bad.jsonl"), "--state-dir", str(tmp_path / "state")])
 
     out, err = capsys.readouterr()
     assert code == 65
-    assert out == f"imported 0 (new 0, changed 0, unchanged 0), rejected {MOST_TOLD + 7}\n"
+    assert out == f"imported 0 (new 0, changed 0, unchanged 0), rejected {MOST_PRINTED + 7}\n"
     assert err.splitlines()[-1] == "slumberd: and 7 more bad lines; --json lists all"
 
 
 def test_closed_standard_input_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
 
-    with pytest.raises(InputError, match="standard input is closed"), opened("-"):
+    with pytest.raises(InputError, match="standard input is closed"), open_input("-"):
         pass
 
 

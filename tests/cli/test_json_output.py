@@ -99,11 +99,11 @@ STATES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_rules_tells_how_far_each_rule_has_come(trial: Trial) -> None:
+def test_rules_shows_how_far_each_rule_has_read(trial: Trial) -> None:
     check(looked(trial, "rules"), *STATES)
 
 
-def test_status_tells_what_is_there_and_how_far_each_rule_has_come(trial: Trial) -> None:
+def test_status_shows_sizes_and_how_far_each_rule_has_read(trial: Trial) -> None:
     (status,) = looked(trial, "status")
 
     expected: dict[str, Any] = {
@@ -118,7 +118,7 @@ def test_status_tells_what_is_there_and_how_far_each_rule_has_come(trial: Trial)
     ]
 
 
-def test_rules_tells_which_were_removed_and_what_they_left(trial: Trial) -> None:
+def test_rules_shows_removed_rules_and_what_they_left(trial: Trial) -> None:
     check(
         looked(trial, "rules", "--removed"),
         {
@@ -128,7 +128,7 @@ def test_rules_tells_which_were_removed_and_what_they_left(trial: Trial) -> None
     )  # fmt: skip
 
 
-def test_next_tells_words_and_instants_in_both_zones(trial: Trial) -> None:
+def test_next_prints_words_and_instants_in_both_zones(trial: Trial) -> None:
     every: dict[str, Any] = {
         "enabled": True,
         "paused": False,
@@ -159,7 +159,7 @@ def promoted(seq: int, firing_id: str, kind: str, *replaces: str) -> dict[str, A
     }  # fmt: skip
 
 
-def test_why_tells_the_fact_its_sources_and_who_promotes_it(trial: Trial) -> None:
+def test_why_prints_the_fact_its_sources_and_its_promotions(trial: Trial) -> None:
     check(
         looked(trial, "why", "e1"),
         {
@@ -191,7 +191,7 @@ def test_why_tells_the_fact_its_sources_and_who_promotes_it(trial: Trial) -> Non
     )  # fmt: skip
 
 
-def test_why_not_tells_what_became_of_an_episode_for_each_rule_and_channel(trial: Trial) -> None:
+def test_why_not_prints_what_became_of_an_episode_for_each_rule_and_channel(trial: Trial) -> None:
     odd = {
         "became": "quarantined", "reason": "intent_unknown", "went": None,
         "detail": "intent is 'shout'; write one of add, update, delete, noop",
@@ -226,7 +226,7 @@ def test_why_not_of_an_episode_that_waits_says_what_to_do(trial: Trial) -> None:
     assert remedies["likes"] == "`slumberd fire likes`"
 
 
-def test_quarantine_tells_each_rule_channel_and_row(trial: Trial) -> None:
+def test_quarantine_prints_each_rule_channel_and_row(trial: Trial) -> None:
     found = looked(trial, "quarantine", "ls")
 
     assert [(one["rule_id"], one["channel"], one["seq"]) for one in found] == [
@@ -238,7 +238,7 @@ def test_quarantine_tells_each_rule_channel_and_row(trial: Trial) -> None:
     assert {(one["episode_id"], one["reason"]) for one in found} == {("odd", "intent_unknown")}
 
 
-def test_audit_tells_every_row(trial: Trial) -> None:
+def test_audit_prints_every_row(trial: Trial) -> None:
     found = looked(trial, "audit", "ls")
 
     assert [(one["seq"], one["firing_id"], one["kind"], one["fact_id"]) for one in found] == [
@@ -258,7 +258,7 @@ def test_audit_tells_every_row(trial: Trial) -> None:
     ]
 
 
-def test_doctor_tells_what_is_wrong_with_whom(trial: Trial) -> None:
+def test_doctor_prints_each_problem_with_its_subject(trial: Trial) -> None:
     (found,) = looked(trial, "doctor", code=1)
 
     assert found["ok"] is False
@@ -271,7 +271,7 @@ def test_doctor_tells_what_is_wrong_with_whom(trial: Trial) -> None:
     }
 
 
-def test_recent_tells_the_newest_episodes_first(trial: Trial) -> None:
+def test_recent_prints_the_newest_episodes_first(trial: Trial) -> None:
     found = looked(trial, "recent", "alice", "--limit", "3")
 
     assert [one["id"] for one in found] == ["e3", "e2", "x"]

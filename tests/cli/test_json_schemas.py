@@ -87,7 +87,7 @@ def test_schema_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_schema_is_one_and_tells_of_every_key(name: str) -> None:
+def test_schema_is_valid_and_describes_every_key(name: str) -> None:
     schema = schema_of(SHIPPED[name].form)
 
     Draft202012Validator.check_schema(schema)
@@ -109,8 +109,8 @@ def test_sample_names_its_schema_and_fits_it(sample: Path) -> None:
     assert _accepted_by_schema(_name_of(sample), sample)
 
 
-def test_demo_that_is_laid_out_names_schemas_that_are_there(tmp_path: Path) -> None:
-    config = demo_data.lay_out(tmp_path / "demo")
+def test_files_of_the_demo_name_schemas_that_exist(tmp_path: Path) -> None:
+    config = demo_data.write_files(tmp_path / "demo")
 
     for file in (config, config.parent / "rules.d" / "profile.yaml"):
         named = MODELINE.match(file.read_text())
@@ -118,7 +118,7 @@ def test_demo_that_is_laid_out_names_schemas_that_are_there(tmp_path: Path) -> N
         assert (file.parent / named[1]).read_text() == schema_text(_name_of(file))
 
 
-def test_docstring_tells_its_first_line_and_its_attributes() -> None:
+def test_docstring_yields_its_first_line_and_its_attributes() -> None:
     class Tea:
         """A drink.
 

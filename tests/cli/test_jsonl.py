@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli import jsonl
-from slumberd.cli.jsonl import Line, opened, read_lines
+from slumberd.cli.jsonl import Line, open_input, read_lines
 from slumberd.errors import InputError, NoInputError
 from tests.support.builders import episode
 
@@ -51,7 +51,7 @@ def test_empty_lines_are_skipped_and_counted() -> None:
     ("content", "problem"),
     [
         pytest.param(b"{oops}\n", "Invalid JSON", id="no json"),
-        pytest.param(b"[1]\n", "a JSON object is needed", id="an array"),
+        pytest.param(b"[1]\n", "the line is not a JSON object", id="an array"),
         pytest.param(b"\xff\xfe\n", "Invalid JSON", id="no utf-8"),
         pytest.param(line().replace(b'"user":"alice",', b""), "key 'user' is missing", id="key"),
         pytest.param(line().replace(b"00Z", b"0o"), "timestamp: .* datetime", id="timestamp"),
@@ -96,7 +96,7 @@ def test_gzip_is_read_whatever_the_file_is_called(tmp_path: Path) -> None:
     file = tmp_path / "episodes"
     file.write_bytes(gzip.compress(line()))
 
-    with opened(str(file)) as source:
+    with open_input(str(file)) as source:
         found = list(read_lines(source.stream))
 
     assert found == [Line(1, episode())]
@@ -107,7 +107,7 @@ def test_gzip_that_ends_early_keeps_what_was_whole_and_says_so(tmp_path: Path) -
     file = tmp_path / "episodes.gz"
     file.write_bytes(gzip.compress(line("e1")) + gzip.compress(line("e2"))[:-20])
 
-    with opened(str(file)) as source:
+    with open_input(str(file)) as source:
         *good, last = read_lines(source.stream)
 
     assert [one.episode for one in good] == [episode("e1")]
@@ -117,17 +117,17 @@ def test_gzip_that_ends_early_keeps_what_was_whole_and_says_so(tmp_path: Path) -
 def test_empty_file_holds_no_lines(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
 
-    with opened(str(tmp_path / "empty")) as source:
+    with open_input(str(tmp_path / "empty")) as source:
         assert list(read_lines(source.stream)) == []
 
 
 def test_missing_file_is_no_input(tmp_path: Path) -> None:
-    with pytest.raises(NoInputError, match="does not exist"), opened(str(tmp_path / "none")):
+    with pytest.raises(NoInputError, match="does not exist"), open_input(str(tmp_path / "none")):
         pass
 
 
 def test_directory_is_no_file_of_lines(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a directory"), opened(str(tmp_path)):
+    with pytest.raises(InputError, match="is a directory"), open_input(str(tmp_path)):
         pass
 
 

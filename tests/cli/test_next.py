@@ -150,7 +150,7 @@ def test_programs_get_a_document_a_line(shown: Next) -> None:
         pytest.param(["-n", "0"], "--count", id="none at all"),
     ],
 )
-def test_wrong_use_is_told_with_its_remedy(
+def test_wrong_use_is_reported_with_its_remedy(
     shown: Next, tmp_path: Path, arguments: list[str], problem: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -172,7 +172,7 @@ async def test_running_daemon_is_asked_whatever_the_files_say(tmp_path: Path) ->
     assert done.stdout.startswith("hourly '@hourly' in Asia/Tokyo (paused by uid 7 until")
 
 
-async def test_daemon_that_does_not_answer_is_told_instead_of_what_the_files_say(
+async def test_next_reports_a_daemon_that_does_not_answer_instead_of_the_files(
     tmp_path: Path,
 ) -> None:
     async with listen(tmp_path, {}):

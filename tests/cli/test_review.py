@@ -157,7 +157,7 @@ def answer(trial: Trial, *words: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_held_batch_changes_nothing_until_somebody_decides(held: Trial) -> None:
+def test_held_batch_changes_nothing_until_a_person_decides(held: Trial) -> None:
     assert ids(held) == ["e0", "e1", "e2", "e3"]
     assert batch(held).startswith("all@")
 

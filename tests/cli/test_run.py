@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.cli.commands.run import tidily_ending
+from slumberd.cli.commands.run import clean_up_on_sigterm
 from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
@@ -35,7 +35,7 @@ def test_sigterm_ends_a_command_once_what_it_has_open_is_closed() -> None:
     closed = []
 
     async def main() -> None:
-        with tidily_ending():
+        with clean_up_on_sigterm():
             try:
                 os.kill(os.getpid(), signal.SIGTERM)
                 async with asyncio.timeout(PATIENCE_SECONDS):
@@ -53,7 +53,7 @@ def test_sigterm_ends_a_command_once_what_it_has_open_is_closed() -> None:
 
 async def test_a_cancellation_by_others_stays_one() -> None:
     async def main() -> None:
-        with tidily_ending():
+        with clean_up_on_sigterm():
             await asyncio.Event().wait()
 
     task = asyncio.ensure_future(main())

@@ -58,7 +58,7 @@ async def _read(site: Site, limit: int) -> None:
         await memory.recent("alice", limit=limit)
 
 
-def test_what_is_read_becomes_a_fact_and_why_not_tells_of_the_rest(site: Site) -> None:
+def test_episode_that_is_read_becomes_a_fact_and_why_not_explains_the_rest(site: Site) -> None:
     assert site.call("fire", "--all").returncode == 0
     assert site.lines("facts") == []
     asyncio.run(_read(site, 1))
@@ -71,7 +71,7 @@ def test_what_is_read_becomes_a_fact_and_why_not_tells_of_the_rest(site: Site) -
     assert fact["id"] == "e2"
     assert (told["became"], told["reason"]) == ("noop", "below_salience")
     assert told["would_change"] == (
-        "its salience was 0.0000, and gated asks for 0.03; it is looked at again when it is read"
+        "its salience was 0.0000, and gated requires 0.03; the rule scores it again when it is read"
     )
     assert site.call("audit", "verify").returncode == 0
 
@@ -98,7 +98,7 @@ def test_what_only_looks_marks_nothing_as_held_back(site: Site, words: list[str]
     assert footprint(site) == before
 
 
-def test_a_check_against_the_data_tells_how_many_are_held_back(site: Site) -> None:
+def test_a_check_against_the_data_counts_the_episodes_below_the_gate(site: Site) -> None:
     done = site.call("check", "--against-data", "--json")
 
     assert "below_salience" in done.stdout
@@ -114,7 +114,7 @@ def differing(site: Site, rules: str) -> dict[str, Any]:
     return summary
 
 
-def test_a_diff_tells_what_a_lower_gate_would_let_in(site: Site) -> None:
+def test_a_diff_shows_the_facts_that_a_lower_gate_would_add(site: Site) -> None:
     assert site.call("fire", "--all").returncode == 0
 
     summary = differing(site, UNGATED)
@@ -123,7 +123,7 @@ def test_a_diff_tells_what_a_lower_gate_would_let_in(site: Site) -> None:
     assert (summary["appear"], summary["disappear"]) == (3, 0)
 
 
-def test_a_diff_tells_that_a_gate_takes_nothing_out(site: Site) -> None:
+def test_a_diff_shows_that_a_gate_removes_no_fact(site: Site) -> None:
     site.rules.write_text(UNGATED)
     assert site.call("fire", "--all").returncode == 0
 
@@ -140,8 +140,8 @@ def test_tests_of_rules_know_of_gates(site: Site) -> None:
     assert done.returncode == 1
     assert "1 passed, 1 failed" in done.stdout
     assert (
-        "why: e1 under gated: noop (below_salience); its salience was 0.0197, and gated asks for"
-        " 0.03; it is looked at again when it is read"
+        "why: e1 under gated: noop (below_salience); its salience was 0.0197, and gated requires"
+        " 0.03; the rule scores it again when it is read"
     ) in done.stdout
 
 

@@ -46,7 +46,7 @@ def test_help_imports_nothing_that_takes_long() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shell_is_told_which_commands_there_are(shell: str) -> None:
+def test_shell_completes_the_names_of_commands(shell: str) -> None:
     asking = {
         "bash": {"COMP_WORDS": "slumberd do", "COMP_CWORD": "1"},
         "zsh": {"_TYPER_COMPLETE_ARGS": "slumberd do"},
@@ -109,7 +109,7 @@ def test_terminal_that_says_nothing_of_colours_gets_some(
 
 
 @pytest.mark.parametrize("command", ALL)
-def test_whoever_is_no_terminal_gets_no_escape_codes(
+def test_output_without_a_terminal_has_no_escape_codes(
     site: Site, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -55,7 +55,7 @@ def test_why_says_what_a_fact_replaced_and_who_took_it_out(moved: Trial) -> None
 
     assert labels(text)["replaced"] == "e1"
     (row,) = table(text, "row", "firing", "did", "how")
-    assert (row["did"], row["how"]) == ("delete", "gone took it out")
+    assert (row["did"], row["how"]) == ("delete", "gone retracted it")
     (promoted,) = table(text, "firing", "did", "replaces", "counts")
     assert (promoted["did"], promoted["replaces"], promoted["counts"]) == ("update", "e1", "yes")
 
@@ -98,7 +98,7 @@ def firings(path: Path, sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
 
-def test_status_shows_the_rules_that_need_somebody_first(
+def test_status_shows_the_most_urgent_rules_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status, "SHOWN", 2)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from slumberd.cli.tables import WHOLE, laid_out
+from slumberd.cli.tables import WHOLE, lay_out
 
 pytestmark = pytest.mark.unit
 
@@ -16,7 +16,7 @@ LONG = "x" * 120
 
 
 def shown(columns: list[str], rows: list[list[str]], width: int | None) -> list[str]:
-    return [line.text for line in laid_out(columns, rows, width)]
+    return [line.text for line in lay_out(columns, rows, width)]
 
 
 def test_table_that_fits_is_one_line_a_row() -> None:
@@ -111,7 +111,7 @@ def test_every_id_is_in_one_line_and_no_text_is_lost(
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_thousands_of_rows_are_laid_out_within_the_width(width: int) -> None:
+def test_thousands_of_rows_fit_the_width(width: int) -> None:
     rows = [[f"e{n}", "ada", "so be it " * (n % 20), f"{n:,}"] for n in range(5_000)]
 
     lines = shown(["id", "user", "object", "count"], rows, width)

@@ -128,17 +128,17 @@ def site(furnishings: Site, tmp_path: Path) -> Site:
                      f"no episodes of user 'adda'; users with episodes: ada, bob-{UUIDS[0]}",
                      id="episodes of nobody"),
         pytest.param(["recent", "ada", "--session", "x"],
-                     "no such episodes; without --session and --agent there are some of user 'ada'",
+                     "no such episodes; user 'ada' has others: leave out --session and --agent",
                      id="no such episodes"),
         pytest.param(["audit", "ls", "--rule", "x"], "no rows match; the ledger has 31 rows",
                      id="no such rows"),
         pytest.param(["quarantine", "ls", "--rule", "x"],
-                     "nothing is in quarantine of these rules; there is something of "
+                     "nothing is in quarantine for these rules; rules with entries: "
                      "preferences-of-everybody-who-says-what-they-prefer", id="no such quarantine"),
         pytest.param(["rules", "--removed"], "no rule was removed", id="no removed rule"),
     ],
 )  # fmt: skip
-def test_whoever_finds_nothing_is_told_so_and_what_there_is(
+def test_command_that_finds_nothing_says_what_exists_instead(
     site: Site, words: list[str], told: str
 ) -> None:
     done = site.look(*words)
@@ -218,7 +218,7 @@ def test_terminal_gets_a_line_a_delta_when_it_asks(
     assert b"\x1b[?25l" not in shown
 
 
-def test_whoever_is_no_terminal_gets_a_line_a_delta(logging_site: Site) -> None:
+def test_output_without_a_terminal_has_a_line_for_each_delta(logging_site: Site) -> None:
     done = logging_site.call("fire", "--all")
 
     assert "delta.applied" in done.stderr

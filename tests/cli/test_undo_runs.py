@@ -71,7 +71,7 @@ def test_fire_prints_its_run_and_its_firings(site: Site) -> None:
     (run,) = runs
     (told,) = [line for line in done.stdout.splitlines() if line.startswith("run ")]
     assert told.startswith(f"run {run}: 6 firings, kept@")
-    assert told.endswith(f"`slumberd undo --run {run}` takes it back")
+    assert told.endswith(f"`slumberd undo --run {run}` undoes it")
 
 
 def test_undo_of_a_run_takes_back_every_batch_of_every_rule(site: Site) -> None:
@@ -102,7 +102,7 @@ def test_undo_of_a_run_again_does_nothing(site: Site) -> None:
     again = site.call("undo", "--run", run)
 
     assert again.returncode == 0
-    assert again.stdout == "nothing to do: all of it is undone already\n"
+    assert again.stdout == "nothing to do: all of these firings are undone already\n"
     assert len(site.lines("audit", "ls", "--limit", "1000")) == rows
 
 

@@ -484,7 +484,7 @@ async def test_why_not_explains_the_gate_and_what_would_change_its_result(home: 
 
     assert (found.became, found.reason, found.stands) == ("noop", "below_salience", False)
     assert would_change(found, GATED) == (
-        "its salience was 0.0197, and gated asks for 0.03; it is looked at again when it is read"
+        "its salience was 0.0197, and gated requires 0.03; the rule scores it again when it is read"
     )
 
 

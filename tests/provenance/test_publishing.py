@@ -344,7 +344,7 @@ def test_doctor_tells_that_the_sink_has_been_behind_for_long(tmp_path: Path) -> 
     assert "3 refused" in home.call("status").stdout
     _behind(home, 2, 0)
     assert found() == []
-    assert "provenance file: all told, 3 refused" in home.call("status").stdout
+    assert "provenance file: all rows published, 3 refused" in home.call("status").stdout
 
 
 def _has_told(file: Path, more_than: int) -> bool:

@@ -313,7 +313,7 @@ tests:
 
     assert call(["test", "rules"]) == 1
 
-    assert "  why: tea is held: " in capsys.readouterr().out
+    assert "  why: tea awaits approval: " in capsys.readouterr().out
 
 
 def test_episode_that_no_store_takes_fails_its_test_and_no_other(

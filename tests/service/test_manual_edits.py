@@ -403,7 +403,7 @@ def check_that_who_and_why_are_recorded(home: Home) -> None:
     (why,) = unpin["lineage"]
     assert (why["by"], why["pid"], why["reason"]) == (me, unpinning, "a slip of mine")
     explained = home.call("why", fact["id"]).stdout
-    assert f"a hand took it out ({me}), because: a slip of mine" in explained
+    assert f"a person retracted it ({me}), because: a slip of mine" in explained
     assert home.call("audit", "verify").returncode == 0
 
 
@@ -471,7 +471,7 @@ def test_what_does_not_stand_is_told_and_leaves_no_row(home: Home) -> None:
     done = home.call("unpin", gone, standing["id"], "--reason", "neither")
     again = home.call("unpin", standing["id"], "--reason", "neither")
 
-    assert f"{gone} does not stand; nothing is recorded for it" in done.stdout
+    assert f"{gone} is not current; the ledger gets no row for it" in done.stdout
     assert "1 delete" in done.stdout
     assert again.stdout.startswith("nothing recorded: nothing to do")
     assert len(ledger(home)) == 2
@@ -528,7 +528,7 @@ def test_a_pin_takes_an_id_a_channel_and_a_confidence(home: Home) -> None:
         ),
         pytest.param(("unpin", "--reason", "r"), "FACT_ID", id="nothing to unpin"),
         pytest.param(("unpin", "", "--reason", "r"), "'fact id' must be a text", id="empty id"),
-        pytest.param(("unpin", "\udcff", "--reason", "r"), "no valid Unicode", id="bytes"),
+        pytest.param(("unpin", "\udcff", "--reason", "r"), "not valid Unicode", id="bytes"),
         pytest.param(("undo", "all@\udcff"), "cannot be said in JSON", id="bytes to undo"),
         pytest.param(("fire", "\udcff"), "cannot be said in JSON", id="bytes to fire"),
         pytest.param(("forget", "--user", "\udcff", "--yes"), "in JSON", id="bytes to forget"),

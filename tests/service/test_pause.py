@@ -68,7 +68,7 @@ def test_pause_and_resume_work_without_a_daemon(tmp_path: Path) -> None:
     home.rule("a", cadence={"every": 1})
 
     assert home.call("pause", "a").stdout == "paused: a\npaused now: a\n"
-    assert home.call("pause", "a").stdout == "paused: nothing new\npaused now: a\n"
+    assert home.call("pause", "a").stdout == "paused: no other rule\npaused now: a\n"
     assert home.call("resume", "a").stdout == "resumed: a\npaused now: no rule\n"
 
 

@@ -326,7 +326,7 @@ def test_a_daemon_reloads_when_it_is_told_to(tmp_path: Path) -> None:
     with home.daemon() as daemon:
         daemon.wait_until_read(2)
         home.rule("all", cadence={"every": 1})
-        assert "the daemon goes by other rules" in home.slumberd("status").stdout
+        assert "the daemon uses other rules" in home.slumberd("status").stdout
 
         done = home.slumberd("reload")
 

@@ -19,45 +19,45 @@ _COMPLETION = "_SLUMBERD_COMPLETE"
 _OWNER_ALONE, _OWNER_AND_GROUP, _GROUP = 0o077, 0o007, 0o070
 
 _COLLECT_EVERY = (100_000, 50, 100)
-"""Thresholds of the collector: with Python's own it walks the many live objects of a start or of a
-batch again and again, a fifth of the time of the one and a tenth of the other."""
+"""Thresholds of the garbage collector. With Python's own, it walks the live objects of a start and
+of a batch again and again: a fifth of the time of a start, a tenth of the time of a batch."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and end the process.
 
     Args:
-        arguments: What follows the name of the program; None takes the process's own.
+        arguments: The arguments after the name of the program; None takes those of the process.
     """
     gc.set_threshold(*_COLLECT_EVERY)
-    os.umask(_narrowed(os.umask(_OWNER_ALONE)))
+    os.umask(_narrow_umask(os.umask(_OWNER_ALONE)))
     code = call(sys.argv[1:] if arguments is None else arguments)
-    gc.freeze()  # what is left goes with the process: to walk it took a tenth of a second
+    gc.freeze()  # the process ends: a last collection took a tenth of a second for nothing
     sys.exit(code)
 
 
-def _narrowed(mask: int) -> int:
-    """Return a umask under which files are for the owner, or for a group that may write them too.
+def _narrow_umask(mask: int) -> int:
+    """Return the umask for files of the owner, or of a group that may also write.
 
-    Whoever may only read a database of SQLite cannot even do that while it is written.
+    A group that may only read cannot read a SQLite database while another process writes it.
     """
     return _OWNER_ALONE if mask & _GROUP else _OWNER_AND_GROUP
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; what goes wrong is told on standard error."""
+    """Run one command and return its exit code; report its failure on standard error."""
     _prepare_streams()
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 # the one place that tells it
-        return exit_codes.told(error)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 # reports every failure
+        return exit_codes.report_failure(error)
     return code
 
 
 def _prepare_streams() -> None:
-    if sys.stdout is None:  # closed by whoever started us
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 # for as long as we live
+    if sys.stdout is None:  # the parent process closed it
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 # open until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A name that the terminal cannot show must not end a command.
@@ -66,7 +66,7 @@ def _prepare_streams() -> None:
 
 def _dispatch(arguments: Sequence[str]) -> int:
     command = program()
-    if _COMPLETION in os.environ:  # a shell asks what may follow, and is answered
+    if _COMPLETION in os.environ:  # a shell completes a command line
         command.main(prog_name=NAME, complete_var=_COMPLETION)
     try:
         with command.make_context(NAME, list(arguments)) as context:

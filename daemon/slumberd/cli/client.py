@@ -1,9 +1,4 @@
-"""Have something done: by the daemon when one runs, else in this process, under the same lock.
-
-What the running daemon says of itself, without waiting for one that hangs.
-
-Open what is there for reading: a command that only looks creates nothing and changes nothing.
-"""
+"""How commands reach the data: through the running daemon, or by opening the databases."""
 
 from __future__ import annotations
 
@@ -13,7 +8,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,27 +32,31 @@ from slumberd.storage.ledger import schema
 from slumberd.storage.sqlite import recovery
 from slumberd.storage.sqlite.recovery import look
 
-LONG = {"backfill", "decide", "fire", "forget", "retry", "undo"}
-"""Operations that may take long enough for a bar."""
+LONG_OPERATIONS = {"backfill", "decide", "fire", "forget", "retry", "undo"}
+"""Operations that may take long enough for a progress bar."""
 
-READING = {"decide", "fire"}
+OPERATIONS_TO_THE_END = {"decide", "fire"}
 """Operations that read the episode log from one place to its end."""
+
+PATIENCE_SECONDS = 5.0
+"""How long a command that only reads waits for the daemon to answer."""
 
 
 def perform_request(
     settings: Settings, operation: str, *, verbose: bool = False, **request: Any
 ) -> Answer:
-    """Return the answer to a request, whoever does what it asks for.
+    """Perform an operation and return its answer.
 
-    On a terminal, a bar shows how far a long operation has come.
+    The running daemon performs it; without a daemon, this process does, under the same lock. On a
+    terminal, a bar shows the progress of a long operation.
 
     Args:
         settings: The configuration.
-        operation: Its name.
-        verbose: Whether a terminal gets the log line of each delta, and no bar.
-        request: What it takes.
+        operation: The operation's name.
+        verbose: Whether a terminal shows the log line of each delta, and no bar.
+        request: The operation's arguments.
     """
-    showing = nullcontext(None) if verbose or operation not in LONG else bar(None)
+    showing = nullcontext(None) if verbose or operation not in LONG_OPERATIONS else bar(None)
     with showing as shown:
         if shown is not None:
             shown.at(0, operation)
@@ -81,7 +79,8 @@ def _perform_here(
     with logs(settings, clock, quiet=quiet) as lines:
         log: Logs = lines
         if shown is not None:
-            log = ShownLogs(lines, shown, _last_row(settings) if operation in READING else None)
+            to_the_end = operation in OPERATIONS_TO_THE_END
+            log = LogsWithBar(lines, shown, _last_row(settings) if to_the_end else None)
         return asyncio.run(perform(settings, operation, request, clock=clock, logs=log))
 
 
@@ -89,59 +88,57 @@ def _last_row(settings: Settings) -> int | None:
     """Return the number of the episode log's last row; None when it cannot be read."""
     try:
         return recovery.look(settings.memory_path, offline_status.last_row_in)
-    except StoreError:  # the command itself reports it
+    except StoreError:  # the command itself reports the error
         return None
 
 
-class ShownLogs:
-    """The way to the log, which shows on a bar how far firings have come.
+class LogsWithBar:
+    """Pass log lines on, and show the progress of firings on a bar.
 
     Args:
-        logs: The way to the log.
-        bar: Where it is shown.
-        last: The number of the episode log's last row; None when that tells nothing.
+        logs: Where the lines go.
+        bar: The progress bar.
+        last: The number of the episode log's last row; None when the operation does not read
+            up to it.
     """
 
     def __init__(self, logs: Logs, bar: Bar, last: int | None) -> None:
         self._logs = logs
-        self._show = partial(_show, bar, last)
+        self._bar = bar
+        self._last = last
 
     def keyed(self, key: bytes) -> DeltaLog:
         """Return the log of deltas that hashes users and agents with a key."""
-        return _ShownLog(self._logs.keyed(key), self)
+        return _DeltaLogWithBar(self._logs.keyed(key), self)
 
     def show(self, outcome: Outcome) -> None:
-        """Show that a batch is done."""
-        self._show(outcome)
+        """Show that a batch is committed."""
+        if self._last is None:
+            self._bar.at(0, outcome.firing_id)
+            return
+        position = outcome.firing.upto.seq
+        progress = f"{outcome.firing.rule_id}: {number(position)} of {number(self._last)}"
+        self._bar.at(position, progress, total=self._last)
 
 
-def _show(shown: Bar, last: int | None, outcome: Outcome) -> None:
-    position = outcome.firing.upto.seq
-    if last is None:
-        shown.at(0, outcome.firing_id)
-    else:
-        told = f"{outcome.firing.rule_id}: {number(position)} of {number(last)}"
-        shown.at(position, told, total=last)
+class _DeltaLogWithBar:
+    """The log of deltas that `LogsWithBar` returns."""
 
-
-class _ShownLog:
-    """The log of deltas that `ShownLogs` returns."""
-
-    def __init__(self, log: DeltaLog, shown: ShownLogs) -> None:
+    def __init__(self, log: DeltaLog, logs: LogsWithBar) -> None:
         self._log = log
-        self._shown = shown
+        self._logs = logs
 
     def applied(self, records: Sequence[Record]) -> None:
         """Write the lines of a batch."""
         self._log.applied(records)
 
     def completed(self, outcome: Outcome) -> None:
-        """Write the line of a batch, and show that it is done."""
+        """Write the line of a batch, and show that it is committed."""
         self._log.completed(outcome)
-        self._shown.show(outcome)
+        self._logs.show(outcome)
 
     def checkpointed(self, head: Checkpoint) -> None:
-        """Write how far the ledger reaches."""
+        """Write the head of the ledger."""
         self._log.checkpointed(head)
 
     def misspelled(self, found: Sequence[Misspelling]) -> None:
@@ -149,23 +146,22 @@ class _ShownLog:
         self._log.misspelled(found)
 
 
-PATIENCE_SECONDS = 5.0
-
-
 def asked(
     directory: Path, operation: str = "status", *, seconds: float = PATIENCE_SECONDS
 ) -> tuple[Any, list[Finding]]:
-    """Return what the daemon answers, None when none does; and what is wrong with it.
+    """Return the daemon's answer, and findings about a daemon that does not answer.
+
+    The answer is None when no daemon runs, or when it does not answer in time.
 
     Args:
-        directory: The state directory that it runs on.
-        operation: What is asked, by name.
-        seconds: How long it may take to answer.
+        directory: The state directory of the daemon.
+        operation: The operation's name.
+        seconds: How long the daemon may take to answer.
     """
     answers: list[dict[str, Any]] = []
     problems: list[str] = []
 
-    def work() -> None:
+    def request() -> None:
         try:
             answers.append(ask(directory, operation))
         except NotRunningError:
@@ -173,51 +169,54 @@ def asked(
         except (SlumberdError, OSError, ValueError) as error:
             problems.append(str(error))
 
-    asking = threading.Thread(target=work, daemon=True)
-    asking.start()
-    asking.join(seconds)
+    # A daemon that hangs must not hang the command: the thread ends with the process.
+    thread = threading.Thread(target=request, daemon=True)
+    thread.start()
+    thread.join(seconds)
     if answers:
         return answers[0], []
     problem = problems[0] if problems else f"does not answer within {seconds:g} s"
-    remedy = "`systemctl restart slumberd`; its log says what it was at"
+    remedy = "`systemctl restart slumberd`; the daemon's log says what it was doing"
     return None, [Finding("daemon.silent", "daemon", problem, remedy)] if problem else []
 
 
 @asynccontextmanager
 async def auditing(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
-    """Open the facts with the key of their ledger, for passes over all of it.
+    """Open the facts with the key of their ledger, for passes over the whole ledger.
 
     Raises:
         ConfigurationError: The key cannot be read.
-        NoInputError: There is no such database yet.
+        NoInputError: The database does not exist yet.
     """
-    # What is held is let go of page by page, and holds nothing of itself: there is nothing to find.
-    collected = gc.isenabled()
+    # The pass frees its objects page by page and makes no cycles: the collector finds nothing.
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
-        async with _there(settings, key=key_of(settings)) as facts:
+        async with _existing_facts(settings, key=key_of(settings)) as facts:
             yield facts
     finally:
-        if collected:
+        if was_enabled:
             gc.enable()
 
 
 @asynccontextmanager
 async def reading_facts(settings: Settings) -> AsyncIterator[SQLiteFactStore]:
-    """Open the facts for reading.
+    """Open the facts for reading, without a trace in the directory.
 
     Raises:
-        NoInputError: There is no such database yet.
+        NoInputError: The database does not exist yet.
     """
-    async with _there(settings) as facts:
+    async with _existing_facts(settings) as facts:
         yield facts
 
 
 @asynccontextmanager
-async def _there(settings: Settings, *, key: bytes | None = None) -> AsyncIterator[SQLiteFactStore]:
+async def _existing_facts(
+    settings: Settings, *, key: bytes | None = None
+) -> AsyncIterator[SQLiteFactStore]:
     path = settings.facts_path
     if not path.exists():
-        remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` does it"
+        remedy = "no rule has fired yet; `slumberd run` or `slumberd fire --all` fires the rules"
         raise NoInputError(path, remedy)
     look(path, schema.check_version)
     async with facts_of(settings, SystemClock(), path, key=key, traceless=True) as facts:
@@ -226,7 +225,7 @@ async def _there(settings: Settings, *, key: bytes | None = None) -> AsyncIterat
 
 @asynccontextmanager
 async def reading_facts_or_none(settings: Settings) -> AsyncIterator[SQLiteFactStore | None]:
-    """Open the facts for reading; None when no slumberd has made the database yet."""
+    """Open the facts for reading; yield None when slumberd has not made the database yet."""
     path = settings.facts_path
     if not has_ledger(path):
         yield None
@@ -237,11 +236,11 @@ async def reading_facts_or_none(settings: Settings) -> AsyncIterator[SQLiteFactS
 
 @asynccontextmanager
 async def reading_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]:
-    """Open the episodes that are there.
+    """Open the episodes for reading, without a trace in the directory.
 
     Raises:
-        NoInputError: There is no database of episodes yet.
-        SchemaError: No slumberd has been here to index it.
+        NoInputError: The database does not exist yet.
+        SchemaError: The database has no episode log yet.
     """
     if not settings.memory_path.exists():
         remedy = "there are no episodes yet; `slumberd import` puts some"
@@ -257,10 +256,10 @@ async def reading_memory(settings: Settings) -> AsyncIterator[SQLiteMemoryStore]
 
 
 def has_episode_log(path: Path) -> bool:
-    """Say whether episodes can be read without installing anything."""
+    """Return whether a database of episodes exists and has the episode log."""
     return path.exists() and look(path, logs_episodes)
 
 
 def has_ledger(path: Path) -> bool:
-    """Say whether a database of facts is there and ours."""
+    """Return whether a database of facts exists and has a ledger."""
     return path.exists() and look(path, schema.has_ledger)

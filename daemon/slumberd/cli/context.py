@@ -1,7 +1,4 @@
-"""From the options and the environment to settings, directories and logs.
-
-The environment: the one place that reads it.
-"""
+"""Turn options and the environment into settings, rules, the state directory and logs."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ _log = structlog.get_logger("slumberd")
 
 
 def settings_of(config: Path | None, state_dir: Path | None) -> Settings:
-    """Return the settings that the command line, the environment and the file make.
+    """Return the settings from the command line, the environment and the file.
 
     Raises:
         ConfigurationError: With every mistake of every source.
@@ -69,56 +66,56 @@ def _mistakes_in(rules_dir: Path | None) -> list[Mistake]:
 
 
 def make_state_dir(settings: Settings) -> None:
-    """Create the state directory where it is missing; never for others than owner and group."""
+    """Create the state directory if it is missing, for its owner and group only."""
     make_directory(settings.state_dir)
 
 
 @contextmanager
 def logs(settings: Settings, clock: Clock, *, quiet: bool = False) -> Iterator[DeltaLines]:
-    """Send log lines where the settings say, while the block runs; yield the ledger's way there.
+    """Write log lines where the settings say, while the block runs; yield the log of the deltas.
 
     Args:
         settings: The configuration.
         clock: The time.
-        quiet: Whether the lines of the ledger are left out; for a terminal that shows a bar.
+        quiet: Whether to leave out the lines of the deltas; for a terminal that shows a bar.
 
     Raises:
         ConfigurationError: The file cannot be opened.
     """
     with _sink(settings) as sink:
-        how = settings.logging
-        lines = send(sink, _render(settings), how.level, clock.now, how.scope)
+        logging = settings.logging
+        lines = send(sink, _render(settings), logging.level, clock.now, logging.scope)
         yield lines.silent() if quiet else lines
 
 
 @contextmanager
 def standard_error_logs(clock: Clock) -> Iterator[None]:
-    """Send errors to standard error as JSON, whatever the settings say."""
+    """Write errors to standard error as JSON, whatever the settings say."""
     send(Sink(sys.stderr.buffer), _for_journal(json_line), "error", clock.now)
     yield
 
 
 @contextmanager
 def unhurried_logs(settings: Settings, clock: Clock) -> Iterator[DaemonLogs]:
-    """Do as `logs`, but let nobody wait for whoever reads there.
+    """Write log lines as `logs` does, but never block on a slow reader.
 
     Raises:
         ConfigurationError: The file cannot be opened.
     """
     render = _render(settings)
     with _sink(settings) as sink, unhurried(sink, render, clock.now) as outbox:
-        how = settings.logging
-        lines = send(outbox, render, how.level, clock.now, how.scope)
+        logging = settings.logging
+        lines = send(outbox, render, logging.level, clock.now, logging.scope)
         yield DaemonLogs(lines, outbox, partial(_reopen, sink, settings.log_path))
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonLogs:
-    """Where a daemon logs.
+    """The logs of a daemon.
 
     Attributes:
-        lines: The ledger's way there.
-        outbox: Before the file, or standard error.
+        lines: The log of the deltas.
+        outbox: The queue before the file, or before standard error.
     """
 
     lines: DeltaLines
@@ -126,7 +123,7 @@ class DaemonLogs:
     _reopen: Callable[[], None]
 
     def reopen(self) -> None:
-        """Write to whatever has the file's name now; soon, for nobody waits for the old one."""
+        """Open the log file anew by its name, without waiting for lines of the old file."""
         self.outbox.do(self._reopen)
 
 
@@ -153,7 +150,7 @@ def _sink(settings: Settings) -> Iterator[Sink]:
 
 
 def _render(settings: Settings) -> Render:
-    """Return what makes lines of events, as whoever reads them likes them."""
+    """Return the function that renders events in the configured format."""
     style = settings.logging.format
     if settings.log_path is not None:
         return rendering(style, terminal=False)
@@ -168,5 +165,5 @@ def _for_journal(render: Render) -> Render:
 def _is_journal(stream: TextIO) -> bool:
     try:
         return leads_to_journal(stream.fileno(), journal_stream())
-    except (OSError, ValueError):  # no file, as in tests
+    except (OSError, ValueError):  # a stream without a file, as in tests
         return False

@@ -1,4 +1,4 @@
-"""What is said in place of an empty table: that nothing is there, and what is."""
+"""The messages in place of an empty table: what is missing, and what exists instead."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from slumberd.storage.audit.offline_status import (
 )
 from slumberd.storage.sqlite.recovery import look
 
-FIRE = "`slumberd fire --all` fires the rules, `slumberd status` shows what waits for them"
+FIRE = "`slumberd fire --all` fires the rules, `slumberd status` shows what is pending"
 
 
 def no_facts(settings: Settings, users: Sequence[str]) -> str:
-    """Say that no facts are found, and which users have some.
+    """Return the message that no facts are found, with users who have some.
 
     Args:
-        settings: Where the facts are.
-        users: The users that were asked for by name.
+        settings: The configuration, for the database of the facts.
+        users: The users that the command asked for.
     """
     known = _users_with_facts(settings)
     if not known:
         return f"there are no facts: {FIRE}"
     if missing := [user for user in users if not _has_facts(settings, user)]:
-        return f"no facts for {_named(missing)}; users with facts: {_some(known)}"
+        return f"no facts for {_users(missing)}; users with facts: {_first(known)}"
     if users:
-        return f"no facts match; there are others for {_named(users)}"
-    return f"no facts match; users with facts: {_some(known)}"
+        return f"no facts match; there are others for {_users(users)}"
+    return f"no facts match; users with facts: {_first(known)}"
 
 
 def no_episodes(settings: Settings, user: str, *, narrowed: bool) -> str:
-    """Say that a user has no episodes, and which users have some.
+    """Return the message that a user has no episodes, with users who have some.
 
     Args:
-        settings: Where the episodes are.
-        user: The user.
-        narrowed: Whether only a session or an agent was asked for.
+        settings: The configuration, for the database of the episodes.
+        user: The user that the command asked for.
+        narrowed: Whether it also asked for a session or an agent.
     """
     known = look(settings.memory_path, partial(users_with_episodes, limit=NAMED + 1))
     if not known:
         return "there are no episodes: `slumberd import` puts some"
     if narrowed and user in known:
-        return f"no such episodes; without --session and --agent there are some of user {user!r}"
-    return f"no episodes of user {user!r}; users with episodes: {_some(known)}"
+        return f"no such episodes; user {user!r} has others: leave out --session and --agent"
+    return f"no episodes of user {user!r}; users with episodes: {_first(known)}"
 
 
 def no_rows(rows: int, *, narrowed: bool) -> str:
-    """Say that a ledger shows no rows, and how many it has."""
+    """Return the message that no rows of a ledger are shown, with how many it has."""
     if not rows:
         return f"the ledger has no rows: {FIRE}"
-    there = plural(rows, "row")
-    return f"no rows match; the ledger has {there}" if narrowed else f"the ledger ends at {there}"
+    size = plural(rows, "row")
+    return f"no rows match; the ledger has {size}" if narrowed else f"the ledger has only {size}"
 
 
 def no_rules(settings: Settings) -> str:
-    """Say that there are no rules, and where they belong."""
+    """Return the message that there are no rules, with the directory where they belong."""
     return f"no rules in {str(settings.rules_dir)!r}; `slumberd init DIR` makes a first one"
 
 
@@ -74,9 +74,9 @@ def _has_facts(settings: Settings, user: str) -> bool:
     return path.exists() and look(path, partial(has_facts_of, user=user))
 
 
-def _some(names: Sequence[str]) -> str:
+def _first(names: Sequence[str]) -> str:
     return listed(names[:NAMED]) + (" and others" if len(names) > NAMED else "")
 
 
-def _named(users: Iterable[str]) -> str:
+def _users(users: Iterable[str]) -> str:
     return "user " + " or ".join(repr(user) for user in users)

@@ -1,11 +1,11 @@
-"""What of the environment the command line reads; no other module does."""
+"""Read environment variables; no other module does."""
 
 from __future__ import annotations
 
 import os
 
 RESERVED = frozenset({"SLUMBERD_DEBUG", "SLUMBERD_TEST_DATA"})
-"""Variables that begin as settings do and are none: for us, and for our tests."""
+"""Variables that begin as settings do, and are not settings: for debugging, and for tests."""
 
 
 def settings_variables() -> dict[str, str]:
@@ -14,12 +14,12 @@ def settings_variables() -> dict[str, str]:
 
 
 def debugging() -> bool:
-    """Say whether a failure is to show its traceback."""
+    """Return whether a failure shows its traceback."""
     return bool(os.environ.get("SLUMBERD_DEBUG"))
 
 
 def watchdog_seconds() -> float | None:
-    """Return how long a service manager waits for news of this process; None when it does not."""
+    """Return how long a service manager waits for a sign of life; None without a watchdog."""
     wait, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID")
     if not wait.isdecimal() or int(wait) == 0 or pid not in (None, str(os.getpid())):
         return None
@@ -27,25 +27,25 @@ def watchdog_seconds() -> float | None:
 
 
 def notify_socket() -> str | None:
-    """Return where a service manager listens; None when none does."""
+    """Return the address of the service manager's socket; None without one."""
     return os.environ.get("NOTIFY_SOCKET")
 
 
 def journal_stream() -> str:
-    """Return which file leads to systemd's journal; nothing when none does."""
+    """Return which file systemd connected to its journal; an empty text without one."""
     return os.environ.get("JOURNAL_STREAM", "")
 
 
 def takes_colors() -> bool:
-    """Say whether a person has not asked for none, by ``$NO_COLOR``."""
+    """Return whether colours are allowed: ``$NO_COLOR`` forbids them."""
     return not os.environ.get("NO_COLOR")
 
 
 def columns_of(descriptor: int) -> int:
-    """Return how many characters fit into a line of a terminal; ``$COLUMNS`` overrules it.
+    """Return the width of a terminal in characters; ``$COLUMNS`` overrides it.
 
     Raises:
-        OSError: The file is no terminal.
+        OSError: The file is not a terminal.
     """
     given = os.environ.get("COLUMNS", "")
     return int(given) if given.isdecimal() and int(given) else os.get_terminal_size(descriptor)[0]

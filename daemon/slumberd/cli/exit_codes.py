@@ -1,4 +1,4 @@
-"""What a command that fails tells, and the exit code that it ends with."""
+"""The exit code and the message of a command that fails."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 _UsageError: type = typer.BadParameter.__mro__[1]
-"""What the parser raises on any wrong use; typer has no public name for it."""
+"""The class of the parser's errors; typer has no public name for it."""
 
 
-def told(error: BaseException) -> int:
-    """Tell what went wrong on standard error, and return the exit code."""
+def report_failure(error: BaseException) -> int:
+    """Report an error on standard error, and return the exit code."""
     if debugging():
         traceback.print_exception(error)
     if isinstance(error, KeyboardInterrupt):
@@ -32,47 +32,48 @@ def told(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):  # the reader has seen enough, as `head` does
         _give_up_output()
         return BROKEN_PIPE
-    code, message = _explained(error)
+    code, message = _explain(error)
     say(message)
     return code
 
 
 def say(message: str) -> None:
-    """Write to standard error, every line with the name of the program before it."""
+    """Write a message to standard error, each line after the name of the program."""
     with suppress(OSError):
         for line in message.splitlines() or [""]:
             print(f"slumberd: {line}", file=sys.stderr)
 
 
-def _explained(error: BaseException) -> tuple[int, str]:
+def _explain(error: BaseException) -> tuple[int, str]:
+    """Return the exit code and the message of an error."""
     if isinstance(error, SlumberdError):
         return error.exit_code, str(error)
     if isinstance(error, _UsageError):
-        return USAGE, _usage(error)
-    if isinstance(error, UnicodeEncodeError):  # bytes of the command line that are no text
-        return USAGE, f"{error.object!r} is no valid Unicode"
+        return USAGE, _usage_message(error)
+    if isinstance(error, UnicodeEncodeError):  # an argument whose bytes are not valid Unicode
+        return USAGE, f"{error.object!r} is not valid Unicode"
     if isinstance(error, OSError):
         _give_up_output()
-        return _of_the_system(error)
+        return _explain_os_error(error)
     remedy = "" if debugging() else "; SLUMBERD_DEBUG=1 shows where"
     return BUG, f"{type(error).__name__}: {error} (this is a bug{remedy})"
 
 
-def _usage(error: object) -> str:
+def _usage_message(error: object) -> str:
     message = getattr(error, "format_message", lambda: str(error))()
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "slumberd"
     return f"{message}\nsee `{command} --help`"
 
 
-def _of_the_system(error: OSError) -> tuple[int, str]:
+def _explain_os_error(error: OSError) -> tuple[int, str]:
     code = PERMISSION if isinstance(error, PermissionError) else INPUT_OUTPUT
     subject = f"{error.filename!r}: " if error.filename else ""
     return code, f"{subject}{error.strerror or error}"
 
 
 def _give_up_output() -> None:
-    # The interpreter flushes it once more at its end, and would complain then.
+    """Send the rest of standard output nowhere: the interpreter flushes it again at its end."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -1,6 +1,6 @@
-"""JSON Schemas of what people write, made from the very forms that it is held against.
+"""JSON Schemas of rule files, configuration and tests, generated from the forms that check them.
 
-What an editor shows of a key is what the form's docstring says of it.
+The description of a key comes from the docstring of its form.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Shipped(NamedTuple):
     """One schema.
 
     Attributes:
-        form: What it is made from.
-        file: Its name below ``config/``.
+        form: The form that it is generated from.
+        file: The name of its file in ``config/``.
     """
 
     form: type[BaseModel]
@@ -38,47 +38,46 @@ SHIPPED = {
     "config": Shipped(Settings, "config.schema.json"),
     "tests": Shipped(CaseFile, "tests.schema.json"),
 }
-"""Every schema, by what `slumberd schema` calls it."""
+"""Every schema, by its name in `slumberd schema`."""
 
 
 def schema_text(name: str) -> str:
-    """Return one of the `SHIPPED` as its file holds it."""
+    """Return the text of the file of one of the `SHIPPED`."""
     return json.dumps(schema_of(SHIPPED[name].form), indent=2, ensure_ascii=False) + "\n"
 
 
 def schema_of(form: type[BaseModel]) -> Schema:
-    """Return the JSON Schema of a form: whole, without references into itself."""
-    made = form.model_json_schema(schema_generator=_Generator)
-    definitions = made.pop("$defs", {})
-    return {"$schema": _Generator.schema_dialect, **_whole(made, definitions)}
+    """Return the JSON Schema of a form, without references into itself."""
+    schema = form.model_json_schema(schema_generator=_Generator)
+    definitions = schema.pop("$defs", {})
+    return {"$schema": _Generator.schema_dialect, **_inline(schema, definitions)}
 
 
 class _Generator(GenerateJsonSchema):
-    """Takes descriptions from docstrings, and leaves out what pydantic makes up.
+    """Take descriptions from docstrings, and leave out the titles that pydantic invents.
 
-    What differs from one version of pydantic to the next is made here, so that the shipped files
-    do not depend on it.
+    The class overrides what differs between versions of pydantic: the shipped files must not.
     """
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401 # any kind of schema
-        """Leave the names of fields as they are."""
+        """Generate no titles from the names of fields."""
         return False
 
     def model_schema(self, schema: core_schema.ModelSchema) -> Schema:
-        """Return the schema of a form, with what its docstring says."""
-        made = super().model_schema(schema)
+        """Return the schema of a form, with the descriptions of its docstring."""
+        plain = super().model_schema(schema)
         summary, keys = described(schema["cls"])
-        for name, value in made["properties"].items():
+        for name, value in plain["properties"].items():
             value["description"] = keys[name]
             if isinstance(value.get("default"), dict):
                 del value["default"]
-        whole = {
-            **made,
+        complete = {
+            **plain,
             "description": summary,
             "title": "",
-            "required": made.get("required"),
+            "required": plain.get("required"),
         }
-        return {key: value for key, value in whole.items() if value or value is False}
+        return {key: value for key, value in complete.items() if value or value is False}
 
     def dict_schema(self, schema: core_schema.DictSchema) -> Schema:
         """Return the schema of names with values."""
@@ -99,25 +98,26 @@ _ENTRY = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
 
 
 def described(form: type) -> tuple[str, dict[str, str]]:
-    """Return a docstring's first line, and what it says of each attribute."""
+    """Return the first line of a docstring, and the description of each attribute."""
     text = inspect.getdoc(form) or ""
     section = _SECTION.search(text)
     entries = _ENTRY.findall(section[1]) if section else []
-    return text.partition("\n")[0], {name: " ".join(said.split()) for name, said in entries}
+    return text.partition("\n")[0], {name: " ".join(words.split()) for name, words in entries}
 
 
-def _whole(schema: Any, definitions: Schema) -> Any:  # noqa: ANN401 # any piece of JSON
+def _inline(schema: Any, definitions: Schema) -> Any:  # noqa: ANN401 # any piece of JSON
+    """Return a schema with its definitions in the places that refer to them."""
     match schema:
         case {"$ref": str(reference), **rest}:
             name = reference.rpartition("/")[2]
-            return _whole({**definitions[name], **rest}, definitions)
+            return _inline({**definitions[name], **rest}, definitions)
         case {"properties": dict(properties), **rest}:
-            whole = {name: _whole(value, definitions) for name, value in properties.items()}
-            return _in_order({**_whole(rest, definitions), "properties": whole})
+            inlined = {name: _inline(value, definitions) for name, value in properties.items()}
+            return _in_order({**_inline(rest, definitions), "properties": inlined})
         case dict():
-            return _in_order({key: _whole(value, definitions) for key, value in schema.items()})
+            return _in_order({key: _inline(value, definitions) for key, value in schema.items()})
         case list():
-            return [_whole(value, definitions) for value in schema]
+            return [_inline(value, definitions) for value in schema]
         case _:
             return schema
 
@@ -127,6 +127,6 @@ _LAST = ("required", "properties", "items", "additionalProperties", "oneOf")
 
 
 def _in_order(schema: Schema) -> Schema:
-    """Return a schema as a person reads it: what it is first, what it holds last."""
+    """Return a schema in the order for a reader: its description first, its parts last."""
     rest = sorted(key for key in schema if key not in _FIRST + _LAST)
     return {key: schema[key] for key in (*_FIRST, *rest, *_LAST) if key in schema}

@@ -1,4 +1,4 @@
-"""Read episodes from JSON lines, compressed or not, one line in memory at a time."""
+"""Read episodes from JSON lines, plain or gzip, with one line in memory at a time."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Line(NamedTuple):
     """One line that is not empty.
 
     Attributes:
-        number: From 1.
-        episode: What it says; None when it cannot be read.
-        problem: Why it cannot be read; empty when it can.
-        doubts: What is probably a mistake in a line that can be read.
+        number: The number of the line, from 1.
+        episode: The episode; None when the line cannot be read.
+        problem: Why the line cannot be read; empty when it can.
+        doubts: Probable mistakes in a line that can be read.
     """
 
     number: int
@@ -53,8 +53,8 @@ class Source(NamedTuple):
 
     Attributes:
         stream: Its bytes, uncompressed.
-        position: Says how many bytes of `size` are read.
-        size: Of the file as it lies there; None when that cannot be told.
+        position: Returns how many bytes of the file are read.
+        size: How many bytes the file has on disk; None when that is not known.
     """
 
     stream: BinaryIO
@@ -63,24 +63,24 @@ class Source(NamedTuple):
 
 
 @contextmanager
-def opened(name: str) -> Iterator[Source]:
-    """Open a file, or standard input for ``-``; gzip is seen by its first bytes.
+def open_input(name: str) -> Iterator[Source]:
+    """Open a file, or standard input for ``-``; recognise gzip by its first bytes.
 
     Raises:
-        NoInputError: There is no such file.
+        NoInputError: The file does not exist.
         InputError: It is a directory, or a standard input that is closed.
         OSError: It cannot be opened.
     """
     with ExitStack() as stack:
-        raw = io.BufferedReader(stack.enter_context(_raw(name)), _BUFFER)
+        raw = io.BufferedReader(stack.enter_context(_open_raw(name)), _BUFFER)
         status = os.fstat(raw.fileno())
         size = status.st_size if stat.S_ISREG(status.st_mode) else None
-        yield Source(_plain(raw), raw.tell if size else lambda: 0, size)
+        yield Source(_uncompress(raw), raw.tell if size else lambda: 0, size)
 
 
-def _raw(name: str) -> io.FileIO:
+def _open_raw(name: str) -> io.FileIO:
     if name == STANDARD_INPUT:
-        return _standard_input()
+        return _open_standard_input()
     try:
         return io.FileIO(name)
     except FileNotFoundError as error:
@@ -90,39 +90,41 @@ def _raw(name: str) -> io.FileIO:
         raise InputError(f"{name!r} is a directory, not a file of JSON lines") from error
 
 
-def _standard_input() -> io.FileIO:
+def _open_standard_input() -> io.FileIO:
     if sys.stdin is None:
         raise InputError("standard input is closed; name a file")
     return io.FileIO(sys.stdin.fileno(), closefd=False)
 
 
-def _plain(raw: io.BufferedReader[io.FileIO]) -> BinaryIO:
+def _uncompress(raw: io.BufferedReader[io.FileIO]) -> BinaryIO:
     if raw.peek(len(_GZIP))[: len(_GZIP)] != _GZIP:
         return raw
-    # Not buffered again: what was whole before the data ended early must not be lost.
+    # A second buffer would lose the whole lines before the place where the data ends early.
     return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
 
 
 def read_lines(stream: BinaryIO) -> Iterator[Line]:
-    """Yield the lines that are not empty."""
+    """Yield the lines that are not empty; the last one reports compressed data that is damaged."""
     number = 0
     try:
         for number, text in enumerate(_lines(stream), start=1):
             if not text.isspace():
-                yield _line(number, text.removeprefix(codecs.BOM_UTF8) if number == 1 else text)
+                yield _read_line(
+                    number, text.removeprefix(codecs.BOM_UTF8) if number == 1 else text
+                )
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         yield Line(number + 1, None, f"the compressed data ends early, or is damaged: {error}")
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield lines; of one that is too long a piece that is too long."""
+    """Yield lines; of a line that is too long, only its beginning, which is too long as well."""
     while text := stream.readline(MOST_BYTES + 1):
         yield text
         while len(text) > MOST_BYTES and not text.endswith(b"\n"):
             text = stream.readline(MOST_BYTES + 1) or b"\n"
 
 
-def _line(number: int, text: bytes) -> Line:
+def _read_line(number: int, text: bytes) -> Line:
     if len(text) > MOST_BYTES:
         return Line(number, None, f"is longer than {MOST_BYTES // 1024**2} MiB")
     try:
@@ -130,7 +132,7 @@ def _line(number: int, text: bytes) -> Line:
         read_object(text)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-        return Line(number, None, "; ".join(_words(one) for one in details))
+        return Line(number, None, "; ".join(map(_message_of, details)))
     except ValueError as error:
         return Line(number, None, str(error))
     return Line(number, episode, doubts=tuple(_doubts(episode)))
@@ -141,7 +143,7 @@ def _doubts(episode: Episode) -> Iterator[str]:
         yield f"metadata key {key!r} is not read; did you mean {meant!r}?"
 
 
-def _words(details: ErrorDetails) -> str:
+def _message_of(details: ErrorDetails) -> str:
     place = ".".join(str(step) for step in details["loc"])
     match details["type"]:
         case "json_invalid":
@@ -149,7 +151,7 @@ def _words(details: ErrorDetails) -> str:
         case "missing":
             return f"key {place!r} is missing"
         case "model_type":
-            return "a JSON object is needed"
+            return "the line is not a JSON object"
         case "extra_forbidden":
             return f"unknown key {shown(place)}; {suggestion(place, Episode.model_fields)}"
         case _:

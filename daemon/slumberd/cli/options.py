@@ -1,7 +1,4 @@
-"""The options that commands share, and how they take what was given before the command's name.
-
-Instants as people write them on the command line.
-"""
+"""The options that commands share, and the parser of instants on the command line."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ import typer
 from slumberd.clock import SystemClock
 
 
-def inherited(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401 # any option's value
-    """Return an option's value; when it is not given here, the one given before the command."""
+def inherit(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401 # any option's value
+    """Return the value of an option; when it is absent, the one before the command's name."""
     given = context.ensure_object(dict)
     if value is not None:
         given[parameter.name] = value
@@ -23,7 +20,7 @@ def inherited(context: typer.Context, parameter: typer.CallbackParam, value: Any
 
 
 MOST = 10**9
-"""The largest number that an option takes; more is a slip of the hand."""
+"""The largest number that an option takes; a larger one is a typing mistake."""
 
 Config = Annotated[
     Path | None,
@@ -31,8 +28,9 @@ Config = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        callback=inherited,
-        help="The configuration. [else: $SLUMBERD_CONFIG, /etc/slumberd/slumberd.yaml, defaults]",
+        callback=inherit,
+        help="The configuration file. "
+        "[else: $SLUMBERD_CONFIG, /etc/slumberd/slumberd.yaml, defaults]",
     ),
 ]
 
@@ -40,8 +38,8 @@ StateDir = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        callback=inherited,
-        help="Where everything is kept; overrules the configuration.",
+        callback=inherit,
+        help="The directory of the databases; overrides the configuration.",
     ),
 ]
 
@@ -52,6 +50,10 @@ Verbose = Annotated[
     typer.Option("--verbose", help="On a terminal, show the log line of each delta, and no bar."),
 ]
 
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")
+]
+
 Listed = Annotated[
     int | None,
     typer.Option(
@@ -60,32 +62,32 @@ Listed = Annotated[
         max=MOST,
         metavar="N",
         show_default=False,
-        help="List at most so many deltas of each rule; all are counted. "
+        help="List at most N deltas of each rule; all are counted. "
         "[default: 50, with --json 10,000]",
     ),
 ]
 
 
 def instant_of(text: str) -> datetime:
-    """Return the instant that a text means.
+    """Return the instant that a text names.
 
     Args:
         text: ISO 8601 with an offset, a date alone (its first moment in UTC), or ``now``.
 
     Raises:
-        typer.BadParameter: It is none of these.
+        typer.BadParameter: The text is in none of these forms.
     """
     if text == "now":
         return SystemClock().now()
     try:
-        at = _parsed(text).astimezone(UTC)
+        at = _parse(text).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        problem = "is no instant; write 2026-03-01T12:00:00Z, 2026-03-01 or now"
+        problem = "is not an instant; write 2026-03-01T12:00:00Z, 2026-03-01 or now"
         raise typer.BadParameter(f"{text!r} {problem}") from error
     return at
 
 
-def _parsed(text: str) -> datetime:
+def _parse(text: str) -> datetime:
     try:
         return datetime.combine(date.fromisoformat(text), time(), UTC)
     except ValueError:

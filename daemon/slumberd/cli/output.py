@@ -1,6 +1,6 @@
-"""How results are printed: tables for people, JSON for programs; content moves no cursor.
+"""Print results: tables for people, JSON for programs, and a progress bar on a terminal.
 
-A bar that shows how far a long command has come; nothing where no terminal is.
+Control characters of a content are escaped, so that they do not reach the terminal.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from slumberd.cli.environment import columns_of, takes_colors
-from slumberd.cli.tables import laid_out
+from slumberd.cli.tables import lay_out
 from slumberd.observability.line_format import printable
 
 MOST_CHARACTERS = 400
-"""Of a cell. One id of a megabyte would make every row of a table that wide."""
+"""The longest cell. One id of a megabyte would make every row of a table that wide."""
 
 _COLUMNS = 80
-"""Of a terminal that does not say how wide it is."""
+"""The width of a terminal that does not report its width."""
 
 
 def print_json(document: object) -> None:
@@ -33,19 +33,19 @@ def print_json(document: object) -> None:
     try:
         encoded = orjson.dumps(document, option=orjson.OPT_UTC_Z)
     except TypeError:
-        encoded = orjson.dumps(_in_unicode(document), option=orjson.OPT_UTC_Z)
+        encoded = orjson.dumps(_escape_surrogates(document), option=orjson.OPT_UTC_Z)
     print(encoded.decode())
 
 
-def _in_unicode(value: object) -> object:
-    """Return a value with whatever is no valid Unicode escaped, as in the name of a file."""
+def _escape_surrogates(value: object) -> object:
+    """Return a value with invalid Unicode escaped, as in the name of a file."""
     match value:
         case str():
             return value.encode(errors="backslashreplace").decode()
         case list() | tuple():
-            return [_in_unicode(one) for one in value]
+            return [_escape_surrogates(item) for item in value]
         case dict():
-            return {key: _in_unicode(one) for key, one in value.items()}
+            return {key: _escape_surrogates(item) for key, item in value.items()}
         case _:
             return value
 
@@ -59,19 +59,19 @@ def print_json_lines(documents: Iterable[object]) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = ""
 ) -> None:
-    """Print a table, fitted to the terminal, or as wide as it needs to be where none is.
+    """Print a table, fitted to the terminal; without a terminal, as wide as its cells.
 
     Args:
-        columns: Their names.
-        rows: Their values; see `cell`.
-        empty: What is said on standard error, in place of the table, when there are no rows.
+        columns: The names of the columns.
+        rows: The values of each row; see `cell`.
+        empty: The message on standard error, instead of the table, when there are no rows.
     """
     cells = [[cell(value) for value in row] for row in rows]
     if empty and not cells:
         print(empty, file=sys.stderr)
         return
     console = _console()
-    for line in laid_out(columns, cells, _width()):
+    for line in lay_out(columns, cells, _width()):
         if line.heading and console.color_system is not None:
             console.print(Text(line.text, style="bold"), soft_wrap=True)
         else:
@@ -79,7 +79,7 @@ def print_table(
 
 
 def _width() -> int | None:
-    """Return how many characters fit into a line of the terminal; None where there is none."""
+    """Return the width of the terminal in characters; None without a terminal."""
     if not sys.stdout.isatty():
         return None
     try:
@@ -89,7 +89,7 @@ def _width() -> int | None:
 
 
 def _console() -> Console:
-    """Return a console for headings; with $NO_COLOR, one that writes no escape codes at all."""
+    """Return a console for headings; with $NO_COLOR, one that writes no escape codes."""
     console = Console(markup=False, highlight=False, emoji=False)
     if console.no_color:
         return Console(markup=False, highlight=False, emoji=False, color_system=None)
@@ -97,12 +97,12 @@ def _console() -> Console:
 
 
 def cell(value: object) -> str:
-    """Return a value as a table shows it: at most `MOST_CHARACTERS`, JSON has all of it."""
-    shown = _shown(value)
-    return shown if len(shown) <= MOST_CHARACTERS else f"{shown[: MOST_CHARACTERS - 1]}…"
+    """Return a value as a table shows it, cut to `MOST_CHARACTERS`; JSON is not cut."""
+    text = _text_of(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
     match value:
         case None:
             return "-"
@@ -119,48 +119,54 @@ def _shown(value: object) -> str:
 
 
 class Bar(Protocol):
-    """Where a long command says how far it is."""
+    """Shows the progress of a long command."""
 
-    def at(self, position: int, told: str, *, total: int | None = None) -> None:
-        """Show a position, and a few words; and the last position, once it is known."""
+    def at(self, position: int, words: str, *, total: int | None = None) -> None:
+        """Show a position and a few words.
+
+        Args:
+            position: How far the command is.
+            words: What it works on.
+            total: The last position; None when it is not known.
+        """
         ...
 
 
-class _Nothing:
-    def at(self, position: int, told: str, *, total: int | None = None) -> None:
+class _NoBar:
+    def at(self, position: int, words: str, *, total: int | None = None) -> None:
         """Show nothing."""
 
 
-class _Rich:
+class _RichBar:
     def __init__(self, progress: Progress, total: int | None) -> None:
         self._progress = progress
         self._task = progress.add_task("", total=total)
 
-    def at(self, position: int, told: str, *, total: int | None = None) -> None:
+    def at(self, position: int, words: str, *, total: int | None = None) -> None:
         """Move the bar."""
-        words = escape(told)
-        self._progress.update(self._task, completed=position, description=words, total=total)
+        text = escape(words)
+        self._progress.update(self._task, completed=position, description=text, total=total)
 
 
 @contextmanager
 def bar(total: int | None) -> Iterator[Bar]:
-    """Show a bar on standard error while the block runs, when that is a terminal.
+    """Show a bar on standard error while the block runs.
 
-    With $NO_COLOR there is none.
+    There is no bar when standard error is not a terminal, or when $NO_COLOR is set.
 
     Args:
         total: The last position; None when it is not known.
     """
-    if not (sys.stderr.isatty() and takes_colors()):  # a bar is nothing but escape codes
-        yield _Nothing()
+    if not (sys.stderr.isatty() and takes_colors()):  # a bar consists of escape codes
+        yield _NoBar()
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield _Rich(progress, total)
+        yield _RichBar(progress, total)
 
 
 @contextmanager
 def steps() -> Iterator[Callable[[str], None]]:
-    """Show what a long command does next, one step after another; yield what is to be told."""
+    """Yield a function that shows the name of a long command's next step."""
     with bar(None) as shown:
         yield lambda words: shown.at(0, printable(words))

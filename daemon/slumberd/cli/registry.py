@@ -1,4 +1,4 @@
-"""The commands by name. What each needs is imported when it is called, so that help is quick."""
+"""The table of all commands; the module of a command is imported when the command is called."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Entry(NamedTuple):
     """One command.
 
     Attributes:
-        name: As it is called.
-        home: Its module in ``cli.commands``, and the name in there.
-        summary: One line.
-        examples: Calls, one a line; a group leaves them to its commands.
+        name: Its name on the command line.
+        home: Its module in ``cli.commands``, and the name of its function there.
+        summary: Its line in the list of commands.
+        examples: Calls for its help; the commands of a group have their own.
     """
 
     name: str
@@ -43,7 +43,7 @@ ENTRIES = (
     Entry(
         "demo",
         "demo:demo",
-        "Show the whole path on a small story.",
+        "Show the path from episodes to facts on a small story.",
         ("slumberd demo", "slumberd demo --keep /tmp/slumberd-demo"),
     ),
     Entry(
@@ -77,7 +77,7 @@ ENTRIES = (
     Entry(
         "import",
         "episodes:import_",
-        "Put many episodes, from JSON lines.",
+        "Put many episodes from JSON lines.",
         ("slumberd import episodes.jsonl.gz", "generate-episodes | slumberd import -"),
     ),
     Entry(
@@ -95,7 +95,7 @@ ENTRIES = (
     Entry(
         "facts",
         "facts:facts",
-        "Show facts: what stands now, or what stood.",
+        "Show the current facts, or those of an earlier instant.",
         (
             "slumberd facts --user alice --predicate lives_in",
             "slumberd facts --user alice --valid-at 2026-03-01 --json",
@@ -105,7 +105,7 @@ ENTRIES = (
     Entry(
         "why",
         "why:why",
-        "Show why a fact stands, or does not stand any more.",
+        "Show why a fact is current, or is no longer current.",
         ("slumberd why e42", "slumberd why e42 --content"),
     ),
     Entry(
@@ -117,7 +117,7 @@ ENTRIES = (
     Entry(
         "undo",
         "fire:undo",
-        "Undo a firing, a run, or all of a rule since an instant.",
+        "Undo a firing, a run, or the latest firings of a rule.",
         (
             "slumberd undo preferences@120 --dry-run",
             "slumberd undo --run k3j5q2x7mfa4",
@@ -127,7 +127,7 @@ ENTRIES = (
     Entry(
         "pin",
         "edit:pin",
-        "Say a fact by hand.",
+        "Assert a fact as a person.",
         (
             "slumberd pin --user alice --agent concierge --subject alice --predicate lives_in"
             " --object Lisbon --reason 'she told me'",
@@ -136,22 +136,36 @@ ENTRIES = (
     Entry(
         "unpin",
         "edit:unpin",
-        "Take facts out by hand.",
+        "Retract facts as a person.",
         ("slumberd unpin e42 --reason 'she never said that'",),
     ),
     Entry(
         "backfill",
         "review:backfill",
-        "Run a rule over episodes that it has passed.",
+        "Evaluate the episodes that a rule has passed again.",
         ("slumberd backfill preferences --from 2026-03-01 --dry-run",),
     ),
-    Entry("quarantine", "review:quarantine", "List, retry or drop what could not be read."),
-    Entry("approve", "review:approve", "Let a held batch go on.", ("slumberd approve profile@7",)),
-    Entry("reject", "review:reject", "Pass over a held batch.", ("slumberd reject profile@7",)),
+    Entry(
+        "quarantine",
+        "review:quarantine",
+        "List, retry or drop the episodes that a rule could not read.",
+    ),
+    Entry(
+        "approve",
+        "review:approve",
+        "Apply a batch that awaits approval.",
+        ("slumberd approve profile@7",),
+    ),
+    Entry(
+        "reject",
+        "review:reject",
+        "Skip a batch that awaits approval.",
+        ("slumberd reject profile@7",),
+    ),
     Entry(
         "forget",
         "edit:forget",
-        "Erase what is kept of a user.",
+        "Erase the episodes and facts of a user.",
         ("slumberd forget --user alice --dry-run", "slumberd forget --user alice --yes"),
     ),
     Entry(
@@ -163,32 +177,32 @@ ENTRIES = (
     Entry(
         "status",
         "status:status",
-        "Show the state of everything.",
-        ("slumberd status", "slumberd status --check || echo 'somebody must look'"),
+        "Show the state of the daemon, the rules and the databases.",
+        ("slumberd status", "slumberd status --check || echo 'a person must look'"),
     ),
     Entry(
         "doctor",
         "status:doctor",
-        "Say what is not as it should be, and its remedy.",
+        "Report problems, each with its remedy.",
         ("slumberd doctor", "slumberd doctor --deep --json", "slumberd doctor --list"),
     ),
     Entry(
         "reload",
         "rules:reload",
-        "Let the running daemon go by the rules that there are now.",
+        "Make the running daemon use the rules that the files hold now.",
         ("slumberd check && slumberd reload",),
     ),
     Entry(
         "pause",
         "rules:pause",
-        "Let rules rest until they are resumed.",
+        "Pause rules until they are resumed.",
         ("slumberd pause nightly",),
     ),
-    Entry("resume", "rules:resume", "Let paused rules be due again.", ("slumberd resume nightly",)),
+    Entry("resume", "rules:resume", "Resume paused rules.", ("slumberd resume nightly",)),
     Entry(
         "next",
         "next:upcoming",
-        "Say when rules fire next, in words.",
+        "Show when rules fire next.",
         (
             "slumberd next",
             "slumberd next nightly -n 10",
@@ -198,7 +212,7 @@ ENTRIES = (
     Entry(
         "logs",
         "logs:logs",
-        "Print the log for a person to read.",
+        "Print the log for people.",
         (
             "slumberd logs -f --rule preferences",
             "slumberd logs /var/log/slumberd.log.1.gz",
@@ -208,13 +222,13 @@ ENTRIES = (
     Entry(
         "backup",
         "backup:backup",
-        "Copy the databases as of one moment, while they are written.",
+        "Copy the databases as of one moment.",
         ("slumberd backup /backup/slumberd-1", "slumberd backup /backup/slumberd-2 --with-key"),
     ),
     Entry(
         "restore",
         "backup:restore",
-        "Put a backup in the place of the databases.",
+        "Replace the databases with a backup.",
         (
             "slumberd restore /backup/slumberd-1 --check",
             "systemctl stop slumberd && slumberd restore /backup/slumberd-1",
@@ -229,16 +243,16 @@ ENTRIES = (
     Entry(
         "events",
         "info:events",
-        "List what can stand in the log.",
+        "List the events of the log.",
         ("slumberd events", "slumberd events delta.applied --json"),
     ),
-    Entry("audit", "audit:app", "Look at the ledger, verify or export it."),
+    Entry("audit", "audit:app", "List, verify, replay or export the ledger."),
     Entry("version", "info:version", "Show the version.", ("slumberd version",)),
 )
 
 
 class Deferred(TyperCommand):
-    """A command that stands in the list with its summary, and is imported when it is called."""
+    """A command of which only the summary is known until it is called."""
 
     def __init__(self, entry: Entry) -> None:
         super().__init__(entry.name, help=entry.summary, rich_markup_mode=None)
@@ -259,27 +273,27 @@ class Deferred(TyperCommand):
         found = getattr(import_module(f"{__package__}.commands.{module}"), name)
         if isinstance(found, typer.Typer):
             group = cast("TyperGroup", get_command(found))
-            for one in (group, *group.commands.values()):
-                one.params.append(_version_option())
+            for command in (group, *group.commands.values()):
+                command.params.append(_version_option())
             return group
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(self._entry.name, epilog=examples(*self._entry.examples))(found)
-        command = cast("TyperCommand", get_command(app))
-        command.params.append(_version_option())
-        return command
+        single = cast("TyperCommand", get_command(app))
+        single.params.append(_version_option())
+        return single
 
 
 def _version_option() -> Any:  # noqa: ANN401 # the parser's own types have no public name
-    """Return the option by which any command prints the version and ends."""
+    """Return the option of every command that prints the version and ends the process."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command()(_with_version)
     (option,) = get_command(app).params
-    option.expose_value = False  # the commands themselves take no such argument
+    option.expose_value = False  # the functions of the commands take no such argument
     return option
 
 
-def _print_version(wanted: bool) -> None:  # as the parser calls it
-    if wanted:
+def _print_version(given: bool) -> None:  # the parser passes it by position
+    if given:
         print(f"{NAME} {__version__}")
         raise typer.Exit
 
@@ -292,12 +306,12 @@ def _with_version(
         ),
     ] = False,
 ) -> None:
-    """Give the parser the option that every command has."""
+    """Declare the option for the parser."""
 
 
 def examples(*calls: str) -> str:
-    """Return an epilog of calls, one a line."""
-    # The parser fills paragraphs, but not one that begins with this character.
+    """Return the epilog of a help text: example calls, one a line."""
+    # The parser joins the lines of a paragraph unless the paragraph begins with this character.
     return "\n".join(["\b", "Example:" if len(calls) == 1 else "Examples:", *calls])
 
 
@@ -315,7 +329,7 @@ def program() -> TyperGroup:
 
 
 def _slumberd(context: typer.Context, config: Config = None, state_dir: StateDir = None) -> None:
-    """Turn what agents lived through (episodes) into what they know (facts), while they rest."""
+    """Consolidate what agents lived through (episodes) into what they know (facts)."""
     if context.invoked_subcommand is None:
         print(context.get_help(), file=sys.stderr)
         raise typer.Exit(USAGE)

@@ -1,8 +1,8 @@
-"""Lay out columns: the one place that decides how wide they are. An id is never broken.
+"""Lay out tables, fitted to the width of a terminal, without breaking an id.
 
-A table that is too wide for its terminal gives way in this order: its texts are wrapped; columns
-that say nothing are left out; what every row says is said once above the table, of as few columns
-as will do; at last each row becomes a block of lines.
+A table that is too wide shrinks in this order: its texts are wrapped; empty columns are left out;
+columns with the same cell in every row are named once above the table, as few as necessary; at
+last each row becomes a block of lines.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ Rows = Sequence[Sequence[str]]
 
 GAP = "  "
 EMPTY = ("", "-")
-"""Cells that say nothing."""
+"""The cells that count as empty."""
 
 WHOLE = frozenset({
     "agent", "channel", "episode", "fact", "file", "firing", "held", "id", "replaces", "row",
     "rule", "rule hash", "run", "seq", "session", "store", "user",
 })  # fmt: skip
-"""Names of columns that hold ids, paths, or lists of them: these are never broken inside of one."""
+"""Names of columns that hold ids, paths, or lists of them: no id and no path is ever broken."""
 
 LONGEST_WORD = 20
-"""A longer word of a column without ids may be broken, when the table does not fit otherwise."""
+"""In a column without ids, a longer word may be broken when the table does not fit otherwise."""
 
 LEGIBLE = 24
-"""A column with longer texts is at least so wide: a narrower one is a tower of words."""
+"""The least width of a column with longer texts: a narrower one is hard to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +37,32 @@ class Line:
     """One line of a table.
 
     Attributes:
-        text: What it says.
-        heading: Whether it names the columns.
+        text: The text of the line.
+        heading: Whether it holds the names of the columns.
     """
 
     text: str
     heading: bool = False
 
 
-def laid_out(columns: Sequence[str], rows: Rows, width: int | None) -> Iterator[Line]:
+def lay_out(columns: Sequence[str], rows: Rows, width: int | None) -> Iterator[Line]:
     """Yield the lines of a table.
 
     Args:
-        columns: Their names; the first says which row it is.
-        rows: Their cells, none of which holds a line break.
-        width: Of the terminal, in characters; None where the table may be as wide as it is.
+        columns: The names of the columns; the first identifies a row.
+        rows: The cells of each row, without line breaks.
+        width: The width of the terminal in characters; None for no limit.
     """
     table = [_Column(name, [row[n] for row in rows]) for n, name in enumerate(columns)]
-    natural = [one.natural for one in table]
+    natural = [column.natural for column in table]
     if width is None or _total(natural) <= width:
         yield from _table(table, natural)
         return
-    for kept, shared in _ever_fewer(table, len(rows)):
-        widths = _narrowed(kept, width)
+    for kept, shared in _with_fewer_columns(table, len(rows)):
+        widths = _narrow_widths(kept, width)
         if widths is not None:
-            yield from _shared(shared)
-            yield from _table(kept, _snug(kept, widths, width))
+            yield from _shared_lines(shared)
+            yield from _table(kept, _trim_widths(kept, widths, width))
             return
     yield from _blocks(table, width)
 
@@ -76,17 +76,17 @@ class _Column:
 
     @cached_property
     def natural(self) -> int:
-        """How wide it is without wrapping."""
+        """The width without wrapping."""
         return max(map(_width, (self.name, *self.cells)))
 
     @cached_property
     def least(self) -> int:
-        """How narrow it may be made."""
+        """The least width."""
         return max(_least(self.name, cell) for cell in (self.name, *self.cells))
 
 
 def _least(name: str, cell: str) -> int:
-    """Return how narrow a cell may be made."""
+    """Return the least width of a cell."""
     longest = max(map(_width, cell.split()), default=0)
     if name in WHOLE:
         return longest
@@ -94,7 +94,7 @@ def _least(name: str, cell: str) -> int:
 
 
 def _width(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the width of a text on a terminal."""
     return len(text) if text.isascii() else cell_len(text)
 
 
@@ -102,33 +102,38 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def _ever_fewer(
+def _with_fewer_columns(
     table: Sequence[_Column], rows: int
 ) -> Iterator[tuple[Sequence[_Column], dict[str, str]]]:
-    """Yield the table, then without the columns that say nothing, then with ever fewer columns.
+    """Yield the columns of a table, then without the empty ones, then fewer at each step.
 
-    Of several rows, a column that says the same in each can be left out: the last ones first, and
-    never the first one.
+    When a table has several rows, a column with the same cell in each can be left out: the last
+    columns first, and never the first one.
 
     Yields:
-        The columns that are left, and what every row says in those left out.
+        The columns that are left, and the shared cell of each column that is left out.
     """
     yield table, {}
     first, *others = table
-    kept = [first, *(one for one in others if any(cell not in EMPTY for cell in one.cells))]
+    kept = [first, *(column for column in others if any(map(_has_content, column.cells)))]
     shared: dict[str, str] = {}
     yield kept, shared
-    for alike in [one for one in kept[:0:-1] if rows > 1 and len({*one.cells}) == 1]:
-        kept = [one for one in kept if one is not alike]
-        shared = {alike.name: alike.cells[0], **shared}
+    uniform = [column for column in kept[:0:-1] if rows > 1 and len({*column.cells}) == 1]
+    for left_out in uniform:
+        kept = [column for column in kept if column is not left_out]
+        shared = {left_out.name: left_out.cells[0], **shared}
         yield kept, shared
 
 
-def _narrowed(table: Sequence[_Column], width: int) -> list[int] | None:
-    """Return widths that fit, the widest columns narrowed first; None when there are none."""
-    widths = [one.natural for one in table]
+def _has_content(cell: str) -> bool:
+    return cell not in EMPTY
+
+
+def _narrow_widths(table: Sequence[_Column], width: int) -> list[int] | None:
+    """Return widths that fit, the widest columns narrowed first; None when no widths fit."""
+    widths = [column.natural for column in table]
     while (excess := _total(widths) - width) > 0:
-        loose = [n for n, one in enumerate(table) if widths[n] > one.least]
+        loose = [n for n, column in enumerate(table) if widths[n] > column.least]
         if not loose:
             return None
         widest = max(loose, key=lambda n: widths[n])
@@ -138,57 +143,63 @@ def _narrowed(table: Sequence[_Column], width: int) -> list[int] | None:
     return widths
 
 
-def _snug(table: Sequence[_Column], widths: Sequence[int], width: int) -> list[int]:
-    """Return widths without the room that wrapping leaves empty; one column gets it."""
-    used = [_used(one, given) for one, given in zip(table, widths, strict=True)]
-    longest = max(range(len(used)), key=lambda n: table[n].natural - used[n])
-    used[longest] = min(table[longest].natural, used[longest] + width - _total(used))
-    return used
+def _trim_widths(table: Sequence[_Column], widths: Sequence[int], width: int) -> list[int]:
+    """Return widths without the space that wrapping leaves empty; one column gets that space."""
+    needed = [_needed(column, given) for column, given in zip(table, widths, strict=True)]
+    longest = max(range(len(needed)), key=lambda n: table[n].natural - needed[n])
+    needed[longest] = min(table[longest].natural, needed[longest] + width - _total(needed))
+    return needed
 
 
-def _used(column: _Column, width: int) -> int:
-    """Return how much of a width the lines of a column take."""
+def _needed(column: _Column, width: int) -> int:
+    """Return the width that the wrapped lines of a column need."""
     if column.natural <= width:
         return column.natural
     cells = (column.name, *column.cells)
-    return max(_width(line) for cell in cells for line in _wrapped(cell, width, column.name))
+    return max(_width(line) for cell in cells for line in _wrap(cell, width, column.name))
 
 
-def _shared(shared: Mapping[str, str]) -> Iterator[Line]:
-    """Yield what every row says, before the table."""
+def _shared_lines(shared: Mapping[str, str]) -> Iterator[Line]:
+    """Yield the cells that are the same in every row, before the table."""
     if shared:
         yield Line("in every row:")
         yield from (Line(f"  {name}: {cell}") for name, cell in shared.items())
 
 
 def _table(table: Sequence[_Column], widths: Sequence[int]) -> Iterator[Line]:
-    names = [one.name for one in table]
-    yield from (Line(one, heading=True) for one in _lines(names, names, widths))
-    if all(one.natural <= width for one, width in zip(table, widths, strict=True)):
-        for row in zip(*(one.cells for one in table), strict=True):
-            yield Line(GAP.join(map(_padded, row, widths)).rstrip())
+    names = [column.name for column in table]
+    yield from (Line(text, heading=True) for text in _lines(names, names, widths))
+    if all(column.natural <= width for column, width in zip(table, widths, strict=True)):
+        for row in zip(*(column.cells for column in table), strict=True):
+            yield Line(GAP.join(map(_pad, row, widths)).rstrip())
         return
-    for row in zip(*(one.cells for one in table), strict=True):
-        yield from (Line(one) for one in _lines(names, row, widths))
+    for row in zip(*(column.cells for column in table), strict=True):
+        yield from (Line(text) for text in _lines(names, row, widths))
 
 
 def _lines(names: Sequence[str], cells: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     """Yield the lines of one row."""
     wrapped = [
-        list(_wrapped(cell, width, name))
+        list(_wrap(cell, width, name))
         for name, cell, width in zip(names, cells, widths, strict=True)
     ]
     for number in range(max(map(len, wrapped))):
-        parts = [one[number] if number < len(one) else "" for one in wrapped]
-        yield GAP.join(map(_padded, parts, widths)).rstrip()
+        parts = [lines[number] if number < len(lines) else "" for lines in wrapped]
+        yield GAP.join(map(_pad, parts, widths)).rstrip()
 
 
-def _padded(text: str, width: int) -> str:
+def _pad(text: str, width: int) -> str:
     return text.ljust(width) if text.isascii() else text + " " * (width - cell_len(text))
 
 
-def _wrapped(text: str, width: int, name: str) -> Iterator[str]:
-    """Yield a cell of a named column in lines, broken between words, or where it must be."""
+def _wrap(text: str, width: int, name: str) -> Iterator[str]:
+    """Yield the lines of a cell, broken between words, or within a word that is too long.
+
+    Args:
+        text: The cell.
+        width: The width of its column.
+        name: The name of its column; the words of an id's column are never broken.
+    """
     if _width(text) <= width:
         yield text
         return
@@ -200,13 +211,13 @@ def _wrapped(text: str, width: int, name: str) -> Iterator[str]:
             continue
         if line:
             yield line
-        *full, line = [word] if name in WHOLE else _chopped(word, width)
+        *full, line = [word] if name in WHOLE else _chop(word, width)
         yield from full
     yield line
 
 
-def _chopped(word: str, width: int) -> list[str]:
-    """Return a word in pieces that are at most so wide; at least one."""
+def _chop(word: str, width: int) -> list[str]:
+    """Return a word in pieces of at most a width; at least one piece."""
     pieces, taken = [""], 0
     for character in word:
         wide = _width(character)
@@ -220,19 +231,19 @@ def _chopped(word: str, width: int) -> list[str]:
 
 def _blocks(table: Sequence[_Column], width: int) -> Iterator[Line]:
     """Yield each row as lines of a name and a cell, with an empty line between two rows."""
-    names = [one.name for one in table]
+    names = [column.name for column in table]
     indent = max(map(_width, names)) + len(GAP)
-    for number, row in enumerate(zip(*(one.cells for one in table), strict=True)):
+    for number, row in enumerate(zip(*(column.cells for column in table), strict=True)):
         if number:
             yield Line("")
         for name, cell in zip(names, row, strict=True):
-            if cell not in EMPTY:
-                yield from _named(name, cell, indent, width)
+            if _has_content(cell):
+                yield from _block_lines(name, cell, indent, width)
 
 
-def _named(name: str, cell: str, indent: int, width: int) -> Iterator[Line]:
+def _block_lines(name: str, cell: str, indent: int, width: int) -> Iterator[Line]:
     room = max(width - indent, LONGEST_WORD)
-    label = _padded(name, indent)
-    for line in _wrapped(cell, room, name):
+    label = _pad(name, indent)
+    for line in _wrap(cell, room, name):
         yield Line(f"{label}{line}".rstrip())
         label = " " * indent

@@ -1,4 +1,4 @@
-"""Numbers and lists as sentences have them."""
+"""Write numbers and lists as parts of sentences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_CHARACTERS = 80
 
 
 def number(count: int) -> str:
-    """Return a count with its thousands apart, as ``10,000``."""
+    """Return a count with its thousands separated, as ``10,000``."""
     return f"{count:,}"
 
 
@@ -24,7 +24,7 @@ def plural(count: int, one: str, many: str = "") -> str:
     Args:
         count: The count.
         one: The noun in the singular.
-        many: The noun in the plural, when it is not the singular and an s.
+        many: The noun in the plural; empty when the plural is the singular and an s.
     """
     return f"{number(count)} {one if count == 1 else many or f'{one}s'}"
 

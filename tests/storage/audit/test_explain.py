@@ -166,7 +166,9 @@ async def test_batch_that_is_held_waits_for_a_person(home: House) -> None:
 
     assert decision.became == "pending"
     remedy = would_change(decision, braked, held=held)
-    assert remedy == ("all is held (1 fact would go; max_deletes is 0): `slumberd approve all@3`")
+    assert remedy == (
+        "all awaits approval (1 fact would go; max_deletes is 0): `slumberd approve all@3`"
+    )
 
 
 async def test_episode_that_the_filter_does_not_select_is_filtered(home: House) -> None:
@@ -251,7 +253,7 @@ async def test_pruned_episode_that_a_rule_never_met_must_be_put_again(home: Hous
 async def test_fact_that_stands_needs_no_change(home: House) -> None:
     await home.told(PORTO)
 
-    assert await home.told_of("e1") == ("add", "nothing need change: its fact stands")
+    assert await home.told_of("e1") == ("add", "nothing needs to change: its fact is current")
 
 
 async def test_fact_that_was_replaced_names_what_replaced_it(home: House) -> None:
@@ -291,7 +293,7 @@ async def test_fact_that_an_edit_of_another_brings_back_is_as_it_was_said(home: 
 async def test_delete_names_what_it_took_out(home: House) -> None:
     await home.told(PORTO, LEFT)
 
-    assert await home.told_of("e3") == ("delete", "nothing need change: it took out e1")
+    assert await home.told_of("e3") == ("delete", "nothing needs to change: it deleted e1")
 
 
 async def test_filter_that_lets_go_of_a_fact_deletes_it(home: House) -> None:
@@ -305,7 +307,7 @@ async def test_filter_that_lets_go_of_a_fact_deletes_it(home: House) -> None:
 
     assert became == "delete"
     assert remedy == "the filter of picky does not select it: predicate = 'lives_in'"
-    assert await home.gone("e1") == "picky does not select its episode any more"
+    assert await home.gone("e1") == "picky no longer selects its episode"
 
 
 NOOPS = {
@@ -315,15 +317,15 @@ NOOPS = {
     ),
     "retracted": (
         [[PORTO, LEFT], [triple("e0", "alice", "lives_in", "Faro", timestamp=at(80))]],
-        "a newer retraction reaches it; say it again with a later timestamp",
+        "a newer retraction covers it; say it again with a later timestamp",
     ),
     "unresolved": (
         [[episode("e0", metadata={"intent": "delete", "replaces": ["nobody"]})]],
-        "it takes back nothing that is known; what arrives later and is older goes then",
+        "it retracts nothing known yet; it will retract what arrives later and is older",
     ),
     "noop": (
         [[episode("e0", metadata={"intent": "noop"})]],
-        "its intent is noop; put it with another",
+        "its intent is noop; put it with another intent",
     ),
 }
 
@@ -348,7 +350,7 @@ async def test_delete_that_comes_too_late_takes_back_nothing(home: House) -> Non
     decision = await home.decision("e0")
 
     assert (decision.became, decision.reason, decision.holder) == ("noop", "stale", "")
-    assert would_change(decision, ALL).startswith("what it takes back is newer")
+    assert would_change(decision, ALL).startswith("what it retracts is newer")
 
 
 async def test_stale_object_of_several_names_the_newer_one_of_its_own_slot(home: House) -> None:
@@ -492,7 +494,7 @@ async def test_hands_are_no_rules_and_are_told_of_the_fact(home: House) -> None:
     became, remedy = await home.told_of("e1")
 
     assert became == "add"
-    assert remedy == "a hand took it out; say it again with a later timestamp"
+    assert remedy == "a person retracted it; say it again with a later timestamp"
 
 
 async def test_erased_rows_stop_no_answer(home: House) -> None:
@@ -519,7 +521,7 @@ async def test_forgotten_scope_needs_newer_episodes(home: House) -> None:
     became, remedy = await home.told_of("e1")
 
     assert became == "forgotten"
-    assert remedy == "its scope was forgotten; only what it says as of a later time counts"
+    assert remedy == "its scope was erased; only episodes that are newer than the erasure count"
     with pytest.raises(NoInputError):
         await home.facts.why("e1")
 
@@ -648,14 +650,14 @@ async def pinned_over(home: House) -> None:
 
 WENT = [
     (restated, "e5 replaced it"),
-    (edited_away, "a newer version of its episode does not say it"),
+    (edited_away, "a newer version of its episode does not assert it"),
     (made_unreadable, "a newer version of its episode cannot be read (intent_unknown)"),
     (undone, "all@1 was undone"),
-    (put_out_by_an_undoing, "e2 came back when all@4 was undone"),
+    (put_out_by_an_undoing, "e2 is current again since all@4 was undone"),
     (one_at_a_time, "its predicate holds several objects, or one, where it did not before"),
-    (taken_out_by_hand, "a hand took it out"),
-    (deleted_by_another_program, "another program took it out"),
-    (pinned_over, "pin replaced it: a hand said so (me), because: so"),
+    (taken_out_by_hand, "a person retracted it"),
+    (deleted_by_another_program, "another program retracted it"),
+    (pinned_over, "pin replaced it: a person pinned it (me), because: so"),
 ]
 
 
@@ -804,7 +806,7 @@ def test_why_of_what_went_tells_how(site: Home, capfd: pytest.CaptureFixture[str
 
     assert (told["stands"], told["fact"], told["went"]) == (False, None, "e2 replaced it")
     assert [line["fact_id"] for line in told["replaced_by"]] == ["e2"]
-    assert "stands      no: e2 replaced it" in out
+    assert "current     no: e2 replaced it" in out
 
 
 def test_why_of_what_never_stood_points_to_why_not(
@@ -812,7 +814,7 @@ def test_why_of_what_never_stood_points_to_why_not(
 ) -> None:
     out, _ = said(site, capfd, "why", "odd")
 
-    assert "it never stood; `slumberd why-not odd` tells" in out
+    assert "it never was; `slumberd why-not odd` shows" in out
 
 
 def test_why_not_prints_one_decision_a_rule_and_channel(
@@ -874,7 +876,7 @@ def test_id_that_is_no_text_is_64(
 ) -> None:
     _, err = said(site, capfd, command, "\udcff", code=64)
 
-    assert "is no valid Unicode" in err
+    assert "is not valid Unicode" in err
 
 
 def test_both_commands_only_read_while_a_daemon_runs(

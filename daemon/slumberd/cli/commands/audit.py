@@ -1,9 +1,4 @@
-"""`slumberd audit`: look at the ledger, verify it, replay it, and export it.
-
-`slumberd audit export`: the whole ledger as JSON lines.
-
-`slumberd audit replay`: the facts again, from the ledger alone.
-"""
+"""`slumberd audit`: list the ledger's rows, verify the ledger, replay it, and export it."""
 
 from __future__ import annotations
 
@@ -36,88 +31,26 @@ from slumberd.observability.line_format import printable, timestamp
 from slumberd.storage.audit.replay import Replay
 from slumberd.storage.facts.store import SQLiteFactStore
 
-EXPORTING_PAGE = 2_000
-MODE = 0o640
+COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")
+PAGE = 1_000
+EXPORT_PAGE = 2_000
+EXPORT_MODE = 0o640
 STANDARD_OUTPUT = "-"
+
+DIFFERS = 1
+"""The exit code when a replay differs from the facts or deltas."""
 
 Write = Callable[[Sequence[bytes]], None]
 
-
-def export(
-    file: Annotated[
-        str, typer.Argument(help="Compressed when it ends in .gz; - is standard output.")
-    ] = STANDARD_OUTPUT,
-    after: Annotated[
-        int, typer.Option(min=0, max=MOST, metavar="SEQ", help="Only rows above this number.")
-    ] = 0,
-    config: Config = None,
-    state_dir: StateDir = None,
-) -> None:
-    """Write every row of the ledger whole, a line of JSON each, with the firing it belongs to.
-
-    The lines hold what people said: what is in a row's payload, and the salts and hashes by which
-    it can be checked. What was forgotten is null. A file is written beside its place, for owner and
-    group only, and put there when it is complete.
-    """
-    settings = settings_of(config, state_dir)
-    with _written(file) as write:
-        asyncio.run(_export(settings, write, after))
-
-
-async def _export(settings: Settings, write: Write, after: int) -> None:
-    async with reading_facts(settings) as store:
-        while True:
-            after, lines = await store.exported(after=after, limit=EXPORTING_PAGE)
-            if not lines:
-                break
-            write(lines)
-
-
-@contextmanager
-def _written(name: str) -> Iterator[Write]:
-    if name == STANDARD_OUTPUT:
-        yield _print
-        return
-    path = Path(name)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        with io.FileIO(os.open(beside, flags, MODE), "wb") as raw:
-            with _packed(raw, path) as stream:
-                yield stream.writelines
-            os.fsync(raw.fileno())
-        beside.rename(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _print(lines: Sequence[bytes]) -> None:
-    sys.stdout.write(b"".join(lines).decode())
-
-
-@contextmanager
-def _packed(raw: io.FileIO, path: Path) -> Iterator[io.BufferedIOBase]:
-    if path.suffix == ".gz":
-        # Neither name nor time: the same rows make the same file.
-        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
-            yield stream
-        return
-    buffer = io.BufferedWriter(raw)
-    yield buffer
-    buffer.flush()
-
-
-COLUMNS = ("seq", "at", "firing", "kind", "fact", "replaces", "reason", "run")
-PAGE = 1_000
-
-
 app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, help="Look at the ledger, verify or export it."
+    add_completion=False,
+    rich_markup_mode=None,
+    help="List, verify, replay or export the ledger.",
 )
 
 
 class Kind(StrEnum):
-    """What a row of the ledger did."""
+    """The kind of a ledger row."""
 
     ADD = "add"
     UPDATE = "update"
@@ -129,7 +62,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rows to show; None lets everything through."""
+    """Which rows to show; None accepts every value."""
 
     rule: str | None
     kind: Kind | None
@@ -137,7 +70,7 @@ class Wanted:
     run: str | None = None
 
     def fits(self, record: Record) -> bool:
-        """Say whether a row is wanted."""
+        """Return whether a row is wanted."""
         return (
             self.rule in (None, record.rule_id)
             and self.kind in (None, record.kind)
@@ -154,29 +87,31 @@ EVERYTHING = Wanted(None, None, None)
 )
 def ls(
     rule: Annotated[
-        str | None, typer.Option(help="Only of this rule; @manual for manual edits.")
+        str | None, typer.Option(help="Only rows of this rule; @manual for manual edits.")
     ] = None,
-    kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
-    fact: Annotated[str | None, typer.Option(help="Only about this fact id.")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Only rows of this kind.")] = None,
+    fact: Annotated[str | None, typer.Option(help="Only rows about this fact id.")] = None,
     run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only of the firings of this run.")
+        str | None, typer.Option(metavar="ID", help="Only rows of the firings of this run.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MOST, metavar="N", help="Show at most N rows.")
+    ] = 50,
     after: Annotated[
         int | None,
-        typer.Option(min=0, max=MOST, metavar="SEQ", help="The first rows above this number."),
+        typer.Option(min=0, max=MOST, metavar="SEQ", help="Show the first rows above this number."),
     ] = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Show rows of the ledger, oldest first: the last ones, or the first above --after.
+    """Show the last rows of the ledger, or the first rows above --after; oldest first.
 
-    With --json, each row on a line of its own.
+    With --json, each row is printed on a line.
     """
     settings = settings_of(config, state_dir)
     wanted = Wanted(rule, kind, fact, run)
-    found, rows = asyncio.run(_listed(settings, wanted, after=after, limit=limit))
+    found, rows = asyncio.run(_read_rows(settings, wanted, after=after, limit=limit))
     if json:
         print_json_lines(_document(record) for record in found)
     else:
@@ -184,10 +119,10 @@ def ls(
         print_table(COLUMNS, (_row(record) for record in found), empty=empty)
 
 
-async def _listed(
+async def _read_rows(
     settings: Settings, wanted: Wanted, *, after: int | None, limit: int
 ) -> tuple[list[Record], int]:
-    """Return the wanted rows, and how many rows there are."""
+    """Return the wanted rows, and how many rows the ledger has."""
     async with reading_facts(settings) as store:
         rows = await store.ledger_rows()
         if after is None:
@@ -198,22 +133,22 @@ async def _listed(
 async def _last(store: SQLiteFactStore, wanted: Wanted, limit: int) -> list[Record]:
     after = await store.ledger_rows() - limit if wanted == EVERYTHING else 0
     found: deque[Record] = deque(maxlen=limit)
-    async for record in _rows(store, wanted, max(0, after)):
+    async for record in _pages(store, wanted, max(0, after)):
         found.append(record)
     return list(found)
 
 
 async def _first(store: SQLiteFactStore, wanted: Wanted, after: int, limit: int) -> list[Record]:
     found: list[Record] = []
-    async for record in _rows(store, wanted, after):
+    async for record in _pages(store, wanted, after):
         found.append(record)
         if len(found) == limit:
             break
     return found
 
 
-async def _rows(store: SQLiteFactStore, wanted: Wanted, after: int) -> AsyncIterator[Record]:
-    """Yield the wanted rows above a number, a page at a time."""
+async def _pages(store: SQLiteFactStore, wanted: Wanted, after: int) -> AsyncIterator[Record]:
+    """Yield the wanted rows above a number, with one page of rows in memory."""
     while page := await store.records(after=after, limit=PAGE):
         for record in page:
             if wanted.fits(record):
@@ -248,56 +183,116 @@ app.command(
 )(verify)
 
 
-DIFFERS = 1
-
-
+@app.command("replay", epilog=examples("slumberd audit replay /tmp/again.db"))
 def replay(
-    file: Annotated[Path, typer.Argument(help="A new file, for the facts that come out.")],
+    file: Annotated[Path, typer.Argument(help="The new file of the rebuilt facts.")],
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Build the facts again in a new file, from the ledger alone; exit with 1 when they differ.
+    """Rebuild the facts in a new file from the ledger alone; exit with 1 when they differ.
 
-    Every firing is settled again. Its deltas are compared with those recorded, and the facts that
-    come out, byte by byte, with those that stand. The file is a whole database of facts, and can
-    take the place of the one it was made from. Of a ledger whose chain is broken none is made.
+    The command resolves the claims of every firing again. It compares the deltas with the recorded
+    ones, and the rebuilt facts with the current facts, byte by byte. The file is a complete
+    database of facts, and can replace the original. If the ledger's chain is broken, the command
+    makes no file.
     """
-    replayed = asyncio.run(_replayed(settings_of(config, state_dir), file))
+    result = asyncio.run(_replay(settings_of(config, state_dir), file))
     if json:
-        first = replayed.first._asdict() if replayed.first else None
-        print_json({"ok": not replayed.differing, **replayed._asdict(), "first": first})
+        first = result.first._asdict() if result.first else None
+        print_json({"ok": not result.differing, **result._asdict(), "first": first})
     else:
-        print(_told(replayed))
-    if replayed.differing:
+        print("\n".join(_result_lines(result)))
+    if result.differing:
         raise typer.Exit(DIFFERS)
 
 
-async def _replayed(settings: Settings, file: Path) -> Replay:
+async def _replay(settings: Settings, file: Path) -> Replay:
     async with auditing(settings) as store:
         return await store.replay(file)
 
 
-def _told(replay: Replay) -> str:
-    rows, firings = plural(replay.rows, "row"), plural(replay.firings, "firing")
-    lines = [f"replayed: {rows} of {firings}, {plural(replay.facts, 'fact')}"]
-    if replay.erased:
-        lines.append(
-            f"forgotten: {plural(replay.erased, 'row')};"
-            f" {plural(replay.unclear, 'difference')} of deltas that this may explain"
-        )
-    if replay.first is None:
-        lines.append("nothing differs")
-    else:
-        place = f"row {replay.first.seq}: " if replay.first.seq else ""
-        problem = printable(replay.first.problem)
-        differences = plural(replay.differing, "difference")
-        lines.append(f"{differences}, the first: {place}{problem}")
-    return "\n".join(lines)
+def _result_lines(result: Replay) -> Iterator[str]:
+    rows, firings = plural(result.rows, "row"), plural(result.firings, "firing")
+    yield f"replayed: {rows} of {firings}, {plural(result.facts, 'fact')}"
+    if result.erased:
+        differences = plural(result.unclear, "difference")
+        yield f"erased: {plural(result.erased, 'row')}; this may explain {differences} of deltas"
+    if result.first is None:
+        yield "nothing differs"
+        return
+    place = f"row {result.first.seq}: " if result.first.seq else ""
+    problem = printable(result.first.problem)
+    yield f"{plural(result.differing, 'difference')}, the first: {place}{problem}"
 
 
-app.command("replay", epilog=examples("slumberd audit replay /tmp/again.db"))(replay)
-app.command(
+@app.command(
     "export",
     epilog=examples("slumberd audit export ledger.jsonl.gz", "slumberd audit export --after 9000"),
-)(export)
+)
+def export(
+    file: Annotated[
+        str,
+        typer.Argument(help="The new file: gzip if it ends in .gz; - is standard output."),
+    ] = STANDARD_OUTPUT,
+    after: Annotated[
+        int,
+        typer.Option(min=0, max=MOST, metavar="SEQ", help="Export only rows above this number."),
+    ] = 0,
+    config: Config = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Export every row of the ledger, each as a line of JSON with its firing.
+
+    The lines hold personal data: the payload of each row, and the salts and hashes that verify it.
+    Erased values are null. The command writes a temporary file beside FILE, for owner and group
+    only, and renames it when it is complete.
+    """
+    settings = settings_of(config, state_dir)
+    with _open_output(file) as write:
+        asyncio.run(_export(settings, write, after))
+
+
+async def _export(settings: Settings, write: Write, after: int) -> None:
+    async with reading_facts(settings) as store:
+        while True:
+            after, lines = await store.exported(after=after, limit=EXPORT_PAGE)
+            if not lines:
+                break
+            write(lines)
+
+
+@contextmanager
+def _open_output(name: str) -> Iterator[Write]:
+    """Yield the function that writes to a file, or to standard output for ``-``."""
+    if name == STANDARD_OUTPUT:
+        yield _print_lines
+        return
+    path = Path(name)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        with io.FileIO(os.open(temporary, flags, EXPORT_MODE), "wb") as raw:
+            with _compress(raw, path) as stream:
+                yield stream.writelines
+            os.fsync(raw.fileno())
+        temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _print_lines(lines: Sequence[bytes]) -> None:
+    sys.stdout.write(b"".join(lines).decode())
+
+
+@contextmanager
+def _compress(raw: io.FileIO, path: Path) -> Iterator[io.BufferedIOBase]:
+    """Yield the stream of a new file, compressed when its name ends in ``.gz``."""
+    if path.suffix == ".gz":
+        # Without a name and a time in its header, the same rows make the same file.
+        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as stream:
+            yield stream
+        return
+    buffer = io.BufferedWriter(raw)
+    yield buffer
+    buffer.flush()

@@ -1,4 +1,4 @@
-"""`slumberd backup` and `slumberd restore`: the databases as of one moment, out and in again."""
+"""`slumberd backup` and `slumberd restore`: copy the databases as of one moment, and back."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from slumberd.service.backup import restore as put_back
 
 def backup(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A directory that is not there yet, or is empty.")
+        Path, typer.Argument(metavar="DIR", help="A directory that does not exist, or is empty.")
     ],
     with_key: Annotated[
-        bool, typer.Option("--with-key", help="Put the key of the ledger into the backup, too.")
+        bool, typer.Option("--with-key", help="Copy the key of the ledger, too.")
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -34,69 +34,70 @@ def backup(
 ) -> None:
     """Copy episodes, facts and paused rules as of one moment, and verify the copies.
 
-    The daemon and hosts go on meanwhile. Owners and modes are kept, owners as far as this user may
-    give files away. Until it is complete, the name of the directory ends in .incomplete.
+    The daemon and hosts may run meanwhile. The copies keep owners and modes, as far as this user
+    may set owners. Until the backup is complete, the name of its directory ends in .incomplete.
 
-    Not in a backup: the key of the ledger (unless --with-key is given), the configuration, rules,
-    the log, and what a sink of provenance was told.
+    A backup does not hold the key of the ledger (unless --with-key is given), the configuration,
+    the rules, the log, and the output of a provenance sink.
     """
     settings = settings_of(config, state_dir)
-    with steps() as tell:
-        made = asyncio.run(back_up(settings, folder.absolute(), SystemClock(), tell, key=with_key))
+    with steps() as show_step:
+        copying = back_up(settings, folder.absolute(), SystemClock(), show_step, key=with_key)
+        manifest = asyncio.run(copying)
     if json:
-        print_json(_document(folder, made))
+        print_json(_document(folder, manifest))
         return
-    print(f"backed up: {_words(made)}, to {cell(str(folder))}")
-    for one in _left_out(settings, with_key=with_key):
-        print(f"not in it: {cell(one)}")
+    print(f"backed up: {_words(manifest)}, to {cell(str(folder))}")
+    for missing in _left_out(settings, with_key=with_key):
+        print(f"not in it: {cell(missing)}")
 
 
 def restore(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a backup.")],
     check: Annotated[
-        bool, typer.Option("--check", help="Only verify the backup; change nothing.")
+        bool, typer.Option("--check", help="Only verify the backup, and change nothing.")
     ] = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Put a backup in the place of the databases, once it is verified whole.
+    """Verify a backup, and replace the databases with it.
 
-    Stop the daemon and hosts first: with a daemon, or a database that somebody has open, it ends
-    with 75. All files are exchanged, or none. When it is killed in between, the next restore or the
-    next start of the daemon finishes it. What was replaced is kept beside, with .replaced- and the
-    instant in its name: delete it when it is no longer needed.
+    Stop the daemon and hosts first: if a daemon runs, or a process has a database open, the exit
+    code is 75. The command replaces all files or none. If it is killed in between, the next restore
+    or the next start of the daemon finishes it. The replaced files stay in the directory, with
+    .replaced- and the instant in their names: delete them when you no longer need them.
     """
     settings, clock = settings_of(config, state_dir), SystemClock()
-    with steps() as tell:
+    with steps() as show_step:
         if check:
-            manifest = asyncio.run(checked(settings, folder, clock, tell))
-            done = Restored(manifest, (), (), 0)
+            manifest = asyncio.run(checked(settings, folder, clock, show_step))
+            result = Restored(manifest, (), (), 0)
         else:
-            done = asyncio.run(put_back(settings, folder, clock, tell))
+            result = asyncio.run(put_back(settings, folder, clock, show_step))
     if json:
-        print_json(_document(folder, done.manifest) | _changes(done))
+        print_json(_document(folder, result.manifest) | _changes(result))
     else:
-        print(f"{'whole' if check else 'restored'}: {_words(done.manifest)}")
-        for path in done.kept:
+        print(f"{'whole' if check else 'restored'}: {_words(result.manifest)}")
+        for path in result.kept:
             print(f"kept: {cell(str(path))}")
-    _warn(done)
+    _warn(result)
 
 
 def _words(manifest: Manifest) -> str:
-    size = megabytes(sum(one.bytes for one in manifest.files))
+    size = megabytes(sum(file.bytes for file in manifest.files))
     rows = manifest.ledger.rows if manifest.ledger else 0
     return f"{len(manifest.files)} files, {size}, {rows:,} ledger rows, as of {cell(manifest.at)}"
 
 
 def _left_out(settings: Settings, *, with_key: bool) -> list[str]:
-    key = settings.facts.key_file
-    found = [f"the key of the ledger, {str(key)!r}; --with-key puts it in"] if key else []
-    told = settings.provenance_path if settings.provenance.sink == "file" else None
+    """Return what the backup does not hold, in words."""
+    key = None if with_key else settings.facts.key_file
+    output = settings.provenance_path if settings.provenance.sink == "file" else None
     return [
-        *(found if not with_key else []),
+        *([f"the key of the ledger, {str(key)!r}; --with-key copies it"] if key else []),
         f"the configuration, and the rules in {str(settings.rules_dir)!r}",
-        *([f"what the sink of provenance was told, {str(told)!r}"] if told else []),
+        *([f"the output of the provenance sink, {str(output)!r}"] if output else []),
     ]
 
 
@@ -104,17 +105,18 @@ def _document(folder: Path, manifest: Manifest) -> dict[str, object]:
     return {"directory": printable(str(folder)), **manifest.model_dump(mode="json")}
 
 
-def _changes(done: Restored) -> dict[str, object]:
+def _changes(result: Restored) -> dict[str, object]:
     return {
-        "kept": [printable(str(path)) for path in done.kept],
-        "owner_changed": [printable(str(path)) for path in done.owned],
-        "erasures_undone": done.forgotten,
+        "kept": [printable(str(path)) for path in result.kept],
+        "owner_changed": [printable(str(path)) for path in result.owned],
+        "erasures_undone": result.forgotten,
     }
 
 
-def _warn(done: Restored) -> None:
-    for path in done.owned:
+def _warn(result: Restored) -> None:
+    """Report on standard error what a person must do after a restore."""
+    for path in result.owned:
         say(f"{str(path)!r} could not be given to its owner: restore as root for that")
-    if done.forgotten:
-        what = "1 erasure is" if done.forgotten == 1 else f"{done.forgotten} erasures are"
-        say(f"{what} newer than the backup: run `slumberd forget` again for those scopes")
+    if count := result.forgotten:
+        erasures = "1 erasure is" if count == 1 else f"{count} erasures are"
+        say(f"{erasures} newer than the backup: run `slumberd forget` again for those scopes")

@@ -1,7 +1,4 @@
-"""`slumberd check`: every mistake in configuration and rules.
-
-`slumberd check --against-data`: what rules make of the data that is there.
-"""
+"""`slumberd check`: list the mistakes in configuration and rules, and preview rules on the data."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.commands.run import tidily_ending
+from slumberd.cli.commands.run import clean_up_on_sigterm
 from slumberd.cli.context import loaded, settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table, steps
@@ -59,31 +56,27 @@ _SLIPS = (
     ),
     (re.compile(r"'[^']*[A-Z]"), "texts are compared with their case; lower(...) takes it away"),
 )
-"""What filters that select nothing often say, and what was meant."""
+"""Frequent mistakes in filters that select nothing, each with its correction."""
 
 
-def against(settings: Settings, rules: RuleSet, *, whole: bool) -> Previewed:
-    """Return what each rule makes of the data; arguments and errors as of `previewed`."""
-    return asyncio.run(_previewed(settings, rules, whole=whole))
-
-
-async def _previewed(settings: Settings, rules: RuleSet, *, whole: bool) -> Previewed:
-    with tidily_ending(), steps() as tell:
-        return await previewed(settings, rules, whole=whole, clock=SystemClock(), tell=tell)
+async def _preview(settings: Settings, rules: RuleSet, *, whole: bool) -> Previewed:
+    """Return what each rule would do to the data; arguments and errors as of `previewed`."""
+    with clean_up_on_sigterm(), steps() as show_step:
+        return await previewed(settings, rules, whole=whole, clock=SystemClock(), tell=show_step)
 
 
 def print_previews(found: Previewed) -> None:
-    """Print a row for each rule and channel, then what a person should look at."""
+    """Print a row for each rule and channel, then remarks and suggestions."""
     print_table(COLUMNS, (row for preview in found.previews for row in _rows(preview)))
     for preview in found.previews:
         for line in remarks(preview):
             print(line)
-    for one in found.replaced:
-        print(suggestion_for(one))
+    for replaced in found.replaced:
+        print(suggestion_for(replaced))
 
 
 def suggestion_for(replaced: Replaced) -> str:
-    """Return what to do about a predicate whose objects keep replacing each other."""
+    """Return the suggestion for a predicate whose objects keep replacing each other."""
     predicate, channel = printable(replaced.predicate), printable(replaced.channel)
     return (
         f"{predicate} in channel {channel}: of {replaced.replaced} of {replaced.keys} keys the"
@@ -99,10 +92,10 @@ def _rows(preview: Preview) -> Iterator[tuple[object, ...]]:
         yield *selected, "(disabled)", *[None] * (len(COLUMNS) - len(selected) - 1)
     for channel, counts in preview.channels.items():
         reasons = preview.reasons.get(channel, _NO_REASONS)
-        yield *selected, channel, *_counted(counts, reasons)
+        yield *selected, channel, *_count_cells(counts, reasons)
 
 
-def _counted(counts: Counts, reasons: Reasons) -> tuple[object, ...]:
+def _count_cells(counts: Counts, reasons: Reasons) -> tuple[object, ...]:
     return (
         counts.filtered,
         counts.added,
@@ -115,15 +108,15 @@ def _counted(counts: Counts, reasons: Reasons) -> tuple[object, ...]:
 
 
 def _with_reasons(count: int, reasons: Mapping[str, int]) -> str:
-    told = ", ".join(f"{cell(reason)} {number}" for reason, number in reasons.items())
-    return f"{count} ({told})" if told else str(count)
+    words = ", ".join(f"{cell(reason)} {number}" for reason, number in reasons.items())
+    return f"{count} ({words})" if words else str(count)
 
 
 def remarks(preview: Preview) -> Iterator[str]:
-    """Yield what a person should look at: a rule that is held, selects nothing, or fails."""
+    """Yield remarks on a rule that would await approval, selects nothing, or fails."""
     name, matching = preview.rule.id, preview.matching
     if preview.held:
-        yield f"{name} is held: {preview.held}; what it would do after that is not counted"
+        yield f"{name} awaits approval: {preview.held}; later batches are not counted"
     if matching.episodes and not matching.matched:
         shown = printable(preview.rule.when_filter)
         yield f"{name} matches nothing of {plural(matching.episodes, 'episode')}: {shown}"
@@ -136,13 +129,13 @@ def remarks(preview: Preview) -> Iterator[str]:
 
 
 def slip_in(rule: ConsolidationRule) -> str:
-    """Return what the author of a filter that selects nothing may have meant; empty if unknown."""
+    """Return the probable correction of a filter that selects nothing; empty if unknown."""
     found = (meant for pattern, meant in _SLIPS if pattern.search(rule.when_filter))
     return next(found, "")
 
 
 def document(preview: Preview) -> dict[str, Any]:
-    """Return what a rule makes of the data as JSON takes it."""
+    """Return the JSON form of a preview."""
     matching = preview.matching
     return {
         "rule_id": preview.rule.id,
@@ -170,7 +163,9 @@ def check(
     ] = None,
     against_data: Annotated[
         bool,
-        typer.Option("--against-data", help="Say what each rule selects, and a firing would do."),
+        typer.Option(
+            "--against-data", help="Show what each rule selects, and what a firing would do."
+        ),
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -178,13 +173,14 @@ def check(
 ) -> None:
     """List every mistake, as file:line:column: path: problem, and exit with 78 when there is one.
 
-    Without a PATH, of the configuration and of the rules that it names. With PATHs, of those rule
-    files together, as if they lay in one directory; the configuration is not read.
+    Without a PATH, the command checks the configuration and the rules that it names. With PATHs, it
+    checks those rule files together, as if they lay in one directory, and does not read the
+    configuration.
 
-    With --against-data, each rule is then tried on a copy of the data that the configuration names:
-    how many episodes its filter matches now, how many versions are pending, and what a firing would
-    do; and which predicates have objects that keep replacing each other, and probably belong under
-    multi_valued. Nothing is written but the copy, in $TMPDIR; a daemon may run.
+    With --against-data, the command applies the rules to a copy of the data of the configuration.
+    It shows how many episodes each filter matches now, how many versions are pending, and what a
+    firing would do. It also lists predicates whose objects keep replacing each other: they probably
+    belong under multi_valued. Only the copy, in $TMPDIR, is written; a daemon may run.
     """
     try:
         if paths:
@@ -195,8 +191,10 @@ def check(
     except ConfigurationError as error:
         _print_mistakes(error, json=json)
         raise typer.Exit(error.exit_code) from error
-    found = against(settings, rules, whole=not paths) if settings and against_data else None
-    _print_found(rules, found, json=json)
+    found = None
+    if settings and against_data:
+        found = asyncio.run(_preview(settings, rules, whole=not paths))
+    _print_valid(rules, found, json=json)
 
 
 def _rules_in(paths: Sequence[Path], settings: Settings | None) -> RuleSet:
@@ -210,7 +208,7 @@ def _rules_in(paths: Sequence[Path], settings: Settings | None) -> RuleSet:
 
 
 def _without_tests(paths: Sequence[Path]) -> list[Path]:
-    """Return the paths without tests of rules, which a shell's `rules/*.yaml` names too."""
+    """Return the paths without tests of rules, which the pattern `rules/*.yaml` also matches."""
     named = [path for path in dict.fromkeys(paths) if not path.name.endswith(ENDINGS)]
     if not named:
         raise UsageError(f"{str(paths[0])!r} holds tests, not rules; `slumberd test` runs them")
@@ -226,20 +224,23 @@ def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
         print(mistake)
 
 
-def _print_found(rules: RuleSet, found: Previewed | None, *, json: bool) -> None:
+def _print_valid(rules: RuleSet, found: Previewed | None, *, json: bool) -> None:
+    """Print that the rules have no mistakes, and what they would do if that was previewed."""
     ids = [rule.id for rule in rules.rules]
     if json:
-        data = {} if found is None else _data(found)
-        print_json({"ok": True, "mistakes": [], "rules": ids, **data})
+        previews = {} if found is None else _previews_document(found)
+        print_json({"ok": True, "mistakes": [], "rules": ids, **previews})
         return
     files = len(set(rules.sources.values()))
-    counted = f"{plural(len(ids), 'rule')} in {plural(files, 'file')}"
-    print(f"valid: {counted}: {', '.join(ids) or 'none'}")
+    count = f"{plural(len(ids), 'rule')} in {plural(files, 'file')}"
+    print(f"valid: {count}: {', '.join(ids) or 'none'}")
     if found and found.previews:
         print()
         print_previews(found)
 
 
-def _data(found: Previewed) -> dict[str, Any]:
-    replaced = [{**one._asdict(), "remark": suggestion_for(one)} for one in found.replaced]
-    return {"data": [document(one) for one in found.previews], "replaced": replaced}
+def _previews_document(found: Previewed) -> dict[str, Any]:
+    replaced = [
+        {**predicate._asdict(), "remark": suggestion_for(predicate)} for predicate in found.replaced
+    ]
+    return {"data": [document(preview) for preview in found.previews], "replaced": replaced}

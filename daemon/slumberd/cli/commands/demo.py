@@ -1,4 +1,4 @@
-"""`slumberd demo`: the whole path, on a small story."""
+"""`slumberd demo`: show the path from episodes to facts on a small story."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ EARLIER = datetime(2025, 3, 3, 20, tzinfo=UTC)
 
 KINDS = {
     "add": ("new", "m01"),
-    "update": ("takes the place of an older one", "m10"),
+    "update": ("replaces an older fact", "m10"),
     "delete": ("no longer holds", "p04"),
     "noop": ("changes nothing", "p13"),
     "quarantine": ("cannot be read, is set aside", "p09"),
 }
-"""Of each kind of delta: what it means, and an episode that made one."""
+"""Of each kind of delta: its meaning, and an episode that makes one."""
 
 
 def demo(
     keep: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep everything, in a new directory.")
+        Path | None, typer.Option(metavar="DIR", help="Keep all files in this new directory.")
     ] = None,
 ) -> None:
-    """Show the whole path on a small story: episodes in, a firing, facts out, and the audit.
+    """Show the path on a small story: episodes, a firing, facts, and the audit.
 
-    Needs no set-up and leaves nothing behind, unless --keep is given.
+    The command needs no set-up. It leaves no files behind, unless --keep is given.
     """
     with _directory(keep) as directory:
-        config = sample.lay_out(directory)
+        config = sample.write_files(directory)
         settings = load_settings(config, overrides={}, environ={})
         with logs(settings, CLOCK) as log:
-            asyncio.run(_tell(settings, log))
-    _tell_what_next(keep)
+            asyncio.run(_show_story(settings, log))
+    _print_next_commands(keep)
 
 
 @contextmanager
@@ -68,67 +68,67 @@ def _directory(keep: Path | None) -> Iterator[Path]:
             yield Path(name)
         return
     if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise UsageError(f"{str(keep)!r} is there already; --keep wants a new directory")
+        raise UsageError(f"{str(keep)!r} exists and is not empty; give --keep a new directory")
     yield keep
 
 
-async def _tell(settings: Settings, log: DeltaLines) -> None:
+async def _show_story(settings: Settings, log: DeltaLines) -> None:
     print("Three people talk to two agents, a concierge and a kitchen help. Each conversation turn")
-    print("is an episode. At night the rule 'profile' reads what is new and keeps what it says.")
+    print("is an episode. At night the rule 'profile' reads new episodes and promotes facts.")
     for name in sample.DAYS:
-        await _live(settings, name)
-        _tell_firing(await _sleep(settings, log))
+        await _put_day(settings, name)
+        _print_firing(await _fire(settings, log))
     async with facts_of(settings, CLOCK, settings.facts_path) as facts:
-        await _tell_facts(facts)
+        await _print_facts(facts)
 
 
-async def _live(settings: Settings, name: str) -> None:
+async def _put_day(settings: Settings, name: str) -> None:
     lines = list(read_lines(io.BytesIO(sample.day(name))))
     tally = Tally(keep=True)
     memory = memory_of(settings, CLOCK)
     await put_lines(memory, lines, tally)
     await memory.close()
     new, changed, _ = tally.counts
-    _tell_heading(f"{name.capitalize()}: {new} new episodes, {changed} edited")
+    _print_heading(f"{name.capitalize()}: {new} new episodes, {changed} edited")
 
 
-async def _sleep(settings: Settings, log: DeltaLines) -> dict[str, Any]:
+async def _fire(settings: Settings, log: DeltaLines) -> dict[str, Any]:
     answer = await perform(settings, "fire", {}, clock=CLOCK, logs=log)
     report: dict[str, Any] = answer["reports"][0]
     return report
 
 
-def _tell_firing(report: dict[str, Any]) -> None:
+def _print_firing(report: dict[str, Any]) -> None:
     (counts,) = report["channels"].values()
     print_table(["firing", *counts], [[*report["firing_ids"], *counts.values()]])
 
 
-async def _tell_facts(facts: SQLiteFactStore) -> None:
-    _tell_heading("What the deltas did")
-    _tell_deltas(await facts.records())
-    _tell_heading("The facts that stand")
-    standing = await facts.query(FactPattern())
-    print_table(COLUMNS, [row(fact) for fact in sorted(standing, key=_place)])
-    _tell_heading(f"Where Mira lives: now, and as of {EARLIER:%A evening}")
+async def _print_facts(facts: SQLiteFactStore) -> None:
+    _print_heading("What the deltas did")
+    _print_deltas(await facts.records())
+    _print_heading("The current facts")
+    current = await facts.query(FactPattern())
+    print_table(COLUMNS, [row(fact) for fact in sorted(current, key=_sort_key)])
+    _print_heading(f"Where Mira lives: now, and as of {EARLIER:%A evening}")
     home = FactPattern(user="mira", predicate="lives_in")
     then = await facts.query(home, valid_at=EARLIER)
     print_table(COLUMNS, [row(fact) for fact in (*await facts.query(home), *then)])
-    _tell_heading("The audit")
-    await _tell_audit(facts)
+    _print_heading("The audit")
+    await _print_audit(facts)
 
 
-def _place(fact: Fact) -> tuple[str, ...]:
+def _sort_key(fact: Fact) -> tuple[str, ...]:
     return fact.user, fact.agent, str(fact.payload.get("predicate")), fact.id
 
 
-def _tell_deltas(records: Sequence[Record]) -> None:
-    said = {line.episode.id: line.episode.content for line in _lines() if line.episode}
+def _print_deltas(records: Sequence[Record]) -> None:
+    contents = {line.episode.id: line.episode.content for line in _lines() if line.episode}
     rows = []
     for kind, (meaning, episode_id) in KINDS.items():
         found = [record for record in records if record.kind == kind]
         example = next(r for r in found if episode_id in r.source_episode_ids)
-        rows.append((kind, len(found), meaning, _told(example), said[episode_id]))
-    print_table(("delta", "count", "meaning", "for instance", "which said"), rows)
+        rows.append((kind, len(found), meaning, _describe(example), contents[episode_id]))
+    print_table(("delta", "count", "meaning", "example", "its content"), rows)
 
 
 def _lines() -> Iterator[Line]:
@@ -136,7 +136,7 @@ def _lines() -> Iterator[Line]:
         yield from read_lines(io.BytesIO(sample.day(name)))
 
 
-def _told(record: Record) -> str:
+def _describe(record: Record) -> str:
     words = [*record.source_episode_ids]
     if record.replaces:
         words.append(f"replaces {', '.join(record.replaces)}")
@@ -145,18 +145,17 @@ def _told(record: Record) -> str:
     return " ".join(words)
 
 
-async def _tell_audit(facts: SQLiteFactStore) -> None:
+async def _print_audit(facts: SQLiteFactStore) -> None:
     rows, head, broken = await facts.verify()
-    if broken:  # never: the ledger is a second old
+    if broken:  # impossible: the ledger is a second old
         raise RuntimeError(broken.problem)
-    what = "their chain and the facts that follow from them"
-    print(f"verified: {plural(rows, 'row')}, {what}; head {head[:16]}")
+    print(f"verified: {plural(rows, 'row')}, their chain and their facts; head {head[:16]}")
 
 
-def _tell_what_next(keep: Path | None) -> None:
-    _tell_heading("Next")
+def _print_next_commands(keep: Path | None) -> None:
+    _print_heading("Next")
     if keep is None:
-        print("slumberd demo --keep DIR    keeps all this, to look around in")
+        print("slumberd demo --keep DIR    keeps these files, for you to explore")
     else:
         config = f"--config {keep / 'slumberd.yaml'}"
         print(f"slumberd facts --user priya {config}")
@@ -166,6 +165,6 @@ def _tell_what_next(keep: Path | None) -> None:
     )
 
 
-def _tell_heading(text: str) -> None:
+def _print_heading(text: str) -> None:
     print(f"\n{text}")
     print("-" * len(text))

@@ -1,4 +1,4 @@
-"""`slumberd diff`: which facts a candidate set of rules would change."""
+"""`slumberd diff`: show which facts a candidate set of rules would change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.commands.run import tidily_ending
+from slumberd.cli.commands.run import clean_up_on_sigterm
 from slumberd.cli.context import loaded
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table, steps
@@ -27,70 +27,73 @@ from slumberd.storage.audit.compare import Difference, Side, Totals
 
 DIFFERENT = 1
 SHOWN = 50
-"""Facts that a person is shown."""
+"""Facts that the table shows without --limit."""
 
-RULE_COLUMNS = ("rule", "change", "in force", "candidate", "what")
+RULE_COLUMNS = ("rule", "change", "in force", "candidate", "effect")
 COLUMNS = ("", "id", "user", "agent", "subject", "predicate", "object", "confidence")
 
-_WORDS = {"+": "appears", "-": "disappears", "~": "changes", "=": "supported"}
+_CHANGES = {"+": "appears", "-": "disappears", "~": "changes", "=": "supported"}
 
 
 def diff(
     directory: Annotated[
-        Path, typer.Argument(metavar="RULES_DIR", help="The rules that may take their place.")
+        Path, typer.Argument(metavar="RULES_DIR", help="The directory of the candidate rules.")
     ],
     only: Annotated[
         list[str] | None,
-        typer.Option("--rule", help="Take but this rule from RULES_DIR; repeatable."),
+        typer.Option("--rule", help="Take only this rule from RULES_DIR; repeatable."),
     ] = None,
-    user: Annotated[str | None, typer.Option(help="Only facts of this user.")] = None,
+    user: Annotated[str | None, typer.Option(help="Compare only facts of this user.")] = None,
     limit: Annotated[
         int | None,
         typer.Option(
-            min=0, max=MOST, help=f"Show at most so many facts. [default: {SHOWN}; with --json all]"
+            min=0,
+            max=MOST,
+            metavar="N",
+            help=f"Show at most N facts. [default: {SHOWN}; with --json all]",
         ),
     ] = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Show which facts would be others if RULES_DIR took the place of the rules in force.
+    """Show which facts would differ if RULES_DIR replaced the rules in force.
 
-    Both sides are tried on a copy of the data, in $TMPDIR, by the steps that an operator would
-    take: the rules in force consume what is pending; then the candidate counts, a rule that is new
-    fires, and one that promotes otherwise is backfilled. What a removed rule has promoted stays.
-    Nothing else is written, and a daemon may run. Rules of kind graph are left out on both sides.
+    The command applies both sets of rules to a copy of the data in $TMPDIR, by the steps of an
+    operator. First the rules in force read what is pending. Then the candidates replace them: a new
+    rule fires, and a rule that promotes differently is backfilled. What a removed rule has promoted
+    stays. Nothing else is written, and a daemon may run. Both sides leave out graph rules.
 
-    With --json, each difference on a line of its own, those too where only the promoting rules are
-    others, then a line with the summary. Exits with 0 when no fact would be another one, and with 1
-    when some would.
+    With --json, each difference is printed on a line, also when only the promoting rules differ;
+    the last line is the summary. The exit code is 1 when a fact would differ, else 0.
     """
-    settings, present = loaded(config, state_dir)
-    taken = rules_in(directory, settings.timezone)
-    named = [rule for side in (present, taken) for rule in side.rules if rule.id in (only or [])]
+    settings, in_force = loaded(config, state_dir)
+    offered = rules_in(directory, settings.timezone)
+    named = [rule for side in (in_force, offered) for rule in side.rules if rule.id in (only or [])]
     of_episodes(named, "diff")
-    present = present.of_episodes()
-    candidate = candidate_of(present, taken.of_episodes(), only or [])
-    totals = asyncio.run(_told(settings, present, candidate, user=user, limit=limit, json=json))
+    in_force = in_force.of_episodes()
+    candidate = candidate_of(in_force, offered.of_episodes(), only or [])
+    totals = asyncio.run(_compare(settings, in_force, candidate, user=user, limit=limit, json=json))
     if totals.differ:
         raise typer.Exit(DIFFERENT)
 
 
-async def _told(
+async def _compare(
     settings: Settings,
-    present: RuleSet,
+    in_force: RuleSet,
     candidate: RuleSet,
     *,
     user: str | None,
     limit: int | None,
     json: bool,
 ) -> Totals:
+    """Compare two sets of rules on the data, print the differences, and return their totals."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        stack.enter_context(tidily_ending())
-        with steps() as tell:
+        stack.enter_context(clean_up_on_sigterm())
+        with steps() as show_step:
             found = await stack.enter_async_context(
-                differing(settings, present, candidate, clock=clock, tell=tell, user=user)
+                differing(settings, in_force, candidate, clock=clock, tell=show_step, user=user)
             )
         if json:
             await _print_lines(found, limit)
@@ -100,27 +103,27 @@ async def _told(
 
 
 async def _print_lines(found: Differences, limit: int | None) -> None:
-    async for one in found.facts.differences(support=True, limit=limit):
-        print_json(document(one))
+    async for difference in found.facts.differences(support=True, limit=limit):
+        print_json(document(difference))
     print_json({"summary": _summary(found)})
 
 
-def document(one: Difference) -> dict[str, Any]:
-    """Return a difference as JSON takes it."""
+def document(difference: Difference) -> dict[str, Any]:
+    """Return the JSON form of a difference."""
     return {
-        "change": _WORDS[one.sign],
-        "user": one.user,
-        "agent": one.agent,
-        "channel": channel_of(_newer(one).fact_id),
-        "old": _side_document(one, one.old),
-        "new": _side_document(one, one.new),
+        "change": _CHANGES[difference.sign],
+        "user": difference.user,
+        "agent": difference.agent,
+        "channel": channel_of(_newer(difference).fact_id),
+        "old": _side_document(difference, difference.old),
+        "new": _side_document(difference, difference.new),
     }
 
 
-def _side_document(one: Difference, side: Side | None) -> dict[str, Any] | None:
+def _side_document(difference: Difference, side: Side | None) -> dict[str, Any] | None:
     if side is None:
         return None
-    if one.sign == "=":
+    if difference.sign == "=":
         return {"id": side.fact_id, "rules": side.rules}
     return {"id": side.fact_id, "payload": side.payload, "confidence": side.confidence}
 
@@ -157,7 +160,7 @@ async def _print_found(found: Differences, limit: int) -> None:
         print(line)
     print()
     differing = sum(found.totals[:3])
-    if shown := [one async for one in found.facts.differences(limit=limit)]:
+    if shown := [difference async for difference in found.facts.differences(limit=limit)]:
         print_table(COLUMNS, map(_row, shown))
     if differing > len(shown):
         print(f"and {differing - len(shown):,} more; --limit shows more, --json all")
@@ -170,11 +173,12 @@ def _rule_row(change: RuleChange) -> tuple[object, ...]:
         change.change,
         change.before.content_hash if change.before else None,
         change.after.content_hash if change.after else None,
-        "; ".join(_what(change)),
+        "; ".join(_effects(change)),
     )
 
 
-def _what(change: RuleChange) -> Iterator[str]:
+def _effects(change: RuleChange) -> Iterator[str]:
+    """Yield what the change of a rule does, in words."""
     if change.fields:
         yield ", ".join(change.fields)
     if change.before and change.fired:
@@ -182,10 +186,12 @@ def _what(change: RuleChange) -> Iterator[str]:
     elif change.fired:
         yield "fired"
     elif change.after is None:
-        rest = (
-            "rests on it alone, and stays" if change.resting == 1 else "rest on it alone, and stay"
+        verbs = (
+            "comes from it alone, and stays"
+            if change.resting == 1
+            else "come from it alone, and stay"
         )
-        yield f"{plural(change.resting, 'fact')} {rest}"
+        yield f"{plural(change.resting, 'fact')} {verbs}"
     elif change.change != "unchanged":
         yield "changes no fact" if change.after.enabled else "disabled: changes no fact"
     if change.left:
@@ -194,36 +200,36 @@ def _what(change: RuleChange) -> Iterator[str]:
 
 def _remarks(found: Differences) -> Iterator[str]:
     for channel, (old, new) in found.multi_valued.items():
-        yield f"channel {channel}: multi_valued {_listed(old)} -> {_listed(new)}"
+        yield f"channel {channel}: multi_valued {_join(old)} -> {_join(new)}"
     for rule_id, problem in found.held.items():
-        yield f"{rule_id} is held as it is in force ({problem}); taken here as approved"
+        yield f"{rule_id} awaits approval in force ({problem}); here it counts as approved"
     for change in found.rules:
         if change.held:
             count = f", and {len(change.held) - 1} more" if len(change.held) > 1 else ""
-            yield f"the brake would hold {change.rule_id}: {change.held[0]}{count}"
+            yield f"{change.rule_id} would await approval: {change.held[0]}{count}"
 
 
-def _listed(predicates: Iterable[str]) -> str:
+def _join(predicates: Iterable[str]) -> str:
     return ", ".join(map(printable, sorted(predicates))) or "none"
 
 
-def _row(one: Difference) -> tuple[object, ...]:
-    said = _newer(one).payload
+def _row(difference: Difference) -> tuple[object, ...]:
+    payload = _newer(difference).payload
     return (
-        one.sign,
-        _both(one, _id),
-        one.user,
-        one.agent,
-        said.get("subject"),
-        said.get("predicate"),
-        *(_both(one, part) for part in (_object, _confidence)),
+        difference.sign,
+        _both(difference, _id),
+        difference.user,
+        difference.agent,
+        payload.get("subject"),
+        payload.get("predicate"),
+        *(_both(difference, part) for part in (_object, _confidence)),
     )
 
 
-def _both(one: Difference, part: Callable[[Side], object]) -> object:
-    """Return a part of a fact; of one that changes both values, where they differ."""
-    told = [part(side) for side in (one.old, one.new) if side is not None]
-    return told[0] if told[0] == told[-1] else f"{cell(told[0])} -> {cell(told[-1])}"
+def _both(difference: Difference, part: Callable[[Side], object]) -> object:
+    """Return a part of a fact; if it differs between the sides, both values."""
+    values = [part(side) for side in (difference.old, difference.new) if side is not None]
+    return values[0] if values[0] == values[-1] else f"{cell(values[0])} -> {cell(values[-1])}"
 
 
 def _object(side: Side) -> object:
@@ -238,15 +244,15 @@ def _id(side: Side) -> object:
     return side.fact_id
 
 
-def _newer(one: Difference) -> Side:
-    side = one.new or one.old
+def _newer(difference: Difference) -> Side:
+    side = difference.new or difference.old
     if side is None:
         raise ValueError("a difference has at least one side")
     return side
 
 
 def words(totals: Totals) -> str:
-    """Return how many facts differ, for a person."""
+    """Return how many facts differ, in words."""
     appear, change, disappear = totals.appear, totals.change, totals.disappear
     support = f" ({totals.support:,} promoted by other rules)" if totals.support else ""
     return (

@@ -1,7 +1,4 @@
-"""`slumberd pin` and `slumberd unpin`: what a person says, or takes out, directly.
-
-`slumberd forget`: erase what is kept of a user.
-"""
+"""Commands by which a person changes facts: `slumberd pin`, `slumberd unpin`, `slumberd forget`."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ import orjson
 import typer
 
 from slumberd.cli.client import perform_request
-from slumberd.cli.commands.fire import DryRun, tell
+from slumberd.cli.commands.delta_output import print_edit
 from slumberd.cli.context import settings_of
 from slumberd.cli.exit_codes import say
-from slumberd.cli.options import Config, Json, StateDir
+from slumberd.cli.options import Config, DryRun, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.errors import NotConfirmedError, UsageError
 from slumberd.observability.line_format import printable
@@ -24,20 +21,24 @@ from slumberd.storage.sqlite.strict_json import read_object
 
 
 def unicode_of(text: str) -> str:
-    """Return a text; bytes that are no text are wrong use."""
+    """Return an argument as it is.
+
+    Raises:
+        BadParameter: Its bytes are not valid Unicode.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise typer.BadParameter(f"{text!r} is no valid Unicode") from error
+        raise typer.BadParameter(f"{text!r} is not valid Unicode") from error
     return text
 
 
 def value_of(text: str) -> Any:  # noqa: ANN401 # any JSON
-    """Return the JSON that a text is, or else the text itself.
+    """Return an argument as JSON when it is JSON, else as a text.
 
     Raises:
-        BadParameter: It is JSON to some readers, and cannot be kept as it is: a key twice, a
-            whole number of more than 64 bits, NaN, 1e400.
+        BadParameter: Some readers take it as JSON, but it cannot be kept: a key twice, a whole
+            number of more than 64 bits, NaN, 1e400.
     """
     try:
         plain_json.loads(unicode_of(text), parse_int=len)
@@ -54,23 +55,24 @@ def value_of(text: str) -> Any:  # noqa: ANN401 # any JSON
 
 
 Reason = Annotated[
-    str, typer.Option(parser=unicode_of, metavar="TEXT", help="Why; it is kept with what it does.")
+    str,
+    typer.Option(parser=unicode_of, metavar="TEXT", help="Why; the ledger keeps it with the edit."),
 ]
 
 
 def pin(
     user: Annotated[str, typer.Option(parser=unicode_of, metavar="USER", help="Whose fact it is.")],
     agent: Annotated[
-        str, typer.Option(parser=unicode_of, metavar="AGENT", help="Which agent is to know it.")
+        str, typer.Option(parser=unicode_of, metavar="AGENT", help="Which agent knows it.")
     ],
     subject: Annotated[
-        str, typer.Option(parser=unicode_of, metavar="TEXT", help="What it is about.")
+        str, typer.Option(parser=unicode_of, metavar="TEXT", help="What the fact is about.")
     ],
     predicate: Annotated[
-        str, typer.Option(parser=unicode_of, metavar="TEXT", help="What is said of the subject.")
+        str, typer.Option(parser=unicode_of, metavar="TEXT", help="What the fact says of it.")
     ],
     object: Annotated[  # noqa: A002 # its name on the command line
-        str, typer.Option(parser=unicode_of, metavar="VALUE", help="The value; JSON, or else text.")
+        str, typer.Option(parser=unicode_of, metavar="VALUE", help="The value: JSON, else a text.")
     ],
     reason: Reason,
     id: Annotated[
@@ -87,11 +89,11 @@ def pin(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Say a fact by hand. It holds at once, and only newer episodes change it.
+    """Assert a fact as a person. It is current at once, and only newer episodes change it.
 
-    It takes the place of whatever had its id, and of what stood for its subject and predicate. The
-    value is taken as JSON when it is JSON, so 5, true and null are what they are in JSON, and '"5"'
-    is the text 5. Who asks and why is kept in the fact's lineage; --json tells the id as fact_id.
+    It replaces the fact with the same id, and the current fact of its subject and predicate. The
+    value is read as JSON when it is JSON: 5, true and null mean what they mean in JSON, and '"5"'
+    is the text 5. The fact's lineage keeps who pinned it and why. --json prints its id as fact_id.
     """
     answer = perform_request(
         settings_of(config, state_dir),
@@ -107,7 +109,7 @@ def pin(
         reason=reason,
         dry_run=dry_run,
     )
-    tell(answer, dry_run=dry_run, json=json)
+    print_edit(answer, dry_run=dry_run, json=json)
 
 
 def unpin(
@@ -120,25 +122,26 @@ def unpin(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Take facts out by hand. No firing, backfill, import or replay brings back what they said.
+    """Retract facts as a person. No firing, backfill, import or replay brings them back.
 
-    Only an episode that is newer says it again. What does not stand is told, and nothing is
-    recorded for it. An id that no fact ever had ends it with exit code 66, before anything is done.
+    Only a newer episode asserts them again. A fact that is not current is reported, and the ledger
+    gets no row for it. If no fact ever had one of the ids, nothing is retracted, and the command
+    ends with exit code 66.
     """
     answer = perform_request(
         settings_of(config, state_dir), "unpin", facts=facts, reason=reason, dry_run=dry_run
     )
-    tell(answer, dry_run=dry_run, json=json)
+    print_edit(answer, dry_run=dry_run, json=json)
     if not json:
         for fact_id in answer["not_standing"]:
-            print(f"{fact_id} does not stand; nothing is recorded for it")
+            print(f"{fact_id} is not current; the ledger gets no row for it")
 
 
 def forget(
-    user: Annotated[str, typer.Option(help="Whose episodes and facts.")],
-    agent: Annotated[str | None, typer.Option(help="Only with this agent.")] = None,
-    session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    user: Annotated[str, typer.Option(help="Erase the episodes and facts of this user.")],
+    agent: Annotated[str | None, typer.Option(help="Erase only those with this agent.")] = None,
+    session: Annotated[str | None, typer.Option(help="Erase only those of this session.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Erase without asking.")] = False,
     dry_run: DryRun = False,
     json: Json = False,
     config: Config = None,
@@ -146,17 +149,17 @@ def forget(
 ) -> None:
     """Erase a user, for good, and print a certificate.
 
-    Episodes, facts, and whatever is personal in the ledger and in quarantine go, also from free
-    pages and from the write-ahead logs; the ledger's chain still verifies. What the same scope
-    says up to now counts no more, whenever it arrives: an import of it is refused. With --session
-    the facts of other sessions are settled again without it. This cannot be undone.
+    The command erases the user's episodes and facts, and all that is personal in the ledger and in
+    quarantine, also from free pages and write-ahead logs. The ledger's chain still verifies. Later
+    imports of episodes of the erased scope are refused, unless the episodes are newer than the
+    erasure. With --session, the facts of other sessions are resolved again. This cannot be undone.
 
-    Both databases are written anew, which takes a while and as much room as they have. A user of
-    whom nothing is kept, and who was never erased, ends it with exit code 66.
+    Both databases are rewritten, which takes time, and as much disk space again as they occupy. If
+    nothing of the user is stored, and the user was never erased, the exit code is 66.
     """
     settings = settings_of(config, state_dir)
     if not (yes or dry_run):
-        _ask(user, session, agent)
+        _require_confirmation(user, session, agent)
     certificate = perform_request(
         settings, "forget", user=user, session=session, agent=agent, dry_run=dry_run
     )
@@ -166,9 +169,15 @@ def forget(
         print(orjson.dumps(certificate, option=orjson.OPT_INDENT_2).decode())
 
 
-def _ask(user: str, session: str | None, agent: str | None) -> None:
+def _require_confirmation(user: str, session: str | None, agent: str | None) -> None:
+    """Ask a person on the terminal whether to erase a scope.
+
+    Raises:
+        UsageError: Standard input is not a terminal.
+        NotConfirmedError: The person did not confirm.
+    """
     if not sys.stdin.isatty():
-        raise UsageError("nobody is there to ask; --yes says that it is meant")
+        raise UsageError("not a terminal; add --yes to confirm")
     parts = [f"user {user}", session and f"session {session}", agent and f"agent {agent}"]
     scope = printable(", ".join(part for part in parts if part))
     if not _confirms(f"Erase everything of {scope}, for good? [y/N]: "):
@@ -176,10 +185,10 @@ def _ask(user: str, session: str | None, agent: str | None) -> None:
 
 
 def _confirms(question: str) -> bool:
-    """Ask a person on the terminal; an end of input means no.
+    """Return whether a person on the terminal answers yes; the end of input means no.
 
     Raises:
-        KeyboardInterrupt: The person interrupted; this says that nothing was erased.
+        KeyboardInterrupt: The person interrupted the question.
     """
     try:
         print(question, end="", file=sys.stderr, flush=True)

@@ -1,7 +1,4 @@
-"""`slumberd import`: put many episodes from JSON lines.
-
-`slumberd recent`: the latest episodes of a user.
-"""
+"""Commands on episodes: `slumberd import` puts them, `slumberd recent` shows them."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from slumberd.cli.client import reading_memory
 from slumberd.cli.context import logs, make_state_dir, settings_of
 from slumberd.cli.empty_results import no_episodes
 from slumberd.cli.exit_codes import say
-from slumberd.cli.jsonl import Line, Source, opened, read_lines
+from slumberd.cli.jsonl import Line, Source, open_input, read_lines
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import Bar, bar, print_json, print_json_lines, print_table
 from slumberd.cli.wording import plural
@@ -30,11 +27,13 @@ from slumberd.service.composition import memory_of
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.episodes.writes import PutCounts
 
+COLUMNS = ("id", "at", "session", "agent", "content")
+
 BATCH = 1_000
 """Lines that share a transaction."""
 
-MOST_TOLD = 1_000
-"""Bad lines that are printed; the others are counted."""
+MOST_PRINTED = 1_000
+"""Bad lines that are printed; the others are only counted."""
 
 
 class Rejection(NamedTuple):
@@ -44,7 +43,7 @@ class Rejection(NamedTuple):
     reason: str
 
 
-class Warned(NamedTuple):
+class LineWarning(NamedTuple):
     """A line that was put although it probably holds a mistake."""
 
     line: int
@@ -56,12 +55,12 @@ class Tally:
     """What became of the lines.
 
     Attributes:
-        counts: Of those that were put.
-        rejected: How many were not.
-        kept: Those that were not, where they are kept.
+        keep: Whether to keep all rejections and warnings, or to print the first ones at once.
+        counts: The counts of the lines that were put.
+        rejected: How many lines were rejected.
+        kept: The rejections, if they are kept.
         warned: How many warnings there are.
-        warnings: The warnings, where they are kept.
-        keep: Whether to keep them all, or to print the first of them at once.
+        warnings: The warnings, if they are kept.
     """
 
     keep: bool
@@ -69,33 +68,33 @@ class Tally:
     rejected: int = 0
     kept: list[Rejection] = field(default_factory=list)
     warned: int = 0
-    warnings: list[Warned] = field(default_factory=list)
+    warnings: list[LineWarning] = field(default_factory=list)
 
     def add(self, counts: PutCounts) -> None:
         """Count lines that were put."""
         self.counts = _sum(self.counts, counts)
 
     def reject(self, rejections: Sequence[Rejection]) -> None:
-        """Tell, or keep, lines that were not put."""
+        """Print or keep the rejections of lines."""
         if self.keep:
             self.kept.extend(rejections)
         else:
-            for one in rejections[: max(0, MOST_TOLD - self.rejected)]:
-                say(f"line {one.line}: {one.reason}")
+            for rejection in rejections[: max(0, MOST_PRINTED - self.rejected)]:
+                say(f"line {rejection.line}: {rejection.reason}")
         self.rejected += len(rejections)
 
-    def warn(self, warnings: Sequence[Warned]) -> None:
-        """Print, or keep, warnings on lines that were put."""
+    def warn(self, warnings: Sequence[LineWarning]) -> None:
+        """Print or keep the warnings on lines that were put."""
         if self.keep:
             self.warnings.extend(warnings)
         else:
-            for one in warnings[: max(0, MOST_TOLD - self.warned)]:
-                say(f"line {one.line}: warning: {one.warning}")
+            for warning in warnings[: max(0, MOST_PRINTED - self.warned)]:
+                say(f"line {warning.line}: warning: {warning.warning}")
         self.warned += len(warnings)
 
     @property
     def put(self) -> int:
-        """How many lines were put, changed or not."""
+        """How many lines were put, including those that changed nothing."""
         return sum(self.counts)
 
     def __str__(self) -> str:
@@ -107,7 +106,12 @@ class Tally:
 
 
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="JSON lines, also as gzip; or -.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A file of JSON lines, plain or gzip, or - for standard input."
+        ),
+    ],
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -115,34 +119,36 @@ def import_(
     """Put many episodes from a file of JSON lines, or from standard input.
 
     Each line is an episode: id, content, timestamp (ISO 8601 with an offset), source_node, agent,
-    user, session, and metadata, a JSON object. Empty lines are skipped. A line that is no episode
-    is reported with its number, all others are put, and the exit code is 65; so is a line with a
-    key that is not listed here. A key of metadata that is probably misspelled is a warning, and the
-    line is put. The same episode again changes nothing. A daemon may run meanwhile.
+    user, session, and metadata, a JSON object. Empty lines are skipped.
+
+    The command reports the number of each line that is not an episode, or that has another key. It
+    puts all other lines, and the exit code is 65. If a key of metadata is probably misspelled, the
+    command warns, and puts the line. An episode that is there already changes nothing. A daemon may
+    run meanwhile.
     """
     settings = settings_of(config, state_dir)
-    with opened(file) as source, logs(settings, SystemClock()):
+    with open_input(file) as source, logs(settings, SystemClock()):
         make_state_dir(settings)
-        tally = asyncio.run(_imported(settings, source, Tally(keep=json)))
-    _print(tally)
+        tally = asyncio.run(_import(settings, source, Tally(keep=json)))
+    _print_tally(tally)
     if tally.rejected:
         raise typer.Exit(InputError.exit_code)
 
 
-def _print(tally: Tally) -> None:
+def _print_tally(tally: Tally) -> None:
     if tally.keep:
-        rejected = [one._asdict() for one in tally.kept]
-        warnings = [one._asdict() for one in tally.warnings]
+        rejected = [rejection._asdict() for rejection in tally.kept]
+        warnings = [warning._asdict() for warning in tally.warnings]
         print_json({**tally.counts._asdict(), "rejected": rejected, "warnings": warnings})
         return
-    if tally.rejected > MOST_TOLD:
-        say(f"and {tally.rejected - MOST_TOLD} more bad lines; --json lists all")
-    if tally.warned > MOST_TOLD:
-        say(f"and {tally.warned - MOST_TOLD} more warnings; --json lists all")
+    if tally.rejected > MOST_PRINTED:
+        say(f"and {tally.rejected - MOST_PRINTED} more bad lines; --json lists all")
+    if tally.warned > MOST_PRINTED:
+        say(f"and {tally.warned - MOST_PRINTED} more warnings; --json lists all")
     print(tally)
 
 
-async def _imported(settings: Settings, source: Source, tally: Tally) -> Tally:
+async def _import(settings: Settings, source: Source, tally: Tally) -> Tally:
     # The tally reports misspelled keys, by line.
     memory = memory_of(settings, SystemClock(), misspelled=lambda _: None)
     try:
@@ -167,15 +173,15 @@ def batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 
 async def put_lines(memory: SQLiteMemoryStore, lines: Sequence[Line], tally: Tally) -> None:
-    """Put what can be put of some lines, in order."""
+    """Put lines in order, and record in the tally what became of each."""
     counts, refused = await _put([line for line in lines if line.episode], memory)
     unread = [Rejection(line.number, line.problem) for line in lines if not line.episode]
     tally.add(counts)
     tally.reject(sorted([*unread, *refused]))
-    bad = {one.line for one in refused}
+    bad = {rejection.line for rejection in refused}
     tally.warn(
         [
-            Warned(line.number, doubt)
+            LineWarning(line.number, doubt)
             for line in lines
             if line.number not in bad
             for doubt in line.doubts
@@ -186,7 +192,7 @@ async def put_lines(memory: SQLiteMemoryStore, lines: Sequence[Line], tally: Tal
 async def _put(
     lines: Sequence[Line], memory: SQLiteMemoryStore
 ) -> tuple[PutCounts, list[Rejection]]:
-    """Put lines in one transaction; when that is refused, the halves, down to the bad ones."""
+    """Put lines in one transaction; if it is refused, put each half, down to single lines."""
     try:
         return await memory.put_many([line.episode for line in lines if line.episode]), []
     except (InputError, MemoryScopeError) as error:
@@ -202,21 +208,20 @@ def _sum(one: PutCounts, other: PutCounts) -> PutCounts:
     return PutCounts(*map(sum, zip(one, other, strict=True)))
 
 
-COLUMNS = ("id", "at", "session", "agent", "content")
-
-
 def recent(
-    user: Annotated[str, typer.Argument(help="Whose.")],
-    session: Annotated[str | None, typer.Option(help="Only of this session.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Only with this agent.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=MOST, help="At most so many.")] = 20,
+    user: Annotated[str, typer.Argument(help="The id of the user.")],
+    session: Annotated[str | None, typer.Option(help="Only episodes of this session.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only episodes of this agent.")] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MOST, metavar="N", help="Show at most N episodes.")
+    ] = 20,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
     """Show the latest episodes of a user, newest first.
 
-    With --json, each on a line of its own, as `slumberd import` reads them.
+    With --json, each episode is printed on a line, in the form that `slumberd import` reads.
     """
     settings = settings_of(config, state_dir)
     episodes = asyncio.run(_recent(settings, user, session, agent, limit=limit))
@@ -240,7 +245,7 @@ def _row(episode: Episode) -> tuple[object, ...]:
 
 
 def document(episode: Episode) -> dict[str, Any]:
-    """Return an episode as JSON takes it."""
+    """Return the JSON form of an episode."""
     return {
         "id": episode.id,
         "content": episode.content,

@@ -1,11 +1,7 @@
-"""How explanations are printed: as JSON for programs, as tables and sentences for people.
-
-What is told to a person of how a fact went, and of what would change a decision.
-"""
+"""Print explanations of facts and episodes: JSON for programs, tables and sentences for people."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -15,65 +11,70 @@ from slumberd.consolidation.explanation import Decision, Explanation, Line, Sayi
 from slumberd.consolidation.precedence import EXTERNAL, GRAPH, HANDS
 from slumberd.consolidation.resolution import ID_TAKEN
 from slumberd.model.episode import EpisodeVersion, instant
+from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Held
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable, timestamp
 
 LATER = "say it again with a later timestamp"
-NOTHING = "nothing need change"
+NOTHING = "nothing needs to change"
 
-_HANDS = {HANDS: "a hand", EXTERNAL: "another program"}
-_RULES = {
+_AUTHORS = {HANDS: "a person", EXTERNAL: "another program"}
+"""Who writes the rows of a rule id that no rule has."""
+
+_REMOVALS = {
     "@channels": "its predicate holds several objects, or one, where it did not before",
-    "@erasure": "another took its place when a scope was forgotten",
+    "@erasure": "another fact replaced it when a scope was erased",
 }
 _NOOPS = {
-    "stale": "what it takes back is newer, or went before; {again}",
-    "retracted": "a newer retraction reaches it; {again}",
-    "unresolved": "it takes back nothing that is known; what arrives later and is older goes then",
-    "noop": "its intent is noop; put it with another",
+    "stale": "what it retracts is newer, or was not current any more; {again}",
+    "retracted": "a newer retraction covers it; {again}",
+    "unresolved": "it retracts nothing known yet; it will retract what arrives later and is older",
+    "noop": "its intent is noop; put it with another intent",
 }
 
 
 def went(line: Line, fact_id: str) -> str:
-    """Return how a fact went, from the row that took it out."""
-    if line.rule_id in _RULES:
-        return _RULES[line.rule_id]
+    """Return why a fact is not current, from the row that took it out."""
+    if line.rule_id in _REMOVALS:
+        return _REMOVALS[line.rule_id]
     if line.fact_id == fact_id:
-        return _went_by_itself(line)
+        return _describe_own_removal(line)
     other = printable(line.fact_id)
     if line.undoes:
-        return f"{other} came back when {line.undoes} was undone"
-    hand = _hand(line.rule_id)
+        return f"{other} is current again since {line.undoes} was undone"
+    author = _author_of(line.rule_id)
     if line.kind == "delete":
-        return f"{hand or other} took it out{_because(line)}"
-    return f"{other} replaced it" + (f": {hand} said so{_because(line)}" if hand else "")
+        return f"{author or other} retracted it{_reason_of(line)}"
+    return f"{other} replaced it" + (f": {author} pinned it{_reason_of(line)}" if author else "")
 
 
-def _hand(rule_id: str) -> str | None:
+def _author_of(rule_id: str) -> str | None:
+    """Return the author of a row that no rule over episodes wrote; None for such a rule."""
     if rule_id.startswith(GRAPH):
-        return f"a graph's rule {rule_id.removeprefix(GRAPH)}"
-    return _HANDS.get(rule_id)
+        return f"the graph rule {rule_id.removeprefix(GRAPH)}"
+    return _AUTHORS.get(rule_id)
 
 
-def _because(line: Line) -> str:
-    by = f" ({line.by})" if line.by and line.rule_id in _HANDS else ""
+def _reason_of(line: Line) -> str:
+    by = f" ({line.by})" if line.by and line.rule_id in _AUTHORS else ""
     return by + (f", because: {printable(line.because)}" if line.because else "")
 
 
-def _went_by_itself(line: Line) -> str:
+def _describe_own_removal(line: Line) -> str:
+    """Return why a fact is not current, from a row about its own id."""
     if line.undoes:
         return f"{line.undoes} was undone"
     match line.what:
-        case "withdrawal" if line.rule_id in _HANDS:
+        case "withdrawal" if line.rule_id in _AUTHORS:
             return "its program removed it"
         case "withdrawal":
-            return f"{line.rule_id} does not select its episode any more"
+            return f"{line.rule_id} no longer selects its episode"
         case "quarantine":
             return f"a newer version of its episode cannot be read ({line.reason})"
         case _:
-            return "a newer version of its episode does not say it"
+            return "a newer version of its episode does not assert it"
 
 
 def would_change(
@@ -87,12 +88,12 @@ def would_change(
     """Return what would change a decision, in one sentence.
 
     Args:
-        decision: What became of an episode.
-        rule: Under which rule; None when it is not loaded any more.
-        in_memory: Whether the episode is still there.
-        held: The rule's batch that waits for a person, or may go on; None when there is none.
+        decision: What became of an episode under a rule.
+        rule: The rule; None when it is no longer loaded.
+        in_memory: Whether the episode is still in memory.db.
+        held: The rule's batch that awaits approval, or was approved; None without one.
         latest: The latest instant that is not in the future, microseconds since 1970 UTC; None
-            when no claim is called future.
+            to take no claim as one of the future.
     """
     match decision.became:
         case "pending":
@@ -100,7 +101,7 @@ def would_change(
         case "filtered":
             return _filtered(decision.rule_id, rule)
         case "forgotten":
-            return "its scope was forgotten; only what it says as of a later time counts"
+            return "its scope was erased; only episodes that are newer than the erasure count"
         case "skipped":
             return _skipped(decision.rule_id, in_memory=in_memory)
         case "undone":
@@ -108,11 +109,11 @@ def would_change(
         case "quarantined":
             return _quarantined(decision)
         case _:
-            return _settled(decision, rule, _again(decision, latest))
+            return _resolved(decision, rule, _remedy_for_rival(decision, latest))
 
 
-def _again(decision: Decision, latest: int | None) -> str:
-    """Return what a person does about a newer claim; one of the future is to be mended itself."""
+def _remedy_for_rival(decision: Decision, latest: int | None) -> str:
+    """Return what a person does about a newer claim: one of the future needs its own repair."""
     rival = decision.rival
     if rival is None or latest is None or rival.at <= latest:
         return LATER
@@ -122,22 +123,22 @@ def _again(decision: Decision, latest: int | None) -> str:
 
 def _pending(rule_id: str, rule: ConsolidationRule | None, held: Held | None) -> str:
     if held is not None and not held.approved:
-        return f"{rule_id} is held ({held.problem}): `slumberd approve {held.firing_id}`"
-    told = "" if rule is None or rule.enabled else f"{rule_id} is disabled, but: "
-    return f"{told}`slumberd fire {rule_id}`"
+        return f"{rule_id} awaits approval ({held.problem}): `slumberd approve {held.firing_id}`"
+    disabled = "" if rule is None or rule.enabled else f"{rule_id} is disabled, but: "
+    return f"{disabled}`slumberd fire {rule_id}`"
 
 
 def _filtered(rule_id: str, rule: ConsolidationRule | None) -> str:
     if rule is None:
-        return f"{rule_id} is not loaded any more; when it was, its filter did not select it"
+        return f"{rule_id} is no longer loaded; its filter did not select the episode"
     return f"the filter of {rule_id} does not select it: {printable(rule.when_filter)}"
 
 
 def _skipped(rule_id: str, *, in_memory: bool) -> str:
     if not in_memory:
-        return f"{rule_id} never met it, and it is no longer in memory.db; put it again"
-    passed = "it began later, was edited since, or its row was erased or dropped"
-    return f"{rule_id} has no row about it ({passed}): `slumberd backfill {rule_id}`"
+        return f"{rule_id} never evaluated it, and it is no longer in memory.db; put it again"
+    causes = "the rule began later or was edited since, or the row was erased or dropped"
+    return f"{rule_id} has no row about it ({causes}): `slumberd backfill {rule_id}`"
 
 
 def _quarantined(decision: Decision) -> str:
@@ -147,36 +148,36 @@ def _quarantined(decision: Decision) -> str:
     return f"repair the episode; or repair the rule or the settings, then {retry}"
 
 
-def _settled(decision: Decision, rule: ConsolidationRule | None, again: str) -> str:
-    """Return what would change what the law made of an episode."""
+def _resolved(decision: Decision, rule: ConsolidationRule | None, again: str) -> str:
+    """Return what would change what the precedence rule made of an episode."""
     line = decision.line
     if decision.stands:
-        return f"{NOTHING}: its fact stands"
+        return f"{NOTHING}: its fact is current"
     if line and line.what == "gated":
         return _gated(line)
     if line and line.what == "withdrawal":
         return _filtered(decision.rule_id, rule)
     if decision.became == "delete":
         gone = ", ".join(map(printable, line.replaces)) if line else ""
-        return f"{NOTHING}: it took out {gone}"
+        return f"{NOTHING}: it deleted {gone}"
     if decision.taken_out:
-        return _gone(decision.taken_out, decision, again)
+        return _removed(decision.taken_out, decision, again)
     if decision.holder:
         return f"a newer episode holds the key: {printable(decision.holder)}; {again}"
     return _NOOPS.get(decision.reason, again).format(again=again)
 
 
 def _gated(line: Line) -> str:
-    told = line.document
-    short = f"its salience was {told['salience']:.4f}, and {line.rule_id} asks for {told['min']:g}"
-    return f"{short}; it is looked at again when it is read"
+    salience, least = line.document["salience"], line.document["min"]
+    below = f"its salience was {salience:.4f}, and {line.rule_id} requires {least:g}"
+    return f"{below}; the rule scores it again when it is read"
 
 
-def _gone(line: Line, decision: Decision, again: str) -> str:
-    told = went(line, decision.fact_id)
+def _removed(line: Line, decision: Decision, again: str) -> str:
+    removal = went(line, decision.fact_id)
     if line.undoes and line.fact_id == decision.fact_id:
-        return f"{told}: `slumberd undo {line.firing_id}`"
-    return f"{told}; {again}"
+        return f"{removal}: `slumberd undo {line.firing_id}`"
+    return f"{removal}; {again}"
 
 
 SOURCE_COLUMNS = ("episode", "session", "at", "source node", "in memory")
@@ -185,15 +186,21 @@ SAYING_COLUMNS = (
 )  # fmt: skip
 REPLACING_COLUMNS = ("row", "at", "firing", "did", "how")
 DECISION_COLUMNS = (
-    "rule", "channel", "became", "firing", "fact", "stands", "what would change that",
+    "rule", "channel", "became", "firing", "fact", "current", "what would change that",
 )  # fmt: skip
 
 Versions = dict[str, EpisodeVersion]
-"""Newest versions by the id of their episode."""
+"""The newest version of each episode, by the episode's id."""
 
 
 class Told:
-    """An explanation, as it is printed; content only when it is asked for."""
+    """An explanation of a fact in the forms that `slumberd why` prints.
+
+    Args:
+        explanation: The explanation.
+        versions: The newest versions of the episodes that the fact comes from.
+        content: Whether to show what the episodes say, in their own words.
+    """
 
     def __init__(self, explanation: Explanation, versions: Versions, *, content: bool) -> None:
         self._explanation = explanation
@@ -201,80 +208,85 @@ class Told:
         self._content = content
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
-        one = self._explanation
-        fact = one.fact and {**fact_document(one.fact), "payload": self._shown(one.fact.payload)}
+        """Return the JSON form."""
+        explanation = self._explanation
+        fact_id, fact = explanation.fact_id, explanation.fact
         return {
-            "id": one.fact_id,
-            "stands": one.fact is not None,
-            "went": self._went(),
-            "fact": fact,
-            "declared": one.declared,
-            "sources": [self._source_document(source) for source in one.sources],
+            "id": fact_id,
+            "stands": fact is not None,
+            "went": self._describe_removal(),
+            "fact": fact and {**fact_document(fact), "payload": self._payload_of(fact)},
+            "declared": explanation.declared,
+            "sources": [self._source_document(source) for source in explanation.sources],
             "promoted": [
-                {**_line_document(saying.line), "counts": saying.counts} for saying in one.sayings
+                {**_line_document(saying.line), "counts": saying.counts}
+                for saying in explanation.sayings
             ],
-            "replaced": one.replaced,
-            "near": [near._asdict() for near in one.near],
+            "replaced": explanation.replaced,
+            "near": [near._asdict() for near in explanation.near],
             "replaced_by": [
-                {**_line_document(line), "how": went(line, one.fact_id)} for line in one.replacing
+                {**_line_document(line), "how": went(line, fact_id)}
+                for line in explanation.replacing
             ],
         }
 
     def print(self) -> None:
         """Print it for people."""
-        one = self._explanation
+        explanation = self._explanation
         self._print_fact()
-        if one.sources:
+        if explanation.sources:
             self._print_sources()
-        if one.sayings:
+        if explanation.sayings:
             print("\npromoted by")
-            print_table(SAYING_COLUMNS, map(_saying_row, one.sayings))
-        if one.replacing:
-            print("\nreplaced by, or taken out by")
-            print_table(REPLACING_COLUMNS, (self._replacing_row(line) for line in one.replacing))
+            print_table(SAYING_COLUMNS, map(_saying_row, explanation.sayings))
+        if explanation.replacing:
+            print("\nreplaced or deleted by")
+            print_table(REPLACING_COLUMNS, map(self._replacing_row, explanation.replacing))
 
-    def _shown(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+    def _payload_of(self, fact: Fact) -> dict[str, Any]:
         return {
-            name: value for name, value in payload.items() if self._content or name != "content"
+            name: value
+            for name, value in fact.payload.items()
+            if self._content or name != "content"
         }
 
-    def _went(self) -> str | None:
-        """Return why the fact does not stand; None when it does."""
-        one = self._explanation
-        if one.fact:
+    def _describe_removal(self) -> str | None:
+        """Return why the fact is not current; None when it is."""
+        explanation = self._explanation
+        if explanation.fact:
             return None
-        if one.taken_out:
-            return went(one.taken_out, one.fact_id)
-        if any(saying.line.kind in ("add", "update") for saying in one.sayings):
-            return "what took it out was erased"
-        id = printable(episode_id_of(one.fact_id))
-        return f"it never stood; `slumberd why-not {id}` tells what became of the episode"
+        if explanation.taken_out:
+            return went(explanation.taken_out, explanation.fact_id)
+        if any(saying.line.kind in ("add", "update") for saying in explanation.sayings):
+            return "the row that took it out was erased"
+        id = printable(episode_id_of(explanation.fact_id))
+        return f"it never was; `slumberd why-not {id}` shows what became of the episode"
 
     def _print_fact(self) -> None:
-        one = self._explanation
-        print(f"fact        {cell(one.fact_id)}")
-        print(f"stands      {'yes' if one.fact else f'no: {self._went()}'}")
-        if one.fact:
-            print(f"whose       user {cell(one.fact.user)}, agent {cell(one.fact.agent)}")
-            print(f"says        {self._says(one.fact.payload)}")
-            print(f"confidence  {cell(one.fact.confidence)}")
-            print(f"said at     {cell(one.fact.said_at)}")
-            print(f"pinned at   {cell(one.fact.pinned_at)}")
-            if one.declared:
+        explanation = self._explanation
+        fact = explanation.fact
+        print(f"fact        {cell(explanation.fact_id)}")
+        print(f"current     {'yes' if fact else f'no: {self._describe_removal()}'}")
+        if fact:
+            print(f"scope       user {cell(fact.user)}, agent {cell(fact.agent)}")
+            print(f"says        {self._triple_of(fact)}")
+            print(f"confidence  {cell(fact.confidence)}")
+            print(f"said at     {cell(fact.said_at)}")
+            print(f"pinned at   {cell(fact.pinned_at)}")
+            if explanation.declared:
                 print("declared    by its program; it competes with no other fact")
-            for entry in one.fact.lineage:
+            for entry in fact.lineage:
                 print(f"lineage     {cell(entry)}")
-        if one.replaced:
-            print(f"replaced    {', '.join(map(printable, one.replaced))}")
-        for near in one.near:
+        if explanation.replaced:
+            print(f"replaced    {', '.join(map(printable, explanation.replaced))}")
+        for near in explanation.near:
             print(f"near to     {printable(near.fact_id)}, {near.cosine}: possible duplicate")
 
-    def _says(self, payload: Mapping[str, Any]) -> str:
-        """Return a fact's triple; of one without, its text when content is asked for."""
+    def _triple_of(self, fact: Fact) -> str:
+        """Return a fact's triple; without a triple, its text when --content is given."""
         parts = ("subject", "predicate", "object")
-        triple = " ".join(cell(payload[part]) for part in parts if part in payload)
-        return triple or (cell(payload.get("content")) if self._content else "(see --content)")
+        triple = " ".join(cell(fact.payload[part]) for part in parts if part in fact.payload)
+        return triple or (cell(fact.payload.get("content")) if self._content else "(see --content)")
 
     def _print_sources(self) -> None:
         print("\nfrom")
@@ -282,10 +294,10 @@ class Told:
         print_table(columns, map(self._source_row, self._explanation.sources))
 
     def _source_row(self, source: Source) -> tuple[object, ...]:
-        shown = self._source_document(source) | {"at": self._said_at(source)}
-        if not shown["in_memory"]:
-            shown["in_memory"] = "no longer in memory.db"
-        return tuple(shown.values())
+        cells = self._source_document(source) | {"at": self._said_at(source)}
+        if not cells["in_memory"]:
+            cells["in_memory"] = "no longer in memory.db"
+        return tuple(cells.values())
 
     def _source_document(self, source: Source) -> dict[str, Any]:
         version = self._versions.get(source.id)
@@ -335,18 +347,23 @@ def _line_document(line: Line) -> dict[str, Any]:
 
 
 def print_episode(episode_id: str, version: EpisodeVersion | None) -> None:
-    """Print which episode is meant, for people."""
+    """Print an episode for people.
+
+    Args:
+        episode_id: Its id.
+        version: Its newest version; None when memory.db no longer has it.
+    """
     print(f"episode     {cell(episode_id)}")
     if version is None:
         print("in memory   no longer in memory.db\n")
         return
-    print(f"whose       user {cell(version.user)}, agent {cell(version.agent)}")
+    print(f"scope       user {cell(version.user)}, agent {cell(version.agent)}")
     print(f"in memory   session {cell(version.session)}, at {cell(instant(version.at))}")
     print()
 
 
 def decision_row(decision: Decision, remedy: str) -> tuple[object, ...]:
-    """Return a decision as the table shows it."""
+    """Return the row of a decision in the table; `remedy` is what would change it."""
     line = decision.line
     reason = ": ".join(filter(None, (decision.reason, decision.detail)))
     return (
@@ -360,8 +377,8 @@ def _with_reason(word: str, reason: str) -> str:
 
 
 def decision_document(decision: Decision, remedy: str) -> dict[str, Any]:
-    """Return a decision as JSON takes it."""
-    gone = decision.taken_out
+    """Return the JSON form of a decision; `remedy` is what would change it."""
+    removal = decision.taken_out
     return {
         "rule_id": decision.rule_id,
         "channel": decision.channel,
@@ -370,7 +387,7 @@ def decision_document(decision: Decision, remedy: str) -> dict[str, Any]:
         "detail": decision.detail,
         "fact_id": decision.fact_id,
         "stands": decision.stands,
-        "went": went(gone, decision.fact_id) if gone else None,
+        "went": went(removal, decision.fact_id) if removal else None,
         "row": _line_document(decision.line) if decision.line else None,
         "would_change": remedy,
     }

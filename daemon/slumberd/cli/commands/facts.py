@@ -1,7 +1,4 @@
-"""`slumberd facts`: what stands, and what stood.
-
-How a command line says which facts are meant, and in what order.
-"""
+"""`slumberd facts`: show the current facts, or those of an earlier instant."""
 
 from __future__ import annotations
 
@@ -31,14 +28,14 @@ _SLOT = f"{', '.join(SLOTS[:-1])} or {SLOTS[-1]}"
 
 def _order_of(text: str) -> str:
     if text not in get_args(Order):
-        raise typer.BadParameter(f"{text!r} is none of {', '.join(get_args(Order))}")
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(get_args(Order))}")
     return text
 
 
 Texts = list[str] | None
 Users = Annotated[Texts, typer.Option("--user", metavar="TEXT", help="Only of this user.")]
 Agents = Annotated[
-    Texts, typer.Option("--agent", metavar="TEXT", help="Only what this agent learnt.")
+    Texts, typer.Option("--agent", metavar="TEXT", help="Only what this agent knows.")
 ]
 Subjects = Annotated[
     Texts, typer.Option("--subject", metavar="TEXT", help="Only with this subject.")
@@ -59,27 +56,38 @@ Prefixes = Annotated[
 ]
 Globs = Annotated[
     Texts,
-    typer.Option("--glob", metavar="SLOT=GLOB", help="Only where it is like GLOB: * ? [a-z] [!a]."),
+    typer.Option(
+        "--glob", metavar="SLOT=GLOB", help="Only where SLOT matches GLOB: * ? [a-z] [!a]."
+    ),
 ]
 Regexes = Annotated[
     Texts,
-    typer.Option("--regex", metavar="SLOT=RE2", help="Only where all of SLOT matches RE2."),
+    typer.Option("--regex", metavar="SLOT=RE2", help="Only where the whole SLOT matches RE2."),
 ]
 Least = Annotated[
-    float | None, typer.Option(min=0, max=1, metavar="X", help="Only with X or more, 0 to 1.")
+    float | None,
+    typer.Option(min=0, max=1, metavar="X", help="Only with a confidence of X or more, 0 to 1."),
 ]
-Most = Annotated[float | None, typer.Option(min=0, max=1, metavar="X", help="Only with X or less.")]
+Most = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, metavar="X", help="Only with a confidence of X or less."),
+]
 By = Annotated[
     str,
     typer.Option(
-        "--order", parser=_order_of, metavar="id|said_at|pinned_at|confidence", help="By what."
+        "--order",
+        parser=_order_of,
+        metavar="id|said_at|pinned_at|confidence",
+        help="Sort the facts by this key.",
     ),
 ]
-Descending = Annotated[bool, typer.Option("--descending", help="The last one first.")]
-Limit = Annotated[int | None, typer.Option(min=1, max=MOST, metavar="N", help="At most N.")]
+Descending = Annotated[bool, typer.Option("--descending", help="Sort in descending order.")]
+Limit = Annotated[
+    int | None, typer.Option(min=1, max=MOST, metavar="N", help="Show at most N facts.")
+]
 After = Annotated[
     str | None,
-    typer.Option(metavar="CURSOR", help="Only what follows; the page before told CURSOR."),
+    typer.Option(metavar="CURSOR", help="Show the next page; the page before printed CURSOR."),
 ]
 
 
@@ -89,24 +97,24 @@ def pattern_of(
     forms: Mapping[str, Sequence[str] | None],
     **bounds: Any,
 ) -> FactPattern:
-    """Return the pattern that options mean.
+    """Return the pattern of facts that options describe.
 
     Args:
-        texts: By slot, what was given for it; any of them will do.
-        objects_json: Values for the object, likewise.
-        forms: ``SLOT=...`` by the name of the option.
+        texts: The accepted texts of each slot.
+        objects_json: More accepted values of the object, as JSON.
+        forms: The values ``SLOT=...`` of each of the options prefix, glob and regex.
         bounds: The other fields of the pattern.
 
     Raises:
-        UsageError: A slot is none, or has two forms, or a value is no JSON.
+        UsageError: A slot does not exist or has two forms, or a value is not JSON.
     """
     slots: dict[str, Any] = {slot: _any_of(given) for slot, given in texts.items() if given}
     if objects_json:
-        values = [*(texts.get("object") or ()), *map(_json, objects_json)]
+        values = [*(texts.get("object") or ()), *map(_parse_json, objects_json)]
         slots["object"] = OneOf(*values) if len(values) > 1 else Equals(values[0])
     for name, given in forms.items():
-        for one in given or ():
-            _add(slots, name, one)
+        for text in given or ():
+            _add_form(slots, name, text)
     return FactPattern(**slots, **bounds)
 
 
@@ -114,31 +122,31 @@ def _any_of(texts: Sequence[str]) -> str | OneOf:
     return OneOf(*texts) if len(texts) > 1 else texts[0]
 
 
-def _json(text: str) -> object:
+def _parse_json(text: str) -> object:
     try:
         return cast("object", orjson.loads(text))
     except orjson.JSONDecodeError as error:
-        problem = f"is no JSON: {error}; a text takes double quotes, or --object"
+        problem = f"is not JSON: {error}; write a text in double quotes, or use --object"
         raise UsageError(f"--object-json {text!r} {problem}") from error
 
 
-def _add(slots: dict[str, Any], name: str, given: str) -> None:
+def _add_form(slots: dict[str, Any], name: str, given: str) -> None:
     slot, equals, text = given.partition("=")
     if not equals or slot not in SLOTS:
         raise UsageError(f"--{name} {given!r}: write SLOT=..., where SLOT is {_SLOT}")
     if slot in slots:
-        raise UsageError(f"--{name} {given!r}: {slot} is given in another way already")
+        raise UsageError(f"--{name} {given!r}: another option gives {slot} already")
     slots[slot] = _FORMS[name](text)
 
 
 COLUMNS = ("id", "user", "agent", "subject", "predicate", "object", "confidence", "said at")
 
 ValidAt = Annotated[
-    datetime | None, typer.Option(parser=instant_of, metavar="T", help="What was true then.")
+    datetime | None, typer.Option(parser=instant_of, metavar="T", help="Show what was true at T.")
 ]
 BelievedAt = Annotated[
     datetime | None,
-    typer.Option(parser=instant_of, metavar="T", help="What was held to be true then."),
+    typer.Option(parser=instant_of, metavar="T", help="Show what the store believed at T."),
 ]
 
 
@@ -176,19 +184,20 @@ def facts(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Show facts: what stands now, or what stood.
+    """Show the current facts, or those of an earlier instant.
 
-    The same option again means any of both, another option both at once. A SLOT is subject,
-    predicate, object, user, agent or id. Case counts.
+    An option that is repeated accepts any of its values; different options must all match. A SLOT
+    is subject, predicate, object, user, agent or id. Upper and lower case differ.
 
-    T is ISO 8601 with an offset, as 2026-03-01T12:00:00Z; a date alone, which is its first moment
-    in UTC; or now. A fact is said when its episode happened, and pinned when its rule fired. Valid
-    at T: by what had happened until then, however late it was learnt.
-    Believed at T: by what had been learnt until then. Both together work. A fact whose episode
-    lies in the future stands, and is not valid now.
+    T is ISO 8601 with an offset, as 2026-03-01T12:00:00Z; a date, which means its first moment in
+    UTC; or now. A fact is said when its episode happened, and pinned when its rule fired.
 
-    With --json, each fact on a line of its own. With --limit, the error stream tells how the next
-    page is asked for, when there is one; with --json as {"after": CURSOR}.
+    --valid-at T shows what follows from the episodes up to T, however late the store learnt them.
+    --believed-at T shows what the store had learnt by T. Both work together. A fact whose episode
+    lies in the future is current, but is not valid now.
+
+    With --json, each fact is printed on a line. With --limit, standard error shows how to get the
+    next page, if there is one; with --json as {"after": CURSOR}.
     """
     pattern = pattern_of(
         {
@@ -202,17 +211,17 @@ def facts(
         after=after,
     )  # fmt: skip
     settings = settings_of(config, state_dir)
-    found, following = _page(settings, pattern, valid_at, believed_at)
+    found, cursor = _read_page(settings, pattern, valid_at, believed_at)
     if json:
         print_json_lines(document(fact) for fact in found)
     else:
         empty = "" if found else no_facts(settings, user or [])
         print_table(COLUMNS, (row(fact) for fact in found), empty=empty)
-    if following is not None:
-        _tell_following(following, json=json)
+    if cursor is not None:
+        _print_cursor(cursor, json=json)
 
 
-def _page(
+def _read_page(
     settings: Settings,
     pattern: FactPattern,
     valid_at: datetime | None,
@@ -220,18 +229,18 @@ def _page(
 ) -> tuple[list[Fact], str | None]:
     """Return a page of the facts, and the cursor of the next page if there is one."""
     limit = pattern.limit
-    # One more than is wanted tells whether there are more.
-    asked = pattern if limit is None else pattern.model_copy(update={"limit": limit + 1})
-    found = asyncio.run(_query(settings, asked, valid_at, believed_at))
+    # One fact more than the page holds shows whether there is a next page.
+    wider = pattern if limit is None else pattern.model_copy(update={"limit": limit + 1})
+    found = asyncio.run(_query(settings, wider, valid_at, believed_at))
     if limit is None or len(found) <= limit:
         return found, None
     page = found[:limit]
     return page, pattern.following(page[-1]).after
 
 
-def _tell_following(after: str, *, json: bool) -> None:
-    told = f'{{"after":"{after}"}}' if json else f"there are more: the same with --after {after}"
-    print(told, file=sys.stderr)
+def _print_cursor(cursor: str, *, json: bool) -> None:
+    message = f"there are more: the same with --after {cursor}"
+    print(f'{{"after":"{cursor}"}}' if json else message, file=sys.stderr)
 
 
 async def _query(
@@ -245,7 +254,7 @@ async def _query(
 
 
 def row(fact: Fact) -> tuple[object, ...]:
-    """Return a fact as the table shows it; one without a triple, with its text as object."""
+    """Return the row of a fact; a fact without a triple shows its text as the object."""
     payload = fact.payload
     return (
         fact.id,
@@ -260,7 +269,7 @@ def row(fact: Fact) -> tuple[object, ...]:
 
 
 def document(fact: Fact) -> dict[str, Any]:
-    """Return a fact as JSON takes it."""
+    """Return the JSON form of a fact."""
     return {
         "id": fact.id,
         "user": fact.user,

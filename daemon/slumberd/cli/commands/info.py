@@ -1,9 +1,4 @@
-"""`slumberd schema`: what editors know about the files that people write.
-
-`slumberd events`: what can stand in the log.
-
-`slumberd version`.
-"""
+"""Commands about the program itself: `slumberd schema`, `slumberd events`, `slumberd version`."""
 
 from __future__ import annotations
 
@@ -21,7 +16,7 @@ from slumberd.config.validation import suggestion
 from slumberd.observability.event_catalogue import CATALOGUE
 
 
-def _known(name: str) -> str:
+def _check_schema(name: str) -> str:
     if name not in SHIPPED:
         raise typer.BadParameter(f"{name!r} has no schema; {suggestion(name, SHIPPED)}")
     return name
@@ -29,14 +24,17 @@ def _known(name: str) -> str:
 
 def schema(
     name: Annotated[
-        str, typer.Argument(callback=_known, metavar="|".join(SHIPPED), help="Of what.")
+        str,
+        typer.Argument(
+            callback=_check_schema, metavar="|".join(SHIPPED), help="Which schema to print."
+        ),
     ] = "rules",
     json: Json = False,
 ) -> None:
-    """Print the JSON Schema of what people write: rules, configuration, or tests of rules.
+    """Print the JSON Schema of rule files, of the configuration, or of tests of rules.
 
-    An editor that knows it checks a file, completes its keys and explains them. The first line of
-    the file names the schema, as the samples do: `# yaml-language-server: $schema=` and its path.
+    With the schema, an editor checks a file, completes its keys and explains them. The first line
+    of the file names the schema: `# yaml-language-server: $schema=` and its path.
     """
     if json:
         print_json(orjson.loads(schema_text(name)))
@@ -44,22 +42,22 @@ def schema(
         print(schema_text(name), end="")
 
 
-def _events_known(name: str | None) -> str | None:
+def _check_event(name: str | None) -> str | None:
     if name is not None and name not in CATALOGUE:
-        raise typer.BadParameter(f"{name!r} is no event; {suggestion(name, CATALOGUE)}")
+        raise typer.BadParameter(f"{name!r} is not an event; {suggestion(name, CATALOGUE)}")
     return name
 
 
 def events(
     name: Annotated[
         str | None,
-        typer.Argument(callback=_events_known, metavar="[NAME]", help="Of one event only."),
+        typer.Argument(callback=_check_event, metavar="[NAME]", help="List only this event."),
     ] = None,
     json: Json = False,
 ) -> None:
     """List the events of the log: name, level, meaning and fields.
 
-    With --json, the JSON Schema of each event's lines, one a line.
+    With --json, the JSON Schema of each event is printed on a line.
     """
     kinds = [kind for kind in CATALOGUE.values() if name in (None, kind.name)]
     if json:

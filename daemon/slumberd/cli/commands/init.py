@@ -1,4 +1,4 @@
-"""`slumberd init`: a state directory with a configuration, and a first rule with its test."""
+"""`slumberd init`: make a state directory with a configuration, a rule and its test."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FILES = {
     "rules.d/preferences.yaml": RULE,
     "rules.d/preferences.test.yaml": TEST,
 }
-"""What is written, by its path in the directory."""
+"""The text of each file, by its path in the directory."""
 
 NEXT = """\
 Next:
@@ -60,15 +60,18 @@ Next:
 
 def init(
     directory: Annotated[
-        Path, typer.Argument(metavar="[DIR]", show_default=False, help="[default: slumberd]")
+        Path,
+        typer.Argument(
+            metavar="[DIR]", show_default=False, help="The new directory. [default: slumberd]"
+        ),
     ] = Path("slumberd"),
 ) -> None:
     """Make a state directory with a configuration, one rule, and a test of it.
 
-    The directory is for its owner alone: 0700, its files 0600. It must be new or empty: nothing is
-    overwritten, and the command ends with exit code 73 instead.
+    Only its owner can read the directory (0700) and its files (0600). The directory must be new or
+    empty: the command overwrites nothing, and ends with exit code 73 instead.
     """
-    _make(directory)
+    _make_directories(directory)
     for name, text in FILES.items():
         _write(directory / name, text)
     config = (directory / "slumberd.yaml").absolute()
@@ -76,25 +79,25 @@ def init(
     print(NEXT.format(config=shlex.quote(str(config))), end="")
 
 
-def _make(directory: Path) -> None:
-    """Make the directories.
+def _make_directories(directory: Path) -> None:
+    """Make the state directory and the directory of rules.
 
     Raises:
-        OutputExistsError: Something is there already.
+        OutputExistsError: The state directory exists and is not empty.
     """
     if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
         raise OutputExistsError(directory, "name a new or an empty directory")
     directory.parent.mkdir(parents=True, exist_ok=True)
-    for one in (directory, directory / "rules.d"):
-        one.mkdir(DIRECTORY_MODE, exist_ok=True)
-        one.chmod(DIRECTORY_MODE)  # an empty one may have been there, open to others
+    for path in (directory, directory / "rules.d"):
+        path.mkdir(DIRECTORY_MODE, exist_ok=True)
+        path.chmod(DIRECTORY_MODE)  # an existing directory may be open to others
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a new file for its owner alone.
+    """Write a new file that only its owner can read.
 
     Raises:
-        OutputExistsError: It is there already.
+        OutputExistsError: The file exists already.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)

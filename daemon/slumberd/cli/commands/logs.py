@@ -1,4 +1,4 @@
-"""`slumberd logs`: the log for a person, from the journal, a file or standard input."""
+"""`slumberd logs`: print the log for people, from the journal, a file or standard input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import typer
 from slumberd.cli.context import settings_of
 from slumberd.cli.environment import takes_colors
 from slumberd.cli.exit_codes import say
-from slumberd.cli.jsonl import STANDARD_INPUT, opened
+from slumberd.cli.jsonl import STANDARD_INPUT, open_input
 from slumberd.cli.options import Config, StateDir
 from slumberd.errors import ConfigurationError, InputError, NoInputError, StoreError
 from slumberd.observability.line_format import event_of, readable_line
@@ -34,24 +34,24 @@ def logs(
         typer.Argument(
             metavar="FILE",
             help="A log file, plain or gzip, or - for standard input."
-            " [else: `logging.file`, or the journal]",
+            " [default: `logging.file`, or the journal]",
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Show the last ten lines, then all that come.")
+        bool, typer.Option("--follow", "-f", help="Show the last ten lines, then new lines.")
     ] = False,
     rule: Annotated[
-        str | None, typer.Option(metavar="RULE", help="Only lines about this rule.")
+        str | None, typer.Option(metavar="RULE", help="Show only lines about this rule.")
     ] = None,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Print the log in the form that a terminal shows, whatever form it is written in.
+    """Print the log in its form for terminals, whatever form it is written in.
 
-    Nothing in a line moves the cursor or colours the screen: what could is escaped. Lines that are
-    not JSON, such as a traceback, are printed as they are; with --rule they are left out.
+    Control characters in a line are escaped, so that they do not reach the terminal. Lines that are
+    not JSON, such as a traceback, are printed as they are; --rule leaves them out.
 
-    With --follow, the file may be renamed, replaced or truncated meanwhile. It ends with ^C.
+    With --follow, the file may be renamed, replaced or truncated meanwhile; ^C ends the command.
     """
     colors = sys.stdout.isatty() and takes_colors()
     others = printed = 0
@@ -66,17 +66,17 @@ def logs(
     if not printed:
         say("the log is empty" if rule is None else f"no line is about rule {rule!r}")
     if others:
-        say(f"left out: {others} lines that are not JSON, and do not tell their rule")
+        say(f"left out: {others} lines that are not JSON, and name no rule")
 
 
 def _source(file: str | None, config: Path | None, state_dir: Path | None) -> str | None:
-    """Return which file is meant; None is the journal."""
+    """Return the file to print; None for the journal."""
     if file is not None:
         return file
     try:
         path = settings_of(config, state_dir).log_path
-    except ConfigurationError:  # of all times, now somebody looks what the log says
-        say("the configuration has mistakes (`slumberd check`): this is the journal")
+    except ConfigurationError:  # a broken configuration is a reason to read the log
+        say("the configuration has mistakes (`slumberd check` lists them): this is the journal")
         return None
     return str(path) if path else None
 
@@ -98,7 +98,7 @@ def _wait() -> bool:
 
 def _read(source: str) -> Iterator[bytes]:
     try:
-        with opened(source) as found:
+        with open_input(source) as found:
             while line := found.stream.readline(_LONGEST):
                 yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -117,6 +117,6 @@ def _journal(*, follow: bool) -> Iterator[bytes]:
             yield from reading.stdout or ()
             code = reading.wait()
         finally:
-            reading.terminate()  # when nobody reads on
+            reading.terminate()  # the reader of this generator may stop early
     if code:
-        raise StoreError(f"journalctl ended with {code}: may you read the journal?")
+        raise StoreError(f"journalctl ended with {code}; check that you may read the journal")

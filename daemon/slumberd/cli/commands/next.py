@@ -1,4 +1,4 @@
-"""`slumberd next`: when rules fire, in words and as instants."""
+"""`slumberd next`: show when rules fire, in words and as instants."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from slumberd.service.responses import scheduled
 MOST_SHOWN = 100
 
 Scheduled = Mapping[str, Any]
-"""A rule, as `scheduled` tells it."""
+"""A rule in the form that `scheduled` returns."""
 
 _NO_RULE: Scheduled = {"id": None, "enabled": True, "paused_by": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """When a rule fires next; a rule without a clock has no zone and no timetable.
+    """When a rule fires next.
 
     Attributes:
-        rule: Its id; None for an expression that is in no rule.
+        rule: Its id; None for an expression of no rule.
         enabled: Whether the daemon fires it.
-        paused_by: Who let it rest, until it is resumed; None when nobody did.
-        cadence: When.
-        timezone: That its expression is read in.
-        table: What comes next.
+        paused_by: Who paused it; None when it is not paused.
+        cadence: How often it fires.
+        timezone: The time zone of its expression; None without an expression.
+        table: Its next instants; empty without an expression.
     """
 
     rule: str | None
@@ -55,39 +55,39 @@ class Outlook:
     table: Timetable
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
-        timed = isinstance(self.cadence, Cron)
+        """Return the JSON form."""
+        cron = self.cadence if isinstance(self.cadence, Cron) else None
         return {
             "rule": self.rule,
             "enabled": self.enabled,
             "paused": self.paused_by is not None,
             "paused_by": self.paused_by and printable(self.paused_by),
             "every": None if isinstance(self.cadence, Cron) else self.cadence.count,
-            "cron": self.cadence.expression if isinstance(self.cadence, Cron) else None,
+            "cron": cron.expression if cron else None,
             "timezone": self.timezone,
             "words": in_words(self.cadence),
-            "next": [_instant(at) for at in self.table.instants] if timed else [],
+            "next": [_instant(at) for at in self.table.instants] if cron else [],
             "notes": [_note(note) for note in self.table.notes],
         }
 
     def print(self) -> None:
         """Print it for people."""
         name = [cell(self.rule)] if self.rule else []
-        print(" ".join([*name, *self._cadence(), *self._rest()]) + f": {in_words(self.cadence)}")
+        print(" ".join([*name, *self._cron(), *self._pause()]) + f": {in_words(self.cadence)}")
         for at in self.table.instants:
             print(f"  {at:%a %Y-%m-%d %H:%M} {_offset(at)}  {cell(at)}")
         for note in self.table.notes:
             print(f"  note: {note.words()}")
 
-    def _rest(self) -> list[str]:
-        """Say why the daemon does not fire it, whatever comes next."""
+    def _pause(self) -> list[str]:
+        """Return why the daemon does not fire it; empty when the daemon fires it."""
         disabled = [] if self.enabled else ["(disabled)"]
         if self.paused_by is None:
             return disabled
         resume = f"`slumberd resume {self.rule}`"
         return [*disabled, f"(paused by {cell(self.paused_by)} until {resume})"]
 
-    def _cadence(self) -> list[str]:
+    def _cron(self) -> list[str]:
         if isinstance(self.cadence, Cron):
             return [f"{cell(self.cadence.expression)!r} in {self.timezone}"]
         return []
@@ -96,27 +96,32 @@ class Outlook:
 def upcoming(
     rules: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RULE]...", help="Ids of rules; else every enabled one."),
+        typer.Argument(metavar="[RULE]...", help="Ids of rules. [default: every enabled rule]"),
     ] = None,
     count: Annotated[
-        int, typer.Option("-n", "--count", min=1, max=MOST_SHOWN, help="So many instants.")
+        int,
+        typer.Option(
+            "-n", "--count", min=1, max=MOST_SHOWN, metavar="N", help="Show N instants of each."
+        ),
     ] = 5,
     cron: Annotated[
-        str | None, typer.Option(metavar="EXPRESSION", help="One that is in no rule, in quotes.")
+        str | None,
+        typer.Option(metavar="EXPRESSION", help="Explain this expression, in quotes, not a rule."),
     ] = None,
     timezone: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="That --cron is read in, an IANA name.")
+        str | None,
+        typer.Option(metavar="ZONE", help="Read --cron in this time zone, an IANA name."),
     ] = None,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Say in words when rules fire, and show the next instants: on the wall's clock, and in UTC.
+    """Show when rules fire, in words, and the next instants in local time and in UTC.
 
-    Notes tell of changes of the clock, where a time of an expression is left out or comes twice,
-    and what happens then. A paused rule is not fired at its instants until `slumberd resume`; it is
-    said who paused it. While the daemon runs, it is asked: it may go by other rules than the files
-    say until `slumberd reload`. With --json, each rule on a line of its own.
+    Notes describe clock changes: where a local time is skipped or comes twice, and what the rule
+    does then. A paused rule does not fire at its instants until `slumberd resume`; the command
+    shows who paused it. If the daemon runs, the command shows the daemon's rules: they differ from
+    the files until `slumberd reload`. With --json, each rule is printed on a line.
     """
     if (rules and cron) or (timezone and not cron):
         raise UsageError("name rules, or give --cron and perhaps --timezone, not both")
@@ -128,10 +133,10 @@ def upcoming(
         chosen = _chosen(answer["rules"], rules or [])
         found = list(outlooks(chosen, answer["timezone"], now, count))
     if json:
-        print_json_lines(one.document() for one in found)
+        print_json_lines(outlook.document() for outlook in found)
     else:
-        for one in found:
-            one.print()
+        for outlook in found:
+            outlook.print()
 
 
 def _of_expression(expression: str, timezone: str, now: datetime, count: int) -> Outlook:
@@ -142,10 +147,10 @@ def _of_expression(expression: str, timezone: str, now: datetime, count: int) ->
 
 
 def _in_force(settings: Settings) -> Answer:
-    """Return the rules that the running daemon goes by; those of the files when none runs.
+    """Return the rules of the running daemon, or those of the files when no daemon runs.
 
     Raises:
-        StoreError: A daemon runs, and does not answer.
+        StoreError: A daemon runs, but does not answer.
     """
     answer, silent = asked(settings.state_dir, "next")
     if silent:
@@ -158,7 +163,7 @@ def _in_force(settings: Settings) -> Answer:
 
 
 def _chosen(rules: Sequence[Scheduled], ids: Sequence[str]) -> list[Scheduled]:
-    """Return the rules of these ids, in their order; the enabled ones when none is given."""
+    """Return the rules of these ids, in their order; without ids, the enabled rules."""
     known = {rule["id"]: rule for rule in rules}
     if unknown := [id for id in ids if id not in known]:
         raise UsageError(f"no rule {unknown[0]!r}; {suggestion(unknown[0], known)}")
@@ -171,10 +176,10 @@ def outlooks(
     """Yield when each rule fires next.
 
     Args:
-        rules: As `scheduled` tells them.
-        timezone: Of those that name none.
-        now: Aware.
-        count: So many instants of each.
+        rules: The rules, in the form that `scheduled` returns.
+        timezone: The time zone of expressions that name none.
+        now: The instant to start from, with an offset.
+        count: How many instants of each rule to compute.
     """
     for rule in rules:
         yield _outlook(rule, cadence_of(rule["cadence"]), timezone, now, count)

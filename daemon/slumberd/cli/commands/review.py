@@ -1,4 +1,7 @@
-"""Commands that let rules meet episodes again, or go on: backfill, quarantine, approve, reject."""
+"""Commands on episodes that a rule has passed, and on batches that await approval.
+
+They are `slumberd backfill`, `slumberd quarantine`, `slumberd approve` and `slumberd reject`.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,17 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.client import perform_request, reading_facts
-from slumberd.cli.commands.fire import DryRun, limit_of, tell_fired
+from slumberd.cli.commands.delta_output import limit_of, print_answer, print_firings
 from slumberd.cli.context import settings_of
-from slumberd.cli.options import Config, Json, Listed, StateDir, Verbose, instant_of
-from slumberd.cli.output import print_json, print_json_lines, print_table
+from slumberd.cli.options import Config, DryRun, Json, Listed, StateDir, Verbose, instant_of
+from slumberd.cli.output import print_json_lines, print_table
 from slumberd.cli.registry import examples
 from slumberd.cli.wording import listed, number, plural
 from slumberd.config.settings import Settings
 from slumberd.model.episode import microseconds
 from slumberd.service.control_socket import Answer
 
-QUARANTINED = ("episode", "rule", "channel", "reason", "detail", "row")
+QUARANTINE_COLUMNS = ("episode", "rule", "channel", "reason", "detail", "row")
 EARLIEST, LATEST = -(2**62), 2**62
 
 Since = Annotated[
@@ -31,17 +34,20 @@ Until = Annotated[
     datetime | None,
     typer.Option("--to", parser=instant_of, metavar="T", help="Only episodes before T."),
 ]
-Held = Annotated[str, typer.Argument(help="The id that the hold was reported with.")]
-Rules = Annotated[list[str] | None, typer.Option("--rule", help="Only of this rule; repeatable.")]
-Episodes = Annotated[
-    list[str] | None, typer.Argument(metavar="[EPISODE]...", help="Only these; else all.")
+HeldFiring = Annotated[str, typer.Argument(help="The id of the held batch, as `fire` reports it.")]
+Rules = Annotated[list[str] | None, typer.Option("--rule", help="Take only this rule; repeatable.")]
+EpisodesOrAll = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[EPISODE]...", help="Ids of episodes. [default: all]"),
 ]
-Named = Annotated[list[str] | None, typer.Argument(metavar="[EPISODE]...", help="Ids of episodes.")]
+Episodes = Annotated[
+    list[str] | None, typer.Argument(metavar="[EPISODE]...", help="Ids of episodes.")
+]
 
 quarantine = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="Episodes that could not be read: list them, meet them again, or forget about them.",
+    help="List, retry or drop the episodes that a rule could not read.",
 )
 
 
@@ -56,32 +62,33 @@ def backfill(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Make what a rule has promoted equal to what it says today.
+    """Make what a rule has promoted equal to what the rule says today.
 
-    Goes over the episodes that the rule has passed: new matches are added, what no longer matches
-    is withdrawn, what was undone comes back. Its watermark stays. What is as it was leaves no row
-    in the ledger, and is counted as noop.
+    The rule evaluates the episodes that it has passed. It adds new matches, withdraws what no
+    longer matches, and restores what was undone. Its watermark stays. An episode that does not
+    change anything leaves no row in the ledger, and is counted as noop.
     """
-    between = None
-    if since or until:
-        between = [
-            microseconds(since) if since else EARLIEST,
-            microseconds(until) if until else LATEST,
-        ]
     answer = perform_request(
         settings_of(config, state_dir),
         "backfill",
         verbose=verbose,
         rule=rule,
-        between=between,
+        between=_range_of(since, until),
         dry_run=dry_run,
         limit=limit_of(limit, json=json),
     )
-    tell_fired(answer, dry_run=dry_run, json=json, nothing="the rule has passed no such episode")
+    print_firings(answer, dry_run=dry_run, json=json, nothing="the rule has passed no such episode")
+
+
+def _range_of(since: datetime | None, until: datetime | None) -> list[int] | None:
+    """Return the instants that a backfill begins and ends at; None without either."""
+    if since is None and until is None:
+        return None
+    return [microseconds(since) if since else EARLIEST, microseconds(until) if until else LATEST]
 
 
 def approve(
-    firing: Held,
+    firing: HeldFiring,
     dry_run: DryRun = False,
     limit: Listed = None,
     verbose: Verbose = False,
@@ -89,10 +96,9 @@ def approve(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Let a batch that is held go on, and its rule with it."""
-    settings = settings_of(config, state_dir)
+    """Apply a batch that awaits approval; its rule goes on after it."""
     answer = perform_request(
-        settings,
+        settings_of(config, state_dir),
         "decide",
         verbose=verbose,
         firing=firing,
@@ -100,47 +106,46 @@ def approve(
         dry_run=dry_run,
         limit=limit_of(limit, json=json),
     )
-    tell_fired(answer, dry_run=dry_run, json=json, nothing="nothing was pending")
+    print_firings(answer, dry_run=dry_run, json=json, nothing="nothing was pending")
 
 
 def reject(
-    firing: Held,
+    firing: HeldFiring,
     dry_run: DryRun = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Pass over what a held batch met; its rule goes on after it.
+    """Skip a batch that awaits approval; its rule goes on after it.
 
-    Nothing of it is promoted, unless its episodes change or `slumberd backfill` goes over them.
+    Nothing of the batch is promoted, unless its episodes change or `slumberd backfill` evaluates
+    them.
     """
     settings = settings_of(config, state_dir)
     answer = perform_request(settings, "decide", firing=firing, approve=False, dry_run=dry_run)
     if json:
-        print_json({"dry_run": dry_run, **answer})
+        print_answer(answer, dry_run=dry_run)
     else:
-        would = "would be passed over: a dry run" if dry_run else "passed over"
-        print(f"{firing}: {would}; `slumberd backfill` would take it up again")
+        result = "would be skipped: a dry run" if dry_run else "skipped"
+        print(f"{firing}: {result}; `slumberd backfill` would evaluate its episodes again")
 
 
 @quarantine.command("ls", epilog=examples("slumberd quarantine ls"))
 def ls(
     rules: Rules = None, json: Json = False, config: Config = None, state_dir: StateDir = None
 ) -> None:
-    """Show the episodes that could not be read, and why."""
-    found = asyncio.run(_listed(settings_of(config, state_dir)))
-    wanted = [entry for entry in found if not rules or entry["rule_id"] in rules]
+    """Show the episodes that a rule could not read, and why."""
+    entries = asyncio.run(_entries(settings_of(config, state_dir)))
+    wanted = [entry for entry in entries if not rules or entry["rule_id"] in rules]
     if json:
         print_json_lines(wanted)
     else:
-        print_table(QUARANTINED, map(_row, wanted), empty=_nothing_listed(found))
+        print_table(QUARANTINE_COLUMNS, map(_row, wanted), empty=_nothing_listed(entries))
 
 
-def _nothing_listed(found: Sequence[dict[str, Any]]) -> str:
-    """Say that a list is empty, and of which rules there are entries."""
-    rules = sorted({entry["rule_id"] for entry in found})
-    others = f" of these rules; there is something of {listed(rules)}" if rules else ""
-    return f"nothing is in quarantine{others}"
+async def _entries(settings: Settings) -> list[dict[str, Any]]:
+    async with reading_facts(settings) as facts:
+        return await facts.quarantine()
 
 
 def _row(entry: dict[str, Any]) -> tuple[object, ...]:
@@ -148,14 +153,16 @@ def _row(entry: dict[str, Any]) -> tuple[object, ...]:
     return tuple(entry[name] for name in names)
 
 
-async def _listed(settings: Settings) -> list[dict[str, Any]]:
-    async with reading_facts(settings) as facts:
-        return await facts.quarantine()
+def _nothing_listed(entries: Sequence[dict[str, Any]]) -> str:
+    """Return the message for an empty list, with the rules that have entries."""
+    rules = sorted({entry["rule_id"] for entry in entries})
+    others = f" for these rules; rules with entries: {listed(rules)}" if rules else ""
+    return f"nothing is in quarantine{others}"
 
 
 @quarantine.command("retry", epilog=examples("slumberd quarantine retry --rule preferences e17"))
 def retry(
-    episodes: Episodes = None,
+    episodes: EpisodesOrAll = None,
     rules: Rules = None,
     dry_run: DryRun = False,
     limit: Listed = None,
@@ -164,10 +171,11 @@ def retry(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Meet quarantined episodes again, after the configuration or a rule was repaired.
+    """Evaluate quarantined episodes again, after the configuration or a rule was repaired.
 
-    They are settled as if they had come in order. An episode that is repaired itself is met again
-    without this. What still cannot be read stays in quarantine, and is listed with the reason.
+    Their claims are resolved as if they had come in order. An episode that is itself repaired needs
+    no retry: its rule evaluates the new version. An episode that still cannot be read stays in
+    quarantine, and is listed with the reason.
     """
     answer = perform_request(
         settings_of(config, state_dir),
@@ -179,32 +187,31 @@ def retry(
         limit=limit_of(limit, json=json),
     )
     if not json:
-        _tell_still_quarantined(answer)
-    tell_fired(answer, dry_run=dry_run, json=json, nothing=_nothing_retried(answer, episodes))
+        _print_still_quarantined(answer)
+    print_firings(answer, dry_run=dry_run, json=json, nothing=_nothing_retried(answer, episodes))
 
 
-def _tell_still_quarantined(answer: Answer) -> None:
+def _print_still_quarantined(answer: Answer) -> None:
     """Print which episodes still cannot be read, and why."""
-    still, total = answer["still_quarantined"], answer["still_quarantined_total"]
+    entries, total = answer["still_quarantined"], answer["still_quarantined_total"]
     if not total:
         return
-    print_table(QUARANTINED, map(_row, still))
-    are = "is" if total == 1 else "are"
-    shown = (
-        "" if total == len(still) else f", {number(len(still))} listed; --limit {total} lists all"
-    )
-    print(f"{plural(total, 'episode')} {are} still in quarantine{shown}")
+    print_table(QUARANTINE_COLUMNS, map(_row, entries))
+    verb = "is" if total == 1 else "are"
+    left = f", {number(len(entries))} listed; --limit {total} lists all"
+    shown = "" if total == len(entries) else left
+    print(f"{plural(total, 'episode')} {verb} still in quarantine{shown}")
 
 
 def _nothing_retried(answer: Answer, episodes: list[str] | None) -> str:
     if answer["still_quarantined_total"]:
-        return "nothing of it can be read again: its episodes changed since, or are gone"
+        return "no episode can be read again: each has changed since, or is gone"
     return "none of these is in quarantine" if episodes else "nothing was in quarantine"
 
 
 @quarantine.command("drop", epilog=examples("slumberd quarantine drop e17"))
 def drop(
-    episodes: Named = None,
+    episodes: Episodes = None,
     every: Annotated[bool, typer.Option("--all", help="Drop all that is listed.")] = False,
     rules: Rules = None,
     dry_run: DryRun = False,
@@ -212,10 +219,10 @@ def drop(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Take episodes off the list; the ledger still says what became of them.
+    """Remove episodes from the quarantine; the ledger keeps what became of them.
 
-    Name the episodes, or give --all. An id that is not listed ends it with exit code 66, before
-    anything is done.
+    Name the episodes, or give --all. If an id is not in quarantine, nothing is removed, and the
+    command ends with exit code 66.
     """
     answer = perform_request(
         settings_of(config, state_dir),
@@ -226,8 +233,7 @@ def drop(
         dry_run=dry_run,
     )
     if json:
-        print_json({"dry_run": dry_run, **answer})
+        print_answer(answer, dry_run=dry_run)
     else:
         entries = plural(answer["dropped"], "entry", "entries")
-        would = "would go: a dry run" if dry_run else "gone"
-        print(f"{entries} {would}")
+        print(f"{entries} would be dropped: a dry run" if dry_run else f"{entries} dropped")

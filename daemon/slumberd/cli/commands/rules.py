@@ -1,9 +1,4 @@
-"""`slumberd rules`: what is there, and how far each has come.
-
-`slumberd pause` and `slumberd resume`: rules that rest for a while.
-
-`slumberd reload`: let the running daemon go by the rules that there are now.
-"""
+"""Commands on the set of rules: `slumberd rules`, `slumberd pause`, `resume` and `reload`."""
 
 from __future__ import annotations
 
@@ -31,10 +26,12 @@ COLUMNS = (
 )  # fmt: skip
 REMOVED_COLUMNS = ("rule", "watermark", "last firing", "quarantined", "held")
 
+Ids = Annotated[list[str], typer.Argument(metavar="RULE...", help="Ids of rules.")]
+
 
 def rules(
     removed: Annotated[
-        bool, typer.Option("--removed", help="Show the rules that are no longer there.")
+        bool, typer.Option("--removed", help="Show the rules that were removed.")
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -42,25 +39,26 @@ def rules(
 ) -> None:
     """Show the rules, and how far each has read.
 
-    The watermark is the number of the last version of an episode that the rule has read; pending,
-    how many versions there are above it. With --json, each rule on a line of its own.
+    The watermark is the number of the last version of an episode that the rule has read. Pending is
+    how many versions lie above it. With --json, each rule is printed on a line.
 
-    A rule that was removed keeps its watermark, and the facts that it promoted stand: put it back,
-    and it goes on from there. `slumberd undo` takes back what one of its firings did.
+    A removed rule keeps its watermark, and the facts that it promoted stay current. If you put it
+    back, it goes on from its watermark. `slumberd undo` undoes its firings.
     """
     settings = settings_of(config, state_dir)
     survey = surveyed(settings, rules_of(settings), SystemClock().now())
     if removed:
-        _tell_removed(survey.removed, json=json)
+        _print_removed(survey.removed, json=json)
     else:
-        _tell(survey.rules, paused_in(settings.state_dir), json=json, empty=no_rules(settings))
+        paused = paused_in(settings.state_dir)
+        _print_rules(survey.rules, paused, json=json, empty=no_rules(settings))
 
 
-def _tell_removed(found: Sequence[RemovedRule], *, json: bool) -> None:
+def _print_removed(rules: Sequence[RemovedRule], *, json: bool) -> None:
     if json:
-        print_json_lines(rule.document() for rule in found)
+        print_json_lines(rule.document() for rule in rules)
     else:
-        rows = (_removed_row(rule) for rule in found)
+        rows = (_removed_row(rule) for rule in rules)
         print_table(REMOVED_COLUMNS, rows, empty="no rule was removed")
 
 
@@ -71,7 +69,9 @@ def _removed_row(rule: RemovedRule) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _tell(states: Sequence[RuleState], paused: Container[str], *, json: bool, empty: str) -> None:
+def _print_rules(
+    states: Sequence[RuleState], paused: Container[str], *, json: bool, empty: str
+) -> None:
     if json:
         print_json_lines(documents(states, paused))
     else:
@@ -79,7 +79,7 @@ def _tell(states: Sequence[RuleState], paused: Container[str], *, json: bool, em
 
 
 def documents(states: Sequence[RuleState], paused: Container[str]) -> list[dict[str, Any]]:
-    """Return rules as JSON takes them."""
+    """Return the JSON form of rules."""
     return [state.document() | {"paused": state.rule.id in paused} for state in states]
 
 
@@ -100,60 +100,58 @@ def _row(state: RuleState, paused: Container[str]) -> tuple[object, ...]:
     )
 
 
-Ids = Annotated[list[str], typer.Argument(metavar="RULE...", help="Ids of rules.")]
-
-
 def pause(
     rules: Ids, json: Json = False, config: Config = None, state_dir: StateDir = None
 ) -> None:
-    """Let rules be due no more, until `slumberd resume`: over a restart and a reload, too.
+    """Pause rules: they are not due until `slumberd resume`, also after a restart or a reload.
 
-    A firing under way goes on to its end. `slumberd fire` fires a paused rule all the same.
+    A firing that has begun runs to its end. `slumberd fire` fires paused rules, too.
     """
-    _pausing_tell(
-        perform_request(settings_of(config, state_dir), "pause", rules=rules), "paused", json=json
-    )
+    answer = perform_request(settings_of(config, state_dir), "pause", rules=rules)
+    _print_paused(answer, "paused", json=json)
 
 
 def resume(
     rules: Ids, json: Json = False, config: Config = None, state_dir: StateDir = None
 ) -> None:
-    """Let paused rules be due again; what came in the meantime they take up at once."""
-    _pausing_tell(
-        perform_request(settings_of(config, state_dir), "resume", rules=rules), "resumed", json=json
-    )
+    """Resume paused rules: they are due again, at once for what is pending."""
+    answer = perform_request(settings_of(config, state_dir), "resume", rules=rules)
+    _print_paused(answer, "resumed", json=json)
 
 
-def _pausing_tell(answer: Answer, done: str, *, json: bool) -> None:
+def _print_paused(answer: Answer, verb: str, *, json: bool) -> None:
     if json:
         print_json(answer)
         return
-    print(f"{done}: {printable(', '.join(answer['changed'])) or 'nothing new'}")
+    print(f"{verb}: {printable(', '.join(answer['changed'])) or 'no other rule'}")
     print(f"paused now: {printable(', '.join(answer['paused'])) or 'no rule'}")
 
 
 def reload(json: Json = False, config: Config = None, state_dir: StateDir = None) -> None:
-    """Let the running daemon go by the rules that there are now: all of them, or none.
+    """Make the running daemon use the rules that the files hold now: all of them, or none.
 
-    The daemon reads its own configuration and rules again, and goes by them from the next batch on.
-    When anything is wrong with them, every mistake is told, the daemon keeps the rules that it had,
-    and the exit code is 1. Of the configuration a reload takes rules_dir, timezone and limits; what
-    else has changed counts from the next start, and is told. A changed rule goes by its new form
-    from now on; `slumberd backfill` takes it over what the rule has passed. With no daemon there is
-    nothing to reload, and the exit code is 69.
+    The daemon reads its own configuration and rules again, and uses them from the next batch on. If
+    they have mistakes, the command prints every mistake, the daemon keeps its rules, and the exit
+    code is 1.
+
+    Of the configuration, a reload takes rules_dir, timezone and limits. The command lists the other
+    keys that have changed: they take effect when the daemon starts again.
+
+    A changed rule applies from now on; `slumberd backfill` applies it to the episodes that it has
+    passed. If no daemon runs, the exit code is 69.
     """
     answer = ask(settings_of(config, state_dir).state_dir, "reload")
     if json:
         print_json(answer)
     else:
-        _reload_tell(answer)
+        _print_reload(answer)
 
 
-def _reload_tell(answer: Answer) -> None:
-    for what in ("added", "removed", "changed"):
-        for rule_id in answer[what]:
-            print(f"{what:<8} {printable(rule_id)}")
+def _print_reload(answer: Answer) -> None:
+    for change in ("added", "removed", "changed"):
+        for rule_id in answer[change]:
+            print(f"{change:<8} {printable(rule_id)}")
     for key in answer["restart_needed"]:
-        print(f"{printable(key)} has changed, which counts from the next start of the daemon")
-    counted = f"{plural(answer['rules'], 'rule')}, generation {answer['generation']}"
-    print(f"reloaded: {counted}, hash {answer['rules_hash']}")
+        print(f"{printable(key)} has changed; restart the daemon for it to take effect")
+    rules = f"{plural(answer['rules'], 'rule')}, generation {answer['generation']}"
+    print(f"reloaded: {rules}, hash {answer['rules_hash']}")

@@ -1,7 +1,4 @@
-"""`slumberd run`: the daemon, in the foreground.
-
-End a command that keeps temporary files so that none is left, whoever ends it.
-"""
+"""`slumberd run`: run the daemon in the foreground; and what commands do on SIGTERM."""
 
 from __future__ import annotations
 
@@ -37,13 +34,13 @@ _log = structlog.get_logger("slumberd")
 
 
 def run(config: Config = None, state_dir: StateDir = None) -> None:
-    """Consolidate whatever becomes due, in the foreground, until SIGTERM or SIGINT.
+    """Run the daemon in the foreground until SIGTERM or SIGINT.
 
-    The signal takes back the batch under way; a second one ends the process at once, which loses
-    nothing either. One daemon works on a state directory; another ends with exit code 75.
+    The signal rolls back the batch under way. A second signal ends the process at once; no data is
+    lost then either. One daemon runs on a state directory; a second one ends with exit code 75.
 
-    `slumberd reload` puts the rules into force that there are now; so does SIGHUP, but it cannot
-    tell what came of it: the log does. SIGHUP also opens the log file anew, for who rotates it.
+    `slumberd reload` loads changed rules. So does SIGHUP, but only the log reports the result.
+    SIGHUP also reopens the log file, for log rotation.
     """
     load = partial(loaded, config, state_dir)
     clock = SystemClock()
@@ -56,15 +53,15 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
             raise
         notifier = Notifier(notify_socket(), watchdog_seconds())
         if notifier.watchdog_seconds is not None:
-            faulthandler.enable()  # SIGABRT ends what hangs: the journal is to show where
+            faulthandler.enable()  # systemd ends a hung process by SIGABRT: the journal shows where
         _run(Daemon(settings, rules, load, clock=clock, logs=logs.lines, notifier=notifier), logs)
 
 
 def _log_failed_start(
     error: ConfigurationError, config: Path | None, state_dir: Path | None, clock: Clock
 ) -> None:
-    """Log why no daemon starts: to standard error, and to the log file where there is one."""
-    if not sys.stderr.isatty():  # a person who watches reads the message itself
+    """Log why the daemon does not start: to standard error, and to the log file if there is one."""
+    if not sys.stderr.isatty():  # on a terminal, a person reads the message of the command
         with standard_error_logs(clock):
             _log_failure(error)
     with suppress(ConfigurationError):
@@ -84,20 +81,20 @@ def _run(daemon: Daemon, logs: DaemonLogs) -> None:
         logs.reopen()
         daemon.reload()
 
-    def heed_signals(stop: asyncio.Event) -> None:
+    def install_handlers(stop: asyncio.Event) -> None:
         stop_on_signals(stop)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
 
     try:
-        run_until(heed_signals, daemon)
+        run_until(install_handlers, daemon)
     except Exception as error:
-        # Whoever reads the log must find why it ends; standard error may lead nowhere.
+        # The log must hold the reason: standard error may lead nowhere.
         _log_failure(error)
         raise
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """Set `stop` at the first signal that ends a process; leave the next to the system."""
+    """Set `stop` at the first SIGTERM or SIGINT; the next one ends the process."""
     loop = asyncio.get_running_loop()
 
     def on_signal() -> None:
@@ -111,29 +108,29 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
 
 @contextmanager
-def tidily_ending() -> Iterator[None]:
-    """Let SIGTERM end the task that runs the block as SIGINT does: what is open is closed first.
+def clean_up_on_sigterm() -> Iterator[None]:
+    """Cancel the task of the block on SIGTERM, so that its temporary files are removed.
 
-    SIGINT's own handler is not borrowed: a shell ignores SIGINT for what it runs in the background.
+    The handler of SIGINT does not serve: a shell ignores SIGINT for commands in the background.
 
     Raises:
         KeyboardInterrupt: SIGTERM came.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    told, before = asyncio.Event(), signal.getsignal(signal.SIGTERM)
+    signalled, previous = asyncio.Event(), signal.getsignal(signal.SIGTERM)
 
-    def end() -> None:
-        told.set()
+    def cancel() -> None:
+        signalled.set()
         if task is not None:
             task.cancel()
 
-    loop.add_signal_handler(signal.SIGTERM, end)
+    loop.add_signal_handler(signal.SIGTERM, cancel)
     try:
         yield
     except asyncio.CancelledError:
-        if told.is_set():
+        if signalled.is_set():
             raise KeyboardInterrupt from None
         raise
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)  # leaves it to the system, whoever had it before
-        signal.signal(signal.SIGTERM, before)
+        loop.remove_signal_handler(signal.SIGTERM)  # this sets the system's default handler
+        signal.signal(signal.SIGTERM, previous)

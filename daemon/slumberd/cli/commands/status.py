@@ -1,12 +1,8 @@
-"""`slumberd status`: what an operator asks in the middle of the night, on one screen.
-
-`slumberd doctor`: what is not as it should be, each with its remedy.
-"""
+"""Commands on the health of the service: `slumberd status` and `slumberd doctor`."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +17,7 @@ from slumberd.cli.commands.rules import documents
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
 from slumberd.cli.environment import settings_variables
+from slumberd.cli.exit_codes import say
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table
 from slumberd.cli.wording import number, plural
@@ -39,54 +36,71 @@ from slumberd.observability.line_format import printable
 from slumberd.service.composition import rules_of
 from slumberd.service.pause import paused_in
 
+STATUS_COLUMNS = (
+    "rule", "cadence", "pending", "oldest", "last firing", "facts", "next", "quarantined", "held",
+)  # fmt: skip
+SHOWN = 30
+"""Rules that fit on a screen."""
+
+PROBLEMS = 1
+"""The exit code when there is a finding."""
+
 
 def doctor(
     deep: Annotated[
-        bool, typer.Option("--deep", help="Take as long as it takes to check every page.")
+        bool, typer.Option("--deep", help="Check every page, without a limit of time.")
     ] = False,
-    kinds: Annotated[bool, typer.Option("--list", help="List what is looked at, by id.")] = False,
+    kinds: Annotated[
+        bool, typer.Option("--list", help="List the ids of the possible findings.")
+    ] = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Look everything over, and say what is not as it should be, and what to do about it.
+    """Examine the installation, and report each problem with its remedy.
 
-    It changes nothing, and works while the daemon runs and while it does not. The exit code is 1
-    when anything was found. Passes over whole databases end after 10 s each unless --deep is given;
-    what was not looked at to its end is named, and is no finding.
+    The command changes nothing. It works with and without a running daemon. The exit code is 1 when
+    it reports a finding. Each pass over a whole database ends after 10 s unless --deep is given;
+    the command names the checks that it did not finish, and they count as no finding.
     """
     if kinds:
-        _list(json=json)
+        _print_kinds(json=json)
         return
-    checkup = examined(config, state_dir, seconds=None if deep else QUICK_SECONDS)
+    checkup = examine(config, state_dir, seconds=None if deep else QUICK_SECONDS)
     if json:
-        print_json(_doctor_document(checkup))
+        print_json(_checkup_document(checkup))
     else:
-        _tell(checkup)
+        _print_checkup(checkup)
     if checkup.findings:
-        raise typer.Exit(1)
+        raise typer.Exit(PROBLEMS)
 
 
-def examined(config: Path | None, state_dir: Path | None, *, seconds: float | None) -> Checkup:
-    """Look over what the options name, whatever state it is in."""
+def examine(config: Path | None, state_dir: Path | None, *, seconds: float | None) -> Checkup:
+    """Run the checks on the installation that the options name.
+
+    Args:
+        config: The configuration file, as the command line names it.
+        state_dir: The state directory, as the command line names it.
+        seconds: The limit of each pass over a database; None for no limit.
+    """
     try:
         settings = settings_of(config, state_dir)
     except ConfigurationError as error:
-        return Checkup(invalid(error.mistakes), [])
-    context, findings = context_of(settings, config, seconds=seconds)
+        return Checkup(mistake_findings(error.mistakes), [])
+    context, findings = build_context(settings, config, seconds=seconds)
     if context.daemon is not None:
-        # A daemon that cannot read what there is now is told of as what is invalid.
+        # A daemon that cannot read its files now does not answer this: the findings name the files.
         outdated, _ = asked(settings.state_dir, "outdated")
         context = replace(context, outdated=outdated or {})
     found = run_checks(context)
     return replace(found, findings=[*findings, *found.findings])
 
 
-def context_of(
+def build_context(
     settings: Settings, config: Path | None, *, seconds: float | None
 ) -> tuple[DoctorContext, list[Finding]]:
-    """Return what is looked over, and what was found on the way to it."""
-    rules, mistakes = _rules(settings)
+    """Return the context of the checks, and the findings made while building it."""
+    rules, mistakes = _load_rules(settings)
     daemon, silent = asked(settings.state_dir)
     context = DoctorContext(
         settings,
@@ -97,21 +111,24 @@ def context_of(
         THIS_MACHINE,
         seconds=seconds,
     )
-    return context, [*invalid(mistakes), *silent]
+    return context, [*mistake_findings(mistakes), *silent]
 
 
-def _rules(settings: Settings) -> tuple[RuleSet | None, Sequence[Mistake]]:
+def _load_rules(settings: Settings) -> tuple[RuleSet | None, Sequence[Mistake]]:
     try:
         return rules_of(settings), ()
     except ConfigurationError as error:
         return None, error.mistakes
 
 
-def invalid(mistakes: Sequence[Mistake]) -> list[Finding]:
-    """Return mistakes of configuration and rules as findings."""
+def mistake_findings(mistakes: Sequence[Mistake]) -> list[Finding]:
+    """Return the findings for mistakes in the configuration and the rules."""
     return [
         Finding(
-            "config.invalid", mistake.file, _problem(mistake), "mend it; `slumberd check` tells"
+            "config.invalid",
+            mistake.file,
+            _problem(mistake),
+            "correct it; `slumberd check` lists every mistake",
         )
         for mistake in mistakes
     ]
@@ -121,14 +138,17 @@ def _problem(mistake: Mistake) -> str:
     return str(mistake).removeprefix(mistake.file).lstrip(":")
 
 
-def _list(*, json: bool) -> None:
+def _print_kinds(*, json: bool) -> None:
     if json:
-        print_json([{"id": id, "severity": how, "well": well} for id, (how, well) in KINDS.items()])
+        kinds = KINDS.items()
+        print_json(
+            [{"id": id, "severity": severity, "well": well} for id, (severity, well) in kinds]
+        )
     else:
         print_table(("id", "severity", "well when"), ((id, *kind) for id, kind in KINDS.items()))
 
 
-def _doctor_document(checkup: Checkup) -> dict[str, object]:
+def _checkup_document(checkup: Checkup) -> dict[str, object]:
     return {
         "ok": not checkup.findings,
         "findings": [finding.document() for finding in checkup.findings],
@@ -136,42 +156,37 @@ def _doctor_document(checkup: Checkup) -> dict[str, object]:
     }
 
 
-def _tell(checkup: Checkup) -> None:
+def _print_checkup(checkup: Checkup) -> None:
     for finding in checkup.findings:
         print(f"{finding.severity:8} {finding.id}  {cell(finding.subject)}")
         print(f"         {cell(finding.problem)}")
         print(f"         remedy: {cell(finding.remedy)}")
-    for what in checkup.unfinished:
-        print(f"slumberd: took too long: {cell(what)}; `slumberd doctor --deep`", file=sys.stderr)
+    for check in checkup.unfinished:
+        say(f"not finished in time: {cell(check)}; `slumberd doctor --deep` finishes it")
     count = len(checkup.findings)
     print(plural(count, "finding") if count else "nothing found")
 
 
-STATUS_COLUMNS = (
-    "rule", "cadence", "pending", "oldest", "last firing", "facts", "next", "quarantined", "held",
-)  # fmt: skip
-SHOWN = 30
-"""Rules that a screen holds."""
-
-
 def status(
     check: Annotated[
-        bool, typer.Option("--check", help="Only say what somebody must look at; exit with 1 then.")
+        bool, typer.Option("--check", help="Print only urgent problems; exit with 1 if any.")
     ] = False,
     json: Json = False,
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Show whether the daemon runs, what there is, and what waits.
+    """Show whether the daemon runs, how much the databases hold, and what is pending.
 
-    Of each rule: how many versions of episodes wait, and the timestamp of the first of them; when
-    it fired last, and how many facts that added, replaced and took out; its next instant. Of more
-    than 30 rules those that are held, have episodes in quarantine, or have most to read.
+    For each rule, the command shows how many versions of episodes are pending, and the timestamp of
+    the oldest; the last firing, with how many facts it added, replaced and deleted; and the next
+    instant. Of more than 30 rules, it shows those with a batch that awaits approval, with episodes
+    in quarantine, or with most pending versions.
 
-    With --check, for monitoring, a line for each thing that a person must look at, and nothing when
-    all is well: the daemon does not run or does not answer, a mistake in configuration or rules,
-    rules that a reload has not taken, a database that is missing or broken, a disk that is nearly
-    full, and rules that are late, held or with episodes in quarantine. It works without a daemon.
+    With --check, for monitoring, the command prints a line for each problem that a person must act
+    on, and nothing when there is none. Problems are: the daemon does not run or does not answer;
+    mistakes in the configuration or the rules; rules that need a reload; a database that is missing
+    or damaged; a disk that is nearly full; rules that are late, that await approval, or that have
+    episodes in quarantine. It works without a daemon.
     """
     if check:
         _check(config, state_dir, json=json)
@@ -184,11 +199,11 @@ def status(
     survey = surveyed(settings, loaded, SystemClock().now())
     stale = daemon is not None and daemon["rules_hash"] != loaded.content_hash
     if json:
-        print_json(_document(settings, daemon, survey) | {"reload_needed": stale})
+        print_json(_status_document(settings, daemon, survey) | {"reload_needed": stale})
         return
-    _print_screen(settings, daemon, survey)
+    _print_status(settings, daemon, survey)
     if stale:
-        print("\nthe daemon goes by other rules than the files say; `slumberd reload` takes them")
+        print("\nthe daemon uses other rules than the files hold; `slumberd reload` loads them")
 
 
 def _check(config: Path | None, state_dir: Path | None, *, json: bool) -> None:
@@ -197,26 +212,27 @@ def _check(config: Path | None, state_dir: Path | None, *, json: bool) -> None:
         print_json({"ok": not found, "findings": [finding.document() for finding in found]})
     else:
         for finding in found:
-            told = f"{finding.id}: {cell(finding.subject)}: {cell(finding.problem)}"
-            print(f"{told}; {cell(finding.remedy)}")
+            problem = f"{finding.id}: {cell(finding.subject)}: {cell(finding.problem)}"
+            print(f"{problem}; {cell(finding.remedy)}")
     if found:
-        raise typer.Exit(1)
+        raise typer.Exit(PROBLEMS)
 
 
 def _urgent(config: Path | None, state_dir: Path | None) -> list[Finding]:
     try:
         settings = settings_of(config, state_dir)
     except ConfigurationError as error:
-        return invalid(error.mistakes)
-    context, findings = context_of(settings, config, seconds=0)
+        return mistake_findings(error.mistakes)
+    context, findings = build_context(settings, config, seconds=0)
     silent = any(finding.id == "daemon.silent" for finding in findings)
-    return [
-        *findings,
-        *(one for one in urgent(context) if not (silent and one.id == "daemon.down")),
-    ]
+    found = urgent(context)
+    # A daemon that does not answer is not down: one finding is enough.
+    return [*findings, *(kept for kept in found if not (silent and kept.id == "daemon.down"))]
 
 
-def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey) -> dict[str, Any]:
+def _status_document(
+    settings: Settings, daemon: dict[str, Any] | None, survey: Survey
+) -> dict[str, Any]:
     return {
         "running": daemon is not None,
         "pid": daemon["pid"] if daemon else None,
@@ -230,16 +246,16 @@ def _document(settings: Settings, daemon: dict[str, Any] | None, survey: Survey)
         "ledger_rows": survey.ledger_rows,
         "databases": [
             {"path": printable(str(path)), "bytes": size, "log_bytes": log}
-            for path, size, log in _sizes(settings)
+            for path, size, log in _database_sizes(settings)
         ],
-        "disk_free_bytes": _free(settings),
-        "provenance": _provenance(settings, survey),
+        "disk_free_bytes": _free_bytes(settings),
+        "provenance": _provenance_lag(settings, survey),
         "rules": documents(survey.rules, paused_in(settings.state_dir)),
     }
 
 
-def _provenance(settings: Settings, survey: Survey) -> dict[str, Any] | None:
-    """Return how far the sink of provenance is behind; None without a sink."""
+def _provenance_lag(settings: Settings, survey: Survey) -> dict[str, Any] | None:
+    """Return how far the provenance sink is behind; None without a sink."""
     sink = settings.provenance.sink
     if sink is None:
         return None
@@ -253,62 +269,62 @@ def _provenance(settings: Settings, survey: Survey) -> dict[str, Any] | None:
     }
 
 
-def _sizes(settings: Settings) -> list[tuple[Path, int, int]]:
-    """Return each database that is there with its bytes, and those of its write-ahead log."""
+def _database_sizes(settings: Settings) -> list[tuple[Path, int, int]]:
+    """Return the path of each database, its bytes, and the bytes of its write-ahead log."""
     paths = (settings.memory_path, settings.facts_path)
     return [
-        (path, path.stat().st_size, _size(path.with_name(path.name + "-wal")))
+        (path, path.stat().st_size, _size_of(path.with_name(path.name + "-wal")))
         for path in paths
         if path.exists()
     ]
 
 
-def _size(path: Path) -> int:
+def _size_of(path: Path) -> int:
     with suppress(OSError):
         return path.stat().st_size
     return 0
 
 
-def _free(settings: Settings) -> int | None:
+def _free_bytes(settings: Settings) -> int | None:
     with suppress(OSError):
         return shutil.disk_usage(settings.state_dir).free
     return None
 
 
-def _print_screen(settings: Settings, daemon: dict[str, Any] | None, survey: Survey) -> None:
-    free = _free(settings)
-    room = f", {megabytes(free)} free" if free is not None else ""
-    print(f"daemon     {_running(daemon) if daemon else 'does not run'}")
-    print(f"state      {cell(str(settings.state_dir))}{room}")
-    for path, size, log in _sizes(settings):
+def _print_status(settings: Settings, daemon: dict[str, Any] | None, survey: Survey) -> None:
+    free = _free_bytes(settings)
+    space = f", {megabytes(free)} free" if free is not None else ""
+    print(f"daemon     {_describe_daemon(daemon) if daemon else 'does not run'}")
+    print(f"state      {cell(str(settings.state_dir))}{space}")
+    for path, size, log in _database_sizes(settings):
         print(f"  {cell(path.name)}: {megabytes(size)}, write-ahead log {megabytes(log)}")
     print(f"episodes   {_number(survey.episodes)}")
     print(f"facts      {_number(survey.facts)}")
     print(f"ledger     {plural(survey.ledger_rows, 'row')}")
-    if provenance := _provenance(settings, survey):
-        print(f"provenance {provenance['sink']}: {_lag_in_words(provenance)}")
+    if lag := _provenance_lag(settings, survey):
+        print(f"provenance {lag['sink']}: {_describe_lag(lag)}")
     if paused := paused_in(settings.state_dir):
         print(f"paused     {cell(', '.join(sorted(paused)))}")
-    for one in daemon["failing"] if daemon else ():
-        print(f"failing    {_failing(one)}")
+    for failure in daemon["failing"] if daemon else ():
+        print(f"failing    {_describe_failure(failure)}")
     print()
     _print_rules(survey.rules, empty=no_rules(settings))
 
 
-def _lag_in_words(one: dict[str, Any]) -> str:
+def _describe_lag(lag: dict[str, Any]) -> str:
     behind = (
-        f"{plural(one['rows'], 'row')} behind, since {one['seconds']:.0f} s"
-        if one["rows"]
-        else "all told"
+        f"{plural(lag['rows'], 'row')} behind, since {lag['seconds']:.0f} s"
+        if lag["rows"]
+        else "all rows published"
     )
-    refused = f", {number(one['refused'])} refused" if one["refused"] else ""
+    refused = f", {number(lag['refused'])} refused" if lag["refused"] else ""
     return f"{behind}{refused}"
 
 
 def _print_rules(states: Sequence[RuleState], *, empty: str) -> None:
-    """Show rules; of more than a screen those that somebody would look for."""
+    """Print the rules; of more than fit on a screen, the most urgent ones."""
     first = sorted(states, key=_urgency)[:SHOWN]
-    rows = (_short_row(state) for state in states if state in first)
+    rows = (_rule_row(state) for state in states if state in first)
     print_table(STATUS_COLUMNS, rows, empty=empty)
     if len(states) > SHOWN:
         print(f"and {plural(len(states) - SHOWN, 'more rule')}; `slumberd rules` shows all")
@@ -318,22 +334,23 @@ def _urgency(state: RuleState) -> tuple[bool, bool, int]:
     return not state.held, not state.quarantined, -(state.pending or 0)
 
 
-def _running(daemon: dict[str, Any]) -> str:
+def _describe_daemon(daemon: dict[str, Any]) -> str:
     since = SystemClock().now() - timedelta(seconds=daemon["uptime_seconds"])
     process = f"pid {daemon['pid']}, since {cell(since)}"
     return f"runs ({process}), rules of generation {daemon['generation']}"
 
 
-def _failing(one: dict[str, Any]) -> str:
-    times = f"{number(one['failures'])} times in a row" if one["failures"] > 1 else "once"
-    return f"rule {one['rule_id']}, {times} since {_time(one['since'])}: {one['error']}"
+def _describe_failure(failure: dict[str, Any]) -> str:
+    count = failure["failures"]
+    times = f"{number(count)} times in a row" if count > 1 else "once"
+    return f"rule {failure['rule_id']}, {times} since {_time(failure['since'])}: {failure['error']}"
 
 
-def _short_row(state: RuleState) -> tuple[object, ...]:
-    enabled = state.cadence if state.rule.enabled else "disabled"
+def _rule_row(state: RuleState) -> tuple[object, ...]:
+    cadence = state.cadence if state.rule.enabled else "disabled"
     return (
-        state.rule.id, enabled, _number(state.pending), _time(state.oldest), state.fired_at,
-        _came_to(state.outcome), state.next_at, _number(state.quarantined or None),
+        state.rule.id, cadence, _number(state.pending), _time(state.oldest), state.fired_at,
+        _changes_of(state.outcome), state.next_at, _number(state.quarantined or None),
         state.held or None,
     )  # fmt: skip
 
@@ -343,7 +360,7 @@ def _number(count: int | None) -> str:
 
 
 def _time(timestamp: str | None) -> str:
-    """Return a timestamp as tables show instants; one without a zone as it is written."""
+    """Return a timestamp as tables show instants; without an offset, as it is written."""
     try:
         at = datetime.fromisoformat(timestamp or "")
     except ValueError:
@@ -351,8 +368,9 @@ def _time(timestamp: str | None) -> str:
     return cell(at) if at.tzinfo else cell(timestamp)
 
 
-def _came_to(counts: Counts | None) -> str | None:
+def _changes_of(counts: Counts | None) -> str | None:
+    """Return how many facts a firing added, replaced and deleted."""
     if counts is None:
         return None
-    came = number(counts.added + counts.restored)
-    return f"+{came} ~{number(counts.updated)} -{number(counts.deleted)}"
+    added = number(counts.added + counts.restored)
+    return f"+{added} ~{number(counts.updated)} -{number(counts.deleted)}"

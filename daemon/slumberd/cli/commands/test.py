@@ -1,7 +1,4 @@
-"""`slumberd test`: run the tests that stand beside the rules.
-
-How verdicts on tests of rules are printed: differences for people, JSON for programs.
-"""
+"""`slumberd test`: run the tests beside rule files, and print the differences."""
 
 from __future__ import annotations
 
@@ -28,32 +25,35 @@ from slumberd.rule_testing.comparison import Entry, Line, Part
 from slumberd.rule_testing.loader import Trial, case_files, prepared
 from slumberd.rule_testing.runner import Finding, Verdict, tried
 
-_TOLD: dict[Part, tuple[str, ...]] = {
+FAILED = 1
+"""The exit code when a test fails."""
+
+_KEYS_UNEXPECTED: dict[Part, tuple[str, ...]] = {
     "deltas": ("episode", "rule", "channel", "kind", "reason", "replaces"),
     "filtered": ("episode",),
     "facts": ("id", "subject", "predicate", "object", "content"),
 }
-"""What is told of an entry that nobody expected."""
+"""The keys that are printed of an entry that the test does not expect."""
 
-_MEANT: dict[Part, tuple[str, ...]] = {
+_KEYS_ALWAYS: dict[Part, tuple[str, ...]] = {
     "deltas": ("episode", "kind", "reason"),
     "filtered": ("episode",),
     "facts": ("id",),
 }
-"""What is told of every entry, beside what its author named."""
+"""The keys that are printed of every entry, beside those that the test names."""
 
 _MARKS = ",:?#{}[]&*!|>'\"%@`"
-"""Characters that mean something in YAML."""
+"""Characters with a meaning in YAML."""
 
 
 def title(verdict: Verdict) -> str:
-    """Return where a test stands, and its name."""
+    """Return the file, the line and the name of a test."""
     case = verdict.trial.case
     return f"{case.file}:{case.line}: {printable(case.name)}"
 
 
 def print_findings(verdict: Verdict) -> None:
-    """Print what is not as expected, for people."""
+    """Print what differs from the expectation, for people."""
     print(f"\n{title(verdict)}")
     for finding in verdict.findings:
         for part, lines in finding.comparisons.items():
@@ -71,44 +71,44 @@ def _heading(verdict: Verdict, finding: Finding) -> str:
 
 
 def _print_line(part: Part, line: Line) -> None:
-    told = _whole(part, line)
+    got = _printed_part(part, line)
     if line.same:
-        print(f"      {_entry(part, told)}")
+        print(f"      {_write_entry(part, got)}")
         return
     if line.expected is not None:
-        print(f"    - {_entry(part, line.expected)}")
+        print(f"    - {_write_entry(part, line.expected)}")
     if line.got is not None:
-        print(f"    + {_entry(part, told)}")
+        print(f"    + {_write_entry(part, got)}")
     if line.differing:
-        print(f"      {_carets(told, line.differing)}")
+        print(f"      {_carets(got, line.differing)}")
 
 
-def _whole(part: Part, line: Line) -> Entry:
-    """Return what came about: what tells which one it is, and whatever its author named."""
+def _printed_part(part: Part, line: Line) -> Entry:
+    """Return of an actual entry what identifies it, and the keys that the test names."""
     got = line.got or {}
     if line.expected is None:
-        return _without_the_usual({key: got.get(key) for key in _TOLD[part]})
-    wanted = line.expected
-    meant = {key: got.get(key) for key in _MEANT[part] if key in wanted or got.get(key)}
-    return meant | {key: got.get(key) for key in wanted}
+        return _without_defaults({key: got.get(key) for key in _KEYS_UNEXPECTED[part]})
+    expected = line.expected
+    keys = (key for key in _KEYS_ALWAYS[part] if key in expected or got.get(key))
+    return {key: got.get(key) for key in (*keys, *expected)}
 
 
-def _without_the_usual(entry: Entry) -> Entry:
-    usual: dict[str, object] = {"channel": FACTS}
+def _without_defaults(entry: Entry) -> Entry:
+    defaults: dict[str, object] = {"channel": FACTS}
     if entry.get("subject") is not None:
-        usual["content"] = entry.get("content")
-    return {k: v for k, v in entry.items() if v not in (None, "", []) and v != usual.get(k)}
+        defaults["content"] = entry.get("content")
+    return {k: v for k, v in entry.items() if v not in (None, "", []) and v != defaults.get(k)}
 
 
-def _entry(part: Part, entry: Entry) -> str:
-    """Return an entry as it would stand in a file of tests, on one line."""
+def _write_entry(part: Part, entry: Entry) -> str:
+    """Return an entry as a file of tests would hold it, on one line."""
     if part == "filtered":
         return flow(entry["episode"])
     return "{" + ", ".join(f"{key}: {flow(value)}" for key, value in entry.items()) + "}"
 
 
 def _carets(entry: Entry, keys: tuple[str, ...]) -> str:
-    """Return a line that marks the values of some keys in the line above."""
+    """Return a line with carets below the values of some keys."""
     marks = (
         " " * len(f"{key}: ") + ("^" if key in keys else " ") * cell_len(flow(value))
         for key, value in entry.items()
@@ -117,7 +117,7 @@ def _carets(entry: Entry, keys: tuple[str, ...]) -> str:
 
 
 def flow(value: object) -> str:
-    """Return a value as YAML has it within a line."""
+    """Return a value in YAML's flow style."""
     match value:
         case str() if _is_plain(value):
             return value
@@ -128,16 +128,16 @@ def flow(value: object) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Say whether a text needs no quotes."""
-    means_itself = plain(text) == text and trap(text) is None
-    odd = text[:1] in "- " or text[-1:] == " " or any(mark in text for mark in _MARKS)
-    return bool(text) and means_itself and text.isprintable() and not odd
+    """Return whether a text needs no quotes."""
+    reads_as_itself = plain(text) == text and trap(text) is None
+    has_marks = text[:1] in "- " or text[-1:] == " " or any(mark in text for mark in _MARKS)
+    return bool(text) and reads_as_itself and text.isprintable() and not has_marks
 
 
 def _reasons(verdict: Verdict, finding: Finding) -> Iterator[str]:
-    """Yield why what was expected did not come about, as `slumberd why-not` would say it."""
+    """Yield why the outcome differs from the expectation, in the words of `slumberd why-not`."""
     for rule_id, problem in finding.held.items():
-        yield f"{rule_id} is held: {problem}"
+        yield f"{rule_id} awaits approval: {problem}"
     for decision in finding.decisions:
         if not (decision.stands and decision.became in ("add", "update")):
             yield _reason(verdict, decision)
@@ -148,10 +148,10 @@ def _reason(verdict: Verdict, decision: Decision) -> str:
     became = decision.became + (f" ({printable(why)})" if why else "")
     where = "" if decision.channel == FACTS else f" in {decision.channel}"
     episode_id = printable(episode_id_of(decision.fact_id))
-    told = f"{episode_id} under {decision.rule_id}{where}: {became}"
-    if decision.became == "quarantined":  # what a person would do then is no matter of a test
-        return told
-    return f"{told}; {_remedy(verdict, decision)}"
+    outcome = f"{episode_id} under {decision.rule_id}{where}: {became}"
+    if decision.became == "quarantined":  # the remedy needs a real store
+        return outcome
+    return f"{outcome}; {_remedy(verdict, decision)}"
 
 
 def _remedy(verdict: Verdict, decision: Decision) -> str:
@@ -160,7 +160,7 @@ def _remedy(verdict: Verdict, decision: Decision) -> str:
 
 
 def document(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as JSON takes it."""
+    """Return the JSON form of a verdict."""
     case = verdict.trial.case
     return {
         "name": case.name,
@@ -169,7 +169,9 @@ def document(verdict: Verdict) -> dict[str, Any]:
         "rules": [rule.id for rule in verdict.trial.rules],
         "ok": verdict.ok,
         "refused": verdict.refused or None,
-        "differences": [one for finding in verdict.findings for one in _differences(finding)],
+        "differences": [
+            difference for finding in verdict.findings for difference in _differences(finding)
+        ],
         "why": [
             {"step": finding.step, "reason": reason}
             for finding in verdict.findings
@@ -185,13 +187,10 @@ def _differences(finding: Finding) -> Iterator[dict[str, Any]]:
                 yield {"step": finding.step, "part": part, **line._asdict()}
 
 
-FAILED = 1
-
-
 def test(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PATH]...", help="Files of tests, or directories of rules."),
+        typer.Argument(metavar="[PATH]...", help="Test files, or directories of rules."),
     ] = None,
     json: Json = False,
     config: Config = None,
@@ -200,23 +199,23 @@ def test(
     """Run the tests of rules, and exit with 1 when one fails.
 
     X.test.yaml beside X.yaml says what its episodes become under the rules of X.yaml. Without a
-    PATH, those in the directory of rules that the configuration names. Each test has stores of
-    its own; the daemon's are neither read nor written.
+    PATH, the command runs the tests in the directory of rules that the configuration names. Each
+    test has stores of its own; the daemon's are neither read nor written.
 
-    A line that begins with - was expected, one with + is what came about instead.
+    A line that begins with - was expected; a line that begins with + is the actual outcome.
 
-    With --json, each test on a line of its own.
+    With --json, each test is printed on a line.
     """
-    verdicts = asyncio.run(_tried(_trials(paths, config, state_dir)))
+    verdicts = asyncio.run(_run_all(_find_trials(paths, config, state_dir)))
     if json:
         print_json_lines(map(document, verdicts))
     else:
-        _print(verdicts)
+        _print_verdicts(verdicts)
     if not all(verdict.ok for verdict in verdicts):
         raise typer.Exit(FAILED)
 
 
-def _trials(
+def _find_trials(
     paths: Sequence[Path] | None, config: Path | None, state_dir: Path | None
 ) -> list[Trial]:
     if paths:
@@ -225,11 +224,11 @@ def _trials(
     return prepared(case_files([settings.rules_dir]), timezone=settings.timezone)
 
 
-async def _tried(trials: Sequence[Trial]) -> list[Verdict]:
+async def _run_all(trials: Sequence[Trial]) -> list[Verdict]:
     return [await tried(trial) for trial in trials]
 
 
-def _print(verdicts: Sequence[Verdict]) -> None:
+def _print_verdicts(verdicts: Sequence[Verdict]) -> None:
     failed = [verdict for verdict in verdicts if not verdict.ok]
     for verdict in verdicts:
         print(f"{'ok' if verdict.ok else 'FAILED':<8}{title(verdict)}")

@@ -1,7 +1,4 @@
-"""`slumberd audit verify`: the ledger against itself, against the facts, and against a log.
-
-Read the checkpoints of a ledger from a log, one line in memory at a time.
-"""
+"""`slumberd audit verify`: verify the ledger against itself, the facts, and a log's checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ import typer
 
 from slumberd.cli.client import auditing
 from slumberd.cli.context import logs, settings_of
-from slumberd.cli.jsonl import opened
+from slumberd.cli.jsonl import open_input
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json
 from slumberd.cli.wording import plural
@@ -28,12 +25,17 @@ from slumberd.errors import InputError, UsageError
 from slumberd.model.record import Break, Checkpoint
 from slumberd.observability.line_format import CHECKPOINT, MOST_BYTES, printable
 
+BROKEN = 1
+"""The exit code when the ledger or the facts are wrong."""
+
 _MARK = CHECKPOINT.encode()
 _MOST_ROWS = 2**63 - 1
 
+_log = structlog.get_logger("slumberd")
+
 
 def checkpoints_in(stream: BinaryIO, name: str) -> Iterator[Checkpoint]:
-    """Yield the checkpoints of a log, in its order; whatever else is in it is passed over.
+    """Yield the checkpoints of a log, in its order, and skip all other lines.
 
     Args:
         stream: The log, uncompressed.
@@ -44,28 +46,23 @@ def checkpoints_in(stream: BinaryIO, name: str) -> Iterator[Checkpoint]:
     """
     try:
         while line := stream.readline(MOST_BYTES):
-            found = _checkpoint(line) if _MARK in line else None
-            if found is not None:
-                yield found
+            checkpoint = _parse_checkpoint(line) if _MARK in line else None
+            if checkpoint is not None:
+                yield checkpoint
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         problem = "the compressed data ends early, or is damaged"
         raise InputError(f"{name!r}: {problem}: {error}") from error
 
 
-def _checkpoint(line: bytes) -> Checkpoint | None:
+def _parse_checkpoint(line: bytes) -> Checkpoint | None:
+    """Return the checkpoint of a line; None for a line of another program, or half a line."""
     try:
         event = orjson.loads(line)
         if event["event"] != CHECKPOINT or not 0 <= event["rows"] <= _MOST_ROWS:
             return None
-        head, told = bytes.fromhex(event["head"]), printable(event["ts"])
-        return Checkpoint(event["rows"], head, told)
-    except (ValueError, TypeError, KeyError):  # another program's line, or half of ours
+        return Checkpoint(event["rows"], bytes.fromhex(event["head"]), printable(event["ts"]))
+    except (ValueError, TypeError, KeyError):
         return None
-
-
-BROKEN = 1
-
-_log = structlog.get_logger("slumberd")
 
 
 def verify(
@@ -73,16 +70,17 @@ def verify(
         str | None,
         typer.Option(
             metavar="LOGFILE",
-            help="Log lines of the daemon, plain or gzip, or - for standard input.",
+            help="Compare the ledger with the checkpoints of this log of the daemon: plain or gzip,"
+            " or - for standard input.",
         ),
     ] = None,
     chain_only: Annotated[
         bool,
-        typer.Option("--chain-only", help="Look neither at what the rows hold nor at facts."),
+        typer.Option("--chain-only", help="Verify neither the contents of the rows nor the facts."),
     ] = False,
     log: Annotated[
         bool,
-        typer.Option("--log", help="Tell the log, too: ledger.verified or ledger.broken."),
+        typer.Option("--log", help="Log the result, too: ledger.verified or ledger.broken."),
     ] = False,
     json: Json = False,
     config: Config = None,
@@ -90,33 +88,33 @@ def verify(
 ) -> None:
     """Recompute the ledger's chain, and replay it against the facts; exit with 1 when it breaks.
 
-    Prints the number of rows and the head of the chain, or the first row that is wrong. A ledger
-    that was cut short or written anew, with facts to match, can only be told from what was known of
-    it elsewhere: --against compares it with the ledger.checkpoint lines of a log in JSON.
+    The command prints the number of rows and the head of the chain, or the first wrong row. Someone
+    may cut the ledger short, or rewrite it with facts to match. Only a record elsewhere can reveal
+    that: --against compares the ledger with the ledger.checkpoint lines of a log in JSON.
 
-    A timer runs it with --log, so that whoever watches the log hears of it.
+    A systemd timer runs the command with --log, so that the monitoring of the log sees the result.
 
-    --chain-only is quick, and finds rows that are missing, inserted, out of order or relabelled,
-    and a head that is another than --against knows. It does not find what was changed in a row,
-    a fact, or anything else beside the chain.
+    --chain-only is quick. It finds rows that are missing, inserted, out of order or relabelled, and
+    a head that contradicts --against. It does not find changes within a row, of a fact, or of
+    anything else outside the chain.
     """
     if chain_only and log:
-        raise UsageError("--log tells of whole verifications only; take --chain-only out")
+        raise UsageError("--log reports whole verifications only; leave out --chain-only")
     settings = settings_of(config, state_dir)
-    verified = asyncio.run(_verified(settings, against, chain_only))
+    verification = asyncio.run(_verify(settings, against, chain_only))
     if json:
-        print_json(verified.document())
+        print_json(verification.document())
     else:
-        print(verified.words())
+        print(verification.words())
     if log:
         with logs(settings, SystemClock()):
-            _log_result(verified)
-    if verified.broken:
+            _log_result(verification)
+    if verification.broken:
         raise typer.Exit(BROKEN)
 
 
 class Told:
-    """Checkpoints, which may be read again though their source may not."""
+    """Checkpoints that can be read again, though their source can be read only once."""
 
     def __init__(self, found: Iterable[Checkpoint] = ()) -> None:
         self._found = iter(found)
@@ -124,19 +122,27 @@ class Told:
 
     @property
     def count(self) -> int:
-        """How many were read so far."""
+        """How many checkpoints were read so far."""
         return len(self._kept)
 
     def __iter__(self) -> Iterator[Checkpoint]:
         yield from tuple(self._kept)
-        for one in self._found:
-            self._kept.append(one)
-            yield one
+        for checkpoint in self._found:
+            self._kept.append(checkpoint)
+            yield checkpoint
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """What came of verifying; `checkpoints` counts those that were compared."""
+class Verification:
+    """The result of verifying a ledger.
+
+    Attributes:
+        rows: How many rows the ledger has.
+        head: The head of its chain, in hexadecimal.
+        broken: What is wrong; None when nothing is.
+        checkpoints: How many checkpoints were compared.
+        chain_only: Whether only the chain was verified.
+    """
 
     rows: int
     head: str
@@ -145,7 +151,7 @@ class Verified:
     chain_only: bool
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return the JSON form."""
         return {
             "ok": self.broken is None,
             "rows": self.rows,
@@ -156,36 +162,37 @@ class Verified:
         }
 
     def words(self) -> str:
-        """Return it for a person."""
+        """Return the result in words."""
         if self.broken is None:
             agree = "agrees" if self.checkpoints == 1 else "agree"
             checkpoints = plural(self.checkpoints, "checkpoint")
             agreeing = f", {checkpoints} {agree}" if self.checkpoints else ""
-            what = "chain verified, and nothing else" if self.chain_only else "verified"
-            return f"{what}: {plural(self.rows, 'row')}, head {self.head}{agreeing}"
+            verified = "chain verified, and nothing else" if self.chain_only else "verified"
+            return f"{verified}: {plural(self.rows, 'row')}, head {self.head}{agreeing}"
         place = f" at row {self.broken.seq}" if self.broken.seq else ""
         return f"broken{place}: {printable(self.broken.problem)}"
 
 
-def _log_result(verified: Verified) -> None:
-    if broken := verified.broken:
-        _log.error("ledger.broken", rows=verified.rows, seq=broken.seq, problem=broken.problem)
+def _log_result(verification: Verification) -> None:
+    rows = verification.rows
+    if broken := verification.broken:
+        _log.error("ledger.broken", rows=rows, seq=broken.seq, problem=broken.problem)
     else:
-        _log.info("ledger.verified", rows=verified.rows, head=verified.head)
+        _log.info("ledger.verified", rows=rows, head=verification.head)
 
 
-async def _verified(settings: Settings, against: str | None, chain_only: bool) -> Verified:
+async def _verify(settings: Settings, against: str | None, chain_only: bool) -> Verification:
     if against is None:
-        return await _compared(settings, Told(), chain_only)
-    with opened(against) as source:
-        told = Told(checkpoints_in(source.stream, against))
-        verified = await _compared(settings, told, chain_only)
-    if verified.broken is None and not told.count:
+        return await _verify_against(settings, Told(), chain_only)
+    with open_input(against) as source:
+        checkpoints = Told(checkpoints_in(source.stream, against))
+        verification = await _verify_against(settings, checkpoints, chain_only)
+    if verification.broken is None and not checkpoints.count:
         raise InputError(f"{against!r} holds no checkpoint of the ledger; is it the daemon's log?")
-    return verified
+    return verification
 
 
-async def _compared(settings: Settings, told: Told, chain_only: bool) -> Verified:
+async def _verify_against(settings: Settings, checkpoints: Told, chain_only: bool) -> Verification:
     async with auditing(settings) as facts:
-        rows, head, broken = await facts.verify(told, chain_only=chain_only)
-    return Verified(rows, head, broken, told.count, chain_only)
+        rows, head, broken = await facts.verify(checkpoints, chain_only=chain_only)
+    return Verification(rows, head, broken, checkpoints.count, chain_only)

@@ -1,9 +1,9 @@
-"""`slumberd why` and `slumberd why-not`: how a fact came, and what became of an episode."""
+"""`slumberd why` and `slumberd why-not`: explain a fact, and what became of an episode."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, NamedTuple
 
@@ -45,19 +45,20 @@ def why(
     config: Config = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Show why a fact stands, or why it does not stand any more.
+    """Show why a fact is current, or why it is no longer current.
 
-    Its lineage; the episodes that it comes from; the firings that promoted it, each with its
-    rule, the rule's content hash then, its instant, what triggered it and who asked for it; what
-    it replaced, and what took it out.
+    The command shows its lineage, the episodes that it comes from, and the firings that promoted
+    it. Of each firing it shows the rule, the rule's content hash at that time, the instant, what
+    triggered it, and who asked for it. It also shows what the fact replaced, and what replaced or
+    deleted the fact.
     """
     settings = settings_of(config, state_dir)
-    explanation, versions = asyncio.run(_explained(settings, _checked(fact)))
-    told = Told(explanation, versions, content=content)
+    explanation, versions = asyncio.run(_explain(settings, _check_unicode(fact)))
+    output = Told(explanation, versions, content=content)
     if json:
-        print_json(told.document())
+        print_json(output.document())
     else:
-        told.print()
+        output.print()
 
 
 def why_not(
@@ -68,74 +69,90 @@ def why_not(
 ) -> None:
     """Show what became of an episode under every rule, and what would change that.
 
-    Pending: the rule has not read its newest version. Filtered: the rule's filter does not select
-    it. Forgotten: its scope was. Skipped: the rule has no row about it, whatever its filter says.
-    Quarantined: it cannot be read. Undone: the firing that met it was undone. Else the delta that
-    it made.
+    pending: the rule has not read its newest version. filtered: the rule's filter does not select
+    it. forgotten: its scope was erased. skipped: the rule has no row about it, whatever its filter
+    says. quarantined: the rule could not read it. undone: the firing that evaluated it was undone.
+    Otherwise the command shows the delta that the episode made.
 
-    With --json, each rule and channel on a line of its own.
+    With --json, each rule and channel is printed on a line.
     """
     settings = settings_of(config, state_dir)
     rules = rules_of(settings).of_episodes().rules
-    found = asyncio.run(_decided(settings, rules, _checked(episode)))
-    by_id = {rule.id: rule for rule in rules}
-    tolerance = timedelta(seconds=settings.memory.future_tolerance)
-    latest = microseconds(SystemClock().now() + tolerance)
-    remedies = (
-        would_change(
-            one,
-            by_id.get(one.rule_id),
-            in_memory=found.version is not None,
-            held=found.held.get(one.rule_id),
-            latest=latest,
-        )
-        for one in found.decisions
-    )
-    rows = list(zip(found.decisions, remedies, strict=True))
+    outcome = asyncio.run(_read_outcome(settings, rules, _check_unicode(episode)))
+    remedies = _remedies_for(outcome, rules, settings)
+    rows = list(zip(outcome.decisions, remedies, strict=True))
     if json:
         print_json_lines(decision_document(*row) for row in rows)
     else:
-        print_episode(episode, found.version)
+        print_episode(episode, outcome.version)
         print_table(DECISION_COLUMNS, (decision_row(*row) for row in rows))
 
 
-def _checked(id: str) -> str:
-    id.encode()  # bytes of the command line that are no text are wrong use
+def _check_unicode(id: str) -> str:
+    """Return an id; of bytes that are not valid Unicode, the error becomes one of wrong use."""
+    id.encode()
     return id
 
 
-async def _explained(settings: Settings, fact_id: str) -> tuple[Explanation, Versions]:
+async def _explain(settings: Settings, fact_id: str) -> tuple[Explanation, Versions]:
     async with reading_facts(settings) as facts:
         explanation = await facts.why(fact_id)
     ids = [source.id for source in explanation.sources]
-    found = await _newest(settings, [_EVERYTHING], ids)
-    return explanation, found[_EVERYTHING.id]
+    by_rule = await _read_newest(settings, [_EVERYTHING], ids)
+    return explanation, by_rule[_EVERYTHING.id]
 
 
-async def _newest(
+async def _read_newest(
     settings: Settings, rules: Sequence[ConsolidationRule], ids: Sequence[str]
 ) -> dict[str, Versions]:
-    """Return the newest versions of some episodes as each of some rules reads them."""
+    """Return the newest versions of episodes that each rule selects, by the rule's id."""
     if not settings.memory_path.exists():
         return {rule.id: {} for rule in rules}
     async with reading_memory(settings) as memory:
         return {
-            rule.id: {one.id: one for one in await memory.reread(rule, ids, upto=_NEWEST)}
+            rule.id: {
+                version.id: version for version in await memory.reread(rule, ids, upto=_NEWEST)
+            }
             for rule in rules
         }
 
 
-class _Found(NamedTuple):
+class _Outcome(NamedTuple):
+    """What became of an episode.
+
+    Attributes:
+        version: Its newest version; None when memory.db no longer has it.
+        decisions: What became of it, by rule and channel.
+        held: The batches that await approval, by rule.
+    """
+
     version: EpisodeVersion | None
     decisions: list[Decision]
     held: Mapping[str, Held]
 
 
-async def _decided(
+def _remedies_for(
+    outcome: _Outcome, rules: Sequence[ConsolidationRule], settings: Settings
+) -> Iterator[str]:
+    """Yield what would change each decision."""
+    by_id = {rule.id: rule for rule in rules}
+    tolerance = timedelta(seconds=settings.memory.future_tolerance)
+    latest = microseconds(SystemClock().now() + tolerance)
+    for decision in outcome.decisions:
+        yield would_change(
+            decision,
+            by_id.get(decision.rule_id),
+            in_memory=outcome.version is not None,
+            held=outcome.held.get(decision.rule_id),
+            latest=latest,
+        )
+
+
+async def _read_outcome(
     settings: Settings, rules: Sequence[ConsolidationRule], episode_id: str
-) -> _Found:
-    # Memory first: what a rule reads in between has a row then, and nothing is called pending.
-    newest = await _newest(settings, [_EVERYTHING, *rules], [episode_id])
+) -> _Outcome:
+    # Memory first: a version that a rule reads in between then has a row, and is not pending.
+    newest = await _read_newest(settings, [_EVERYTHING, *rules], [episode_id])
     version = newest.pop(_EVERYTHING.id).get(episode_id)
     versions = {id: found[episode_id] for id, found in newest.items() if episode_id in found}
     held: Mapping[str, Held] = {}
@@ -145,10 +162,10 @@ async def _decided(
         else:
             decisions = await facts.decisions_of(episode_id, rules, versions)
             held = await facts.held()
-    if version is None and not any(one.line for one in decisions):
-        remedy = "neither memory.db nor the ledger knows such an episode"
+    if version is None and not any(decision.line for decision in decisions):
+        remedy = "neither memory.db nor the ledger has such an episode"
         raise NoInputError(episode_id, remedy)
-    return _Found(version, decisions, held)
+    return _Outcome(version, decisions, held)
 
 
 def _before_any_firing(

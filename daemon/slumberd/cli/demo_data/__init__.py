@@ -1,4 +1,4 @@
-"""The sample that `slumberd demo` runs on: two days of three people who talk to two agents."""
+"""The data of `slumberd demo`: two days of three people who talk to two agents."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from slumberd.cli.json_schemas import SHIPPED, schema_text
 DAYS = ("monday", "tuesday")
 
 _SCHEMAS = b"$schema=../../../../config/"
-"""Where the samples find their schemas in the repository."""
+"""The path of the schemas in the repository, as the samples name it."""
 
 
-def lay_out(directory: Path) -> Path:
-    """Write configuration and rules into a directory; return the configuration's path.
+def write_files(directory: Path) -> Path:
+    """Write the configuration, the rules and their schemas into a directory.
 
-    The schemas that editors know them by lie beside, in ``config``.
+    Returns:
+        The path of the configuration.
     """
     rules, schemas = directory / "rules.d", directory / "config"
     rules.mkdir(parents=True)
