@@ -41,17 +41,21 @@ def triple(id: str, subject: Any, predicate: Any, object: Any, **overrides: Any)
 
 def version(id: str = "e1", *, seq: int = 1, **overrides: Any) -> EpisodeVersion:
     """Return what a firing reads of `episode(id, **overrides)`."""
-    told = episode(id, **overrides)
+    return version_of(episode(id, **overrides), seq=seq)
+
+
+def version_of(episode: Episode, *, seq: int) -> EpisodeVersion:
+    """Return what a firing reads of an episode."""
     return EpisodeVersion(
         seq=seq,
-        id=told.id,
-        user=told.user,
-        session=told.session,
-        agent=told.agent,
-        at=microseconds(told.timestamp),
-        content=told.content,
-        source_node=told.source_node,
-        metadata=told.metadata,
+        id=episode.id,
+        user=episode.user,
+        session=episode.session,
+        agent=episode.agent,
+        at=microseconds(episode.timestamp),
+        content=episode.content,
+        source_node=episode.source_node,
+        metadata=episode.metadata,
     )
 
 
