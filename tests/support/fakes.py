@@ -428,7 +428,7 @@ class FakeLogs:
 
 
 class FakeComparer:
-    """Takes texts to be near that share words, by how many of them they share."""
+    """Compares texts by the number of words that they share."""
 
     def near(
         self,
@@ -442,6 +442,8 @@ class FakeComparer:
         known = sorted({word for text in texts for word in _words_of(text)})
         vectors = [_direction([_words_of(text).count(word) for word in known]) for text in texts]
         for number in range(first, len(texts)):
+            if late is not None and late():
+                raise StoppedError("the fake comparer was stopped")
             cosines = (
                 (other, min(1.0, sum(map(mul, vectors[number], vectors[other]))))
                 for other in range(max(0, number - most), number)
