@@ -404,7 +404,7 @@ class FakeDeltaLog:
         self.misspellings: list[Misspelling] = []
 
     def applied(self, records: Sequence[Record]) -> None:
-        self.lines.extend(record for record in records if record.kind != "firing")
+        self.lines.extend(without_firings(records))
 
     def completed(self, outcome: Outcome) -> None:
         self.batches.append(outcome)
@@ -414,6 +414,11 @@ class FakeDeltaLog:
 
     def checkpointed(self, head: Checkpoint) -> None:
         self.heads.append(head)
+
+
+def without_firings(records: Sequence[Record]) -> list[Record]:
+    """Return the rows that have a ``delta.applied`` line: all but the firings' own."""
+    return [record for record in records if record.kind != "firing"]
 
 
 class FakeLogs:
