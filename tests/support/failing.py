@@ -157,18 +157,19 @@ def _watched(boundaries: Boundaries) -> type[_Watched]:
     return Watched
 
 
-def _write_across(boundaries: Boundaries) -> Callable[[Sink, bytes], None]:
+def _write_across(boundaries: Boundaries) -> Callable[..., bool]:
     write = Sink.write
 
-    def written(sink: Sink, lines: bytes) -> None:
+    def write_across(sink: Sink, lines: bytes, *, must: bool = False) -> bool:
         boundaries.cross("log before")
         if boundaries.is_next("log half"):
-            write(sink, lines[: len(lines) // 2])
+            write(sink, lines[: len(lines) // 2], must=must)
         boundaries.cross("log half")
-        write(sink, lines)
+        is_written = write(sink, lines, must=must)
         boundaries.cross("log after")
+        return is_written
 
-    return written
+    return write_across
 
 
 if __name__ == "__main__":
