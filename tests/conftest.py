@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Options, markers and the one automatic check of all tests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.support.samples import try_everything
 
 pytest_plugins = ["tests.support.ledgers"]
 
-# A busy machine is no fault of an example; what must not take long is measured where that is said.
+# A busy machine must not fail an example; the tests that measure time have their own limits.
 settings.register_profile("slumberd", deadline=None)
 settings.register_profile("long", deadline=None, max_examples=5_000)
 settings.load_profile("slumberd")
 
 LEFT_OUT = ("slow", "timing")
-"""The markers of tests that run with ``--all`` only."""
+"""The markers of tests that run only with ``--all``."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,13 +29,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let tests try all that they can with ``--all``; each worker is configured like this."""
+    """Let tests try all of their samples with ``--all``, in each worker."""
     if config.getoption("--all"):
         try_everything()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say whether tests are left out."""
+    """Return a line that says whether tests are left out."""
     if config.getoption("--all"):
         return "all tests run, slow ones too"
     return f"tests marked {' or '.join(LEFT_OUT)} are left out; --all runs them"

@@ -10,11 +10,11 @@ from slumberd.model.provenance import Promotion
 from slumberd.model.rule import ConsolidationRule
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
-"""When every story begins."""
+"""The first instant of every test."""
 
 
 def at(seconds: float) -> datetime:
-    """Return the instant that lies this many seconds after the start."""
+    """Return the instant this many seconds after `START`."""
     return START + timedelta(seconds=seconds)
 
 
@@ -33,7 +33,7 @@ def episode(id: str = "e1", **overrides: Any) -> Episode:
 
 
 def triple(id: str, subject: Any, predicate: Any, object: Any, **overrides: Any) -> Episode:
-    """Return an episode that says one triple; `metadata` overrides are merged in."""
+    """Return an episode that asserts one triple; `metadata` overrides are merged in."""
     metadata = {"subject": subject, "predicate": predicate, "object": object}
     metadata |= overrides.pop("metadata", {})
     return episode(id, metadata=metadata, **overrides)

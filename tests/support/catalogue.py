@@ -1,4 +1,4 @@
-"""Lines of the log, held against the catalogue: the whole test suite passes through here."""
+"""Compare log lines with the event catalogue, in the whole test suite."""
 
 from __future__ import annotations
 

@@ -466,15 +466,15 @@ def _direction(counts: Sequence[int]) -> tuple[float, ...]:
 
 
 class FakePromotions:
-    """A ledger's rows, some of them promotions, and how far a sink was told.
+    """A ledger of promotions, and the positions of its readers.
 
     Attributes:
-        rows: What each row promotes; None for a row that promotes nothing.
-        erased: The numbers of those that were forgotten.
-        standing: The numbers of those whose fact stands; None for all.
-        places: The position that was saved last, by reader.
-        longest: The most promotions that one page held.
-        fault: Raised by every call while it is set.
+        rows: The promotion of each row; None for a row without one.
+        erased: The numbers of the erased rows.
+        standing: The numbers of the rows whose fact is current; None for all rows.
+        places: The last saved position of each reader.
+        longest: The number of promotions of the longest page.
+        fault: Every call raises it while it is set.
     """
 
     def __init__(self, *rows: Promotion | None) -> None:
@@ -486,18 +486,18 @@ class FakePromotions:
         self.fault: Exception | None = None
 
     def promote(self, *kinds: bool) -> None:
-        """Append rows, each a promotion or not."""
-        for is_one in kinds:
+        """Append a row for each value; it is a promotion when the value is true."""
+        for is_promotion in kinds:
             seq = len(self.rows) + 1
-            self.rows.append(builders.promotion(seq) if is_one else None)
+            self.rows.append(builders.promotion(seq) if is_promotion else None)
 
     async def promotions(self, after: int, *, limit: int, current_only: bool) -> Page:
         self._raise()
         found = [
-            one
-            for one in self.rows[after : after + limit]
-            if one and one.seq not in self.erased
-            if not (current_only and self.standing is not None and one.seq not in self.standing)
+            row
+            for row in self.rows[after : after + limit]
+            if row and row.seq not in self.erased
+            if not (current_only and self.standing is not None and row.seq not in self.standing)
         ]
         self.longest = max(self.longest, len(found))
         return Page(found, min(after + limit, max(after, len(self.rows))))
@@ -529,13 +529,14 @@ class FakePromotions:
 
 
 class FakeSink:
-    """A sink of provenance that keeps all that it is told.
+    """A provenance sink that records its assertions.
 
     Attributes:
-        told: Template, and what was asserted, in order.
-        fault: Raised by every call while it is set.
-        hangs: Whether it never answers.
-        deaf: Whether it forgets, when it fails, what it was told in that call.
+        told: The template and the slots of each assertion, in order.
+        fault: Every call raises it while it is set.
+        hangs: Whether a call never returns.
+        deaf: Whether a failing call records nothing.
+        asked: Is set when a call begins.
     """
 
     def __init__(self) -> None:
@@ -560,5 +561,5 @@ class FakeSink:
 
     @property
     def seqs(self) -> list[int]:
-        """The numbers of the rows that it was told of."""
-        return [int(one["seq"]) for _, one in self.told]
+        """The numbers of the asserted rows."""
+        return [int(slots["seq"]) for _, slots in self.told]
