@@ -1,9 +1,9 @@
-"""slumberd with failpoints: at the boundary that is named it ends at once, as by kill -9.
+"""slumberd with failpoints: the process ends at a named boundary, as by ``kill -9``.
 
 ``SLUMBERD_FAILPOINT='facts.db COMMIT#2' python -m tests.support.failing fire all --config FILE``
 exits with 137 before the second COMMIT on facts.db. A boundary lies before every statement of a
 connection that writes, before the second row of one that takes many, after each COMMIT, and
-before, within and after each write to the log. Nothing lists them: they are found by passing.
+before, within and after each write to the log. A run without a failpoint finds them.
 """
 
 from __future__ import annotations
