@@ -1,8 +1,8 @@
-"""The one reader of the time."""
+"""The contract of clocks, and the system clock."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import orjson
 import pytest
@@ -10,11 +10,12 @@ from freezegun import freeze_time
 
 from slumberd.clock import Clock, SystemClock
 from tests.support.builders import START
+from tests.support.fakes import FakeClock
 
 pytestmark = pytest.mark.unit
 
 
-def test_system_clock_tells_utc_between_two_readings_of_the_machine() -> None:
+def test_system_clock_returns_utc_between_two_readings_of_the_machine() -> None:
     clock: Clock = SystemClock()
     before = datetime.now(UTC)  # noqa: TID251 - what it is compared with
 
@@ -32,9 +33,26 @@ def test_system_clock_gives_plain_datetimes_to_orjson_also_when_time_is_frozen()
         assert orjson.loads(orjson.dumps(now)) == START.isoformat()
 
 
-def test_monotonic_clock_does_not_step_back() -> None:
-    clock = SystemClock()
+@pytest.mark.parametrize("clock", [SystemClock(), FakeClock()], ids=["system", "fake"])
+def test_wall_clock_is_a_plain_utc_datetime(clock: Clock) -> None:
+    now = clock.now()
 
+    assert type(now) is datetime
+    assert now.tzinfo is UTC
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), FakeClock()], ids=["system", "fake"])
+def test_monotonic_clock_does_not_step_back(clock: Clock) -> None:
     first, second = clock.monotonic(), clock.monotonic()
 
     assert first <= second
+
+
+def test_fake_wall_clock_steps_back_without_the_monotonic_clock() -> None:
+    clock = FakeClock()
+    first = clock.monotonic()
+
+    clock.set(START - timedelta(days=1))
+
+    assert clock.now() < START
+    assert clock.monotonic() == first

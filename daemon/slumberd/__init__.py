@@ -1,4 +1,4 @@
-"""slumberd: sleep for agents' memory. Episodes become facts, on a cadence, with a trail."""
+"""slumberd consolidates the episodes of AI agents into facts, by rules, with an audited ledger."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -1,7 +1,4 @@
-"""The one place that reads the time.
-
-Wait for an event, but not for ever.
-"""
+"""Read the time, and wait for events with a time limit. No other module reads the time."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SystemClock:
-    """The machine's clocks; implements ``ports.Clock``."""
+    """The clocks of the machine; implements `Clock`."""
 
     def now(self) -> datetime:
         """Return the wall clock: aware, UTC, to the microsecond."""
@@ -28,7 +25,7 @@ class SystemClock:
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Return whether an event is set, as soon as it is, or after so many seconds."""
+    """Wait for an event for at most `seconds`; return whether it is set."""
     # Not wait_for(), which takes a task of its own in Python 3.11: an idle daemon does little else.
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -37,7 +34,7 @@ async def set_within(event: asyncio.Event, seconds: float) -> bool:
 
 
 class Clock(Protocol):
-    """What time it is."""
+    """A wall clock and a monotonic clock."""
 
     def now(self) -> datetime:
         """Return the wall clock: aware, UTC, a plain ``datetime``."""

@@ -1,45 +1,45 @@
-"""Every error that slumberd raises on purpose.
+"""The errors that slumberd raises on purpose.
 
-Each class builds its own message from typed fields and keeps them, so that a caller can
-act on the fields and a person can act on the message::
+Each class builds its message from typed fields and keeps them: a caller acts on the fields, a
+person on the message::
 
     SlumberdError
-    ├── UsageError                        the command line asks for what cannot be (exit 64)
-    │   └── PatternError                  a pattern of facts that cannot be read
-    ├── InputError                        data of a user that cannot be read       (exit 65)
+    ├── UsageError                        a request that is impossible           (exit 64)
+    │   └── PatternError                  a malformed pattern of facts
+    ├── InputError                        malformed data of a user               (exit 65)
     │   └── UnreadableEpisodeError        an episode that a strict put refuses
-    ├── NoInputError                      a file that should be there is not       (exit 66)
-    ├── BackupError                       a backup that is not whole               (exit 65)
-    ├── NothingKeptError                  an erasure of a scope that holds nothing (exit 66)
-    ├── NotQuarantinedError               an episode that is not in quarantine     (exit 66)
-    ├── NotConfirmedError                 a person did not confirm an erasure      (exit 1)
-    ├── OutputExistsError                 a file that would be overwritten         (exit 73)
-    ├── NotRunningError                   a daemon is needed and none answers      (exit 69)
-    ├── ConfigurationError                configuration or rules with mistakes     (exit 78)
-    ├── ExtraMissingError                 an optional part is not installed        (exit 78)
-    ├── ProvenanceError                   an assertion that no sink could store    (exit 65)
-    ├── ReloadFailedError                 a daemon keeps the rules that it had     (exit 1)
-    └── StoreError                        the stores                               (exit 74)
-        ├── MemoryScopeError              an episode where it does not belong      (exit 65)
-        │   └── ForgottenError            an episode of a scope that was forgotten
-        ├── ConsolidationRuleError        a rule or a delta that breaks its form   (exit 78)
-        │   ├── FilterError               a ``when_filter`` that must not run, or cannot
-        │   └── PromotionError            what a graph says cannot be promoted     (exit 65)
-        ├── FactConflictError             a fact id or replaced id held elsewhere  (exit 65)
-        ├── GraphStoreError               a graph that cannot be opened or asked   (exit 74)
+    ├── NoInputError                      a missing file                         (exit 66)
+    ├── BackupError                       an incomplete or damaged backup        (exit 65)
+    ├── NothingKeptError                  an erasure of an empty scope           (exit 66)
+    ├── NotQuarantinedError               an episode that is not quarantined     (exit 66)
+    ├── NotConfirmedError                 an erasure without a confirmation      (exit 1)
+    ├── OutputExistsError                 a file that would be overwritten       (exit 73)
+    ├── NotRunningError                   a command without its daemon           (exit 69)
+    ├── ConfigurationError                configuration or rules with mistakes   (exit 78)
+    ├── ExtraMissingError                 an extra that is not installed         (exit 78)
+    ├── ProvenanceError                   an assertion that no sink can store    (exit 65)
+    ├── ReloadFailedError                 a reload with mistakes                 (exit 1)
+    └── StoreError                        a store that failed                    (exit 74)
+        ├── MemoryScopeError              an episode or read outside its scope   (exit 65)
+        │   └── ForgottenError            an episode of an erased scope
+        ├── ConsolidationRuleError        a malformed rule or delta              (exit 78)
+        │   ├── FilterError               a ``when_filter`` that is refused
+        │   └── PromotionError            triples that cannot be promoted        (exit 65)
+        ├── FactConflictError             a fact id of another scope             (exit 65)
+        ├── GraphStoreError               a graph that cannot be used            (exit 74)
         ├── MigrationNotSupportedError    also importable as ``MigrationNotSupported``
-        ├── SchemaError                   a file of another version or program  (exit 74)
-        ├── LedgerKeyError                a ledger and a key that do not belong together (exit 78)
-        ├── UnportableCypherError         a query that must not run on a graph     (exit 78)
-        ├── StoreBusyError                another process holds the lock           (exit 75)
-        ├── BackupBusyError               a backup cannot be made at this moment   (exit 75)
-        ├── StateDirectoryLockedError     another daemon works on this directory   (exit 75)
-        ├── SupersededError               what is open is the store no more        (exit 75)
-        │   ├── StaleWriterError          another daemon has taken over
-        │   └── StoreReplacedError        another file, or content, is in its place
-        ├── FiringTimeoutError            a firing took longer than its rule lets it (exit 75)
-        ├── StoppedError                  a pass was told to stop; nothing written (exit 75)
-        └── PermissionDeniedError         a file may not be read or written        (exit 77)
+        ├── SchemaError                   a file of another schema               (exit 74)
+        ├── LedgerKeyError                a key of another ledger                (exit 78)
+        ├── UnportableCypherError         a Cypher query that is refused         (exit 78)
+        ├── StoreBusyError                a database that is locked              (exit 75)
+        ├── BackupBusyError               a backup that must wait                (exit 75)
+        ├── StateDirectoryLockedError     a state directory in use               (exit 75)
+        ├── SupersededError               a store that changed hands             (exit 75)
+        │   ├── StaleWriterError          another daemon writes the store
+        │   └── StoreReplacedError        another file has its place
+        ├── FiringTimeoutError            a firing that took too long            (exit 75)
+        ├── StoppedError                  work that was stopped                  (exit 75)
+        └── PermissionDeniedError         a file without permission              (exit 77)
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ __all__ = [
 
 
 class SlumberdError(Exception):
-    """Anything that slumberd refuses or fails to do.
+    """The base of all errors of slumberd.
 
     Attributes:
-        exit_code: What the command line ends with, after sysexits.
-        see: Where to read more.
+        exit_code: The exit code of the command line, after sysexits.
+        see: Where to read more; None without a page.
     """
 
     exit_code: ClassVar[int] = 70
@@ -115,25 +115,25 @@ class SlumberdError(Exception):
 
     @property
     def hint(self) -> str | None:
-        """What to do about it, when the error keeps that in a field of its own."""
+        """The remedy, when the error has one in a field of its own."""
         remedy = self.context.get("remedy")
         return remedy if isinstance(remedy, str) else None
 
 
 class UsageError(SlumberdError):
-    """The command line asks for something that cannot be."""
+    """A request to the command line or the library is impossible."""
 
     exit_code = 64
 
 
 class PatternError(UsageError):
-    """A pattern of facts holds what cannot be read.
+    """A pattern of facts is malformed.
 
     Attributes:
         slot: The part of the pattern, as ``subject``.
-        text: What it holds.
+        text: The text of that part.
         problem: What is wrong with it.
-        position: Character of the text, from 0; None when the whole is meant.
+        position: The offset of the character, from 0; None for the whole text.
     """
 
     def __init__(self, slot: str, text: str, problem: str, position: int | None = None) -> None:
@@ -146,7 +146,7 @@ class PatternError(UsageError):
 
 
 class InputError(SlumberdError):
-    """Data that a user handed over cannot be read."""
+    """Data of a user is malformed."""
 
     exit_code = 65
 
@@ -172,7 +172,7 @@ class UnreadableEpisodeError(InputError):
 
     Attributes:
         episode_id: The episode.
-        reason: The reason of the quarantine, as ``intent_unknown``.
+        reason: The reason of the quarantine, for example ``intent_unknown``.
         detail: What is wrong, and what to write instead.
     """
 
@@ -186,7 +186,7 @@ class UnreadableEpisodeError(InputError):
 
 
 class NoInputError(SlumberdError):
-    """A file that should be there is not."""
+    """A file is missing."""
 
     exit_code = 66
 
@@ -197,7 +197,7 @@ class NoInputError(SlumberdError):
 
 
 class NothingKeptError(SlumberdError):
-    """A scope is to be erased, and nothing is kept of it.
+    """An erasure names a scope that holds nothing.
 
     Attributes:
         user: The user.
@@ -213,11 +213,11 @@ class NothingKeptError(SlumberdError):
         self.agent = agent
         axes = {"user": user, "session": session, "agent": agent}
         scope = ", ".join(f"{axis} {part!r}" for axis, part in axes.items() if part is not None)
-        super().__init__(f"nothing is kept of {scope}; case and spelling count")
+        super().__init__(f"nothing is stored of {scope}; case and spelling count")
 
 
 class NotQuarantinedError(SlumberdError):
-    """Episodes are named that are not in quarantine; nothing was changed.
+    """Some named episodes are not in quarantine, so nothing was changed.
 
     Attributes:
         episode_ids: Their ids.
@@ -236,7 +236,7 @@ class NotQuarantinedError(SlumberdError):
 
 
 class NotConfirmedError(SlumberdError):
-    """A person was asked whether to erase a scope, and did not confirm."""
+    """A person did not confirm the erasure of a scope."""
 
     exit_code = 1
 
@@ -245,11 +245,11 @@ class NotConfirmedError(SlumberdError):
 
 
 class ExtraMissingError(SlumberdError):
-    """An optional part of slumberd is asked for and not installed.
+    """An extra of slumberd is needed and not installed.
 
     Attributes:
-        extra: Its name, as pip takes it.
-        consequence: What cannot be done without it.
+        extra: Its name, for pip.
+        consequence: What is impossible without it.
     """
 
     exit_code = 78
@@ -261,10 +261,10 @@ class ExtraMissingError(SlumberdError):
 
 
 class ProvenanceError(SlumberdError, ValueError):
-    """An assertion, or where it comes from, has no form that a sink could store as it is.
+    """An assertion, or its provenance, has no form that a sink can store unchanged.
 
     Attributes:
-        slot: The name of what is wrong, as ``_source``.
+        slot: The slot that is wrong, for example ``_source``.
         reason: What is wrong with it.
     """
 
@@ -277,7 +277,7 @@ class ProvenanceError(SlumberdError, ValueError):
 
 
 class OutputExistsError(SlumberdError):
-    """A file or directory that a command would create is there already.
+    """A file or directory that a command would create exists already.
 
     Attributes:
         path: Where it is.
@@ -289,24 +289,24 @@ class OutputExistsError(SlumberdError):
     def __init__(self, path: Path, remedy: str = "name a new file") -> None:
         self.path = path
         self.remedy = remedy
-        super().__init__(f"{str(path)!r} is there already: {remedy}")
+        super().__init__(f"{str(path)!r} exists already: {remedy}")
 
 
 class NotRunningError(SlumberdError):
-    """A command needs the daemon, and none answers."""
+    """A command needs the daemon, and no daemon answers."""
 
     exit_code = 69
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing that is wrong in one file.
+    """One mistake in one file.
 
     Attributes:
-        file: The file as the operator named it.
-        line: From 1; 0 when the file as a whole is meant.
-        column: From 1; 0 when the line as a whole is meant.
-        path: Where in the document, as ``rules[0].cadence.every``; may be empty.
+        file: The file, as the operator named it.
+        line: From 1; 0 for the whole file.
+        column: From 1; 0 for the whole line.
+        path: The place in the document, as ``rules[0].cadence.every``; may be empty.
         problem: What is wrong, and what to write instead.
     """
 
@@ -322,11 +322,11 @@ class Mistake:
 
 
 class ConfigurationError(SlumberdError):
-    """Configuration or rule files hold mistakes; all of them are listed.
+    """Configuration or rule files have mistakes; the error lists all of them.
 
     Attributes:
         mistakes: Every mistake of every file, in file order, then by position.
-        rules_dir: Where the rules are, when these are mistakes of a configuration that says it.
+        rules_dir: The directory of the rules, when the configuration has the mistakes.
     """
 
     exit_code = 78
@@ -338,21 +338,21 @@ class ConfigurationError(SlumberdError):
 
 
 class ReloadFailedError(SlumberdError):
-    """A running daemon cannot take the rules that there are now, and keeps those that it had.
+    """A running daemon cannot load the new rules, and keeps the old ones.
 
     Attributes:
-        cause: What is wrong with them.
+        cause: What is wrong with the new rules.
     """
 
     exit_code = 1
 
     def __init__(self, cause: SlumberdError | OSError) -> None:
         self.cause = cause
-        super().__init__(f"the daemon keeps the rules that it had:\n{cause}")
+        super().__init__(f"the daemon keeps its old rules:\n{cause}")
 
 
 class StoreError(SlumberdError):
-    """A store cannot do what was asked."""
+    """A store failed."""
 
     exit_code = 74
 
@@ -361,8 +361,8 @@ class MemoryScopeError(StoreError):
     """An episode, or a read, does not fit its scope.
 
     Attributes:
-        scope: The ``(user, session, agent)`` in question.
-        operation: The call that was refused, as ``put``.
+        scope: The scope, as ``(user, session, agent)``.
+        operation: The refused call, for example ``put``.
         violation: What is wrong with it.
     """
 
@@ -376,20 +376,20 @@ class MemoryScopeError(StoreError):
 
 
 class ForgottenError(MemoryScopeError):
-    """An episode says something as of a time up to which its scope was forgotten."""
+    """An episode is of a scope that was erased, and not newer than the erasure."""
 
     def __init__(self, scope: tuple[str | None, ...], episode_id: str) -> None:
-        problem = f"episode {episode_id!r} is of a scope, and a time, that was forgotten"
+        problem = f"episode {episode_id!r} is not newer than the erasure of its scope"
         super().__init__(scope, "put", problem)
 
 
 class ConsolidationRuleError(StoreError, ValueError):
-    """A rule, or a delta that claims to come from one, breaks its form.
+    """A rule or a delta is malformed.
 
     Attributes:
         rule_id: The rule; may be empty when that is the violation.
-        delta_type: The delta's kind, as ``add``, or empty when the rule itself is meant.
-        violation: What is wrong, as ``source_episode_ids must be non-empty``.
+        delta_type: The kind of the delta, for example ``add``; empty for the rule itself.
+        violation: What is wrong, for example ``source_episode_ids must be non-empty``.
     """
 
     exit_code = 78
@@ -403,12 +403,12 @@ class ConsolidationRuleError(StoreError, ValueError):
 
 
 class FilterError(ConsolidationRuleError):
-    """A ``when_filter`` that must not run, cannot be compiled, or ran over its budget.
+    """A ``when_filter`` is forbidden, does not compile, or exceeded its budget.
 
     Attributes:
         problem: What is wrong, without the place.
-        position: Character offset in the filter, from 0; None when the whole is meant.
-        further: Others of the same filter that are known already.
+        position: The offset of the character, from 0; None for the whole filter.
+        further: Further errors of the same filter.
     """
 
     def __init__(
@@ -427,10 +427,10 @@ class FilterError(ConsolidationRuleError):
 
 
 class PromotionError(ConsolidationRuleError):
-    """What a graph says cannot be promoted, so nothing of it was.
+    """Triples of a graph cannot be promoted, so none of them was.
 
     Attributes:
-        row: The number of the row that is meant, from 1; 0 when it is no single one.
+        row: The number of the row, from 1; 0 for all rows.
         problem: What is wrong, without the place.
     """
 
@@ -444,10 +444,11 @@ class PromotionError(ConsolidationRuleError):
 
 
 class FactConflictError(StoreError):
-    """A fact id is held by another user, agent or channel, or cannot be resolved.
+    """A fact id belongs to another user, agent or channel, or does not exist.
 
     Attributes:
-        fact_id: The id in question.
+        fact_id: The id.
+        violation: What is wrong with it.
     """
 
     exit_code = 65
@@ -473,15 +474,15 @@ class GraphStoreError(StoreError):
 
 
 class UnportableCypherError(StoreError):
-    """A Cypher query that does not mean the same everywhere, or that must not run here.
+    """A Cypher query differs between engines, or is forbidden here.
 
     Attributes:
         cypher: The query.
-        violation: The rule that it breaks; the same as `rule`, as the specification has it.
-        rule: One word, as ``varlen-unbounded``.
-        match: What of the query breaks it; may be empty when the whole does.
+        violation: The same as `rule`; the specification has this name.
+        rule: The rule that the query breaks, for example ``varlen-unbounded``.
+        match: The part of the query that breaks the rule; empty for the whole query.
         problem: What is wrong and what to write instead, without the place.
-        position: Character offset in the query, from 0; None when the whole is meant.
+        position: The offset of the character, from 0; None for the whole query.
     """
 
     exit_code = 78
@@ -526,7 +527,7 @@ MigrationNotSupported = MigrationNotSupportedError
 
 
 class SchemaError(StoreError):
-    """A file is no database of ours, is damaged, or another version of slumberd wrote it."""
+    """A file is not a database of slumberd, is damaged, or has another schema version."""
 
     def __init__(self, path: Path, problem: str) -> None:
         self.path = path
@@ -535,7 +536,7 @@ class SchemaError(StoreError):
 
 
 class LedgerKeyError(StoreError):
-    """The ledger was begun with another key than the one that is given, or with none."""
+    """The ledger was begun with another key than the given one, or without a key."""
 
     exit_code = 78
 
@@ -546,7 +547,7 @@ class LedgerKeyError(StoreError):
 
 
 class StoreBusyError(StoreError):
-    """Another process held a database's lock for longer than we wait."""
+    """Another process held the lock of a database for longer than slumberd waits."""
 
     exit_code = 75
 
@@ -562,8 +563,8 @@ class BackupBusyError(StoreError):
     """A backup cannot be made at this moment.
 
     Attributes:
-        path: What is busy.
-        problem: With what, and what to do.
+        path: The file or directory that is busy.
+        problem: What uses it, and what to do.
     """
 
     exit_code = 75
@@ -589,13 +590,13 @@ class StateDirectoryLockedError(StoreError):
 
 
 class SupersededError(StoreError):
-    """What this process has open is no longer the store; nothing more is written there."""
+    """The store that this process has open is no longer valid; nothing more is written to it."""
 
     exit_code = 75
 
 
 class StoreReplacedError(SupersededError):
-    """Another file lies in a store's place, or another content in its file."""
+    """Another file, or another content, has replaced the file of a store."""
 
     def __init__(self, path: Path, problem: str) -> None:
         self.path = path
@@ -616,13 +617,13 @@ class StaleWriterError(SupersededError):
 
 
 class StoppedError(StoreError):
-    """A pass over a store was told to stop and rolled back."""
+    """Work on a store was stopped and rolled back."""
 
     exit_code = 75
 
 
 class FiringTimeoutError(StoreError):
-    """A firing took longer than its rule lets it; its last batch was taken back."""
+    """A firing exceeded the timeout of its rule; its last batch was rolled back."""
 
     exit_code = 75
 
@@ -630,13 +631,13 @@ class FiringTimeoutError(StoreError):
         self.rule_id = rule_id
         self.seconds = seconds
         super().__init__(
-            f"rule {rule_id!r} fired for more than its timeout of {seconds:g} s; the batch under"
-            " way was taken back, the next firing goes on after the last whole one"
+            f"rule {rule_id!r} fired for more than its timeout of {seconds:g} s; its last batch was"
+            " rolled back, and the next firing continues after the last committed batch"
         )
 
 
 class PermissionDeniedError(StoreError):
-    """The operating system does not let us read or write a file."""
+    """The operating system denies access to a file."""
 
     exit_code = 77
 

@@ -296,7 +296,7 @@ def test_replay_onto_a_file_that_is_there_is_73(settled: Site, tmp_path: Path) -
     done = settled.look("audit", "replay", str(tmp_path / "again.db"))
 
     assert done.returncode == 73
-    assert done.stderr.endswith("again.db' is there already: name a new file\n")
+    assert done.stderr.endswith("again.db' exists already: name a new file\n")
 
 
 def test_replay_into_a_directory_that_is_not_there_is_74(settled: Site, tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_erasure_of_a_user_of_whom_nothing_is_kept_ends_with_66(site: Site, opti
     done = site.call("forget", "--user", "alicia", option)
 
     assert done.returncode == 66
-    assert "nothing is kept of user 'alicia'" in done.stderr
+    assert "nothing is stored of user 'alicia'" in done.stderr
     assert done.stdout == ""
 
 

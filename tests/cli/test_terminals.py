@@ -266,8 +266,7 @@ def test_init_overwrites_nothing(tmp_path: Path, name: str | None) -> None:
 
     assert done.returncode == 73
     assert (
-        done.stderr
-        == f"slumberd: {str(home)!r} is there already: name a new or an empty directory\n"
+        done.stderr == f"slumberd: {str(home)!r} exists already: name a new or an empty directory\n"
     )
     assert (home if name is None else home / name).read_text() == "mine"
     assert name is None or [one.name for one in home.iterdir()] == [name]

@@ -59,12 +59,12 @@ async def test_many_rows_have_a_checkpoint_at_once(
     assert len(log.heads) == 1
 
 
-async def test_a_checkpoint_says_what_the_ledger_says(
-    checkpoints: Checkpoints, log: FakeDeltaLog
-) -> None:
-    await checkpoints.write()
+async def test_checkpoint_names_the_head_of_the_ledger(log: FakeDeltaLog, clock: FakeClock) -> None:
+    ledger = FakeLedger()
 
-    assert log.heads == [Checkpoint(0, b"head")]
+    await Checkpoints(ledger, log, clock).write()
+
+    assert log.heads == [await ledger.head()]
 
 
 def line(head: Checkpoint) -> bytes:

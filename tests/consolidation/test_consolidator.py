@@ -132,9 +132,9 @@ async def test_lines_of_a_jammed_log_are_written_once_when_it_accepts_them_again
 
     repeated = await bench.consolidator.tell_again()
 
-    assert (repeated, bench.consolidator.behind) == (3, False)
-    assert [record.seq for record in jammed.lines] == [1, 2, 3]
-    assert bench.ledger.logged == 3
+    assert (repeated, bench.consolidator.behind) == (6, False)
+    assert [record.fact_id for record in jammed.lines] == ["e1", "e2", "e3"]
+    assert bench.ledger.logged == 6
     assert await bench.consolidator.tell_again() == 0
 
 
@@ -146,8 +146,8 @@ async def test_pending_lines_are_written_page_by_page() -> None:
 
     repeated = await bench.consolidator.tell_again()
 
-    assert repeated == 5
-    assert [record.seq for record in jammed.lines] == [1, 2, 3, 4, 5]
+    assert repeated == 10
+    assert [record.fact_id for record in jammed.lines] == ["e1", "e2", "e3", "e4", "e5"]
 
 
 async def test_dry_backfill_covers_the_first_rows_and_ends(

@@ -38,8 +38,8 @@ TEA = row("alice", "likes", "tea", triple_id="t1")
 WORK = row("alice", "works_at", "Acme", triple_id="t2")
 
 
-class Sink:
-    """Keeps what it is told; implements ``ports.ProvenanceSink``."""
+class RecordingSink:
+    """Records the assertions that it gets; implements `ProvenanceSink`."""
 
     def __init__(self, *failures: Exception | None) -> None:
         self.told: list[tuple[str, Mapping[str, object], ProvenanceBundle]] = []
@@ -148,7 +148,7 @@ async def test_a_real_graph_is_promoted_with_all_that_it_says(store: SQLiteFactS
 async def test_provenance_names_a_source_that_every_sink_takes_whatever_the_path_is(
     store: SQLiteFactStore, path: str
 ) -> None:
-    sink = Sink()
+    sink = RecordingSink()
 
     (fact,) = await promote(store, graph=FakeGraphStore(TEA, path=path), sink=sink)
 
@@ -170,7 +170,7 @@ async def test_a_graph_without_a_proper_name_has_a_source_all_the_same(
 ) -> None:
     graph = FakeGraphStore(TEA)
     graph.source = "ryugraph:/a/b\n"  # type: ignore[attr-defined]  # as another's store may
-    sink = Sink()
+    sink = RecordingSink()
 
     await promote(store, graph=graph, sink=sink)
 
@@ -291,7 +291,7 @@ async def test_a_row_that_is_not_whole_pins_nothing_in_a_store_of_the_protocol()
 async def test_a_sink_that_fails_loses_no_fact_and_is_told_again_the_next_time(
     store: SQLiteFactStore,
 ) -> None:
-    sink = Sink(RuntimeError("down"))
+    sink = RecordingSink(RuntimeError("down"))
 
     first = await promote(store, TEA, WORK, sink=sink)
     assert sink.told == []
@@ -307,7 +307,7 @@ async def test_a_sink_that_fails_loses_no_fact_and_is_told_again_the_next_time(
 async def test_a_fact_that_no_sink_can_store_keeps_none_of_the_others_back(
     store: SQLiteFactStore,
 ) -> None:
-    sink = Sink(ProvenanceError("_source", "odd"))
+    sink = RecordingSink(ProvenanceError("_source", "odd"))
 
     await promote(store, TEA, WORK, sink=sink)
 

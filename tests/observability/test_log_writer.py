@@ -1,4 +1,4 @@
-"""The outbox: nobody waits for a reader, and what is lost is counted."""
+"""The queue of log lines: a slow reader blocks no caller, and lost lines are counted."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from slumberd.cli.context import unhurried_logs
 from slumberd.config.settings import LoggingSettings, Settings
 from slumberd.observability.line_format import console_line, json_line
 from slumberd.observability.log_writer import (
-    MOST_BYTES,
-    MOST_KEPT_BYTES,
+    EVENT_BYTES,
     Outbox,
     Sink,
     WriteRequest,
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.unit
 
 
 class Reader:
-    """A reader who does not read before being told to."""
+    """A reader that reads nothing until a test sets `reads`."""
 
     def __init__(self) -> None:
         self.taken = b""
@@ -59,12 +58,16 @@ def reader() -> Iterator[Reader]:
 
 
 def _outbox(write: Callable[[bytes], None], patience: float = 0.0) -> Outbox:
-    return Outbox(write, lambda lost: b"%d lost\n" % lost, patience_seconds=patience)
+    return Outbox(write, _lost, patience_seconds=patience)
+
+
+def _lost(lines: int) -> bytes:
+    return b"%d lost\n" % lines
 
 
 def _stalled(reader: Reader) -> Outbox:
     outbox = _outbox(reader.write)
-    outbox.tell(b"first\n")
+    outbox.write(b"first\n")
     assert reader.writing.wait(PATIENCE_SECONDS)
     return outbox
 
@@ -81,26 +84,26 @@ def _read_all(outbox: Outbox, reader: Reader) -> None:
 def test_lines_are_written_in_order(reader: Reader) -> None:
     outbox = _stalled(reader)
 
-    outbox.tell(b"second\n")
-    outbox.keep(b"third\n")
-    outbox.deliver(b"fourth\n")
+    outbox.write(b"second\n")
+    outbox.write(b"third\n", must=True)
+    outbox.write_and_wait(b"fourth\n")
     _read_all(outbox, reader)
 
     assert reader.lines == [b"first", b"second", b"third", b"fourth"]
 
 
-def test_lines_without_room_are_counted_and_told_of(reader: Reader) -> None:
-    outbox, big = _stalled(reader), b"x" * (MOST_BYTES // 2) + b"\n"
+def test_lines_without_room_are_counted_and_reported(reader: Reader) -> None:
+    outbox, big = _stalled(reader), b"x" * (EVENT_BYTES // 2) + b"\n"
 
-    for _ in range(5):
-        outbox.tell(big)
+    taken = [outbox.write(big) for _ in range(5)]
     _read_all(outbox, reader)
 
+    assert taken == [True, False, False, False, False]
     assert outbox.dropped == 4
     assert reader.lines == [b"first", big.strip(), b"4 lost"]
 
 
-def test_lines_that_a_full_disk_does_not_take_are_counted_and_told_of_later() -> None:
+def test_lines_that_a_full_disk_refuses_are_counted_and_reported_later() -> None:
     taken, disk = [], {"full": True}
 
     def write(lines: bytes) -> None:
@@ -109,52 +112,52 @@ def test_lines_that_a_full_disk_does_not_take_are_counted_and_told_of_later() ->
         taken.append(lines)
 
     outbox = _outbox(write, patience=PATIENCE_SECONDS)
-    outbox.tell(b"first\n")
-    outbox.keep(b"second\n")
-    assert outbox.deliver(b"delta\n").error is not None
+    outbox.write(b"first\n")
+    outbox.write(b"second\n", must=True)
+    assert outbox.write_and_wait(b"delta\n").error is not None
     disk["full"] = False
 
-    outbox.deliver(b"delta\n")
+    outbox.write_and_wait(b"delta\n")
     outbox.close()
 
     assert taken == [b"delta\n", b"2 lost\n"]
     assert outbox.dropped == 2
 
 
-def test_lines_of_firings_are_kept_when_there_is_no_room_for_others(reader: Reader) -> None:
+def test_lines_that_must_be_written_have_room_when_others_have_none(reader: Reader) -> None:
     outbox = _stalled(reader)
-    outbox.tell(b"x" * (MOST_BYTES - 100) + b"\n")
+    outbox.write(b"x" * (EVENT_BYTES - 100) + b"\n")
 
-    outbox.tell(b"y" * 200 + b"\n")
-    outbox.keep(b"z" * 200 + b"\n")
+    assert not outbox.write(b"y" * 200 + b"\n")
+    assert outbox.write(b"z" * 200 + b"\n", must=True)
     _read_all(outbox, reader)
 
     assert reader.lines[-1] == b"z" * 200
     assert outbox.dropped == 1
 
 
-def test_even_lines_of_firings_do_not_fill_the_memory(reader: Reader) -> None:
-    outbox = _stalled(reader)
+def test_lines_that_must_be_written_do_not_fill_the_memory(reader: Reader) -> None:
+    outbox = Outbox(reader.write, _lost, event_bytes=10, must_bytes=20)
 
-    for _ in range(20):
-        outbox.keep(b"x" * MOST_BYTES)
+    taken = [outbox.write(b"x" * 10, must=True) for _ in range(5)]
 
-    assert outbox.dropped == 20 - MOST_KEPT_BYTES // MOST_BYTES
+    assert taken == [True, True, True, False, False]
+    assert outbox.dropped == 2
     _read_all(outbox, reader)
 
 
-def test_letter_is_done_once_it_is_written(reader: Reader) -> None:
+def test_request_is_done_when_its_lines_are_written(reader: Reader) -> None:
     reader.reads.set()
     outbox = _outbox(reader.write, patience=PATIENCE_SECONDS)
 
-    request = outbox.deliver(b"line\n")
+    request = outbox.write_and_wait(b"line\n")
 
     assert request.done
     assert reader.taken == b"line\n"
     outbox.close(seconds=PATIENCE_SECONDS)
 
 
-def test_end_does_not_wait_for_a_reader_who_does_not_read(reader: Reader) -> None:
+def test_end_does_not_wait_for_a_reader_that_is_stuck(reader: Reader) -> None:
     outbox = _stalled(reader)
 
     outbox.close(seconds=0.01)
@@ -162,12 +165,12 @@ def test_end_does_not_wait_for_a_reader_who_does_not_read(reader: Reader) -> Non
     assert reader.taken == b""
 
 
-def test_delta_lines_that_nobody_reads_are_to_be_given_again(reader: Reader) -> None:
+def test_delta_lines_that_wait_for_a_reader_are_queued_once(reader: Reader) -> None:
     outbox = _stalled(reader)
     deltas = _deltas(outbox)
 
     for _ in range(3):
-        with pytest.raises(TimeoutError, match="nobody reads"):
+        with pytest.raises(TimeoutError, match="reader"):
             deltas.applied([_record(seq) for seq in range(1, 100)])
 
     _read_all(outbox, reader)
@@ -175,21 +178,19 @@ def test_delta_lines_that_nobody_reads_are_to_be_given_again(reader: Reader) -> 
 
 
 class Late:
-    """Takes lines, and writes those that came first only when it is told to."""
+    """A writer that does not finish its first request until a test says so."""
 
     dropped = 0
 
     def __init__(self) -> None:
-        self.letters: list[tuple[WriteRequest, bytes]] = []
+        self.requests: list[tuple[WriteRequest, bytes]] = []
 
-    def tell(self, line: bytes) -> None:
+    def write(self, lines: bytes, *, must: bool = False) -> bool:
         raise NotImplementedError
 
-    keep = tell
-
-    def deliver(self, lines: bytes) -> WriteRequest:
-        request = WriteRequest(lambda: None, done=bool(self.letters))
-        self.letters.append((request, lines))
+    def write_and_wait(self, lines: bytes) -> WriteRequest:
+        request = WriteRequest(lambda: None, done=bool(self.requests))
+        self.requests.append((request, lines))
         return request
 
 
@@ -198,15 +199,15 @@ def test_delta_lines_that_were_written_late_are_not_written_again() -> None:
     deltas = DeltaLines(late, level="info", now=_now, render=json_line)
     with pytest.raises(TimeoutError):
         deltas.applied([_record(1), _record(2)])
-    late.letters[0][0].done = True
+    late.requests[0][0].done = True
 
     deltas.applied([_record(1), _record(2), _record(3)])
 
-    written = b"".join(lines for _, lines in late.letters).splitlines()
+    written = b"".join(lines for _, lines in late.requests).splitlines()
     assert [orjson.loads(line)["seq"] for line in written] == [1, 2, 3]
 
 
-def test_delta_lines_that_cannot_be_written_are_told() -> None:
+def test_delta_lines_that_cannot_be_written_raise_the_error() -> None:
     def full(_: bytes) -> None:
         raise OSError(28, "full")
 
@@ -218,7 +219,7 @@ def test_delta_lines_that_cannot_be_written_are_told() -> None:
     outbox.close(seconds=PATIENCE_SECONDS)
 
 
-def test_events_and_firings_do_not_wait_for_a_pipe_that_nobody_reads() -> None:
+def test_events_and_firings_do_not_wait_for_a_pipe_without_a_reader() -> None:
     source, target = os.pipe()
     stream = os.fdopen(target, "wb", buffering=0)
     sink = Sink(cast("Any", stream))
@@ -258,12 +259,12 @@ def test_file_that_was_renamed_is_opened_anew(tmp_path: Path) -> None:
     assert orjson.loads(file.read_bytes())["rows"] == 1
 
 
-def test_file_that_cannot_be_opened_anew_is_told_in_the_old_one(tmp_path: Path) -> None:
-    def put_a_directory_there(file: Path) -> None:
+def test_file_that_cannot_be_opened_anew_is_reported_in_the_old_one(tmp_path: Path) -> None:
+    def replace_by_a_directory(file: Path) -> None:
         _rename(file, "old")
         file.mkdir()
 
-    _log_into(tmp_path, put_a_directory_there)
+    _log_into(tmp_path, replace_by_a_directory)
 
     lines = [orjson.loads(line) for line in (tmp_path / "old").read_bytes().splitlines()]
     assert {line["event"] for line in lines} == {"external.noticed", "logs.reopen_failed"}
@@ -291,7 +292,7 @@ def test_every_line_of_a_traceback_has_its_priority_in_the_journal() -> None:
     assert [line[:5] for line in lines] == [b"<3>20", b"<3>  ", b"<3>  "]
 
 
-def test_only_the_very_file_that_leads_to_the_journal_does() -> None:
+def test_only_the_file_of_the_journal_stream_leads_to_the_journal() -> None:
     source, target = os.pipe()
     status = os.fstat(target)
     stream = f"{status.st_dev}:{status.st_ino}"

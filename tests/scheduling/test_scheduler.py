@@ -196,7 +196,7 @@ async def test_too_few_new_episodes_are_not_even_counted(den: Den) -> None:
     await den.turn()
 
     assert den.episodes.queries == ["newest"]
-    assert den.ledger.queries == ["watermarks"]
+    assert den.ledger.queries == ["watermarks", "held"]
 
 
 async def test_rule_fires_until_nothing_is_due(den: Den) -> None:

@@ -152,9 +152,9 @@ async def test_the_same_again_is_refused_and_what_is_newer_is_not(tmp_path: Path
         await home.fire()
         await forget(home)
 
-        with pytest.raises(ForgottenError, match="forgotten"):
+        with pytest.raises(ForgottenError, match="erasure"):
             await home.put(canary("1"))
-        with pytest.raises(ForgottenError, match="forgotten"):
+        with pytest.raises(ForgottenError, match="erasure"):
             await home.memory.put(
                 canary("9"), user=f"{CANARY}-user", session=f"{CANARY}-session",
                 agent=f"{CANARY}-agent",
@@ -311,5 +311,5 @@ def test_the_command_prints_a_certificate(tmp_path: Path, *, running: bool) -> N
     assert singing(site.state) == []
     again = site.look("import", str(site.config.with_name("put.jsonl")))
     assert again.returncode == 65
-    assert "forgotten" in again.stderr
+    assert "erasure of its scope" in again.stderr
     assert site.call("audit", "verify").returncode == 0

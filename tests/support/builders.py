@@ -10,11 +10,11 @@ from slumberd.model.provenance import Promotion
 from slumberd.model.rule import ConsolidationRule
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
-"""When every story begins."""
+"""The first instant of every test."""
 
 
 def at(seconds: float) -> datetime:
-    """Return the instant that lies this many seconds after the start."""
+    """Return the instant this many seconds after `START`."""
     return START + timedelta(seconds=seconds)
 
 
@@ -33,7 +33,7 @@ def episode(id: str = "e1", **overrides: Any) -> Episode:
 
 
 def triple(id: str, subject: Any, predicate: Any, object: Any, **overrides: Any) -> Episode:
-    """Return an episode that says one triple; `metadata` overrides are merged in."""
+    """Return an episode that asserts one triple; `metadata` overrides are merged in."""
     metadata = {"subject": subject, "predicate": predicate, "object": object}
     metadata |= overrides.pop("metadata", {})
     return episode(id, metadata=metadata, **overrides)
@@ -41,17 +41,21 @@ def triple(id: str, subject: Any, predicate: Any, object: Any, **overrides: Any)
 
 def version(id: str = "e1", *, seq: int = 1, **overrides: Any) -> EpisodeVersion:
     """Return what a firing reads of `episode(id, **overrides)`."""
-    told = episode(id, **overrides)
+    return version_of(episode(id, **overrides), seq=seq)
+
+
+def version_of(episode: Episode, *, seq: int) -> EpisodeVersion:
+    """Return what a firing reads of an episode."""
     return EpisodeVersion(
         seq=seq,
-        id=told.id,
-        user=told.user,
-        session=told.session,
-        agent=told.agent,
-        at=microseconds(told.timestamp),
-        content=told.content,
-        source_node=told.source_node,
-        metadata=told.metadata,
+        id=episode.id,
+        user=episode.user,
+        session=episode.session,
+        agent=episode.agent,
+        at=microseconds(episode.timestamp),
+        content=episode.content,
+        source_node=episode.source_node,
+        metadata=episode.metadata,
     )
 
 

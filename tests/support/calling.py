@@ -1,4 +1,4 @@
-"""Commands called in this process: a tenth of the time that a process of their own takes."""
+"""Call commands in this process, which takes a tenth of the time of a new process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of the log, held against the catalogue: the whole test suite passes through here."""
+"""Compare log lines with the event catalogue, in the whole test suite."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     wrong: list[str] = []
     write = Sink.write
 
-    def watch(sink: Sink, lines: bytes | bytearray) -> None:
-        wrong.extend(complaints(bytes(lines).splitlines()))
-        write(sink, lines)
+    def watch(sink: Sink, lines: bytes, *, must: bool = False) -> bool:
+        wrong.extend(complaints(lines.splitlines()))
+        return write(sink, lines, must=must)
 
     monkeypatch.setattr(Sink, "write", watch)
     monkeypatch.setattr(structlog.testing.LogCapture, "__call__", _captured(wrong))

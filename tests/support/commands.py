@@ -1,4 +1,4 @@
-"""Every command with words that make it do something, and a state directory for them."""
+"""Arguments for each command, and a state directory on which they have an effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real streams with a gold standard, where they lie beside the project; tests skip without."""
+"""Real streams with a gold standard; without their files, tests are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real daemons for tests: started as users start them, followed by their log."""
+"""Real daemons: tests start them as users do, and read their log."""
 
 from __future__ import annotations
 

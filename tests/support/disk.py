@@ -1,8 +1,7 @@
-"""A disk that remembers what was done to it, so that the power can be cut after each step.
+"""A disk that records its operations, so that a test can cut the power after each of them.
 
-What it holds after a cut follows from what was synced by then: whatever was not, it may have or
-not, sector by sector, and a sector may be torn. So with names: a file whose directory was not
-synced may be missing, and one that was deleted may be back.
+After a cut the disk holds all that was synced. Each sector that was not synced may be old, new or
+torn. A file may be missing, and a deleted file may be back, when its directory was not synced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A state directory joined as the daemon joins it."""
+"""A state directory, opened with the composition of the daemon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.fakes import FakeClock, FakeLogs
 
 @dataclass
 class Estate:
-    """The stores of a state directory, and what is done in them."""
+    """The open stores of a state directory, with a rule runner and the operations."""
 
     stores: Stores
     runner: RuleRunner
@@ -51,7 +51,7 @@ async def estate(
     batch: int = 8_000,
     **settings: Any,
 ) -> AsyncIterator[Estate]:
-    """Open a state directory; several may be opened one after the other on one folder."""
+    """Open a state directory; the same folder may be opened again afterwards."""
     clock, logs, owned = FakeClock(at(3600)), FakeLogs(), list(rules)
     facts = FactsSettings(batch=batch)
     configured = Settings(state_dir=folder, rules_dir=folder, facts=facts, **settings)

@@ -1,9 +1,9 @@
-"""slumberd with failpoints: at the boundary that is named it ends at once, as by kill -9.
+"""slumberd with failpoints: the process ends at a named boundary, as by ``kill -9``.
 
 ``SLUMBERD_FAILPOINT='facts.db COMMIT#2' python -m tests.support.failing fire all --config FILE``
 exits with 137 before the second COMMIT on facts.db. A boundary lies before every statement of a
 connection that writes, before the second row of one that takes many, after each COMMIT, and
-before, within and after each write to the log. Nothing lists them: they are found by passing.
+before, within and after each write to the log. A run without a failpoint finds them.
 """
 
 from __future__ import annotations
@@ -157,18 +157,19 @@ def _watched(boundaries: Boundaries) -> type[_Watched]:
     return Watched
 
 
-def _write_across(boundaries: Boundaries) -> Callable[[Sink, bytes], None]:
+def _write_across(boundaries: Boundaries) -> Callable[..., bool]:
     write = Sink.write
 
-    def written(sink: Sink, lines: bytes) -> None:
+    def write_across(sink: Sink, lines: bytes, *, must: bool = False) -> bool:
         boundaries.cross("log before")
         if boundaries.is_next("log half"):
-            write(sink, lines[: len(lines) // 2])
+            write(sink, lines[: len(lines) // 2], must=must)
         boundaries.cross("log half")
-        write(sink, lines)
+        is_written = write(sink, lines, must=must)
         boundaries.cross("log after")
+        return is_written
 
-    return written
+    return write_across
 
 
 if __name__ == "__main__":

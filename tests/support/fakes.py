@@ -1,18 +1,21 @@
-"""The ports, in memory: as strict as the real ones, and without a clock of their own."""
+"""Fakes of the ports, in memory. The contract suite of each port runs on its fake, too."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from itertools import chain
 from operator import mul
 
 from slumberd.consolidation.incoming import Candidate
-from slumberd.errors import StoppedError
-from slumberd.model.episode import EpisodeVersion
+from slumberd.errors import FilterError, StoppedError
+from slumberd.model.episode import Episode, EpisodeVersion
 from slumberd.model.firing import START, Counts, Firing, Held, Position, Window
 from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, asserted
-from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.record import Checkpoint, Kind, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.spelling import Misspelling
@@ -22,7 +25,7 @@ _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FakeClock:
-    """Time stands still until a test moves it."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self, at: datetime = builders.START) -> None:
         self._now = at
@@ -35,25 +38,25 @@ class FakeClock:
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, on both clocks."""
+        """Move both clocks forward."""
         self._now += timedelta(seconds=seconds)
         self._monotonic += seconds
 
     def set(self, at: datetime) -> None:
-        """Step the wall clock only, in either direction."""
+        """Set the wall clock only, in either direction."""
         self._now = at
 
 
 class FakeEpisodeLog:
-    """A list of episode versions; every rule selects all of them.
+    """An episode log in a list, without filters.
 
     Attributes:
-        versions: The rows of the log.
-        queries: The names of the calls made, `changed` left out.
-        fault: Raised by every call while it is set.
-        failed: Set once it was raised.
-        reads: How episodes were read.
-        held: What was held back, and how many reads were known of.
+        versions: The rows of the log; a row with `reread` was logged because of a read.
+        queries: The names of the calls, without `changed`.
+        fault: Every call raises it while it is set.
+        failed: Is set when a call raised `fault`.
+        reads: How each episode was read.
+        held: The episodes to log again, and how many reads of each are known.
     """
 
     def __init__(self, *ids: str) -> None:
@@ -67,15 +70,25 @@ class FakeEpisodeLog:
         self.append(*ids)
 
     def append(self, *ids: str) -> None:
-        """Put one more version of each of these episodes."""
-        for id in ids:
-            self.versions.append(builders.version(id, seq=self._newest() + 1))
-        self._changed = True
+        """Log a new version of each of these episodes."""
+        self.put(*map(builders.episode, ids))
 
     def append_many(self, count: int) -> None:
-        """Put so many episodes with new ids."""
-        first = self._newest() + 1
+        """Log this many episodes with new ids."""
+        first = self._last() + 1
         self.append(*(f"e{number}" for number in range(first, first + count)))
+
+    def put(self, *episodes: Episode) -> None:
+        """Log a new version of each of these episodes."""
+        for episode in episodes:
+            self.versions.append(builders.version_of(episode, seq=self._last() + 1))
+        self._changed = True
+
+    def read(self, *ids: str) -> None:
+        """Count one read of each of these episodes."""
+        for id in ids:
+            self.reads[id] = Access(self.reads.get(id, Access()).reads + 1)
+            self._log_again(id)
 
     def restore(self, length: int) -> None:
         """Go back to an earlier state of the log, as a backup does."""
@@ -83,57 +96,84 @@ class FakeEpisodeLog:
         self._changed = True
 
     async def newest(self) -> Position:
-        self._asked("newest")
+        self._record("newest")
         return Position(self.versions[-1].seq, self.versions[-1].id) if self.versions else START
 
     async def episode_at(self, seq: int) -> str | None:
-        self._asked("episode_at")
-        return next((version.id for version in self.versions if version.seq == seq), None)
+        self._record("episode_at")
+        return next((row.id for row in self.versions if row.seq == seq), None)
 
     async def pending(self, after: int, *, at_most: int) -> int:
-        self._asked("pending")
+        self._record("pending")
         return min(len(self._above(after)), at_most)
 
     async def select(
         self, rule: ConsolidationRule, *, after: Position, limit: int, upto: int | None = None
     ) -> Window:
-        self._asked("select")
-        versions = self._above(after.seq)[:limit]
+        self._record("select")
+        self._refuse_filter(rule)
+        rows = self._above(after.seq)[:limit]
         if upto is not None:
-            versions = [version for version in versions if version.seq <= upto]
-        end = Position(versions[-1].seq, versions[-1].id) if versions else after
-        return Window(after, end, versions)
+            rows = [row for row in rows if row.seq <= upto]
+        end = Position(rows[-1].seq, rows[-1].id) if rows else after
+        return Window(after, end, self._current_in(rows))
 
     async def reread(
         self, rule: ConsolidationRule, eids: Sequence[str], *, upto: int
     ) -> list[EpisodeVersion]:
-        self._asked("reread")
-        newest = {version.id: version for version in self.versions}
-        return [newest[eid] for eid in eids if eid in newest and newest[eid].seq <= upto]
+        self._record("reread")
+        self._refuse_filter(rule)
+        found = [version for id, version in self._newest().items() if id in eids]
+        return sorted((version for version in found if version.seq <= upto), key=_seq)
 
     async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
-        self._asked("accesses")
+        self._record("accesses")
         return {eid: self.reads[eid] for eid in eids if eid in self.reads}
 
     async def hold(self, seen: Mapping[str, int]) -> None:
-        self._asked("hold")
-        self.held |= seen
+        self._record("hold")
+        known = self._newest()
+        self.held |= {id: reads for id, reads in seen.items() if id in known}
+        for id in seen:
+            self._log_again(id)
 
     async def harden(self) -> None:
-        self._asked("harden")
+        self._record("harden")
 
     async def changed(self) -> bool:
         self._raise()
         changed, self._changed = self._changed, False
         return changed
 
-    def _above(self, seq: int) -> list[EpisodeVersion]:
-        return [version for version in self.versions if version.seq > seq]
+    def _log_again(self, id: str) -> None:
+        if id in self.held and self.reads.get(id, Access()).reads > self.held[id]:
+            del self.held[id]
+            row = self._newest()[id]._replace(reread=True)
+            self.versions.append(row._replace(seq=self._last() + 1))
+            self._changed = True
 
-    def _newest(self) -> int:
+    def _current_in(self, rows: Sequence[EpisodeVersion]) -> list[EpisodeVersion]:
+        """Return the newest versions of which these are rows; those that were only reread last."""
+        newest = self._newest()
+        found = [row for row in rows if newest[row.id].seq == row.seq]
+        ids = {row.id for row in found}
+        again = {row.id for row in rows if row.reread and row.seq > newest[row.id].seq} - ids
+        return found + sorted((newest[id]._replace(reread=True) for id in again), key=_seq)
+
+    def _newest(self) -> dict[str, EpisodeVersion]:
+        return {row.id: row for row in self.versions if not row.reread}
+
+    def _above(self, seq: int) -> list[EpisodeVersion]:
+        return [row for row in self.versions if row.seq > seq]
+
+    def _last(self) -> int:
         return self.versions[-1].seq if self.versions else 0
 
-    def _asked(self, name: str) -> None:
+    def _refuse_filter(self, rule: ConsolidationRule) -> None:
+        if rule.when_filter:
+            raise FilterError(rule.id, "the fake episode log runs no filters")
+
+    def _record(self, name: str) -> None:
         self._raise()
         self.queries.append(name)
 
@@ -143,16 +183,21 @@ class FakeEpisodeLog:
             raise self.fault
 
 
+def _seq(version: EpisodeVersion) -> int:
+    return version.seq
+
+
 class FakeLedger:
-    """Watermarks, served instants and the rows of firings; settles nothing.
+    """A ledger in lists. Each readable claim of a new fact id is an add; nothing is resolved.
 
     Attributes:
-        outcomes: Of every batch that was committed, oldest first.
+        outcomes: The outcome of each committed batch, oldest first.
         records: Every row, oldest first.
         logged: The last row whose log lines are written.
-        queries: The names of the calls made.
-        fault: Raised by every call while it is set.
-        successes: When each rule last served an instant by a firing.
+        queries: The names of the calls.
+        fault: Every call raises it while it is set.
+        holds: The batches that wait for a person, by rule.
+        successes: When the last successful firing of each rule began.
     """
 
     def __init__(self) -> None:
@@ -162,44 +207,46 @@ class FakeLedger:
         self.queries: list[str] = []
         self.fault: Exception | None = None
         self.holds: dict[str, Held] = {}
-        self._marks: dict[str, list[Position]] = {}
-        self._served: dict[str, datetime] = {}
         self.successes: dict[str, datetime] = {}
+        self._watermarks: dict[str, Position] = {}
+        self._served: dict[str, datetime] = {}
+        self._quarantined: dict[str, set[str]] = {}
 
     async def watermark(self, rule_id: str) -> Position | None:
-        self._asked("watermark")
-        marks = self._marks.get(rule_id)
-        return marks[-1] if marks else None
+        self._record("watermark")
+        return self._watermarks.get(rule_id)
 
     async def watermarks(self) -> dict[str, tuple[Position, datetime]]:
-        self._asked("watermarks")
-        return {rule: (marks[-1], self._served[rule]) for rule, marks in self._marks.items()}
+        self._record("watermarks")
+        return {rule: (at, self._served[rule]) for rule, at in self._watermarks.items()}
 
     async def marks(self, rule_id: str) -> list[Position]:
-        self._asked("marks")
-        return self._marks.get(rule_id, [])[::-1]
+        self._record("marks")
+        return [outcome.firing.upto for outcome in self._batches_of(rule_id)][::-1]
 
     async def rewind(self, rule_id: str, to: Position) -> None:
-        self._asked("rewind")
-        self._marks[rule_id].append(to)
+        self._record("rewind")
+        self._move(rule_id, to)
+        self.holds.pop(rule_id, None)
 
     async def begin(self, rule_id: str, at: Position, *, served: datetime) -> None:
-        self._asked("begin")
-        assert rule_id not in self._marks, f"rule {rule_id!r} was seen before"
-        self._marks[rule_id] = [at]
-        self._served[rule_id] = served
+        self._record("begin")
+        if rule_id not in self._watermarks:
+            self._watermarks[rule_id] = at
+            self._served[rule_id] = served
 
     async def served(self, rule_id: str) -> datetime | None:
-        self._asked("served")
+        self._record("served")
         return self._served.get(rule_id)
 
     async def serve(
         self, rule_id: str, instant: datetime, *, succeeded_at: datetime | None = None
     ) -> None:
-        self._asked("serve")
+        self._record("serve")
         if succeeded_at is not None:
             self.successes[rule_id] = succeeded_at
-        self._served[rule_id] = max(instant, self._served.get(rule_id, instant))
+        if rule_id in self._served:
+            self._served[rule_id] = max(instant, self._served[rule_id])
 
     async def commit(
         self,
@@ -209,60 +256,89 @@ class FakeLedger:
         decided: Callable[[], None] | None = None,
         late: Callable[[], bool] | None = None,
     ) -> Outcome:
-        self._asked("commit")
+        self._record("commit")
         if late is not None and late():
-            raise StoppedError("told to stop")
+            raise StoppedError("the fake ledger was stopped")
+        if decided is not None:
+            decided()
         outcome = self._outcome(firing, met)
         self.records.extend(outcome.records)
         self.outcomes.append(outcome)
-        self._marks.setdefault(firing.rule_id, []).append(firing.upto)
-        self._served.setdefault(firing.rule_id, _NEVER)
+        self._move(firing.rule_id, firing.upto)
+        for candidate in chain.from_iterable(met.values()):
+            self._note_quarantine(firing.rule_id, candidate)
         return outcome
 
     async def held(self) -> Mapping[str, Held]:
+        self._record("held")
         return self.holds
 
     async def quarantined_of(self, rule_id: str) -> list[str]:
-        self._asked("quarantined_of")
-        return []
+        self._record("quarantined_of")
+        return sorted(self._quarantined.get(rule_id, ()))
 
     async def channels_of(self, rule_id: str) -> set[str]:
-        return set()
+        self._record("channels_of")
+        return {channel for outcome in self._batches_of(rule_id) for channel in outcome.channels}
 
     async def promoted_by(self, rule_id: str, fact_ids: Sequence[str]) -> set[str]:
-        return set()
+        self._record("promoted_by")
+        added = [row for row in self.records if row.kind == "add" and row.rule_id == rule_id]
+        return {row.fact_id for row in added} & set(fact_ids)
 
     async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
-        self._asked("rehearse")
+        self._record("rehearse")
         return self._outcome(firing, met)
 
     async def unlogged(self, *, limit: int) -> list[Record]:
-        self._asked("unlogged")
+        self._record("unlogged")
         return self.records[self.logged :][:limit]
 
     async def mark_logged(self, seq: int) -> None:
-        self._asked("mark_logged")
+        self._record("mark_logged")
         self.logged = max(self.logged, seq)
 
     async def rest(self) -> None:
-        self._asked("rest")
+        self._record("rest")
 
     def leave(self) -> None:
-        self._asked("leave")
+        self._record("leave")
 
     async def head(self) -> Checkpoint:
-        self._asked("head")
-        return Checkpoint(len(self.records), b"head")
+        self._record("head")
+        return Checkpoint(len(self.records), sha256(repr(self.records).encode()).digest())
+
+    def _move(self, rule_id: str, to: Position) -> None:
+        self._watermarks[rule_id] = to
+        self._served.setdefault(rule_id, _NEVER)
+        if rule_id in self.holds and self.holds[rule_id].upto[0] <= to.seq:
+            del self.holds[rule_id]
+
+    def _batches_of(self, rule_id: str) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.firing.rule_id == rule_id]
+
+    def _note_quarantine(self, rule_id: str, candidate: Candidate) -> None:
+        quarantined = self._quarantined.setdefault(rule_id, set())
+        if candidate.reason:
+            quarantined.add(candidate.eid)
+        else:
+            quarantined.discard(candidate.eid)
 
     def _outcome(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
-        record = self._record(firing)
-        channels = {
-            channel: Counts(read=len(incoming), noop=len(incoming))
-            for channel, incoming in met.items()
-        }
-        return Outcome(firing, record.firing_id, channels, [record], seconds=0.0)
+        # The instants of a ledger never decrease.
+        firing = replace(firing, at=max([firing.at, *(row.at for row in self.records[-1:])]))
+        records = [self._firing_row(firing)]
+        channels = {}
+        for channel, candidates in met.items():
+            counts = Counts()
+            for candidate in candidates:
+                row = self._row(candidate, records)
+                counts = counts.plus(_COUNTS[row.kind] if row else Counts(read=1, filtered=1))
+                records += [row] if row else []
+            channels[channel] = counts
+        return Outcome(firing, records[0].firing_id, channels, records, seconds=0.0)
 
-    def _record(self, firing: Firing) -> Record:
+    def _firing_row(self, firing: Firing) -> Record:
         seq = len(self.records) + 1
         return Record(
             seq=seq,
@@ -277,14 +353,49 @@ class FakeLedger:
             at=firing.at,
         )
 
-    def _asked(self, name: str) -> None:
+    def _row(self, candidate: Candidate, batch: Sequence[Record]) -> Record | None:
+        """Return the row of what a rule evaluated; None when its filter did not select it."""
+        kind: Kind = "noop"
+        if candidate.reason:
+            kind = "quarantine"
+        elif candidate.claim is None:
+            return None
+        elif candidate.claim.asserts and not _promoted(candidate.fact_id, self.records, batch):
+            kind = "add"
+        return batch[0]._replace(
+            seq=batch[-1].seq + 1,
+            kind=kind,
+            fact_id=candidate.fact_id,
+            source_episode_ids=(candidate.eid,),
+            reason=candidate.reason or ("" if kind == "add" else "known"),
+        )
+
+    def _record(self, name: str) -> None:
         if self.fault is not None:
             raise self.fault
         self.queries.append(name)
 
 
+_COUNTS: Mapping[Kind, Counts] = {
+    "add": Counts(read=1, added=1),
+    "noop": Counts(read=1, noop=1),
+    "quarantine": Counts(read=1, quarantined=1),
+}
+
+
+def _promoted(fact_id: str, *ledgers: Sequence[Record]) -> bool:
+    return any(row.fact_id == fact_id and row.kind == "add" for rows in ledgers for row in rows)
+
+
 class FakeDeltaLog:
-    """Remembers what would have been written."""
+    """A log of deltas in lists.
+
+    Attributes:
+        lines: The records of the ``delta.applied`` lines.
+        batches: The outcomes of the ``firing.completed`` lines.
+        misspellings: What the ``metadata.misspelled`` lines report.
+        heads: What the ``ledger.checkpoint`` lines report.
+    """
 
     def __init__(self) -> None:
         self.lines: list[Record] = []
@@ -293,7 +404,7 @@ class FakeDeltaLog:
         self.misspellings: list[Misspelling] = []
 
     def applied(self, records: Sequence[Record]) -> None:
-        self.lines.extend(records)
+        self.lines.extend(without_firings(records))
 
     def completed(self, outcome: Outcome) -> None:
         self.batches.append(outcome)
@@ -305,19 +416,24 @@ class FakeDeltaLog:
         self.heads.append(head)
 
 
+def without_firings(records: Sequence[Record]) -> list[Record]:
+    """Return the rows that have a ``delta.applied`` line: all but the firings' own."""
+    return [record for record in records if record.kind != "firing"]
+
+
 class FakeLogs:
-    """Keeps the lines of deltas in a `FakeDeltaLog`."""
+    """Returns one `FakeDeltaLog` for every key."""
 
     def __init__(self, deltas: FakeDeltaLog | None = None) -> None:
         self.deltas = deltas or FakeDeltaLog()
         self.dropped = 0
 
-    def keyed(self, _: bytes) -> FakeDeltaLog:
+    def keyed(self, key: bytes) -> FakeDeltaLog:
         return self.deltas
 
 
 class FakeComparer:
-    """Takes texts to be near that share words, by how many of them they share."""
+    """Compares texts by the number of words that they share."""
 
     def near(
         self,
@@ -331,6 +447,8 @@ class FakeComparer:
         known = sorted({word for text in texts for word in _words_of(text)})
         vectors = [_direction([_words_of(text).count(word) for word in known]) for text in texts]
         for number in range(first, len(texts)):
+            if late is not None and late():
+                raise StoppedError("the fake comparer was stopped")
             cosines = (
                 (other, min(1.0, sum(map(mul, vectors[number], vectors[other]))))
                 for other in range(max(0, number - most), number)
@@ -348,15 +466,15 @@ def _direction(counts: Sequence[int]) -> tuple[float, ...]:
 
 
 class FakePromotions:
-    """A ledger's rows, some of them promotions, and how far a sink was told.
+    """A ledger of promotions, and the positions of its readers.
 
     Attributes:
-        rows: What each row promotes; None for a row that promotes nothing.
-        erased: The numbers of those that were forgotten.
-        standing: The numbers of those whose fact stands; None for all.
-        places: The position that was saved last, by reader.
-        longest: The most promotions that one page held.
-        fault: Raised by every call while it is set.
+        rows: The promotion of each row; None for a row without one.
+        erased: The numbers of the erased rows.
+        standing: The numbers of the rows whose fact is current; None for all rows.
+        places: The last saved position of each reader.
+        longest: The number of promotions of the longest page.
+        fault: Every call raises it while it is set.
     """
 
     def __init__(self, *rows: Promotion | None) -> None:
@@ -368,18 +486,18 @@ class FakePromotions:
         self.fault: Exception | None = None
 
     def promote(self, *kinds: bool) -> None:
-        """Append rows, each a promotion or not."""
-        for is_one in kinds:
+        """Append a row for each value; it is a promotion when the value is true."""
+        for is_promotion in kinds:
             seq = len(self.rows) + 1
-            self.rows.append(builders.promotion(seq) if is_one else None)
+            self.rows.append(builders.promotion(seq) if is_promotion else None)
 
     async def promotions(self, after: int, *, limit: int, current_only: bool) -> Page:
         self._raise()
         found = [
-            one
-            for one in self.rows[after : after + limit]
-            if one and one.seq not in self.erased
-            if not (current_only and self.standing is not None and one.seq not in self.standing)
+            row
+            for row in self.rows[after : after + limit]
+            if row and row.seq not in self.erased
+            if not (current_only and self.standing is not None and row.seq not in self.standing)
         ]
         self.longest = max(self.longest, len(found))
         return Page(found, min(after + limit, max(after, len(self.rows))))
@@ -411,13 +529,14 @@ class FakePromotions:
 
 
 class FakeSink:
-    """A sink of provenance that keeps all that it is told.
+    """A provenance sink that records its assertions.
 
     Attributes:
-        told: Template, and what was asserted, in order.
-        fault: Raised by every call while it is set.
-        hangs: Whether it never answers.
-        deaf: Whether it forgets, when it fails, what it was told in that call.
+        told: The template and the slots of each assertion, in order.
+        fault: Every call raises it while it is set.
+        hangs: Whether a call never returns.
+        deaf: Whether a failing call records nothing.
+        asked: Is set when a call begins.
     """
 
     def __init__(self) -> None:
@@ -442,5 +561,5 @@ class FakeSink:
 
     @property
     def seqs(self) -> list[int]:
-        """The numbers of the rows that it was told of."""
-        return [int(one["seq"]) for _, one in self.told]
+        """The numbers of the asserted rows."""
+        return [int(slots["seq"]) for _, slots in self.told]

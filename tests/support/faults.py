@@ -1,4 +1,4 @@
-"""What tests of broken disks and stale daemons share: what is broken, and what is looked for."""
+"""Helpers for tests of broken disks and stale daemons."""
 
 from __future__ import annotations
 

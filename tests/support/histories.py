@@ -1,4 +1,4 @@
-"""Random stories for tests: what a store is told step by step, and what an oracle needs of it."""
+"""Random histories: the steps for a store, and the same steps for an oracle."""
 
 from __future__ import annotations
 

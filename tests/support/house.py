@@ -1,4 +1,4 @@
-"""A memory, its facts, and what consolidates one into the other, on real files."""
+"""A memory store, a fact store and a consolidator, on real files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.fakes import FakeClock, FakeDeltaLog
 
 @dataclass
 class House:
-    """A memory, its facts, and what consolidates one into the other."""
+    """A memory store, a fact store and a consolidator."""
 
     memory: SQLiteMemoryStore
     facts: SQLiteFactStore

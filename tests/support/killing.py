@@ -1,4 +1,4 @@
-"""Commands that are killed at each of their boundaries, held against a run never killed."""
+"""Kill commands at each of their boundaries, and compare with a run that was not killed."""
 
 from __future__ import annotations
 

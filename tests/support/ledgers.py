@@ -1,4 +1,4 @@
-"""Ledgers that several modules read; none of them writes to one."""
+"""Fixtures of ledgers that several test modules read; no test writes to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lives of a state directory for tests of its end: what episodes tell it, and what it came to."""
+"""Histories of a state directory, and its state at the end of each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""LogQL, as much of it as the monitoring kit uses, evaluated over lines of a log.
+"""Evaluate the part of LogQL that the monitoring kit uses, on lines of a log.
 
-What is not known here is refused, so that nothing is taken for tested that was not.
+Unknown syntax is refused, so that no test passes without a check.
 """
 
 from __future__ import annotations

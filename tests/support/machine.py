@@ -1,7 +1,7 @@
-"""A machine that lives through anything on real files, and an oracle that is told the same.
+"""A state machine on real files, and an oracle that gets the same steps.
 
-What the oracle knows of the stores is what is in the log of episodes, and which firings a crash
-left behind: never what a firing met, how far a rule has read, or what stands.
+Of the stores, the oracle reads the episode log, and the firings that a crash left behind. It never
+reads evaluations, watermarks or current facts.
 """
 
 from __future__ import annotations

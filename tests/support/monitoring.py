@@ -1,4 +1,4 @@
-"""The monitoring kit: its files, what its collectors make of a line, and when its alerts fire."""
+"""The monitoring kit: its files, its collectors and its alerts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The law by brute force, from its words alone: shares no code with the daemon.
+"""The precedence rule by brute force. The oracle shares no code with the daemon.
 
-What stands is a function of the set of acts: a retraction reaches what is older than itself,
-and per key (per object, when multi-valued) the assertion with the highest stamp stands, unless
-a retraction reaches it.
+The current facts are a function of the set of claims. A retraction covers what is older than
+itself. Per key (per object, when multi-valued) the assertion with the highest precedence is
+current, unless a retraction covers it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lives of puts and firings whose power is cut, and what must hold of all that a cut may leave."""
+"""Cut the power during puts and firings, and check the invariants of every possible remainder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wait for what must come. Only a failure uses up the patience, so a busy machine has enough."""
+"""Wait for a condition, with a limit that only a failure reaches, even on a busy machine."""
 
 from __future__ import annotations
 

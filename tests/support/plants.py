@@ -1,4 +1,4 @@
-"""Faults to plant in slumberd, so that a harness can show that it finds them."""
+"""Faults to plant in slumberd, to show that a test harness finds them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""SQLite on a disk that remembers: a VFS of apsw, which brings a SQLite of its own.
+"""SQLite on a disk that records its operations, by a VFS of apsw, which has its own SQLite.
 
-It is in the process of the tests only. The real stores run on it, through what they use of a
-connection.
+It runs in the process of the tests. The real stores use its connections.
 """
 
 from __future__ import annotations

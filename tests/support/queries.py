@@ -1,4 +1,4 @@
-"""Queries in LogQL, read; what is not known here is refused."""
+"""Parse LogQL queries; unknown syntax is refused."""
 
 from __future__ import annotations
 

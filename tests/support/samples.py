@@ -1,4 +1,4 @@
-"""How much a test tries: a sample in the default run, and more with ``--all``."""
+"""The number of samples of a test: few in the default run, more with ``--all``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site where slumberd is installed: configuration, rules, state, and the command to run there."""
+"""An installation of slumberd: configuration, rules, state directory and command."""
 
 from __future__ import annotations
 

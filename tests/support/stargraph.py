@@ -1,4 +1,4 @@
-"""The real Stargraph in an environment of its own, built once, and a process that uses it."""
+"""The real Stargraph in its own environment, which is built once, and a process that uses it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A host that uses the real Stargraph: does what lines of JSON ask for, with an answer a line.
+"""A host that uses the real Stargraph: it answers each request, a line of JSON, with a line.
 
-Runs in an environment of its own, by `tests.support.stargraph`; of ours it knows nothing.
+`tests.support.stargraph` runs it in its own environment, without slumberd.
 """
 
 from __future__ import annotations

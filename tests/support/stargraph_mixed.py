@@ -1,4 +1,4 @@
-"""Stargraph's real classes and ours in one process; prints what came of it as JSON.
+"""Use the classes of Stargraph and slumberd in one process; print the results as JSON.
 
 Runs in an environment with both, by `tests.support.stargraph`.
 """

@@ -1,4 +1,4 @@
-"""Ledgers for tests to look into: a small one in which everything happens, and a large one."""
+"""Ledgers for tests: a small one with every kind of row, and a large one."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def said(id: str, seq: int, **metadata: Any) -> EpisodeVersion:
 async def fire(
     store: SQLiteFactStore, fired: ConsolidationRule, versions: Sequence[EpisodeVersion]
 ) -> Outcome:
-    """Let a rule meet some versions."""
+    """Let a rule evaluate some versions."""
     upto = Position(versions[-1].seq, versions[-1].id)
     firing = Firing(fired.id, fired.content_hash, "every", at(100), Position(), upto)
     return await store.commit(firing, meet(versions, fired))
 
 
 async def tell_everything(path: Path, key: bytes | None = None) -> None:
-    """Write a ledger with a row of every kind that there is."""
+    """Write a ledger with a row of every kind."""
     clock = FakeClock(at(1000))
     async with SQLiteFactStore(path, synchronous="normal", clock=clock, key=key) as store:
         await store.bootstrap()

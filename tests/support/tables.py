@@ -1,4 +1,4 @@
-"""Tables that commands print for people, read back as cells by the name of their column."""
+"""Read the tables that commands print, as cells by the name of their column."""
 
 from __future__ import annotations
 

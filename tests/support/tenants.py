@@ -1,7 +1,7 @@
-"""Two tenants of one state directory: what one does, what a hostile other does, what the one sees.
+"""Two tenants of one state directory: a victim and a hostile tenant.
 
-The world of a story is played twice, with the other and without. Clock and firings are the
-world's: they are the same both times, so all that is an instant must be equal too.
+Each history runs twice, with the hostile tenant and without. Clock and firings are equal in both
+runs, so all instants that the victim sees must be equal, too.
 """
 
 from __future__ import annotations

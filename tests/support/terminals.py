@@ -1,4 +1,4 @@
-"""Terminals of a given width that commands are shown on."""
+"""Run commands on a terminal of a given width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site on which rules are tried: what it is told is done in this process, without logs."""
+"""An installation on which tests try rules, in this process and without logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one tenant sees of a state directory, with what the law says is everybody's taken out."""
+"""The view that one tenant has of a state directory, without what all tenants share."""
 
 from __future__ import annotations
 

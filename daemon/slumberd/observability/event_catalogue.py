@@ -1,4 +1,4 @@
-"""The catalogue of events: every name in the log, its level, its meaning, and what it tells."""
+"""The catalogue of events: the name, level, meaning and fields of every log line."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Kind:
 
     Attributes:
         name: As in the ``event`` of a line.
-        levels: That it may have.
-        meaning: One line.
-        fields: What a line tells, beyond when, how grave and which; by name, its JSON Schema.
-            A traceback may be missing, the others not.
+        levels: The levels that its lines may have.
+        meaning: What happened, in one or two sentences.
+        fields: The JSON Schema of each field besides ``ts``, ``level`` and ``event``. Only a
+            traceback may be missing.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Kind:
 
     @property
     def schema(self) -> Schema:
-        """The JSON Schema of its lines; one that was cut keeps when, how grave and which."""
+        """The JSON Schema of its lines; a shortened line keeps ``ts``, ``level`` and ``event``."""
         always = {"ts": _INSTANT, "level": {"enum": [*self.levels]}, "event": {"const": self.name}}
         cut: Schema = {key: {} for key in self.fields} | {"truncated": {"const": True}}
         return {
@@ -145,27 +145,27 @@ _ALL = (
     _kind(
         "error",
         "alarm.failed",
-        "The next instants of a cron rule cannot be worked out; it does not fire.",
+        "The scheduler cannot compute the next instants of a cron rule. The rule does not fire.",
         rule_id=_TEXT,
         **_FAILURE,
     ),
     _kind(
         "info",
         "channels.changed",
-        "Facts were settled again, because the multi-valued predicates changed.",
+        "The set of multi-valued predicates changed, and their facts were resolved again.",
         firing_id=_TEXT,
         rows=_COUNT,
     ),
     _kind(
         "warning",
         "clock.jumped",
-        "The wall clock was set; alarms were set anew.",
+        "The wall clock was set. The scheduler computed its alarms again.",
         delta_seconds=_NUMBER,
     ),
     _kind(
         "error",
         "config.reload_failed",
-        "A reload found mistakes; the old rules stay. Many mistakes take several lines.",
+        "A reload found mistakes and keeps the old rules. Many mistakes take several lines.",
         by=_TEXT,
         mistakes=_COUNT,
         errors=_TEXTS,
@@ -173,7 +173,7 @@ _ALL = (
     _kind(
         "info",
         "config.reloaded",
-        "Other rules are in force.",
+        "A reload put a new set of rules into force.",
         by=_TEXT,
         **_NAMED,
         added=_COUNT,
@@ -183,50 +183,55 @@ _ALL = (
     _kind(
         "warning",
         "config.restart_needed",
-        "Keys of the configuration changed that count from the next start only.",
+        "Some changed keys of the configuration take effect at the next start only.",
         keys=_TEXTS,
     ),
     _kind(
         "error",
         "control.failed",
-        "What was asked for over the socket failed, which is a bug.",
+        "A request over the control socket failed because of a bug in slumberd.",
         operation=_TEXT,
         error=_TEXT,
     ),
     _kind(
         "error",
         "daemon.failed",
-        "The daemon ends, and why.",
+        "The daemon ends because of an error.",
         **_FAILURE,
         exception=_TEXT,
     ),
-    _kind("info", "daemon.heartbeat", "How the daemon is, each minute.", **_HEARTBEAT),
+    _kind("info", "daemon.heartbeat", "The state of the daemon, once a minute.", **_HEARTBEAT),
     _kind(
         "info",
         "daemon.ready",
-        "The daemon has recovered, and fires and answers from now on.",
+        "The daemon has finished its recovery. It now fires rules and answers requests.",
         pid=_COUNT,
         state_dir=_TEXT,
         rules=_COUNT,
         rules_hash=_TEXT,
     ),
-    _kind("info", "daemon.stopped", "Everything is done.", uptime_seconds=_NUMBER),
+    _kind(
+        "info",
+        "daemon.stopped",
+        "The daemon has stopped, and no work is under way.",
+        uptime_seconds=_NUMBER,
+    ),
     _kind(
         "info",
         "daemon.stopping",
-        "The daemon was told to stop; what is under way has this long to end.",
+        "The daemon received a request to stop. Work under way must end before the deadline.",
         deadline_seconds=_NUMBER,
     ),
     Kind(
         "delta.applied",
         ("info", "warning"),
-        "A row of the ledger, committed; a warning where an episode went into quarantine.",
+        "A firing committed a row of the ledger. The level is warning for a quarantined episode.",
         _DELTA,
     ),
     _kind(
         "warning",
         "episode.future",
-        "Episodes are dated in the future: until then they own their subject and predicate.",
+        "Episodes have timestamps in the future. Until then no other episode replaces their facts.",
         count=_COUNT,
         episode_ids=_TEXTS,
         latest=_INSTANT,
@@ -235,7 +240,7 @@ _ALL = (
     _kind(
         "warning",
         "episodes.left_out",
-        "A call of `consolidate` made no delta of malformed episodes; the first of them are named.",
+        "A call of `consolidate` skipped malformed episodes. The line names the first of them.",
         rule_id=_TEXT,
         reasons={"type": "object", "additionalProperties": _COUNT},
         episode_ids=_TEXTS,
@@ -243,43 +248,41 @@ _ALL = (
     _kind(
         "warning",
         "erasure.contradicted",
-        "A database holds what one of them remembers as erased: it is an older copy.",
+        "One database holds episodes that another one recorded as erased: it is an older copy.",
         path=_TEXT,
         problem=_TEXT,
     ),
     _kind(
         "info",
         "erasure.finished",
-        "The daemon finished what an earlier `slumberd forget` had done by half.",
+        "The daemon finished an erasure that an earlier `slumberd forget` left unfinished.",
         erasures=_COUNT,
     ),
     _kind(
         "warning",
         "erasure.unfinished",
-        "A half-done erasure cannot be finished: memory.db still holds what facts.db erased.",
+        "An erasure cannot be finished: memory.db still holds what facts.db has erased.",
         **_FAILURE,
     ),
     _kind(
         "error",
         "external.failed",
-        "The facts cannot be looked at for edits of other programs; told once until they can.",
+        "The daemon cannot check the facts for edits of other programs. Logged once per outage.",
         **_FAILURE,
     ),
-    _kind(
-        "info", "external.noticed", "Edits of other programs were put on the record.", rows=_COUNT
-    ),
+    _kind("info", "external.noticed", "The ledger recorded edits of other programs.", rows=_COUNT),
     _kind(
         "info",
         "facts.adopted",
-        "The first start found facts of other programs; it recorded them and changed no row.",
+        "The first start found facts of other programs, recorded them, and changed no row.",
         found=_COUNT,
         unreadable=_COUNT,
     ),
-    _kind("info", "firing.completed", "A batch was consolidated.", **_FIRING),
+    _kind("info", "firing.completed", "A firing consolidated one batch of episodes.", **_FIRING),
     _kind(
         "error",
         "firing.failed",
-        "A firing failed; what it had committed stays, and it is tried again later.",
+        "A firing failed. Its committed batches stay, and the scheduler retries it later.",
         rule_id=_TEXT,
         failures=_COUNT,
         retry_seconds=_or_null(_NUMBER),
@@ -288,7 +291,7 @@ _ALL = (
     _kind(
         "warning",
         "firing.held",
-        "A batch would take out more than its limit, and waits for a person.",
+        "A batch would delete more facts than its limit. It waits for a person to approve it.",
         firing_id=_TEXT,
         rule_id=_TEXT,
         problem=_TEXT,
@@ -297,7 +300,7 @@ _ALL = (
     _kind(
         "info",
         "firing.served",
-        "The cron instants of a rule up to one are served, with or without episodes.",
+        "The cron instants of a rule are served up to an instant, with or without episodes.",
         rule_id=_TEXT,
         trigger=_TEXT,
         **_SERVED,
@@ -305,7 +308,7 @@ _ALL = (
     _kind(
         "warning",
         "firing.skipped",
-        "Cron instants that passed while nobody watched are left out; their episodes wait.",
+        "Missed cron instants of a rule are skipped. Their episodes wait for the next instant.",
         rule_id=_TEXT,
         reason=_TEXT,
         **_SERVED,
@@ -313,20 +316,20 @@ _ALL = (
     _kind(
         "info",
         "firing.stopped",
-        "A firing ended early, the batch under way taken back; it goes on later.",
+        "A firing was stopped, and its unfinished batch was rolled back. It continues later.",
         rule_id=_TEXT,
     ),
     _kind(
         "debug",
         "firing.traced",
-        "Where in the code a firing failed.",
+        "The traceback of a failed firing.",
         rule_id=_TEXT,
         exception=_TEXT,
     ),
     _kind(
         "warning",
         "graph.evidence_failed",
-        "A sink of provenance was not told of promoted triples; the facts are stored.",
+        "A provenance sink did not take the evidence of promoted triples. The facts are stored.",
         rule_id=_TEXT,
         facts=_COUNT,
         **_FAILURE,
@@ -334,7 +337,7 @@ _ALL = (
     _kind(
         "info",
         "graph.promoted",
-        "A rule has promoted what a graph says; its firing is null where nothing was new.",
+        "A graph rule promoted triples of a graph. `firing_id` is null when no triple was new.",
         rule_id=_TEXT,
         firing_id=_or_null(_TEXT),
         rows=_COUNT,
@@ -344,11 +347,11 @@ _ALL = (
         withheld={"type": "object", "additionalProperties": _COUNT},
         seconds=_NUMBER,
     ),
-    _kind("warning", "heartbeat.failed", "A store cannot say how it is.", **_FAILURE),
+    _kind("warning", "heartbeat.failed", "A store does not report its health.", **_FAILURE),
     _kind(
         "error",
         "ledger.broken",
-        "The ledger does not verify: `slumberd audit verify --log` says so.",
+        "`slumberd audit verify --log` found that the ledger does not verify.",
         rows=_COUNT,
         seq=_COUNT,
         problem=_TEXT,
@@ -356,58 +359,58 @@ _ALL = (
     _kind(
         "info",
         "ledger.checkpoint",
-        "How far the ledger reaches, and its head there.",
+        "The number of rows of the ledger, and the hash of its last row.",
         rows=_COUNT,
         head=_TEXT,
     ),
     _kind(
         "info",
         "ledger.verified",
-        "The ledger is as it was written: `slumberd audit verify --log` says so.",
+        "`slumberd audit verify --log` found that the ledger is intact.",
         rows=_COUNT,
         head=_TEXT,
     ),
     Kind(
         "library.logged",
         _ANY_LEVEL,
-        "What a library had to say.",
+        "A library logged a message.",
         {"logger": _TEXT, "message": _TEXT, "exception": _TEXT},
     ),
     _kind(
         "info",
         "lineage.redrawn",
-        "Lineages were written anew, because their configured depth changed.",
+        "The configured depth of lineages changed, and the daemon wrote all lineages again.",
         keys=_COUNT,
     ),
     _kind(
         "warning",
         "logs.dropped",
-        "So many lines before this one were lost, because nobody read; those of deltas never are.",
+        "Lines were dropped because the reader of the log is slow. Delta lines are never dropped.",
         lines=_COUNT,
     ),
     _kind(
         "error",
         "logs.reopen_failed",
-        "The log file cannot be opened anew; lines go on into the old one.",
+        "The log file cannot be reopened. The daemon continues to write to the old one.",
         message=_TEXT,
     ),
     _kind(
         "info",
         "logs.repeated",
-        "Rows of the ledger have their lines now that could not be written before.",
+        "The daemon wrote delta lines that could not be written before.",
         rows=_COUNT,
     ),
     _kind(
         "error",
         "look.failed",
-        "A store cannot say what is due; asked again later.",
+        "A store does not report which rules are due. The scheduler retries later.",
         retry_seconds=_NUMBER,
         **_FAILURE,
     ),
     _kind(
         "warning",
         "metadata.misspelled",
-        "Metadata has a key that is probably misspelled; slumberd does not read that key.",
+        "The metadata has a key that is probably misspelled. slumberd does not read that key.",
         key=_TEXT,
         meant=_TEXT,
         episode_id=_TEXT,
@@ -416,14 +419,19 @@ _ALL = (
     _kind(
         "warning",
         "metrics.failed",
-        "The textfile for Prometheus cannot be written; told once until it can.",
+        "The textfile for Prometheus cannot be written. Logged once per outage.",
         **_FAILURE,
     ),
-    _kind("warning", "notify.failed", "The service manager cannot be told.", error=_TEXT),
+    _kind(
+        "warning",
+        "notify.failed",
+        "The service manager does not accept a notification.",
+        error=_TEXT,
+    ),
     _kind(
         "info",
         "provenance.concluded",
-        "Rules of the Fathom engine fired on what it was told.",
+        "Rules of the Fathom engine fired on an assertion.",
         template=_TEXT,
         rules=_TEXTS,
         decision=_or_null(_TEXT),
@@ -431,7 +439,7 @@ _ALL = (
     _kind(
         "warning",
         "provenance.failed",
-        "The sink of provenance cannot be told; told once until it can. The ledger waits for it.",
+        "The provenance sink does not accept assertions. They wait. Logged once per outage.",
         rows=_or_null(_COUNT),
         seconds=_or_null(_NUMBER),
         **_FAILURE,
@@ -439,7 +447,7 @@ _ALL = (
     _kind(
         "warning",
         "provenance.refused",
-        "A row of the ledger has no form that the sink of provenance takes; it is passed over.",
+        "The provenance sink cannot store a row of the ledger. The publisher skips the row.",
         seq=_COUNT,
         slot=_TEXT,
         message=_TEXT,
@@ -447,15 +455,15 @@ _ALL = (
     _kind(
         "info",
         "provenance.resumed",
-        "The sink of provenance can be told again.",
+        "The provenance sink accepts assertions again.",
     ),
     _kind(
-        "info", "rule.added", "A reload brought a rule.", rule_id=_TEXT, rule_hash=_TEXT, file=_TEXT
+        "info", "rule.added", "A reload added a rule.", rule_id=_TEXT, rule_hash=_TEXT, file=_TEXT
     ),
     _kind(
         "info",
         "rule.begun",
-        "A rule was seen for the first time, and reads what comes after this row of the log.",
+        "A rule was loaded for the first time. It reads the episode log after the row `after`.",
         rule_id=_TEXT,
         after=_COUNT,
     ),
@@ -470,7 +478,7 @@ _ALL = (
     _kind(
         "warning",
         "rule.degraded",
-        "A rule has failed several times in a row; its watermark is where it was.",
+        "A rule has failed several times in a row. Its watermark has not moved.",
         rule_id=_TEXT,
         failures=_COUNT,
         since=_INSTANT,
@@ -479,25 +487,25 @@ _ALL = (
     _kind(
         "warning",
         "rule.ineffective",
-        "So many firings in a row read episodes, and changed nothing; told once until one does.",
+        "Several firings in a row read episodes and changed no fact. Logged once until one does.",
         rule_id=_TEXT,
         firings=_COUNT,
         read=_COUNT,
     ),
-    _kind("info", "rule.paused", "A person let a rule rest.", rule_id=_TEXT, by=_TEXT),
+    _kind("info", "rule.paused", "A person paused a rule.", rule_id=_TEXT, by=_TEXT),
     _kind(
         "info",
         "rule.recovered",
-        "A rule that was degraded has fired well.",
+        "A degraded rule has fired successfully.",
         rule_id=_TEXT,
         failures=_COUNT,
     ),
-    _kind("info", "rule.removed", "A reload took a rule away.", rule_id=_TEXT, rule_hash=_TEXT),
-    _kind("info", "rule.resumed", "A person let a rule go on.", rule_id=_TEXT, by=_TEXT),
+    _kind("info", "rule.removed", "A reload removed a rule.", rule_id=_TEXT, rule_hash=_TEXT),
+    _kind("info", "rule.resumed", "A person resumed a rule.", rule_id=_TEXT, by=_TEXT),
     _kind(
         "warning",
         "watchdog.withheld",
-        "The service manager was not told that all is well, for something does not get on.",
+        "The daemon withheld the watchdog notification, because a component makes no progress.",
         reason=_TEXT,
     ),
 )

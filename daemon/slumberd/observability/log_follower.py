@@ -1,4 +1,4 @@
-"""Follow a file that others append to, also when it is renamed, replaced or truncated."""
+"""Follow a growing file, also when it is renamed, replaced or truncated."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import BinaryIO
 
 _BLOCK = 64 * 1024
 _LONGEST = 2**20
-"""A line that is longer is cut into pieces: it must not fill the memory."""
+"""A longer line is split, so that it does not fill the memory."""
 
 
 def follow(path: Path, wait: Callable[[], bool], *, last: int = 10) -> Iterator[bytes]:
-    """Yield the last lines of a file, and each line that comes.
+    """Yield the last lines of a file, and then each new line.
 
-    A file that takes the place of this one is read from its beginning. The one before is still
-    read until another takes that place: whoever writes may not have noticed the change.
+    A file that replaces this one is read from its beginning. The old file is still read until the
+    next replacement, because its writer may still have it open.
 
     Args:
         path: The file.
         wait: Waits a moment; returns False to end.
-        last: How many of its lines are read that are there already.
+        last: The number of existing lines that are read.
 
     Raises:
-        OSError: It cannot be opened, or read.
+        OSError: The file cannot be opened or read.
     """
     with ExitStack() as stack:
         current = _Reader(stack.enter_context(path.open("rb")))
@@ -43,28 +43,28 @@ def follow(path: Path, wait: Callable[[], bool], *, last: int = 10) -> Iterator[
 
 
 def _replacement(path: Path, reader: _Reader) -> BinaryIO | None:
-    """Return the file that has taken a place, once something is in it; None while none has."""
+    """Return the file that replaced another one and is not empty; None without such a file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    if (found.st_dev, found.st_ino) == reader.place:
-        reader.rewind_if_shorter(found.st_size)
+    if (status.st_dev, status.st_ino) == reader.identity:
+        reader.rewind_if_shorter(status.st_size)
         return None
-    return path.open("rb") if found.st_size else None
+    return path.open("rb") if status.st_size else None
 
 
 class _Reader:
-    """The lines of one file that is open, as they come."""
+    """Reads the lines of one open file as they are appended."""
 
     def __init__(self, file: BinaryIO) -> None:
         status = os.fstat(file.fileno())
-        self.place = status.st_dev, status.st_ino
+        self.identity = status.st_dev, status.st_ino
         self._file = file
         self._rest = b""
 
     def skip_to_last(self, count: int) -> None:
-        """Begin with the last so many lines."""
+        """Move to the last `count` lines."""
         position, newlines = self._file.seek(0, os.SEEK_END), 0
         block = b""
         while position > 0 and newlines <= count:
@@ -78,13 +78,13 @@ class _Reader:
         self._file.seek(position)
 
     def rewind_if_shorter(self, size: int) -> None:
-        """Begin again when the file was truncated."""
+        """Return to the beginning when the file was truncated."""
         if size < self._file.tell():
             self._file.seek(0)
             self._rest = b""
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines that are whole by now."""
+        """Yield the new lines that are complete."""
         while block := self._file.read(_BLOCK):
             *whole, self._rest = (self._rest + block).split(b"\n")
             yield from whole

@@ -1,7 +1,4 @@
-"""The outbox: log lines wait here for whoever reads them, so that nobody else has to.
-
-Where log lines end: a stream that takes them whole, and a file that they are appended to.
-"""
+"""Write whole log lines to a stream, directly or through a queue with a thread."""
 
 from __future__ import annotations
 
@@ -14,131 +11,163 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.file_modes import create_file
 
-MOST_BYTES = 1 << 20
-"""Lines of events that may wait; more are dropped and counted."""
+EVENT_BYTES = 1 << 20
+"""The most bytes of lines that wait; further event lines are dropped and counted."""
 
-MOST_KEPT_BYTES = 8 << 20
-"""Lines of firings and checkpoints may wait beyond that; it takes thousands of them."""
+MUST_BYTES = 8 << 20
+"""Lines that must not be lost may wait in this many bytes more: thousands of firings."""
 
 PATIENCE_SECONDS = 1.0
-"""How long who needs to know waits for a line to be written."""
+"""How long `write_and_wait` waits until its lines are written."""
 
 DRAIN_SECONDS = 2.0
-"""How long the end waits for what was not read yet."""
+"""How long `close` waits until all lines are written."""
 
 
 @dataclass(slots=True)
 class WriteRequest:
-    """Something for the writer to do, mostly the writing of lines.
+    """Something for the writing thread to do; usually it writes lines.
 
     Attributes:
-        do: Does it; raises OSError.
-        size: How many bytes wait with it.
-        lines: How many lines nobody repeats if it fails.
+        run: Does it; raises OSError.
+        size: The bytes that wait with it.
+        lines: How many lines are lost when it fails.
         done: Whether it was done, or failed.
         error: Why it failed.
     """
 
-    do: Callable[[], None]
+    run: Callable[[], object]
     size: int = 0
     lines: int = 0
     done: bool = False
     error: Exception | None = None
 
 
-class Outbox:
-    """Hands lines to a thread that writes them, in order; none of its callers waits for a reader.
+class Out(Protocol):
+    """Where lines go, from any thread: a `Sink`, or an `Outbox` before it.
 
     Attributes:
-        dropped: How many lines there was no room for, ever.
+        dropped: How many lines were dropped for want of room.
+    """
+
+    dropped: int
+
+    def write(self, lines: bytes, *, must: bool = False) -> bool:
+        """Write lines; return whether they are written, or wait to be.
+
+        Args:
+            lines: Whole lines.
+            must: Whether a loss matters, since nothing repeats these lines.
+
+        Raises:
+            OSError: The lines must be written, and could not be.
+        """
+        ...
+
+    def write_and_wait(self, lines: bytes) -> WriteRequest:
+        """Write lines that the caller repeats after a failure; return whether they are written."""
+        ...
+
+
+class Outbox:
+    """A queue of lines, and a thread that writes them in order; a slow reader blocks no caller.
+
+    Attributes:
+        dropped: How many lines were dropped, ever.
 
     Args:
-        write: Writes lines whole, and may take forever.
-        dropped_line: Returns the line that tells of so many lines that were dropped.
+        write: Writes lines whole, and may block for ever.
+        dropped_line: Returns the line that reports a number of dropped lines.
+        event_bytes: See `EVENT_BYTES`.
+        must_bytes: See `MUST_BYTES`.
+        patience_seconds: See `PATIENCE_SECONDS`.
     """
 
     def __init__(
         self,
-        write: Callable[[bytes], None],
+        write: Callable[[bytes], object],
         dropped_line: Callable[[int], bytes],
         *,
+        event_bytes: int = EVENT_BYTES,
+        must_bytes: int = MUST_BYTES,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.dropped = 0
         self._write = write
         self._dropped_line = dropped_line
+        self._event_bytes = event_bytes
+        self._must_bytes = must_bytes
         self._patience_seconds = patience_seconds
-        self._letters: deque[WriteRequest] = deque()
+        self._requests: deque[WriteRequest] = deque()
         self._bytes = 0
-        self._untold = 0
+        self._unreported = 0
         self._stalled = False
         self._failing = False
         self._closed = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="log writer", daemon=True)
         self._thread.start()
 
-    def tell(self, line: bytes) -> None:
-        """Take a line when there is room, else drop it."""
-        self._take(line, MOST_BYTES)
+    def write(self, lines: bytes, *, must: bool = False) -> bool:
+        """Queue lines when there is room, else drop and count them; return whether they wait.
 
-    def keep(self, lines: bytes) -> None:
-        """Take lines, even when there is no room for others."""
-        self._take(lines, MOST_BYTES + MOST_KEPT_BYTES)
-
-    def _take(self, lines: bytes, most: int) -> None:
+        Args:
+            lines: One line, or several that count as one.
+            must: Whether the lines may use the room that event lines leave free.
+        """
+        room = self._event_bytes + (self._must_bytes if must else 0)
         with self._changed:
-            if self._bytes + len(lines) <= most:
-                request = self._lines(lines)
-                request.lines = 1
-                self._post(request)
-            else:
+            if self._bytes + len(lines) > room:
                 self._drop(1)
+                return False
+            self._queue(WriteRequest(partial(self._write, lines), len(lines), lines=1))
+            return True
 
-    def _drop(self, lines: int) -> None:
-        self.dropped += lines
-        self._untold += lines
+    def write_and_wait(self, lines: bytes) -> WriteRequest:
+        """Queue lines, and wait for at most `patience_seconds` until they are written.
 
-    def deliver(self, lines: bytes) -> WriteRequest:
-        """Take lines, and wait a moment for them to be written; the letter tells whether."""
-        request = self._lines(lines)
+        While the reader is stuck, this waits no longer: the request says later what became of it.
+        """
+        request = WriteRequest(partial(self._write, lines), len(lines))
         with self._changed:
-            self._post(request)
+            self._queue(request)
             patience = 0.0 if self._stalled else self._patience_seconds
             self._stalled = not self._changed.wait_for(lambda: request.done, patience)
         return request
 
     def do(self, action: Callable[[], None]) -> None:
-        """Let the writer do something between two writes."""
+        """Let the thread do something between two writes."""
         with self._changed:
-            self._post(WriteRequest(action))
+            self._queue(WriteRequest(action))
 
     def close(self, *, seconds: float = DRAIN_SECONDS) -> None:
-        """Write what waits, and end; give up on a reader that does not read by then."""
+        """Write what waits, and end; give up after so many seconds."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._thread.join(seconds)
 
-    def _lines(self, lines: bytes) -> WriteRequest:
-        return WriteRequest(lambda: self._write(lines), len(lines))
+    def _drop(self, lines: int) -> None:
+        self.dropped += lines
+        self._unreported += lines
 
-    def _post(self, request: WriteRequest) -> None:
-        self._letters.append(request)
+    def _queue(self, request: WriteRequest) -> None:
+        self._requests.append(request)
         self._bytes += request.size
         self._changed.notify_all()
 
     def _work(self) -> None:
         while request := self._next():
             try:
-                request.do()
-            except (OSError, ValueError) as error:  # a full disk, a reader that went away
+                request.run()
+            except (OSError, ValueError) as error:  # a full disk, a closed stream
                 request.error = error
             with self._changed:
                 self._failing = request.error is not None
@@ -150,42 +179,43 @@ class Outbox:
 
     def _next(self) -> WriteRequest | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._letters or self._may_tell() or self._closed)
-            if self._may_tell():
-                return WriteRequest(self._tell_dropped)
-            return self._letters.popleft() if self._letters else None
+            self._changed.wait_for(lambda: self._requests or self._may_report() or self._closed)
+            if self._may_report():
+                return WriteRequest(self._report_dropped)
+            return self._requests.popleft() if self._requests else None
 
-    def _may_tell(self) -> bool:
-        # Not where the last write failed: the next that succeeds shows that there is room again.
-        return self._untold > 0 and not self._failing and self._bytes <= MOST_BYTES // 2
+    def _may_report(self) -> bool:
+        # Not after a failed write: the next write that succeeds shows that there is room again.
+        has_room = self._bytes <= self._event_bytes // 2
+        return self._unreported > 0 and not self._failing and has_room
 
-    def _tell_dropped(self) -> None:
-        told = self._untold
-        self._write(self._dropped_line(told))
+    def _report_dropped(self) -> None:
+        reported = self._unreported
+        self._write(self._dropped_line(reported))
         with self._changed:
-            self._untold -= told
+            self._unreported -= reported
 
 
 class LogFile(io.FileIO):
     """A file that lines are appended to.
 
     Attributes:
-        torn: Whether it ends within a line: whoever wrote there last was killed meanwhile.
+        torn: Whether it ends within a line, because the last writer was killed in a write.
     """
 
     torn = False
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a log file to append to, unbuffered; create it where there is none.
+    """Open a log file to append to, unbuffered; create it when it is missing.
 
     Raises:
-        ConfigurationError: It cannot be opened.
+        ConfigurationError: The file cannot be opened.
     """
-    # Without O_NONBLOCK, a FIFO would hold us until somebody reads from it.
+    # Without O_NONBLOCK, opening a FIFO blocks until it has a reader.
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK
     try:
-        descriptor = _opened(path, flags)
+        descriptor = _open(path, flags)
     except OSError as error:
         problem = f"cannot be opened to append to: {error.strerror}"
         raise ConfigurationError([Mistake(str(path), 0, 0, "logging.file", problem)]) from error
@@ -195,10 +225,10 @@ def open_file(path: Path) -> BinaryIO:
     return file
 
 
-def _opened(path: Path, flags: int) -> int:
+def _open(path: Path, flags: int) -> int:
     with suppress(FileExistsError):
         return create_file(path, flags)
-    # A link that leads nowhere is there, too: what it leads to is created.
+    # The path may be a link to a missing file: O_CREAT creates that file.
     return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o640)
 
 
@@ -207,7 +237,7 @@ def _ends_within_a_line(path: Path) -> bool:
         with path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read() != b"\n"
-    except OSError:  # it is empty, or not for us to read
+    except OSError:  # the file is empty, or not readable for this user
         return False
 
 
@@ -216,12 +246,13 @@ def _is_torn(stream: BinaryIO) -> bool:
 
 
 class Sink:
-    """Writes whole lines to a stream, from any thread.
+    """Writes whole lines to a stream, from any thread, and waits for its reader.
 
-    After a write that failed half-way, here or in a process before, the next begins a new line.
+    After a write that failed half-way, in this process or an earlier one, the next write begins a
+    new line.
 
     Attributes:
-        dropped: None is ever dropped for want of room.
+        dropped: Always 0: a stream has room, or its writer waits.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -231,43 +262,46 @@ class Sink:
         self._lock = threading.Lock()
         self._torn = _is_torn(stream)
 
-    def tell(self, line: bytes) -> None:
-        """Write a line, or lose it."""
-        # A full disk or a reader that went away must not stop what the line is about.
-        with suppress(OSError):
-            self.write(line)
+    def write(self, lines: bytes, *, must: bool = False) -> bool:
+        """Write lines, in one system call where the system permits it.
 
-    def keep(self, lines: bytes) -> None:
-        """Write lines; raises as `write` does."""
-        self.write(lines)
+        Args:
+            lines: Whole lines.
+            must: Whether a failure is an error, and not only a lost line.
 
-    def deliver(self, lines: bytes) -> WriteRequest:
-        """Write lines; raises as `write` does."""
-        self.write(lines)
-        return WriteRequest(lambda: None, done=True)
-
-    def write(self, lines: bytes | bytearray) -> None:
-        """Write lines, in one system call where the system lets us.
+        Returns:
+            Whether the lines are written.
 
         Raises:
-            OSError: They could not be written whole.
+            OSError: The lines must be written, and could not be written whole.
         """
-        with self._lock:
-            self._write(memoryview(b"\n" + lines if self._torn else lines))
+        try:
+            with self._lock:
+                self._write_whole(memoryview(b"\n" + lines if self._torn else lines))
+        except OSError:
+            if must:
+                raise
+            return False
+        return True
+
+    def write_and_wait(self, lines: bytes) -> WriteRequest:
+        """Write lines that must be written; see `write`."""
+        self.write(lines, must=True)
+        return WriteRequest(lambda: None, done=True)
 
     def replace(self, stream: BinaryIO) -> None:
-        """Write to another stream from now on, and close the one before."""
+        """Close the stream, and write to another one from now on."""
         with self._lock:
             self._stream.close()
             self._stream, self._torn = stream, _is_torn(stream)
 
     def close(self) -> None:
-        """Close the stream, unless it is being written to: a reader may have left us alone."""
+        """Close the stream, unless a write to it is blocked by a slow reader."""
         if self._lock.acquire(blocking=False):
             self._stream.close()
             self._lock.release()
 
-    def _write(self, rest: memoryview) -> None:
+    def _write_whole(self, rest: memoryview) -> None:
         while rest:
             written = self._stream.write(rest)
             if written is None:
@@ -277,7 +311,7 @@ class Sink:
                 self._torn = len(rest) > 0
 
     def _wait(self) -> None:
-        """Wait until a stream that somebody made non-blocking takes more."""
+        """Wait until a non-blocking stream has room again."""
         poll = select.poll()
         poll.register(self._stream, select.POLLOUT)
         poll.poll()

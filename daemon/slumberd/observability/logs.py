@@ -1,4 +1,4 @@
-"""Where log lines go: those of structlog, of logging, and of the ledger, to one stream."""
+"""Send the lines of structlog, of logging and of the ledger to one stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequen
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Literal
 
 import structlog
 
@@ -17,12 +17,12 @@ from slumberd.model.firing import Held
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.spelling import Misspelling
 from slumberd.observability.line_format import CHECKPOINT, Event, console_line, json_line, timestamp
-from slumberd.observability.log_writer import Outbox, Sink, WriteRequest
+from slumberd.observability.log_writer import Out, Outbox, Sink, WriteRequest
 
 Format = Literal["auto", "json", "console"]
 Level = Literal["debug", "info", "warning", "error"]
 ScopeForm = Literal["full", "hashed", "none"]
-"""How the lines of deltas name user and agent."""
+"""How ``delta.applied`` lines name user and agent."""
 Now = Callable[[], datetime]
 Render = Callable[[Event], bytes]
 
@@ -30,75 +30,53 @@ _PRIORITIES = {"debug": b"<7>", "info": b"<6>", "warning": b"<4>", "error": b"<3
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-class Out(Protocol):
-    """Where lines go, from any thread: a `Sink`, or an `Outbox` before it.
-
-    Attributes:
-        dropped: How many lines there was no room for.
-    """
-
-    dropped: int
-
-    def tell(self, line: bytes) -> None:
-        """Write a line, or lose it."""
-        ...
-
-    def keep(self, lines: bytes) -> None:
-        """Write lines that nothing repeats."""
-        ...
-
-    def deliver(self, lines: bytes) -> WriteRequest:
-        """Write lines; return whether they are written by now."""
-        ...
-
-
 def configure(
     style: Format, level: Level, stream: BinaryIO, *, terminal: bool, now: Now, colors: bool = True
 ) -> DeltaLines:
-    """Send what structlog and logging are told to one place; return the ledger's way there.
+    """Send all log lines of structlog and logging to a stream; return the log of deltas there.
 
     Args:
         style: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
-        level: The least that is written. Other people's modules start at warning.
-        stream: Stays the caller's, who may close it once nothing logs any more.
-        terminal: Whether a person watches `stream`.
-        colors: Whether that person takes colours.
-        now: Says what time it is.
+        level: The lowest level that is written; for libraries it is at least warning.
+        stream: Belongs to the caller, who may close it when nothing logs any more.
+        terminal: Whether `stream` is a terminal.
+        colors: Whether that terminal shows colours.
+        now: Returns the time.
     """
     return send(Sink(stream), rendering(style, terminal=terminal, colors=colors), level, now)
 
 
 def rendering(style: Format, *, terminal: bool, colors: bool = True) -> Render:
-    """Return what makes lines of events; see `configure`."""
+    """Return the function that renders events as lines; see `configure`."""
     console = style == "console" or (style == "auto" and terminal)
     return partial(console_line, colors=terminal and colors) if console else json_line
 
 
 def leads_to_journal(descriptor: int, stream: str) -> bool:
-    """Say whether a file is the one that JOURNAL_STREAM names, and not one put in its place."""
+    """Return whether a file is the one that JOURNAL_STREAM names, and no replacement of it."""
     status = os.fstat(descriptor)
     return stream == f"{status.st_dev}:{status.st_ino}"
 
 
 def prioritised(render: Render) -> Render:
-    """Return what begins each line with its priority; the journal takes it off again."""
+    """Return a function that begins each line with its priority, which the journal removes."""
 
-    def rendered(event: Event) -> bytes:
+    def render_with_priority(event: Event) -> bytes:
         prefix = _PRIORITIES[event["level"]]
         return b"".join(prefix + line for line in render(event).splitlines(keepends=True))
 
-    return rendered
+    return render_with_priority
 
 
 def send(out: Out, render: Render, level: Level, now: Now, scope: ScopeForm = "full") -> DeltaLines:
-    """Send lines where a caller says; see `configure`.
+    """Send all log lines to a writer; return the log of deltas there. See `configure`.
 
     Args:
-        out: Where they go.
-        render: Makes them of events.
-        level: The least that is written.
-        now: Says what time it is.
-        scope: How the lines of deltas name user and agent.
+        out: Writes the lines.
+        render: Renders events as lines.
+        level: The lowest level that is written.
+        now: Returns the time.
+        scope: How ``delta.applied`` lines name user and agent.
     """
     _configure_structlog(out, level=level, now=now, render=render)
     _configure_logging(level)
@@ -107,13 +85,13 @@ def send(out: Out, render: Render, level: Level, now: Now, scope: ScopeForm = "f
 
 @contextmanager
 def unhurried(sink: Sink, render: Render, now: Now) -> Iterator[Outbox]:
-    """Yield a way to a sink on which nobody waits for whoever reads there."""
+    """Yield a queue before a sink, so that a slow reader of the sink blocks no caller."""
 
-    def dropped(count: int) -> bytes:
-        told = {"ts": timestamp(now()), "level": "warning", "event": "logs.dropped"}
-        return render({**told, "lines": count})
+    def render_dropped(lines: int) -> bytes:
+        event = {"ts": timestamp(now()), "level": "warning", "event": "logs.dropped"}
+        return render({**event, "lines": lines})
 
-    outbox = Outbox(sink.write, dropped)
+    outbox = Outbox(partial(sink.write, must=True), render_dropped)
     try:
         yield outbox
     finally:
@@ -125,7 +103,7 @@ def _configure_structlog(sink: Out, *, level: Level, now: Now, render: Render) -
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.format_exc_info,
-            partial(_rendered, now=now, render=render),
+            partial(_render_event, now=now, render=render),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=lambda *_: _EventLogger(sink),
@@ -134,23 +112,23 @@ def _configure_structlog(sink: Out, *, level: Level, now: Now, render: Render) -
     )
 
 
-def _rendered(
+def _render_event(
     _logger: object, method: str, event: MutableMapping[str, Any], *, now: Now, render: Render
 ) -> bytes:
     level = "error" if method == "critical" else method
-    said = event.pop("event", "")
-    return render({"ts": timestamp(now()), "level": level, "event": said, **event})
+    name = event.pop("event", "")
+    return render({"ts": timestamp(now()), "level": level, "event": name, **event})
 
 
 class _EventLogger:
-    """What structlog hands its lines to."""
+    """Writes the lines that structlog renders."""
 
     def __init__(self, out: Out) -> None:
         self._out = out
 
     def msg(self, line: bytes) -> None:
-        """Write a line, or lose it."""
-        self._out.tell(line)
+        """Write a line; a line that cannot be written is lost."""
+        self._out.write(line)
 
     debug = info = warning = error = critical = msg
 
@@ -164,7 +142,7 @@ def _configure_logging(level: Level) -> None:
 
 
 class _Bridge(logging.Handler):
-    """Turns what other people's modules log into events."""
+    """Turns log records of libraries into events."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log a record as ``library.logged``."""
@@ -183,11 +161,11 @@ class _Bridge(logging.Handler):
 
 
 class DeltaLines:
-    """One line for each row of the ledger, and one for each firing; implements ``ports.DeltaLog``.
+    """Writes a line for each claim's row and each firing; implements ``DeltaLog``.
 
-    Unlike the lines of other events, these are not given up when they cannot be written: OSError
-    is for the caller, who must not take the rows for logged. So is TimeoutError: nobody reads, and
-    the same rows are to be given again later. They are written once all the same.
+    These lines must not be lost. OSError means that the lines of the rows are not written.
+    TimeoutError means that the reader of the log is stuck: the lines wait, and the caller gives
+    the same rows again later. Each line is still written once.
     """
 
     def __init__(
@@ -211,14 +189,14 @@ class DeltaLines:
 
     @property
     def dropped(self) -> int:
-        """How many lines of anything else there was no room for."""
+        """How many lines of other events were dropped for want of room."""
         return self._sink.dropped
 
     def keyed(self, key: bytes) -> DeltaLines:
-        """Return a writer to the same place that hashes users and agents with a key.
+        """Return a log of deltas at the same place that hashes users and agents with a key.
 
         Args:
-            key: Of the hashes; empty where lines do not hash.
+            key: The key of the hashes; empty when lines have no hashes.
         """
         return DeltaLines(
             self._sink,
@@ -230,27 +208,27 @@ class DeltaLines:
         )
 
     def silent(self) -> DeltaLines:
-        """Return what takes the same rows and writes no line of them."""
+        """Return a log of deltas that writes no lines."""
         return DeltaLines(self._sink, level="error", now=self._now, render=self._render)
 
     def applied(self, records: Sequence[Record]) -> None:
-        """Write the ``delta.applied`` lines of a batch at once; firings have their own line."""
-        written = self._written_late()
+        """Write the ``delta.applied`` lines of a batch at once, and none for firings."""
+        written = self._finish_late()
         ts = timestamp(self._now())
-        claims = (one for one in records if one.kind != "firing" and one.seq > written)
+        claims = (row for row in records if row.kind != "firing" and row.seq > written)
         events = (_delta_event(record, ts, self._named) for record in claims)
         lines = self._lines(events)
         if lines:
-            self._late = self._sink.deliver(lines), records[-1].seq
-            self._written_late()
+            self._late = self._sink.write_and_wait(lines), records[-1].seq
+            self._finish_late()
 
-    def _written_late(self) -> int:
-        """Return up to which row lines were written that came too late; -1: none."""
+    def _finish_late(self) -> int:
+        """Return the last row of the lines that were late and are written now; -1 without any."""
         if self._late is None:
             return -1
         request, seq = self._late
         if not request.done:
-            raise TimeoutError("nobody reads the log")
+            raise TimeoutError("the reader of the log is stuck; the lines wait for it")
         self._late = None
         if request.error is not None:
             raise request.error
@@ -263,19 +241,19 @@ class DeltaLines:
     def misspelled(self, found: Sequence[Misspelling]) -> None:
         """Write a ``metadata.misspelled`` line for each key."""
         ts = timestamp(self._now())
-        for one in found:
-            self._write(_misspelled_event(one, ts))
+        for misspelling in found:
+            self._write(_misspelled_event(misspelling, ts))
 
     def checkpointed(self, head: Checkpoint) -> None:
-        """Write the ``ledger.checkpoint`` line; `slumberd audit verify --against` reads it."""
+        """Write the ``ledger.checkpoint`` line, which ``slumberd audit verify --against`` reads."""
         self._write(_checkpoint_event(head, timestamp(self._now())))
 
     def _write(self, event: Event) -> None:
         if lines := self._lines([event]):
-            self._sink.keep(lines)
+            self._sink.write(lines, must=True)
 
     def _lines(self, events: Iterable[Event]) -> bytes:
-        # Not a list and join: the many small objects cost more than the growing of one.
+        # Not a list and join: many small objects cost more than one that grows.
         lines = bytearray()
         for event in events:
             if _LEVELS[event["level"]] >= self._least:
@@ -294,7 +272,7 @@ def _checkpoint_event(head: Checkpoint, ts: str) -> Event:
 
 
 Naming = Callable[[str], str | None]
-"""Returns what a line says in place of a user or an agent."""
+"""Returns the form in which a line names a user or an agent."""
 
 _HASH_DIGITS = 16
 
@@ -306,11 +284,11 @@ def _naming(scope: ScopeForm, key: bytes) -> Naming:
         case "none":
             return lambda _: None
         case "hashed":
-            return lru_cache(maxsize=4_096)(partial(_hashed, key))
+            return lru_cache(maxsize=4_096)(partial(_hash, key))
 
 
-def _hashed(key: bytes, name: str) -> str | None:
-    """Return the hash of a name; an empty name stays empty, and without a key there is none."""
+def _hash(key: bytes, name: str) -> str | None:
+    """Return the hash of a name: empty for an empty name, None without a key."""
     if not key or not name:
         return None if name else ""
     return hmac.digest(key, name.encode(errors="surrogatepass"), "sha256").hex()[:_HASH_DIGITS]

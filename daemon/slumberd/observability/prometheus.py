@@ -1,7 +1,4 @@
-"""Figures as Prometheus reads them: names, help and types, in its text format. Writes nothing.
-
-The file that Prometheus' node_exporter reads: whole at every moment.
-"""
+"""Render metrics in the text format of Prometheus, and write the file of its node_exporter."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ class Family(NamedTuple, Generic[Of]):
     """One metric, of the daemon or of each rule.
 
     Attributes:
-        name: Without what all begin with.
-        meaning: One line.
-        value: Returns it; None where there is none.
-        kind: What may become of it.
+        name: Its name without the prefix ``slumberd_``.
+        meaning: The text of its ``HELP`` line.
+        value: Returns its value; None without one.
+        kind: Its type.
     """
 
     name: str
@@ -40,35 +37,35 @@ def _epoch(at: datetime | None) -> float | None:
 
 
 OF_DAEMON: Sequence[Family[Vitals]] = (
-    Family("heartbeat_timestamp_seconds", "When this was written.", lambda v: _epoch(v.at)),
-    Family("uptime_seconds", "Since the start of the daemon.", lambda v: v.uptime_seconds),
+    Family("heartbeat_timestamp_seconds", "The time of this heartbeat.", lambda v: _epoch(v.at)),
+    Family("uptime_seconds", "The time since the start of the daemon.", lambda v: v.uptime_seconds),
     Family(
         "loop_lag_seconds",
-        "How late the event loop was, at worst, since the heartbeat before.",
+        "The longest delay of the event loop since the last heartbeat.",
         lambda v: v.loop_lag_seconds,
     ),
     Family("wal_bytes", "Size of the write-ahead logs.", lambda v: v.wal_bytes),
     Family("resident_memory_bytes", "Memory of the daemon.", lambda v: v.rss_bytes),
     Family(
-        "log_lines_dropped_total", "Log lines that nobody read.", lambda v: v.dropped, "counter"
+        "log_lines_dropped_total", "Log lines that were dropped.", lambda v: v.dropped, "counter"
     ),
-    Family("rules", "Rules in force, disabled ones included.", lambda v: v.loaded),
-    Family("late_seconds", "For how long any rule has been due.", lambda v: v.late_seconds),
+    Family("rules", "Rules in force, with disabled rules.", lambda v: v.loaded),
+    Family("late_seconds", "The longest time that a rule has been due.", lambda v: v.late_seconds),
     Family("held_batches", "Batches that wait for a person.", lambda v: v.held),
-    Family("quarantined_episodes", "Episodes that a rule could not read.", lambda v: v.quarantined),
+    Family("quarantined_episodes", "Episodes in quarantine.", lambda v: v.quarantined),
     Family(
         "provenance_lag_rows",
-        "Rows of the ledger that the sink of provenance was not told of yet.",
+        "Ledger rows that are not published to the provenance sink yet.",
         lambda v: v.provenance.rows if v.provenance else None,
     ),
     Family(
         "provenance_lag_seconds",
-        "How old the first of them is; 0 without any.",
+        "The age of the oldest row that is not published; 0 without any.",
         lambda v: v.provenance.seconds if v.provenance else None,
     ),
     Family(
         "provenance_refused_total",
-        "Rows that have no form that the sink of provenance takes.",
+        "Ledger rows that the provenance sink cannot store.",
         lambda v: v.provenance.refused if v.provenance else None,
         "counter",
     ),
@@ -80,25 +77,25 @@ OF_DAEMON: Sequence[Family[Vitals]] = (
     ),
     Family(
         "episode_versions_total",
-        "Versions of episodes that were put.",
+        "Versions of episodes that were written.",
         lambda v: v.tallies.versions if v.tallies else None,
         "counter",
     ),
     Family(
         "batches_total",
-        "Batches that the ledger holds, of all rules and commands.",
+        "Batches in the ledger, of all rules and commands.",
         lambda v: v.tallies.whole.batches if v.tallies else None,
         "counter",
     ),
     Family(
         "facts_changed_total",
-        "Facts that were added, replaced, taken out or brought back.",
+        "Facts that were added, replaced, removed or restored.",
         lambda v: v.tallies.whole.changed if v.tallies else None,
         "counter",
     ),
     Family(
         "last_success_timestamp_seconds",
-        "When the last firing of any rule began that went well.",
+        "The start of the last successful firing of any rule.",
         lambda v: _epoch(v.succeeded_at),
     ),
     Family(
@@ -107,40 +104,42 @@ OF_DAEMON: Sequence[Family[Vitals]] = (
         lambda v: _epoch(v.next_at),
     ),
 )
-"""What there is once."""
+"""The metrics of the daemon."""
 
 OF_RULE: Sequence[Family[RuleVitals]] = (
     Family(
         "rule_pending_episodes",
-        "Versions of episodes that wait, up to 10,000.",
+        "Versions of episodes that are pending, up to 10,000.",
         lambda rule: rule.pending,
     ),
     Family(
         "rule_oldest_pending_seconds",
-        "How old the first episode is that waits; 0 when none does.",
+        "The age of the oldest pending episode; 0 without any.",
         lambda rule: rule.oldest_seconds or 0,
     ),
     Family(
         "rule_late_seconds",
-        "For how long the rule has been due; 0 when it is not.",
+        "The time that the rule has been due; 0 when it is not due.",
         lambda rule: rule.late_seconds,
     ),
     Family(
         "rule_last_success_timestamp_seconds",
-        "When its last firing began that went well.",
+        "The start of the last successful firing of the rule.",
         lambda rule: _epoch(rule.succeeded_at),
     ),
     Family(
-        "rule_consecutive_failures", "Firings that failed in a row.", lambda rule: rule.failures
+        "rule_consecutive_failures",
+        "Firings of the rule that failed in a row.",
+        lambda rule: rule.failures,
     ),
     Family(
         "rule_quarantined_episodes",
-        "Episodes that the rule could not read.",
+        "Episodes that are quarantined for the rule.",
         lambda rule: rule.quarantined,
     ),
     Family(
         "rule_batches_total",
-        "Batches of the rule that the ledger holds.",
+        "Batches of the rule in the ledger.",
         lambda rule: rule.tally.batches if rule.tally else None,
         "counter",
     ),
@@ -152,13 +151,13 @@ OF_RULE: Sequence[Family[RuleVitals]] = (
     ),
     Family(
         "rule_facts_changed_total",
-        "Facts that the rule has added, replaced, taken out or brought back.",
+        "Facts that the rule added, replaced, removed or restored.",
         lambda rule: rule.tally.changed if rule.tally else None,
         "counter",
     ),
     Family(
         "rule_versions_quarantined_total",
-        "Versions of episodes that the rule could not read.",
+        "Versions of episodes that were quarantined for the rule.",
         lambda rule: rule.tally.quarantined if rule.tally else None,
         "counter",
     ),
@@ -168,28 +167,30 @@ OF_RULE: Sequence[Family[RuleVitals]] = (
         lambda rule: rule.failed,
         "counter",
     ),
-    Family("rule_held_batches", "Its batches that wait for a person.", lambda rule: rule.held),
+    Family(
+        "rule_held_batches", "Batches of the rule that wait for a person.", lambda rule: rule.held
+    ),
 )
-"""What there is once for each rule that is enabled, with a label ``rule``."""
+"""The metrics of each enabled rule, with a label ``rule``."""
 
 
 def exposition(vitals: Vitals) -> bytes:
-    """Return the figures in the text format of Prometheus, version 0.0.4."""
+    """Return the metrics in the text format of Prometheus, version 0.0.4."""
     lines = [
         *_lines(OF_DAEMON, [("", vitals)]),
-        *_lines(OF_RULE, [(f'{{rule="{escaped(one.rule_id)}"}}', one) for one in vitals.rules]),
+        *_lines(OF_RULE, [(f'{{rule="{escaped(rule.rule_id)}"}}', rule) for rule in vitals.rules]),
     ]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 def escaped(text: str) -> str:
-    """Return a label's value as it stands between quotes."""
+    """Return the value of a label, escaped for its quotes."""
     return text.translate(_ESCAPED)
 
 
 def _lines(families: Iterable[Family[Of]], of: Sequence[tuple[str, Of]]) -> Iterator[str]:
     for family in families:
-        values = [(labels, family.value(one)) for labels, one in of]
+        values = [(labels, family.value(subject)) for labels, subject in of]
         samples = [(labels, value) for labels, value in values if value is not None]
         if samples:
             yield f"# HELP slumberd_{family.name} {family.meaning}"
@@ -198,28 +199,27 @@ def _lines(families: Iterable[Family[Of]], of: Sequence[tuple[str, Of]]) -> Iter
 
 
 MODE = 0o644
-"""Everybody may read it, node_exporter above all; there is nothing personal in it."""
+"""Every user may read the file, as node_exporter must; it holds nothing personal."""
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_textfile(path: Path, text: bytes) -> None:
-    """Put a text in the place of the one before.
+    """Replace a file as a whole, so that a reader never sees a part of it.
 
-    Others may write in the directory of the collector. So the new file has a name that nobody can
-    guess, is never one that is there already, and gets its mode by its descriptor: a link that
-    somebody planted leads nowhere.
+    Other users may write in the directory of the collector. So the new file has a random name, must
+    not exist yet, and gets its mode by its descriptor: a planted link has no effect.
 
     Raises:
-        OSError: It cannot be written; the one before is still there.
+        OSError: The file cannot be written; the old file is still there.
     """
-    # node_exporter reads *.prom only, and not what is beside it for a moment.
+    # node_exporter reads *.prom only, so not the new file.
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     descriptor = os.open(fresh, _FLAGS, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text)
-            os.fchmod(descriptor, MODE)  # whatever the umask of the daemon
+            os.fchmod(descriptor, MODE)  # the umask of the daemon does not apply
         fresh.replace(path)
     except OSError:
         fresh.unlink(missing_ok=True)

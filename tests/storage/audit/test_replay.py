@@ -112,7 +112,7 @@ async def test_a_keyed_ledger_is_replayed_with_its_key(tmp_path: Path) -> None:
 async def test_a_file_that_is_there_is_left_alone(live: Path, tmp_path: Path) -> None:
     (tmp_path / "again.db").write_text("mine")
 
-    with pytest.raises(OutputExistsError, match="is there already"):
+    with pytest.raises(OutputExistsError, match="exists already"):
         await replay(live, tmp_path / "again.db")
 
     assert (tmp_path / "again.db").read_text() == "mine"

@@ -1,60 +1,108 @@
-"""What every episode log keeps to: places, windows, and what is pending."""
+"""The contract of every episode log: positions, windows, pending rows and reads."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import FilterError
-from slumberd.model.episode import Episode
+from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.firing import Position
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from tests.support.builders import episode, rule
+from tests.support.builders import START, episode, rule
+from tests.support.fakes import FakeEpisodeLog
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture(params=["sqlite"])
-async def memory(tmp_path: Path) -> AsyncIterator[SQLiteMemoryStore]:
+FILTERED = pytest.mark.parametrize("provider", ["sqlite"], indirect=True)
+"""For tests that run a filter; the fake runs none and refuses each."""
+
+
+class Provider(Protocol):
+    """An episode log, and the writes and reads of its host."""
+
+    @property
+    def log(self) -> EpisodeLog: ...
+    async def put(self, *episodes: Episode) -> None: ...
+    async def read_all_of_alice(self) -> None: ...
+
+
+class FakeProvider:
+    """The fake."""
+
+    def __init__(self) -> None:
+        self.log = FakeEpisodeLog()
+
+    async def put(self, *episodes: Episode) -> None:
+        self.log.put(*episodes)
+
+    async def read_all_of_alice(self) -> None:
+        versions = self.log.versions
+        self.log.read(*{version.id for version in versions if version.user == "alice"})
+
+
+class StoreProvider:
+    """A store; its counts of reads are written when it is closed."""
+
+    def __init__(self, store: SQLiteMemoryStore) -> None:
+        self.log = store
+
+    async def put(self, *episodes: Episode) -> None:
+        for one in episodes:
+            await self.log.put(one, user=one.user, session=one.session, agent=one.agent)
+
+    async def read_all_of_alice(self) -> None:
+        await self.log.recent("alice", limit=5)
+        await self.log.close()
+
+
+@pytest.fixture(params=["fake", "sqlite"])
+async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Provider]:
+    if request.param == "fake":
+        yield FakeProvider()
+        return
     async with SQLiteMemoryStore(tmp_path / "memory.db") as store:
         await store.bootstrap()
-        yield store
+        yield StoreProvider(store)
 
 
-async def put(memory: SQLiteMemoryStore, *episodes: Episode) -> None:
-    for one in episodes:
-        await memory.put(one, user=one.user, session=one.session, agent=one.agent)
+@pytest.fixture
+def log(provider: Provider) -> EpisodeLog:
+    return provider.log
 
 
-def test_its_methods_take_what_the_port_says_and_are_coroutine_functions() -> None:
+@pytest.mark.parametrize("implementation", [FakeEpisodeLog, SQLiteMemoryStore])
+def test_methods_of_an_episode_log_take_what_the_port_says(implementation: type) -> None:
     for name, method in inspect.getmembers(EpisodeLog, inspect.iscoroutinefunction):
-        ours = getattr(SQLiteMemoryStore, name)
+        ours = getattr(implementation, name)
         assert inspect.iscoroutinefunction(ours)
         assert list(inspect.signature(ours).parameters) == list(
             inspect.signature(method).parameters
         )
 
 
-async def test_an_empty_log_ends_where_it_begins(memory: SQLiteMemoryStore) -> None:
-    window = await memory.select(rule(), after=BEGINNING, limit=5)
+async def test_empty_log_ends_where_it_begins(log: EpisodeLog) -> None:
+    window = await log.select(rule(), after=BEGINNING, limit=5)
 
-    assert (await memory.newest(), window.upto, window.versions) == (BEGINNING, BEGINNING, [])
-    assert await memory.episode_at(1) is None
-    assert await memory.pending(0, at_most=5) == 0
+    assert (await log.newest(), window.upto, window.versions) == (BEGINNING, BEGINNING, [])
+    assert await log.episode_at(1) is None
+    assert await log.pending(0, at_most=5) == 0
 
 
-async def test_a_window_is_cut_at_its_limit_and_goes_on_from_there(
-    memory: SQLiteMemoryStore,
+async def test_window_ends_at_its_limit_and_the_next_one_begins_there(
+    provider: Provider, log: EpisodeLog
 ) -> None:
-    await put(memory, *(episode(f"e{n}") for n in range(5)))
+    await provider.put(*(episode(f"e{n}") for n in range(5)))
 
-    first = await memory.select(rule(), after=BEGINNING, limit=3)
-    second = await memory.select(rule(), after=first.upto, limit=3)
+    first = await log.select(rule(), after=BEGINNING, limit=3)
+    second = await log.select(rule(), after=first.upto, limit=3)
 
     assert [one.id for one in first.versions] == ["e0", "e1", "e2"]
     assert first.upto == Position(3, "e2")
@@ -62,22 +110,24 @@ async def test_a_window_is_cut_at_its_limit_and_goes_on_from_there(
     assert (second.after, second.upto) == (first.upto, Position(5, "e4"))
 
 
-async def test_a_window_holds_what_the_filter_does_not_select_unmatched(
-    memory: SQLiteMemoryStore,
+@FILTERED
+async def test_window_marks_versions_that_the_filter_does_not_select(
+    provider: Provider, log: EpisodeLog
 ) -> None:
-    await put(memory, episode("a", user="bob"), episode("b"))
+    await provider.put(episode("a", user="bob"), episode("b"))
 
-    window = await memory.select(rule(when_filter="user = 'bob'"), after=BEGINNING, limit=5)
+    window = await log.select(rule(when_filter="user = 'bob'"), after=BEGINNING, limit=5)
 
     assert [(one.id, one.matched) for one in window.versions] == [("a", True), ("b", False)]
 
 
-async def test_a_row_that_the_filter_fails_on_is_at_fault_and_the_others_are_not(
-    memory: SQLiteMemoryStore,
+@FILTERED
+async def test_window_marks_the_version_on_which_the_filter_fails(
+    provider: Provider, log: EpisodeLog
 ) -> None:
-    await put(memory, episode("a", source_node="{}"), episode("b", source_node="{"))
+    await provider.put(episode("a", source_node="{}"), episode("b", source_node="{"))
 
-    window = await memory.select(
+    window = await log.select(
         rule(when_filter="json_extract(source_node, '$.x') IS NULL"), after=BEGINNING, limit=5
     )
 
@@ -87,12 +137,12 @@ async def test_a_row_that_the_filter_fails_on_is_at_fault_and_the_others_are_not
     ]
 
 
-async def test_of_an_episode_only_its_newest_log_row_in_a_window_counts(
-    memory: SQLiteMemoryStore,
+async def test_window_has_the_newest_version_of_each_episode(
+    provider: Provider, log: EpisodeLog
 ) -> None:
-    await put(memory, episode("a"), episode("b"), episode("a", content="x"))
+    await provider.put(episode("a"), episode("b"), episode("a", content="x"))
 
-    window = await memory.select(rule(), after=BEGINNING, limit=5)
+    window = await log.select(rule(), after=BEGINNING, limit=5)
 
     assert [(one.seq, one.id, one.content) for one in window.versions] == [
         (2, "b", "content of b"),
@@ -100,58 +150,54 @@ async def test_of_an_episode_only_its_newest_log_row_in_a_window_counts(
     ]
 
 
-async def test_what_is_pending_is_counted_up_to_a_bound(memory: SQLiteMemoryStore) -> None:
-    await put(memory, *(episode(f"e{n}") for n in range(5)))
+async def test_pending_rows_are_counted_up_to_a_bound(provider: Provider, log: EpisodeLog) -> None:
+    await provider.put(*(episode(f"e{n}") for n in range(5)))
 
-    assert await memory.pending(0, at_most=100) == 5
-    assert await memory.pending(0, at_most=3) == 3
-    assert await memory.pending(4, at_most=3) == 1
-    assert await memory.pending(9, at_most=3) == 0
-
-
-async def test_a_log_row_tells_its_episode(memory: SQLiteMemoryStore) -> None:
-    await put(memory, episode("a"), episode("b"))
-
-    assert await memory.episode_at(2) == "b"
-    assert await memory.newest() == Position(2, "b")
+    assert await log.pending(0, at_most=100) == 5
+    assert await log.pending(0, at_most=3) == 3
+    assert await log.pending(4, at_most=3) == 1
+    assert await log.pending(9, at_most=3) == 0
 
 
-async def test_a_change_is_noticed_once(memory: SQLiteMemoryStore) -> None:
-    seen = [await memory.changed(), await memory.changed()]
-    await put(memory, episode())
-    seen += [await memory.changed(), await memory.changed()]
+async def test_log_row_names_its_episode(provider: Provider, log: EpisodeLog) -> None:
+    await provider.put(episode("a"), episode("b"))
+
+    assert await log.episode_at(2) == "b"
+    assert await log.newest() == Position(2, "b")
+
+
+async def test_change_is_reported_once(provider: Provider, log: EpisodeLog) -> None:
+    seen = [await log.changed(), await log.changed()]
+    await provider.put(episode())
+    seen += [await log.changed(), await log.changed()]
 
     assert seen == [True, False, True, False]
 
 
-async def test_a_filter_that_must_not_run_does_not(memory: SQLiteMemoryStore) -> None:
+async def test_forbidden_filter_is_refused(log: EpisodeLog) -> None:
     with pytest.raises(FilterError):
-        await memory.select(rule(when_filter="1; DROP TABLE episodes"), after=BEGINNING, limit=1)
+        await log.select(rule(when_filter="1; DROP TABLE episodes"), after=BEGINNING, limit=1)
 
 
-async def test_how_an_episode_was_read_is_known_once_it_is_written(
-    memory: SQLiteMemoryStore,
-) -> None:
-    await put(memory, episode("a"), episode("b", user="bob"))
+async def test_reads_of_an_episode_are_counted(provider: Provider, log: EpisodeLog) -> None:
+    await provider.put(episode("a"), episode("b", user="bob"))
 
-    await memory.recent("alice", limit=5)
-    await memory.close()
-    found = await memory.accesses(["a", "b", "nobody"])
+    await provider.read_all_of_alice()
+    found = await log.accesses(["a", "b", "nobody"])
 
     assert [(eid, access.reads) for eid, access in found.items()] == [("a", 1)]
 
 
-async def test_what_is_held_is_logged_again_for_one_read_with_the_number_that_it_had(
-    memory: SQLiteMemoryStore,
+async def test_held_episode_is_logged_once_more_when_it_is_read(
+    provider: Provider, log: EpisodeLog
 ) -> None:
-    await put(memory, episode("a"), episode("b"))
-    await memory.hold({"a": 0})
+    await provider.put(episode("a"), episode("b"))
+    await log.hold({"a": 0})
 
     for _ in range(2):
-        await memory.recent("alice", limit=5)
-        await memory.close()
-    whole = await memory.select(rule(), after=BEGINNING, limit=5)
-    rest = await memory.select(rule(), after=Position(2, "b"), limit=5)
+        await provider.read_all_of_alice()
+    whole = await log.select(rule(), after=BEGINNING, limit=5)
+    rest = await log.select(rule(), after=Position(2, "b"), limit=5)
 
     assert [(one.seq, one.id, one.reread) for one in whole.versions] == [
         (1, "a", False),
@@ -159,34 +205,94 @@ async def test_what_is_held_is_logged_again_for_one_read_with_the_number_that_it
     ]
     assert [(one.seq, one.id, one.reread) for one in rest.versions] == [(1, "a", True)]
     assert rest.upto == whole.upto == Position(3, "a")
-    assert [one.seq for one in await memory.reread(rule(), ["a"], upto=1)] == [1]
+    assert [one.seq for one in await log.reread(rule(), ["a"], upto=1)] == [1]
 
 
-async def test_what_is_held_after_one_read_more_than_was_known_is_logged_at_once(
-    memory: SQLiteMemoryStore,
+async def test_held_episode_with_an_unknown_read_is_logged_at_once(
+    provider: Provider, log: EpisodeLog
 ) -> None:
-    await put(memory, episode("a"))
-    await memory.recent("alice", limit=5)
-    await memory.close()
+    await provider.put(episode("a"))
+    await provider.read_all_of_alice()
 
-    await memory.hold({"a": 1})
-    assert await memory.newest() == Position(1, "a")
-    await memory.hold({"a": 0})
+    await log.hold({"a": 1})
+    assert await log.newest() == Position(1, "a")
+    await log.hold({"a": 0})
 
-    assert await memory.newest() == Position(2, "a")
+    assert await log.newest() == Position(2, "a")
 
 
-async def test_an_edit_of_what_was_logged_again_is_a_version_and_no_reread(
-    memory: SQLiteMemoryStore,
+async def test_edit_of_an_episode_that_was_logged_again_is_a_new_version(
+    provider: Provider, log: EpisodeLog
 ) -> None:
-    await put(memory, episode("a"))
-    await memory.hold({"a": 0})
-    await memory.recent("alice", limit=5)
-    await memory.close()
-    await put(memory, episode("a", content="x"))
+    await provider.put(episode("a"))
+    await log.hold({"a": 0})
+    await provider.read_all_of_alice()
+    await provider.put(episode("a", content="x"))
 
-    between = await memory.select(rule(), after=Position(1, "a"), limit=1)
-    rest = await memory.select(rule(), after=Position(1, "a"), limit=5)
+    between = await log.select(rule(), after=Position(1, "a"), limit=1)
+    rest = await log.select(rule(), after=Position(1, "a"), limit=5)
 
     assert between.versions == []
     assert [(one.seq, one.content, one.reread) for one in rest.versions] == [(3, "x", False)]
+
+
+async def test_window_ends_at_the_last_row_that_it_may_read(
+    provider: Provider, log: EpisodeLog
+) -> None:
+    await provider.put(*(episode(f"e{n}") for n in range(5)))
+
+    window = await log.select(rule(), after=Position(1, "e0"), limit=9, upto=3)
+    empty = await log.select(rule(), after=Position(3, "e2"), limit=9, upto=3)
+
+    assert ([one.id for one in window.versions], window.upto) == (["e1", "e2"], Position(3, "e2"))
+    assert (empty.versions, empty.upto) == ([], Position(3, "e2"))
+
+
+async def test_old_row_of_an_edited_episode_is_read_at_its_newest_row_only(
+    provider: Provider, log: EpisodeLog
+) -> None:
+    await provider.put(episode("a"), episode("b"), episode("a", content="x"))
+
+    first = await log.select(rule(), after=BEGINNING, limit=1)
+
+    assert (first.versions, first.upto) == ([], Position(1, "a"))
+
+
+async def test_episodes_are_read_again_in_log_order_unless_they_changed_later(
+    provider: Provider, log: EpisodeLog
+) -> None:
+    await provider.put(episode("a"), episode("b"), episode("c"), episode("a", content="x"))
+
+    early = await log.reread(rule(), ["c", "b", "a", "missing", "b"], upto=3)
+    late = await log.reread(rule(), ["a", "c"], upto=4)
+
+    assert [(one.seq, one.id) for one in early] == [(2, "b"), (3, "c")]
+    assert [(one.seq, one.content) for one in late] == [(3, "content of c"), (4, "x")]
+
+
+async def test_version_has_what_its_host_wrote(provider: Provider, log: EpisodeLog) -> None:
+    await provider.put(episode("a", user="bob", metadata={"intent": "add"}, content="x"))
+
+    (found,) = (await log.select(rule(), after=BEGINNING, limit=1)).versions
+
+    assert (found.user, found.session, found.agent) == ("bob", "s1", "rag")
+    assert (found.content, found.metadata, found.source_node) == ("x", {"intent": "add"}, "chat")
+    assert (found.at, found.matched, found.fault) == (microseconds(START), True, "")
+
+
+async def test_episode_that_the_log_does_not_know_is_not_held(
+    provider: Provider, log: EpisodeLog
+) -> None:
+    await log.hold({"a": 0})
+    await provider.put(episode("a"))
+    await provider.read_all_of_alice()
+
+    assert await log.newest() == Position(1, "a")
+
+
+async def test_log_survives_a_call_to_harden(provider: Provider, log: EpisodeLog) -> None:
+    await provider.put(episode("a"))
+
+    await log.harden()
+
+    assert await log.newest() == Position(1, "a")

@@ -1,0 +1,141 @@
+"""The contract of every log of deltas: one line for each claim's row, batch, key and head."""
+
+from __future__ import annotations
+
+import io
+from datetime import datetime
+from typing import Any, Protocol
+
+import orjson
+import pytest
+
+from slumberd.consolidation.protocols import CountedLogs, DeltaLog, Logs
+from slumberd.model.firing import Counts, Firing
+from slumberd.model.record import Checkpoint, Outcome, Record
+from slumberd.model.spelling import Misspelling
+from slumberd.observability.logs import configure
+from tests.support.builders import START
+from tests.support.fakes import FakeLogs
+
+pytestmark = pytest.mark.unit
+
+OWN_ROW = Record(1, "all@1", "all", "firing", "", (), (), "", 1.0, START)
+ADDED = OWN_ROW._replace(seq=2, kind="add", fact_id="e1", source_episode_ids=("e1",))
+KNOWN = ADDED._replace(seq=3, kind="noop", fact_id="e2", reason="known")
+
+
+class Provider(Protocol):
+    """A way to the log of deltas, and the lines that it wrote."""
+
+    @property
+    def logs(self) -> CountedLogs: ...
+    def applied(self) -> list[int]: ...
+    def completed(self) -> list[str]: ...
+    def misspelled(self) -> list[str]: ...
+    def heads(self) -> list[tuple[int, bytes]]: ...
+
+
+class FakeProvider:
+    """The fake."""
+
+    def __init__(self) -> None:
+        self.logs = FakeLogs()
+
+    def applied(self) -> list[int]:
+        return [record.seq for record in self.logs.deltas.lines]
+
+    def completed(self) -> list[str]:
+        return [outcome.firing_id for outcome in self.logs.deltas.batches]
+
+    def misspelled(self) -> list[str]:
+        return [found.key for found in self.logs.deltas.misspellings]
+
+    def heads(self) -> list[tuple[int, bytes]]:
+        return [(head.rows, head.head) for head in self.logs.deltas.heads]
+
+
+class StreamProvider:
+    """The log lines in a stream."""
+
+    def __init__(self) -> None:
+        self._stream = io.BytesIO()
+        self.logs = configure("json", "info", self._stream, terminal=False, now=_now)
+
+    def applied(self) -> list[int]:
+        return [event["seq"] for event in self._events("delta.applied")]
+
+    def completed(self) -> list[str]:
+        return [event["firing_id"] for event in self._events("firing.completed")]
+
+    def misspelled(self) -> list[str]:
+        return [event["key"] for event in self._events("metadata.misspelled")]
+
+    def heads(self) -> list[tuple[int, bytes]]:
+        events = self._events("ledger.checkpoint")
+        return [(event["rows"], bytes.fromhex(event["head"])) for event in events]
+
+    def _events(self, name: str) -> list[dict[str, Any]]:
+        lines = map(orjson.loads, self._stream.getvalue().splitlines())
+        return [event for event in lines if event["event"] == name]
+
+
+def _now() -> datetime:
+    return START
+
+
+@pytest.fixture(params=[FakeProvider, StreamProvider], ids=["fake", "stream"])
+def provider(request: pytest.FixtureRequest) -> Provider:
+    made: Provider = request.param()
+    return made
+
+
+@pytest.fixture
+def log(provider: Provider) -> DeltaLog:
+    logs: Logs = provider.logs
+    return logs.keyed(b"")
+
+
+def test_each_row_of_a_claim_has_a_line_in_order(provider: Provider, log: DeltaLog) -> None:
+    log.applied([OWN_ROW, ADDED, KNOWN])
+    log.applied([KNOWN._replace(seq=4)])
+
+    assert provider.applied() == [2, 3, 4]
+
+
+def test_row_of_a_firing_alone_has_no_line(provider: Provider, log: DeltaLog) -> None:
+    log.applied([OWN_ROW])
+
+    assert provider.applied() == []
+
+
+def test_each_batch_has_a_line(provider: Provider, log: DeltaLog) -> None:
+    outcome = Outcome(Firing("all", "", "every", START), "all@1", {"facts": Counts()}, [], 0.0)
+
+    log.completed(outcome)
+
+    assert provider.completed() == ["all@1"]
+
+
+def test_each_misspelled_key_has_a_line(provider: Provider, log: DeltaLog) -> None:
+    log.misspelled([Misspelling("subjct", "subject", "e1"), Misspelling("objct", "object", "e2")])
+
+    assert provider.misspelled() == ["subjct", "objct"]
+
+
+def test_each_checkpoint_has_a_line(provider: Provider, log: DeltaLog) -> None:
+    log.checkpointed(Checkpoint(7, b"\1" * 32))
+
+    assert provider.heads() == [(7, b"\1" * 32)]
+
+
+def test_logs_of_two_keys_write_to_one_place(provider: Provider) -> None:
+    provider.logs.keyed(b"a" * 32).applied([ADDED])
+    provider.logs.keyed(b"b" * 32).applied([KNOWN])
+
+    assert provider.applied() == [2, 3]
+
+
+def test_line_that_is_written_is_not_dropped(provider: Provider, log: DeltaLog) -> None:
+    log.applied([ADDED])
+
+    assert provider.logs.dropped == 0

@@ -1,0 +1,328 @@
+"""The contract of every ledger: watermarks, batches, and the rows whose lines are not written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.protocols import Ledger
+from slumberd.errors import StoppedError
+from slumberd.model.episode import EpisodeVersion
+from slumberd.model.firing import START as BEGINNING
+from slumberd.model.firing import Counts, Firing, Held, Limits, Position
+from slumberd.model.record import Outcome
+from slumberd.storage.facts.store import SQLiteFactStore
+from tests.support.builders import START, at, rule, version
+from tests.support.fakes import FakeLedger
+
+pytestmark = pytest.mark.integration
+
+ALL = rule("all")
+OTHER = rule("other", then_emits=["notes"])
+EVERYTHING = 1_000
+READABLE = {"subject": "alice", "predicate": "likes", "object": "tea"}
+UNREADABLE = {"intent": "remember"}
+
+
+class Provider(Protocol):
+    """A ledger, and a way to let a batch wait for a person."""
+
+    @property
+    def ledger(self) -> Ledger: ...
+    async def hold(self, upto: Position) -> None: ...
+
+
+class FakeProvider:
+    """The fake; a test says what waits."""
+
+    def __init__(self) -> None:
+        self.ledger = FakeLedger()
+
+    async def hold(self, upto: Position) -> None:
+        self.ledger.holds[ALL.id] = Held(ALL.id, "all@1", upto, "too many", approved=False)
+
+
+class StoreProvider:
+    """A store; a batch waits there when it deletes too many facts."""
+
+    def __init__(self, store: SQLiteFactStore) -> None:
+        self.ledger = store
+
+    async def hold(self, upto: Position) -> None:
+        told = said(1, **READABLE)
+        await self.ledger.commit(firing([told]), meet([told], ALL))
+        retraction = said(upto.seq, intent="delete", replaces=["e1"])
+        held = replace(firing([retraction]), upto=upto, limits=Limits(max_deletes=0))
+        assert (await self.ledger.commit(held, meet([retraction], ALL))).held is not None
+
+
+@pytest.fixture(params=["fake", "sqlite"])
+async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Provider]:
+    if request.param == "fake":
+        yield FakeProvider()
+        return
+    async with SQLiteFactStore(tmp_path / "facts.db", synchronous="normal") as store:
+        await store.bootstrap()
+        yield StoreProvider(store)
+
+
+@pytest.fixture
+def ledger(provider: Provider) -> Ledger:
+    return provider.ledger
+
+
+def said(number: int, **metadata: object) -> EpisodeVersion:
+    """Return the version in this row of the log; each row has an episode of its own."""
+    return version(f"e{number}", seq=number, timestamp=at(number), metadata=metadata)
+
+
+def firing(versions: Sequence[EpisodeVersion], fired: str = ALL.id, seconds: float = 0) -> Firing:
+    upto = Position(versions[-1].seq, versions[-1].id)
+    return Firing(fired, "", "every", at(seconds), BEGINNING, upto)
+
+
+async def fire(ledger: Ledger, *versions: EpisodeVersion, seconds: float = 0) -> Outcome:
+    return await ledger.commit(firing(versions, seconds=seconds), meet(versions, ALL))
+
+
+@pytest.mark.parametrize("implementation", [FakeLedger, SQLiteFactStore])
+def test_methods_of_a_ledger_take_what_the_port_says(implementation: type) -> None:
+    for name, method in inspect.getmembers(Ledger, inspect.isfunction):
+        if name.startswith("_"):
+            continue
+        ours = getattr(implementation, name)
+        assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(method), name
+        assert list(inspect.signature(ours).parameters) == list(
+            inspect.signature(method).parameters
+        ), name
+
+
+async def test_new_ledger_knows_no_rule(ledger: Ledger) -> None:
+    assert await ledger.watermark("all") is None
+    assert await ledger.served("all") is None
+    assert await ledger.marks("all") == []
+    assert await ledger.held() == {}
+    assert await ledger.unlogged(limit=EVERYTHING) == []
+    assert (await ledger.head()).rows == 0
+
+
+async def test_rule_begins_at_its_first_watermark_only(ledger: Ledger) -> None:
+    await ledger.begin("all", Position(3, "e3"), served=at(5))
+    await ledger.begin("all", Position(9, "e9"), served=at(9))
+
+    assert await ledger.watermark("all") == Position(3, "e3")
+    assert await ledger.served("all") == at(5)
+
+
+async def test_first_watermark_is_no_end_of_a_batch(ledger: Ledger) -> None:
+    await ledger.begin("all", Position(3, "e3"), served=START)
+
+    assert await ledger.marks("all") == []
+
+
+async def test_batch_moves_the_watermark_of_its_rule_only(ledger: Ledger) -> None:
+    await ledger.begin("other", BEGINNING, served=START)
+
+    await fire(ledger, said(1), said(2))
+
+    assert await ledger.watermark("all") == Position(2, "e2")
+    assert await ledger.watermark("other") == BEGINNING
+
+
+async def test_batch_ends_are_listed_newest_first(ledger: Ledger) -> None:
+    await fire(ledger, said(1))
+    await fire(ledger, said(2), said(3))
+
+    assert await ledger.marks("all") == [Position(3, "e3"), Position(1, "e1")]
+
+
+async def test_rewound_watermark_leaves_the_ends_of_batches(ledger: Ledger) -> None:
+    await fire(ledger, said(1))
+    await fire(ledger, said(2))
+
+    await ledger.rewind("all", Position(1, "e1"))
+
+    assert await ledger.watermark("all") == Position(1, "e1")
+    assert await ledger.marks("all") == [Position(2, "e2"), Position(1, "e1")]
+
+
+async def test_served_instant_never_moves_back(ledger: Ledger) -> None:
+    await ledger.begin("all", BEGINNING, served=at(5))
+
+    await ledger.serve("all", at(9), succeeded_at=at(10))
+    await ledger.serve("all", at(7))
+
+    assert await ledger.served("all") == at(9)
+
+
+async def test_rule_that_never_began_is_served_nothing(ledger: Ledger) -> None:
+    await ledger.serve("all", at(9))
+
+    assert await ledger.served("all") is None
+    assert await ledger.watermark("all") is None
+
+
+async def test_batch_of_a_rule_that_never_began_serves_no_instant(ledger: Ledger) -> None:
+    await fire(ledger, said(1))
+    await ledger.serve("all", at(9))
+
+    assert await ledger.served("all") == at(9)
+
+
+async def test_batch_adds_its_own_row_first_and_is_named_after_it(ledger: Ledger) -> None:
+    first = await fire(ledger, said(1, **READABLE))
+    second = await fire(ledger, said(2), said(3, **UNREADABLE))
+
+    assert (first.firing_id, second.firing_id) == ("all@1", "all@3")
+    assert [(row.seq, row.kind, row.fact_id) for row in first.records] == [
+        (1, "firing", ""),
+        (2, "add", "e1"),
+    ]
+    assert [row.kind for row in second.records] == ["firing", "add", "quarantine"]
+    assert {row.firing_id for row in second.records} == {"all@3"}
+    assert first.held is None
+
+
+async def test_batch_accounts_for_each_version_in_each_channel(ledger: Ledger) -> None:
+    unmatched = said(3)._replace(matched=False)
+    versions = [said(1), said(2, **UNREADABLE), unmatched]
+
+    outcome = await fire(ledger, *versions)
+
+    assert outcome.channels == {"facts": Counts(read=3, filtered=1, added=1, quarantined=1)}
+
+
+async def test_claim_that_is_known_has_no_effect(ledger: Ledger) -> None:
+    await fire(ledger, said(1))
+
+    outcome = await fire(ledger, said(1))
+
+    assert outcome.channels == {"facts": Counts(read=1, noop=1)}
+
+
+async def test_recorded_instants_never_decrease(ledger: Ledger) -> None:
+    await fire(ledger, said(1), seconds=9)
+
+    outcome = await fire(ledger, said(2), seconds=4)
+
+    assert outcome.firing.at == at(9)
+    assert {row.at for row in outcome.records} == {at(9)}
+
+
+async def test_batch_that_is_stopped_writes_nothing(ledger: Ledger) -> None:
+    versions = [said(1)]
+
+    with pytest.raises(StoppedError):
+        await ledger.commit(firing(versions), meet(versions, ALL), late=lambda: True)
+
+    assert (await ledger.head()).rows == 0
+    assert await ledger.watermark("all") is None
+
+
+async def test_batch_says_when_all_is_decided(ledger: Ledger) -> None:
+    decided = []
+    versions = [said(1)]
+
+    await ledger.commit(
+        firing(versions), meet(versions, ALL), decided=lambda: decided.append(1), late=lambda: False
+    )
+
+    assert decided == [1]
+
+
+async def test_rehearsal_returns_the_outcome_and_writes_nothing(ledger: Ledger) -> None:
+    versions = [said(1), said(2, **UNREADABLE)]
+
+    rehearsed = await ledger.rehearse(firing(versions), meet(versions, ALL))
+
+    assert (await ledger.head()).rows == 0
+    assert await ledger.watermark("all") is None
+    committed = await fire(ledger, *versions)
+    assert rehearsed.channels == committed.channels
+    assert [row.kind for row in rehearsed.records] == [row.kind for row in committed.records]
+
+
+async def test_episode_is_quarantined_for_its_rule_until_a_version_is_readable(
+    ledger: Ledger,
+) -> None:
+    await fire(ledger, said(2, **UNREADABLE), said(1, **UNREADABLE))
+    assert await ledger.quarantined_of("all") == ["e1", "e2"]
+    assert await ledger.quarantined_of("other") == []
+
+    await fire(ledger, said(1)._replace(seq=3))
+
+    assert await ledger.quarantined_of("all") == ["e2"]
+
+
+async def test_ledger_knows_the_channels_and_the_facts_of_each_rule(ledger: Ledger) -> None:
+    versions = [said(1), said(2, **UNREADABLE)]
+
+    await fire(ledger, *versions)
+    await ledger.commit(firing(versions, OTHER.id), meet(versions, OTHER))
+
+    assert await ledger.channels_of("all") == {"facts"}
+    assert await ledger.channels_of("other") == {"notes"}
+    assert await ledger.promoted_by("all", ["e1", "e2", "e9", "@notes/e1"]) == {"e1"}
+    assert await ledger.promoted_by("other", ["e1", "@notes/e1"]) == {"@notes/e1"}
+
+
+async def test_batch_waits_for_a_person_until_the_watermark_passes_it(provider: Provider) -> None:
+    ledger = provider.ledger
+    await provider.hold(Position(5, "e5"))
+    held = (await ledger.held())["all"]
+    assert (held.rule_id, held.upto, held.approved) == ("all", (5, "e5"), False)
+
+    await fire(ledger, said(4))
+    assert "all" in await ledger.held()
+    await fire(ledger, said(5))
+
+    assert await ledger.held() == {}
+
+
+async def test_rewound_rule_has_no_batch_that_waits(provider: Provider) -> None:
+    await provider.hold(Position(5, "e5"))
+
+    await provider.ledger.rewind("all", Position(1, "e1"))
+
+    assert await provider.ledger.held() == {}
+
+
+async def test_rows_are_unlogged_until_they_are_marked(ledger: Ledger) -> None:
+    await fire(ledger, said(1), said(2))
+    await fire(ledger, said(3))
+    assert [row.seq for row in await ledger.unlogged(limit=2)] == [1, 2]
+
+    await ledger.mark_logged(4)
+    await ledger.mark_logged(2)
+
+    assert [row.seq for row in await ledger.unlogged(limit=EVERYTHING)] == [5]
+
+
+async def test_head_changes_with_each_batch_and_with_nothing_else(ledger: Ledger) -> None:
+    empty = await ledger.head()
+    await fire(ledger, said(1))
+    first = await ledger.head()
+    await ledger.begin("other", BEGINNING, served=START)
+    await ledger.mark_logged(1)
+    await ledger.rest()
+    assert await ledger.head() == first
+    await fire(ledger, said(2))
+    second = await ledger.head()
+
+    assert (empty.rows, first.rows, second.rows) == (0, 2, 4)
+    assert len({empty.head, first.head, second.head}) == 3
+    assert {len(empty.head), len(first.head)} == {32}
+
+
+async def test_ledger_that_may_leave_its_file_as_it_is_still_takes_a_batch(ledger: Ledger) -> None:
+    await fire(ledger, said(1))
+
+    ledger.leave()
+
+    assert (await fire(ledger, said(2))).firing_id == "all@3"
