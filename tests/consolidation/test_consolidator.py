@@ -10,6 +10,7 @@ import pytest
 
 from slumberd.consolidation import consolidator as module
 from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError
 from slumberd.model.firing import Held, Position, Window
 from slumberd.model.record import Record
@@ -93,7 +94,7 @@ class StopAfter(asyncio.Event):
 async def test_firing_without_a_request_is_recorded_as_requested_by_nobody() -> None:
     bench = Bench(1)
 
-    await bench.consolidator.fire(rule("all"), "every", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "every", START))
 
     assert [outcome.firing.by for outcome in bench.ledger.outcomes] == [""]
 
@@ -101,7 +102,7 @@ async def test_firing_without_a_request_is_recorded_as_requested_by_nobody() -> 
 async def test_firing_on_request_is_recorded_with_the_requester() -> None:
     bench = Bench(1)
 
-    await bench.consolidator.fire(rule("all"), "manual", START, by="uid 7")
+    await bench.consolidator.fire(FireRequest(rule("all"), "manual", START, by="uid 7"))
 
     assert [outcome.firing.by for outcome in bench.ledger.outcomes] == ["uid 7"]
 
@@ -109,7 +110,7 @@ async def test_firing_on_request_is_recorded_with_the_requester() -> None:
 async def test_repeating_lines_ends_at_once_while_the_log_accepts_none() -> None:
     jammed = JammedLog()
     bench = Bench(2, batch=1, log=jammed)
-    await bench.consolidator.fire(rule("all"), "every", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "every", START))
     bench.ledger.queries.clear()
 
     repeated = await bench.consolidator.tell_again()
@@ -122,7 +123,7 @@ async def test_repeating_lines_ends_at_once_while_the_log_accepts_none() -> None
 async def test_lines_of_a_jammed_log_are_written_once_when_it_accepts_them_again() -> None:
     jammed = JammedLog()
     bench = Bench(3, batch=1, log=jammed)
-    await bench.consolidator.fire(rule("all"), "every", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "every", START))
     jammed.jammed = False
 
     repeated = await bench.consolidator.tell_again()
@@ -137,7 +138,7 @@ async def test_lines_are_repeated_page_by_page(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "_REPEATED", 2)
     jammed = JammedLog()
     bench = Bench(5, batch=1, log=jammed)
-    await bench.consolidator.fire(rule("all"), "every", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "every", START))
     jammed.jammed = False
 
     repeated = await bench.consolidator.tell_again()
@@ -151,7 +152,7 @@ async def test_dry_backfill_covers_the_first_rows_and_ends(
 ) -> None:
     monkeypatch.setattr(module, "REHEARSED", 2)
     bench = Bench(5)
-    await bench.consolidator.fire(rule("all"), "manual", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
 
     report = await bench.consolidator.backfill(rule("all"), START, by="me", dry_run=True)
 
@@ -161,7 +162,7 @@ async def test_dry_backfill_covers_the_first_rows_and_ends(
 
 async def test_backfill_reads_all_that_its_rule_has_read_batch_by_batch() -> None:
     bench = Bench(5, batch=2)
-    await bench.consolidator.fire(rule("all"), "manual", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
     bench.ledger.outcomes.clear()
 
     report = await bench.consolidator.backfill(rule("all"), START, by="me")
@@ -172,7 +173,7 @@ async def test_backfill_reads_all_that_its_rule_has_read_batch_by_batch() -> Non
 
 async def test_backfill_ends_where_a_restored_log_ends_below_the_watermark() -> None:
     bench = Bench(5, batch=2)
-    await bench.consolidator.fire(rule("all"), "manual", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
     bench.episodes.restore(3)
 
     report = await bench.consolidator.backfill(rule("all"), START, by="me")
@@ -186,7 +187,9 @@ async def test_firing_that_is_stopped_while_it_evaluates_commits_nothing(
     monkeypatch.setattr(module, "_MET", 1)
     bench = Bench(3)
 
-    report = await bench.consolidator.fire(rule("all"), "manual", START, stop=StopAfter(2))
+    report = await bench.consolidator.fire(
+        FireRequest(rule("all"), "manual", START, stop=StopAfter(2))
+    )
 
     assert report.cut_short
     assert "commit" not in bench.ledger.queries
@@ -216,7 +219,7 @@ async def test_read_that_hangs_ends_with_the_timeout_of_its_rule(
 
     async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(FiringTimeoutError, match="timeout of 60"):
-            await bench.consolidator.fire(rule("all", timeout=60), "manual", START)
+            await bench.consolidator.fire(FireRequest(rule("all", timeout=60), "manual", START))
 
     assert bench.ledger.outcomes == []
 
@@ -226,4 +229,4 @@ async def test_store_that_times_out_is_no_timeout_of_the_rule() -> None:
     bench.episodes.fault = TimeoutError("the store gave up")
 
     with pytest.raises(TimeoutError, match="the store gave up"):
-        await bench.consolidator.fire(rule("all", timeout=60), "manual", START)
+        await bench.consolidator.fire(FireRequest(rule("all", timeout=60), "manual", START))

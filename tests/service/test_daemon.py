@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import FactsSettings, MetricsSettings, Settings
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
@@ -114,7 +115,7 @@ async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
     async with life.stores(broken) as (stores, runner):
         await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
         with pytest.raises(OSError, match="full"):
-            await runner.fire(NIGHTLY, "manual", at(0))
+            await runner.fire(FireRequest(NIGHTLY, "manual", at(0)))
         assert (await stores.facts.watermarks())["nightly"][0].seq == 1
 
     await life.run_until_told()
@@ -151,7 +152,7 @@ async def test_the_collector_rests_while_a_rule_fires_and_no_longer(tmp_path: Pa
 
         for one in (NIGHTLY, rule("other")):  # without a rest between them
             with pytest.raises(OSError, match="full"):
-                await runner.fire(one, "manual", at(0))
+                await runner.fire(FireRequest(one, "manual", at(0)))
         await asyncio.sleep(0)
         collecting.append(gc.isenabled())
 

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ReloadFailedError, StoreBusyError
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
@@ -133,7 +134,7 @@ async def test_a_removed_rule_is_told_and_keeps_its_watermark_and_its_facts(
     async with house(tmp_path) as home:
         (likes,) = home.in_force.rules.rules
         await home.memory.put_many([triple("e1", "alice", "likes", "tea")])
-        await home.runner.fire(likes, "manual", at(3600))
+        await home.runner.fire(FireRequest(likes, "manual", at(3600)))
         home.rules(likes=None)
         with capture_logs() as log:
             answer = await home.reload()
@@ -226,7 +227,7 @@ async def test_channels_are_settled_again_by_a_reload(tmp_path: Path) -> None:
         (likes,) = home.in_force.rules.rules
         both = [triple("e1", "alice", "likes", "tea"), triple("e2", "alice", "likes", "coffee")]
         await home.memory.put_many(both)
-        await home.runner.fire(likes, "manual", at(3600))
+        await home.runner.fire(FireRequest(likes, "manual", at(3600)))
         assert (await home.runner.facts.health()).fragment_count == 1
 
         home.rules(likes="channels: {facts: {multi_valued: [likes]}}\n" + LIKES)
@@ -279,7 +280,9 @@ async def test_a_reload_lets_the_batch_under_way_end_and_no_other_begin(tmp_path
 
         async def fire() -> bool:
             async with home.turn:
-                report = await home.runner.fire(likes, "every", at(3600), stop=home.in_force.pause)
+                report = await home.runner.fire(
+                    FireRequest(likes, "every", at(3600), stop=home.in_force.pause)
+                )
             return report.cut_short
 
         async with asyncio.TaskGroup() as group:

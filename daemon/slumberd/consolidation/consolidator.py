@@ -12,6 +12,7 @@ from typing import Self
 
 from slumberd.clock import Clock
 from slumberd.consolidation.checkpoints import Checkpoints
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.incoming import Candidate, meet, withdraw
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Ledger
 from slumberd.consolidation.salience_gate import Asked, Embedding, SalienceGate, never, no_embedder
@@ -20,14 +21,11 @@ from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import (
     NO_LIMITS,
     START,
-    UNTIMED,
     Counts,
     Firing,
     Held,
     Limits,
     Position,
-    Timing,
-    Trigger,
 )
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
@@ -88,42 +86,34 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """That a rule fires: why, when, and who asked for it.
+    """One firing under way: its request, and the bounds that it keeps.
 
     Attributes:
-        rule: The rule.
-        trigger: What made it due.
-        at: The firing's instant.
-        by: Who asked for it; empty when nobody did.
+        request: Which rule fires, why, when, and who asked for it.
         limits: What one batch may take out at most.
-        timing: How it stands to the instants that it serves.
         ends_at: When it must be over, on the monotonic clock.
-        stop: When set, it ends as soon as it can.
-        run: The id that all of its batches share.
     """
 
-    rule: ConsolidationRule
-    trigger: Trigger
-    at: datetime
-    by: str = ""
+    request: FireRequest
     limits: Limits = NO_LIMITS
-    timing: Timing = UNTIMED
     ends_at: float = math.inf
-    stop: asyncio.Event | None = None
-    run: str = ""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it was told to stop."""
-        return self.stop is not None and self.stop.is_set()
 
     def over(self, after: Position, upto: Position) -> Firing:
         """Return the firing of one batch."""
-        rule = self.rule
+        request, rule = self.request, self.request.rule
         return Firing(
-            rule.id, rule.content_hash, self.trigger, self.at, after, upto, self.by, self.limits,
-            self.timing, None if rule.similarity is None else rule.similarity.min, self.run,
-        )  # fmt: skip
+            rule.id,
+            rule.content_hash,
+            request.trigger,
+            request.at,
+            after,
+            upto,
+            request.by,
+            self.limits,
+            request.timing,
+            alike=None if rule.similarity is None else rule.similarity.min,
+            run=request.run,
+        )
 
 
 class Consolidator:
@@ -166,42 +156,23 @@ class Consolidator:
         self._spelled_upto = 0
         self._checkpoints = Checkpoints(ledger, log, clock)
 
-    async def fire(  # noqa: PLR0913 # each is asked for by another caller
-        self,
-        rule: ConsolidationRule,
-        trigger: Trigger,
-        at: datetime,
-        *,
-        by: str = "",
-        stop: asyncio.Event | None = None,
-        timing: Timing = UNTIMED,
-        run: str = "",
-    ) -> Report:
+    async def fire(self, request: FireRequest) -> Report:
         """Consolidate everything that is pending for a rule, batch by batch.
-
-        Args:
-            rule: The rule.
-            trigger: What made it due.
-            at: The firing's instant.
-            by: Who asked for it; nobody did when it was due.
-            stop: When set, the batch under way is given up whole; what is committed stays.
-            timing: How it stands to the instants that it serves.
-            run: The id that all of its batches share.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
             FiringTimeoutError: It took too long; earlier batches stay committed.
             SupersededError: Another daemon has taken over, or the store was replaced.
         """
+        rule = request.rule
         timeout = math.inf if rule.timeout is None else rule.timeout
         ends_at = self._clock.monotonic() + timeout
-        limits = rule.limits.over(self.limits)
-        call = Call(rule, trigger, at, by, limits, timing, ends_at, stop, run)
-        done = self._report(rule, run=run)
+        call = Call(request, rule.limits.over(self.limits), ends_at)
+        done = self._report(rule, run=request.run)
         try:
             await self._fire(call, done)
         except (StoppedError, TimeoutError) as error:
-            if call.stopped:
+            if call.request.stopped:
                 done.cut_short = True
             elif self._is_late(call):
                 raise FiringTimeoutError(rule.id, timeout) from error
@@ -214,8 +185,8 @@ class Consolidator:
     def _late(self, call: Call) -> Callable[[], bool] | None:
         """Return what says, in any thread, that a call must end; None when nothing ends it."""
         if call.ends_at == math.inf:
-            return None if call.stop is None else call.stop.is_set
-        return lambda: call.stopped or self._is_late(call)
+            return None if call.request.stop is None else call.request.stop.is_set
+        return lambda: call.request.stopped or self._is_late(call)
 
     def _is_late(self, call: Call) -> bool:
         return self._clock.monotonic() >= call.ends_at
@@ -226,8 +197,8 @@ class Consolidator:
 
     async def _fire(self, call: Call, done: Report) -> None:
         async with self._in_time(call):
-            after = await self.resume(call.rule, call.at)
-            held = (await self._ledger.held()).get(call.rule.id)
+            after = await self.resume(call.request.rule, call.request.at)
+            held = (await self._ledger.held()).get(call.request.rule.id)
             last = (await self._episodes.newest()).seq
         if held is not None and not held.approved:
             done.held = held
@@ -251,7 +222,7 @@ class Consolidator:
         after, last = span
         async with _ReadingAhead(partial(self._read, call, upto=last)) as windows:
             while after.seq < last:
-                if call.stopped:
+                if call.request.stopped:
                     done.cut_short = True
                     return
                 async with self._in_time(call):
@@ -270,7 +241,7 @@ class Consolidator:
         mark = await self._ledger.watermark(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
-        call = Call(rule, "manual", at)
+        call = Call(FireRequest(rule, "manual", at))
         firing, met = await self._read(call, mark, limit=REHEARSED, whole=True)
         done = self._report(rule, rehearsed=True)
         done.unread = max(0, (await self._episodes.newest()).seq - firing.upto.seq)
@@ -301,7 +272,7 @@ class Consolidator:
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
         """
-        call = Call(rule, "backfill", at, by, run=run)
+        call = Call(FireRequest(rule, "backfill", at, by, run=run))
         done = self._report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermark(rule.id) or START
         limit = REHEARSED if dry_run else self._batch
@@ -337,7 +308,7 @@ class Consolidator:
             dry_run: Say what would come of it, and write nothing.
             run: The id that all of its batches share.
         """
-        call = Call(rule, "retry", at, by, run=run)
+        call = Call(FireRequest(rule, "retry", at, by, run=run))
         done = self._report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermark(rule.id) or START
         held = await self._ledger.quarantined_of(rule.id)
@@ -351,9 +322,9 @@ class Consolidator:
     ) -> None:
         if not versions:
             return
-        versions = await self._gatekeeper.judged(versions, call.rule, call.at)
-        met = await asyncio.to_thread(self._meet, versions, call.rule)
-        met |= await self._withdraw(call.rule, versions)
+        versions = await self._gatekeeper.judged(versions, call.request.rule, call.request.at)
+        met = await asyncio.to_thread(self._meet, versions, call.request.rule)
+        met |= await self._withdraw(call.request.rule, versions)
         firing = call.over(mark, mark)
         if done.rehearsed:
             done.add(await self._ledger.rehearse(firing, met))
@@ -401,9 +372,12 @@ class Consolidator:
         whole: bool = False,
     ) -> tuple[Firing, Met]:
         """Return what a rule meets above a place; less of it when gates take long, unless whole."""
-        select = partial(self._episodes.select, call.rule, after=after, upto=upto)
+        select = partial(self._episodes.select, call.request.rule, after=after, upto=upto)
         judge = partial(
-            self._gatekeeper.judged, rule=call.rule, at=call.at, late=self._late(call) or never
+            self._gatekeeper.judged,
+            rule=call.request.rule,
+            at=call.request.at,
+            late=self._late(call) or never,
         )
         window = await select(limit=limit or self._batch)
         self._check_spelling(window.versions)
@@ -413,8 +387,10 @@ class Consolidator:
             # As many log rows speak of as many versions at most; the embedder has kept theirs.
             window = await select(limit=len(versions))
             versions = await judge(window.versions)
-        met = await asyncio.to_thread(self._meet, versions, call.rule, self._late(call))
-        return call.over(after, window.upto), met | await self._withdraw(call.rule, versions)
+        met = await asyncio.to_thread(self._meet, versions, call.request.rule, self._late(call))
+        return call.over(after, window.upto), met | await self._withdraw(
+            call.request.rule, versions
+        )
 
     async def left_channels(self, rule: ConsolidationRule) -> frozenset[str]:
         """Return the channels that a rule emitted into once, and no longer does."""

@@ -16,6 +16,7 @@ from slumberd.clock import Clock, set_within
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.protocols import CountedLogs, Logs
 from slumberd.errors import StoppedError, StoreError
 from slumberd.model.finding import Finding
@@ -282,12 +283,14 @@ class Daemon:
     ) -> None:
         async with turn:
             report = await runner.fire(
-                rule,
-                due.trigger,
-                at,
-                stop=self._in_force.pause,
-                timing=due.timing(at),
-                run=new_run_id(),
+                FireRequest(
+                    rule,
+                    due.trigger,
+                    at,
+                    stop=self._in_force.pause,
+                    timing=due.timing(at),
+                    run=new_run_id(),
+                )
             )
             if rule.reads_episodes:  # a graph that says the same again is no news
                 self._effects.see(rule.id, report, gated=rule.salience is not None)

@@ -16,6 +16,7 @@ from typing import Any
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import Report
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import NothingKeptError, NotQuarantinedError, UsageError
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import Held
@@ -106,7 +107,7 @@ class Operations:
 
     async def _fire(self, rule: ConsolidationRule, peer: Peer, run: str) -> Report:
         return await self._runner.fire(
-            rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, run=run
+            FireRequest(rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, run=run)
         )
 
     async def backfill(self, request: dict[str, Any], peer: Peer) -> Answer:

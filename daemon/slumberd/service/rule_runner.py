@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from slumberd.consolidation.consolidator import Consolidator, Report
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import UsageError
 from slumberd.graph.promotion import Promoter
-from slumberd.model.firing import UNTIMED, Timing, Trigger
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.facts.store import SQLiteFactStore
 
@@ -40,36 +40,15 @@ class RuleRunner:
         self._promoter = promoter
         self._collecting: asyncio.Handle | None = None
 
-    async def fire(  # noqa: PLR0913 # each is asked for by another caller
-        self,
-        rule: ConsolidationRule,
-        trigger: Trigger,
-        at: datetime,
-        *,
-        by: str = "",
-        stop: asyncio.Event | None = None,
-        timing: Timing = UNTIMED,
-        run: str = "",
-    ) -> Report:
+    async def fire(self, request: FireRequest) -> Report:
         """Consolidate everything that is pending for a rule.
-
-        Args:
-            rule: The rule.
-            trigger: What made it due.
-            at: The instant.
-            by: Who asked for it.
-            stop: When set, the batch under way is given up whole.
-            timing: How it stands to the instants that it serves.
-            run: The id that all of its batches share.
 
         Raises:
             UsageError: The rule promotes a graph, and there is none.
             SlumberdError: The firing failed; its earlier batches stay committed.
         """
         with self._uncollected():
-            return await self._of(rule).fire(
-                rule, trigger, at, by=by, stop=stop, timing=timing, run=run
-            )
+            return await self._of(request.rule).fire(request)
 
     async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
         """Return what a firing would do now; write nothing.
