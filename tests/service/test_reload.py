@@ -22,6 +22,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import opened, rule_runner_of, rules_of
 from slumberd.service.control_socket import Peer, RefusedError, ask
 from slumberd.service.reload import InForce, Reloading
+from slumberd.service.requests import RequestForm
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, triple
@@ -76,7 +77,7 @@ class House:
         write_config(self.folder, text)
 
     async def reload(self) -> dict[str, Any]:
-        return await self.reloading.answer({}, ME)
+        return await self.reloading.answer(RequestForm(), ME)
 
 
 def write_rules(folder: Path, **files: str | None) -> None:
@@ -301,7 +302,7 @@ async def test_two_reloads_at_once_come_one_after_the_other(tmp_path: Path) -> N
     async with house(tmp_path) as home:
         reloading = home.reloading
 
-        answers = await asyncio.gather(*(reloading.answer({}, ME) for _ in range(3)))
+        answers = await asyncio.gather(*(reloading.answer(RequestForm(), ME) for _ in range(3)))
 
         assert [answer["generation"] for answer in answers] == [2, 3, 4]
 
@@ -309,12 +310,12 @@ async def test_two_reloads_at_once_come_one_after_the_other(tmp_path: Path) -> N
 async def test_what_there_is_now_and_was_not_taken_is_told_and_not_taken(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         before = home.in_force.settings
-        assert await home.reloading.outdated({}, ME) == {"reload": [], "restart": []}
+        assert await home.reloading.outdated(RequestForm(), ME) == {"reload": [], "restart": []}
 
         home.configure("facts: {batch: 2}\ntimezone: Asia/Tokyo\nlimits: {max_deletes: 3}\n")
-        told = await home.reloading.outdated({}, ME)
+        told = await home.reloading.outdated(RequestForm(), ME)
         await home.reload()
-        after = await home.reloading.outdated({}, ME)
+        after = await home.reloading.outdated(RequestForm(), ME)
 
     assert told == {"reload": ["limits.max_deletes", "timezone"], "restart": ["facts.batch"]}
     assert after == {"reload": [], "restart": ["facts.batch"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -42,6 +42,7 @@ from slumberd.service.heartbeat import Heartbeat
 from slumberd.service.operations import Operations, new_run_id
 from slumberd.service.pause import Pausing
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
+from slumberd.service.requests import RequestForm, typed_operation
 from slumberd.service.responses import scheduled
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.service.systemd import Notifier, Watchdog
@@ -169,12 +170,15 @@ class Daemon:
 
     def _answers(self, components: _Components) -> dict[str, Operation]:
         """Return what can be asked for through the control socket, by name."""
-        return {
-            **components.operations.by_name(),
+        plain: dict[str, Callable[[RequestForm, Peer], Awaitable[Answer]]] = {
             "status": partial(self._on_status, components.scheduler),
             "next": partial(self._on_next, components.pausing),
             "reload": components.reloading.answer,
             "outdated": components.reloading.outdated,
+        }
+        return {
+            **components.operations.by_name(),
+            **{name: typed_operation(name, RequestForm, run) for name, run in plain.items()},
             **components.pausing.by_name(),
         }
 
@@ -297,7 +301,7 @@ class Daemon:
         if report.cut_short:
             raise StoppedError(f"rule {rule.id!r} was told to stop before it had read everything")
 
-    async def _on_status(self, scheduler: Scheduler, _: dict[str, Any], __: Peer) -> Answer:
+    async def _on_status(self, scheduler: Scheduler, _: RequestForm, __: Peer) -> Answer:
         return {
             "pid": os.getpid(),
             "uptime_seconds": self._uptime(),
@@ -315,7 +319,7 @@ class Daemon:
             ],
         }
 
-    async def _on_next(self, pausing: Pausing, _: dict[str, Any], __: Peer) -> Answer:
+    async def _on_next(self, pausing: Pausing, _: RequestForm, __: Peer) -> Answer:
         timezone = self._in_force.settings.timezone
         return scheduled(self._rules.rules, pausing.paused, timezone)
 

@@ -25,7 +25,14 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
 from slumberd.service import requests as forms
 from slumberd.service.control_socket import Answer, Operation, Peer
-from slumberd.service.requests import entry_of, fact_ids_of, said_of, unknown, wanted_of
+from slumberd.service.requests import (
+    assertion_of,
+    describe_unknown,
+    fact_ids_of,
+    lineage_entry,
+    typed_operation,
+    wanted_firings,
+)
 from slumberd.service.responses import (
     LISTED,
     certificate,
@@ -78,24 +85,23 @@ class Operations:
 
     def by_name(self) -> dict[str, Operation]:
         """Return every operation by the name that a request gives."""
-        operations: dict[str, tuple[type[forms.RequestForm], Operation]] = {
-            "fire": (forms.FireForm, self.fire),
-            "undo": (forms.UndoForm, self.undo),
-            "pin": (forms.PinForm, self.pin),
-            "unpin": (forms.UnpinForm, self.unpin),
-            "backfill": (forms.BackfillForm, self.backfill),
-            "retry": (forms.QuarantineForm, self.retry),
-            "drop": (forms.DropForm, self.drop),
-            "decide": (forms.DecideForm, self.decide),
-            "forget": (forms.ForgetForm, self.forget),
+        return {
+            "fire": typed_operation("fire", forms.FireForm, self.fire),
+            "undo": typed_operation("undo", forms.UndoForm, self.undo),
+            "pin": typed_operation("pin", forms.PinForm, self.pin),
+            "unpin": typed_operation("unpin", forms.UnpinForm, self.unpin),
+            "backfill": typed_operation("backfill", forms.BackfillForm, self.backfill),
+            "retry": typed_operation("retry", forms.QuarantineForm, self.retry),
+            "drop": typed_operation("drop", forms.DropForm, self.drop),
+            "decide": typed_operation("decide", forms.DecideForm, self.decide),
+            "forget": typed_operation("forget", forms.ForgetForm, self.forget),
         }
-        return {name: forms.checked(name, *one) for name, one in operations.items()}
 
-    async def fire(self, request: dict[str, Any], peer: Peer) -> Answer:
+    async def fire(self, request: forms.FireForm, peer: Peer) -> Answer:
         """Fire ``rules``, a list of ids, or every enabled one for null."""
-        rules = chosen(self._rules(), request.get("rules"))
+        rules = chosen(self._rules(), request.rules)
         async with self.turn:
-            if request.get("dry_run"):
+            if request.dry_run:
                 return reported(await self._rehearse(rules), limit=_limit(request))
             run = new_run_id()
             reports = [await self._fire(rule, peer, run) for rule in rules]
@@ -110,28 +116,28 @@ class Operations:
             FireRequest(rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, run=run)
         )
 
-    async def backfill(self, request: dict[str, Any], peer: Peer) -> Answer:
+    async def backfill(self, request: forms.BackfillForm, peer: Peer) -> Answer:
         """Make what ``rule`` promoted ``between`` two instants equal to what it says today."""
-        (rule,) = of_episodes(chosen(self._rules(), [request.get("rule")]), "backfill")
-        between, run = request.get("between"), new_run_id()
+        (rule,) = of_episodes(chosen(self._rules(), [request.rule]), "backfill")
+        between, run = request.between, new_run_id()
         async with self.turn:
             report = await self._consolidator.backfill(
                 rule,
                 self._clock.now(),
                 by=str(peer),
                 between=(int(between[0]), int(between[1])) if between else None,
-                dry_run=bool(request.get("dry_run")),
+                dry_run=request.dry_run,
                 run=run,
             )
         return reported([report], limit=_limit(request), run=run)
 
-    async def retry(self, request: dict[str, Any], peer: Peer) -> Answer:
+    async def retry(self, request: forms.QuarantineForm, peer: Peer) -> Answer:
         """Evaluate the quarantined ``episodes`` of ``rules`` again; all of them for null.
 
         The answer lists under ``still_quarantined`` those that still cannot be read.
         """
-        rules = chosen(self._rules(), request.get("rules"))
-        if request.get("rules") is None:
+        rules = chosen(self._rules(), request.rules)
+        if request.rules is None:
             rules = [rule for rule in rules if rule.reads_episodes]
         run = new_run_id()
         async with self.turn:
@@ -140,8 +146,8 @@ class Operations:
                     rule,
                     self._clock.now(),
                     by=str(peer),
-                    eids=request.get("episodes"),
-                    dry_run=bool(request.get("dry_run")),
+                    eids=request.episodes,
+                    dry_run=request.dry_run,
                     run=run,
                 )
                 for rule in of_episodes(rules, "quarantine retry")
@@ -150,7 +156,7 @@ class Operations:
         return reported(reports, limit=_limit(request), run=run) | still
 
     async def _still_quarantined(
-        self, reports: Sequence[Report], request: dict[str, Any]
+        self, reports: Sequence[Report], request: forms.QuarantineForm
     ) -> Answer:
         """Return which of the episodes that were retried are in quarantine after it."""
         # Only a dry run leaves an episode on the list that it could read.
@@ -164,7 +170,7 @@ class Operations:
         rules = list({report.rule_id for report in reports})
         found = [
             entry
-            for entry in await self._quarantine(rules, request.get("episodes"))
+            for entry in await self._quarantine(rules, request.episodes)
             if (entry["rule_id"], entry["episode_id"]) not in readable
         ]
         listed = found[: _limit(request)]
@@ -181,19 +187,19 @@ class Operations:
             if episodes is None or entry["episode_id"] in episodes
         ]
 
-    async def drop(self, request: dict[str, Any], peer: Peer) -> Answer:
+    async def drop(self, request: forms.DropForm, peer: Peer) -> Answer:
         """Take ``episodes`` off the quarantine's list, or ``all``; of all ``rules`` for null.
 
         Raises:
             UsageError: Neither or both of ``episodes`` and ``all`` are given.
             NotQuarantinedError: One of the episodes is not on the list; nothing was changed.
         """
-        dry_run = bool(request.get("dry_run"))
+        dry_run = request.dry_run
         async with self.turn:
             await self._check_named(request)
             dropped = await self._facts.drop_quarantined(
-                request.get("rules"),
-                request.get("episodes"),
+                request.rules,
+                request.episodes,
                 at=self._clock.now(),
                 by=str(peer),
                 dry_run=dry_run,
@@ -202,22 +208,22 @@ class Operations:
                 await self._consolidator.tell_again()
         return {"dropped": dropped}
 
-    async def _check_named(self, request: dict[str, Any]) -> None:
+    async def _check_named(self, request: forms.DropForm) -> None:
         """Make sure that what is to be dropped is named, and on the list."""
-        episodes, rules = request.get("episodes"), request.get("rules")
-        if bool(episodes) == bool(request.get("all")):
+        episodes, rules = request.episodes, request.rules
+        if bool(episodes) == request.all:
             raise UsageError("name the episodes to drop, or give --all; not both")
         there = {entry["episode_id"] for entry in await self._quarantine(rules, episodes)}
         if missing := [eid for eid in episodes or () if eid not in there]:
             raise NotQuarantinedError(missing)
 
-    async def decide(self, request: dict[str, Any], peer: Peer) -> Answer:
+    async def decide(self, request: forms.DecideForm, peer: Peer) -> Answer:
         """Let the held batch ``firing`` go on, or pass it over, as ``approve`` says."""
-        approve = bool(request.get("approve"))
+        approve = request.approve
         async with self.turn:
-            held = await self._held(str(request.get("firing")))
+            held = await self._held(request.firing)
             rules = chosen(self._rules(), [held.rule_id]) if approve else []
-            if request.get("dry_run"):
+            if request.dry_run:
                 return reported(await self._rehearse(rules), limit=_limit(request))
             await self._facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
             await self._consolidator.tell_again()
@@ -226,15 +232,10 @@ class Operations:
         self.decided()
         return reported(reports, run=run)
 
-    async def forget(self, request: dict[str, Any], peer: Peer) -> Answer:
+    async def forget(self, request: forms.ForgetForm, peer: Peer) -> Answer:
         """Erase the scope of ``user``, ``session`` and ``agent``; the last two may be null."""
-        user, session, agent = (request.get(name) for name in ("user", "session", "agent"))
-        if not isinstance(user, str) or not all(
-            isinstance(p, str | None) for p in (session, agent)
-        ):
-            raise UsageError("'user' must be a text, 'session' and 'agent' texts or null")
-        reach = Reach.of(user, session, agent)
-        dry_run = bool(request.get("dry_run"))
+        reach = Reach.of(request.user, request.session, request.agent)
+        dry_run = request.dry_run
         async with self.turn:
             now = self._clock.now()
             stored = await self._memory.episodes_in(reach)
@@ -337,44 +338,43 @@ class Operations:
             raise UsageError(f"no batch {firing_id!r} is held; there are {known}")
         return waiting[firing_id]
 
-    async def undo(self, request: dict[str, Any], peer: Peer) -> Answer:
+    async def undo(self, request: forms.UndoForm, peer: Peer) -> Answer:
         """Undo ``firing``, the id of one; or all of ``run``; or all of ``rule`` from ``since`` on.
 
         All of them are undone in one transaction. Those that are undone already are left out.
         """
-        dry_run, run = bool(request.get("dry_run")), new_run_id()
-        wanted = wanted_of(request)
+        dry_run, run = request.dry_run, new_run_id()
+        wanted = wanted_firings(request)
         async with self.turn:
             undoer = Undoer(self._clock.now(), str(peer), run)
-            if wanted is not None:
+            if not isinstance(wanted, str):
                 return await self._undo_each(wanted, undoer, request)
-            firing_id = str(request.get("firing"))
             outcome = await self._facts.undo(
-                firing_id, at=undoer.at, by=undoer.by, dry_run=dry_run, run=run
+                wanted, at=undoer.at, by=undoer.by, dry_run=dry_run, run=run
             )
             answer = await self._told(outcome, dry_run=dry_run, limit=_limit(request))
         done = {} if dry_run else {"run": run, "firing_ids": [outcome.firing_id]}
-        return {**answer, "run": None, "firing_ids": [], "undone": [firing_id], **done}
+        return {**answer, "run": None, "firing_ids": [], "undone": [wanted], **done}
 
-    async def _undo_each(self, wanted: Wanted, undoer: Undoer, request: dict[str, Any]) -> Answer:
-        dry_run = bool(request.get("dry_run"))
+    async def _undo_each(self, wanted: Wanted, undoer: Undoer, request: forms.UndoForm) -> Answer:
+        dry_run = request.dry_run
         if not await self._facts.has_any(wanted):
-            raise UsageError(unknown(wanted))
+            raise UsageError(describe_unknown(wanted))
         done = await self._facts.undo_each(wanted, undoer, dry_run=dry_run, limit=_limit(request))
         if not dry_run:
             await self._consolidator.tell_again()
         return undone(done, None if dry_run else undoer.run)
 
-    async def pin(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Say a fact by hand, as `handwork.said_of` reads it, for a ``reason``."""
-        said = said_of(request, entry_of(request, peer, self._clock.now()))
+    async def pin(self, request: forms.PinForm, peer: Peer) -> Answer:
+        """Say a fact by hand, for a ``reason``."""
+        said = assertion_of(request, lineage_entry(request.reason, peer, self._clock.now()))
         answer, _ = await self._manually(lambda hand: hand.assert_(said, again=True), request, peer)
         return {**answer, "fact_id": said.fact_id}
 
-    async def unpin(self, request: dict[str, Any], peer: Peer) -> Answer:
+    async def unpin(self, request: forms.UnpinForm, peer: Peer) -> Answer:
         """Take ``facts``, a list of ids, out by hand, for a ``reason``."""
         fact_ids = fact_ids_of(request)
-        lineage = (entry_of(request, peer, self._clock.now()),)
+        lineage = (lineage_entry(request.reason, peer, self._clock.now()),)
         answer, records = await self._manually(
             lambda hand: hand.take_out(fact_ids, lineage=lineage, known_only=True),
             request,
@@ -386,10 +386,10 @@ class Operations:
     async def _manually(
         self,
         work: Callable[[HandAtWork], None],
-        request: dict[str, Any],
+        request: forms.ChangeForm,
         peer: Peer,
     ) -> tuple[Answer, Sequence[Record]]:
-        dry_run = bool(request.get("dry_run"))
+        dry_run = request.dry_run
         async with self.turn:
             outcome = await self._facts.manually(work, by=str(peer), dry_run=dry_run)
             answer = await self._told(outcome, dry_run=dry_run)
@@ -415,21 +415,16 @@ class Operations:
         }
 
 
-def _limit(request: dict[str, Any]) -> int:
+def _limit(request: forms.ChangeForm) -> int:
     """Return how many deltas an answer lists at most."""
-    limit = request.get("limit")
-    if limit is None:
-        return LISTED
-    if not isinstance(limit, int) or limit < 0:
-        raise UsageError("'limit' must be a number of deltas, 0 or more")
-    return limit
+    return LISTED if request.limit is None else request.limit
 
 
 def _nothing() -> None:
     """Do nothing: no scheduler waits for a decision."""
 
 
-def chosen(rules: RuleSet, ids: object) -> list[ConsolidationRule]:
+def chosen(rules: RuleSet, ids: Sequence[str] | None) -> list[ConsolidationRule]:
     """Return some rules by id, in order of id; all enabled ones for None.
 
     Raises:
@@ -437,8 +432,6 @@ def chosen(rules: RuleSet, ids: object) -> list[ConsolidationRule]:
     """
     if ids is None:
         return [rule for rule in rules.rules if rule.enabled]
-    if not isinstance(ids, list):
-        raise UsageError("'rules' must be a list of rule ids")
     known = {rule.id: rule for rule in rules.rules}
     if unknown := [name for name in ids if name not in known]:
         raise UsageError(f"no rule {unknown[0]!r}; there are {', '.join(known) or 'none'}")

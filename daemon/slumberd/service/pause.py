@@ -10,7 +10,6 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 import structlog
@@ -21,7 +20,7 @@ from slumberd.file_modes import create_file
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.control_socket import Answer, Operation, Peer
 from slumberd.service.operations import chosen
-from slumberd.service.requests import RulesForm, checked
+from slumberd.service.requests import RulesForm, typed_operation
 
 FILE = "paused.json"
 VERSION = 1
@@ -103,15 +102,15 @@ class Pausing:
     def by_name(self) -> dict[str, Operation]:
         """Return both operations by the name that a request gives."""
         return {
-            "pause": checked("pause", RulesForm, self.pause),
-            "resume": checked("resume", RulesForm, self.resume),
+            "pause": typed_operation("pause", RulesForm, self.pause),
+            "resume": typed_operation("resume", RulesForm, self.resume),
         }
 
     def awake(self, rules: Sequence[ConsolidationRule]) -> list[ConsolidationRule]:
         """Return the rules that are not paused."""
         return [rule for rule in rules if rule.id not in self.paused]
 
-    async def pause(self, request: dict[str, Any], peer: Peer) -> Answer:
+    async def pause(self, request: RulesForm, peer: Peer) -> Answer:
         """Let ``rules``, a list of ids, be due no more; what fires now goes on to its end."""
         async with self._alone:
             fresh = [name for name in self._ids(request) if name not in self.paused]
@@ -120,7 +119,7 @@ class Pausing:
             _log.info("rule.paused", rule_id=name, by=str(peer))
         return {"changed": fresh, "paused": sorted(self.paused)}
 
-    async def resume(self, request: dict[str, Any], peer: Peer) -> Answer:
+    async def resume(self, request: RulesForm, peer: Peer) -> Answer:
         """Let ``rules``, a list of ids, be due again; what they missed they take up now."""
         async with self._alone:
             woken = [name for name in self._ids(request) if name in self.paused]
@@ -129,8 +128,8 @@ class Pausing:
             _log.info("rule.resumed", rule_id=name, by=str(peer))
         return {"changed": woken, "paused": sorted(self.paused)}
 
-    def _ids(self, request: dict[str, Any]) -> list[str]:
-        return [rule.id for rule in chosen(self._rules(), request.get("rules") or [])]
+    def _ids(self, request: RulesForm) -> list[str]:
+        return [rule.id for rule in chosen(self._rules(), request.rules)]
 
     async def _keep(self, paused: dict[str, str]) -> None:
         # First: what cannot be kept is not done.

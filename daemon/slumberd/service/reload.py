@@ -18,6 +18,7 @@ from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import limits_of
 from slumberd.service.control_socket import Answer, Peer
+from slumberd.service.requests import RequestForm
 from slumberd.service.rule_runner import RuleRunner
 
 Load = Callable[[], tuple[Settings, RuleSet]]
@@ -110,11 +111,11 @@ class Reloading:
             with suppress(ReloadFailedError):
                 await self.reload(by="a signal")
 
-    async def answer(self, _: dict[str, Any], peer: Peer) -> Answer:
+    async def answer(self, _: RequestForm, peer: Peer) -> Answer:
         """Reload for a peer, and return what changed."""
         return await self.reload(by=str(peer))
 
-    async def outdated(self, _: dict[str, Any], __: Peer) -> Answer:
+    async def outdated(self, _: RequestForm, __: Peer) -> Answer:
         """Return the keys of the configuration that have changed since it was read.
 
         Raises:
