@@ -23,7 +23,7 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.scheduling.due import FailureTracker
-from slumberd.service import health_metrics, heartbeat
+from slumberd.service import health_metrics
 from slumberd.service.composition import opened, rule_runner_of
 from slumberd.service.health_metrics import MOST_PENDING, HealthSources
 from slumberd.service.heartbeat import Heartbeat
@@ -344,11 +344,10 @@ async def test_beat_of_stores_in_trouble_is_a_warning(tmp_path: Path) -> None:
     assert told["message"] == "the disk is gone"
 
 
-async def test_heart_beats_until_it_is_told_to_stop(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0)
+async def test_heart_beats_until_it_is_told_to_stop(tmp_path: Path) -> None:
     async with _patient(tmp_path) as context:
         with capture_logs() as logs:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await context.heart.keep(context.tired)
+                await context.heart.keep(context.tired, every_seconds=0)
 
     assert [one["event"] for one in logs] == ["daemon.heartbeat"] * 2

@@ -45,10 +45,10 @@ class Heartbeat:
         self._lag = 0.0
         self._unwritten = False
 
-    async def keep(self, stop: asyncio.Event) -> None:
-        """Beat until `stop` is set."""
+    async def keep(self, stop: asyncio.Event, *, every_seconds: int = EVERY_SECONDS) -> None:
+        """Log a heartbeat every so many seconds, until `stop` is set."""
         while not stop.is_set():
-            for _ in range(EVERY_SECONDS):
+            for _ in range(every_seconds):
                 began = self._clock.monotonic()
                 if await set_within(stop, _SAMPLE_SECONDS):
                     return
