@@ -1,7 +1,4 @@
-"""What people ask of a state directory: one method each, whoever runs it.
-
-Ids of runs: what one command or one due cadence does, in any number of batches.
-"""
+"""Perform the operations that change facts and episodes, for the daemon and for commands."""
 
 from __future__ import annotations
 
@@ -51,18 +48,23 @@ _RANDOM_BYTES, _CHARACTERS = 8, 12
 
 
 def new_run_id() -> str:
-    """Return an id of 12 letters and digits, at random, that no other run has."""
+    """Return a random id of 12 letters and digits for a run: all batches of one command."""
     return base64.b32encode(os.urandom(_RANDOM_BYTES)).decode().lower()[:_CHARACTERS]
 
 
 class Operations:
-    """Does what is asked, one thing at a time.
+    """Performs requests, one at a time; with ``dry_run`` a request writes nothing.
 
-    Every request to change facts may have ``dry_run``, and with it nothing is written.
+    Args:
+        memory: The episodes.
+        runner: Fires rules into the facts.
+        rules: Returns the rules in force.
+        clock: The time.
+        stop: When it is set, firings stop; what is committed stays.
 
     Attributes:
-        turn: Held by whoever changes the facts.
-        decided: Called after a batch that was held was approved or rejected: its rule may be due.
+        turn: The lock that each change of the facts holds.
+        decided: Called after a decision on a held batch, because its rule may be due.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class Operations:
         self.decided: Callable[[], None] = _nothing
 
     def by_name(self) -> dict[str, Operation]:
-        """Return every operation by the name that a request gives."""
+        """Return the operations of the control socket, by name."""
         return {
             "fire": typed_operation("fire", forms.FireForm, self.fire),
             "undo": typed_operation("undo", forms.UndoForm, self.undo),
@@ -98,7 +100,7 @@ class Operations:
         }
 
     async def fire(self, request: forms.FireForm, peer: Peer) -> Answer:
-        """Fire ``rules``, a list of ids, or every enabled one for null."""
+        """Fire the named rules, or every enabled rule for null."""
         rules = chosen(self._rules(), request.rules)
         async with self.turn:
             if request.dry_run:
@@ -117,7 +119,7 @@ class Operations:
         )
 
     async def backfill(self, request: forms.BackfillForm, peer: Peer) -> Answer:
-        """Make what ``rule`` promoted ``between`` two instants equal to what it says today."""
+        """Make what a rule promoted between two instants equal to what the rule says today."""
         (rule,) = of_episodes(chosen(self._rules(), [request.rule]), "backfill")
         between, run = request.between, new_run_id()
         async with self.turn:
@@ -132,9 +134,9 @@ class Operations:
         return reported([report], limit=_limit(request), run=run)
 
     async def retry(self, request: forms.QuarantineForm, peer: Peer) -> Answer:
-        """Evaluate the quarantined ``episodes`` of ``rules`` again; all of them for null.
+        """Evaluate quarantined episodes again; null means all episodes, or all rules.
 
-        The answer lists under ``still_quarantined`` those that still cannot be read.
+        The answer lists the episodes that still cannot be read under ``still_quarantined``.
         """
         rules = chosen(self._rules(), request.rules)
         if request.rules is None:
@@ -158,8 +160,8 @@ class Operations:
     async def _still_quarantined(
         self, reports: Sequence[Report], request: forms.QuarantineForm
     ) -> Answer:
-        """Return which of the episodes that were retried are in quarantine after it."""
-        # Only a dry run leaves an episode on the list that it could read.
+        """Return which of the retried episodes are still in quarantine."""
+        # A dry run leaves readable episodes in quarantine.
         readable = {
             (report.rule_id, eid)
             for report in reports
@@ -179,7 +181,7 @@ class Operations:
     async def _quarantine(
         self, rules: Sequence[str] | None, episodes: Sequence[str] | None
     ) -> list[dict[str, Any]]:
-        """Return entries of the quarantine; of all rules for None, of all episodes for None."""
+        """Return entries of the quarantine; None means all rules, or all episodes."""
         return [
             entry
             for entry in await self._facts.quarantine()
@@ -188,11 +190,11 @@ class Operations:
         ]
 
     async def drop(self, request: forms.DropForm, peer: Peer) -> Answer:
-        """Take ``episodes`` off the quarantine's list, or ``all``; of all ``rules`` for null.
+        """Remove episodes from the quarantine, or all of them; null means all rules.
 
         Raises:
             UsageError: Neither or both of ``episodes`` and ``all`` are given.
-            NotQuarantinedError: One of the episodes is not on the list; nothing was changed.
+            NotQuarantinedError: An episode is not in quarantine; nothing was changed.
         """
         dry_run = request.dry_run
         async with self.turn:
@@ -209,7 +211,7 @@ class Operations:
         return {"dropped": dropped}
 
     async def _check_named(self, request: forms.DropForm) -> None:
-        """Make sure that what is to be dropped is named, and on the list."""
+        """Check that the request names episodes that are in quarantine."""
         episodes, rules = request.episodes, request.rules
         if bool(episodes) == request.all:
             raise UsageError("name the episodes to drop, or give --all; not both")
@@ -218,10 +220,10 @@ class Operations:
             raise NotQuarantinedError(missing)
 
     async def decide(self, request: forms.DecideForm, peer: Peer) -> Answer:
-        """Let the held batch ``firing`` go on, or pass it over, as ``approve`` says."""
+        """Approve or reject a held batch; an approved one is fired."""
         approve = request.approve
         async with self.turn:
-            held = await self._held(request.firing)
+            held = await self._held_batch(request.firing)
             rules = chosen(self._rules(), [held.rule_id]) if approve else []
             if request.dry_run:
                 return reported(await self._rehearse(rules), limit=_limit(request))
@@ -233,7 +235,7 @@ class Operations:
         return reported(reports, run=run)
 
     async def forget(self, request: forms.ForgetForm, peer: Peer) -> Answer:
-        """Erase the scope of ``user``, ``session`` and ``agent``; the last two may be null."""
+        """Erase a scope from both databases, and return the certificate."""
         reach = Reach.of(request.user, request.session, request.agent)
         dry_run = request.dry_run
         async with self.turn:
@@ -243,20 +245,20 @@ class Operations:
             if not (stored.eids or stored.naming or said):
                 await self._check_kept(reach)
             moment = max(microseconds(now), stored.newest or 0, latest)
-            # What a rule passed over is in no ledger, and yet a watermark may name it.
-            asked = Unfinished(reach, frozenset(stored.eids).union(said), moment, str(peer))
-            erasure = await self._erase_facts(asked, dry_run=dry_run)
+            # A watermark may name an episode that a rule passed over and no ledger row names.
+            unfinished = Unfinished(reach, frozenset(stored.eids).union(said), moment, str(peer))
+            erasure = await self._erase_facts(unfinished, dry_run=dry_run)
             if dry_run:
                 tables = {"episodes": len(stored.eids)}
-                told = certificate(reach, moment, erasure, tables, naming=stored.naming)
-                return told | {"dry_run": True}
-            tables = await self._erase_episodes([asked])
-            done = await self._scrubbed()
-        told = certificate(reach, moment, erasure, tables, naming=stored.naming)
-        return {**told, "firing_id": erasure.outcome.firing_id, "by": str(peer), **done}
+                document = certificate(reach, moment, erasure, tables, naming=stored.naming)
+                return document | {"dry_run": True}
+            tables = await self._erase_episodes([unfinished])
+            done = await self._scrub_files()
+        document = certificate(reach, moment, erasure, tables, naming=stored.naming)
+        return {**document, "firing_id": erasure.outcome.firing_id, "by": str(peer), **done}
 
-    async def _erase_facts(self, asked: Unfinished, *, dry_run: bool) -> Erasure:
-        reach, eids, moment, by = asked
+    async def _erase_facts(self, unfinished: Unfinished, *, dry_run: bool) -> Erasure:
+        reach, eids, moment, by = unfinished
         kept, key = await self._memory.ids_kept(reach, eids), await self._erasure_key()
         now = self._clock.now()
         return await self._facts.forget(
@@ -264,55 +266,55 @@ class Operations:
         )
 
     async def _erasure_key(self) -> bytes:
-        """Return the key by which both databases remember erased scopes."""
+        """Return the key with which both databases hash erased scopes."""
         keys = [key for key, _ in await self._erased_scopes()]
         return next((key for key in keys if key is not None), secrets.token_bytes(32))
 
     async def _erased_scopes(self) -> list[tuple[bytes | None, dict[bytes, int]]]:
-        """Return what each database remembers as erased, memory.db first."""
+        """Return the erased scopes that each database records, memory.db first."""
         return [await self._memory.erased_scopes(), await self._facts.erased_scopes()]
 
     async def share_erasures(self) -> None:
-        """Let each database remember what the other remembers as erased.
+        """Record in each database the erased scopes that the other records.
 
-        One may be older than an erasure: restored from a backup, or begun since.
+        One database may lack an erasure: restored from a backup, or created later.
         """
         async with self.turn:
             known = await self._erased_scopes()
             key = next((key for key, _ in known if key is not None), None)
-            moments = [some for its_key, some in known if its_key == key]
+            moments = [erased for its_key, erased in known if its_key == key]
             learn = [self._memory.learn_erased, self._facts.learn_erased]
             for learn_erased, (_, own) in zip(learn, known, strict=True):
-                news = [digest for some in moments for digest in some if digest not in own]
+                news = [digest for erased in moments for digest in erased if digest not in own]
                 if key is not None and news:
                     await learn_erased(key, moments)
 
     async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:
-        """Erase scopes from memory.db, of which facts.db is rid; return how many rows went."""
+        """Erase scopes from memory.db after facts.db; return the number of rows, by table."""
         rows: Counter[str] = Counter()
         key = await self._erasure_key()
         for reach, eids, moment, _ in erasures:
             rows.update(await self._memory.forget(reach, eids, moment=moment, key=key))
-        await self._facts.end_erasures([one.reach for one in erasures])
+        await self._facts.end_erasures([erasure.reach for erasure in erasures])
         return dict(rows)
 
     async def finish_erasures(self) -> int:
-        """Finish what an earlier process began to erase; return how many erasures that were."""
+        """Finish the erasures that an earlier process began; return how many there were."""
         async with self.turn:
             erasures = await self._facts.unfinished()
             if erasures:
                 await self._erase_episodes(erasures)
-                await self._scrubbed()
+                await self._scrub_files()
         return len(erasures)
 
     async def _check_kept(self, reach: Reach) -> None:
-        """Make sure that the facts keep something of a scope without episodes.
+        """Check that the facts hold something of a scope without episodes.
 
-        A scope that was erased before may be erased again: that erasure may have been cut short,
-        before the files were written anew or before its certificate was printed.
+        A scope may be erased twice: the first erasure may have ended before it rewrote the files
+        or printed its certificate.
 
         Raises:
-            NothingKeptError: They keep nothing, and the scope was never erased.
+            NothingKeptError: The facts hold nothing, and the scope was never erased.
         """
         if await self._facts.has_erased_scopes(reach):
             return
@@ -323,25 +325,25 @@ class Operations:
         if not any(found.counts.values()):
             raise NothingKeptError(reach.user, reach.session, reach.agent)
 
-    async def _scrubbed(self) -> Answer:
-        """Write both files anew after an erasure; return what the certificate says of that."""
+    async def _scrub_files(self) -> Answer:
+        """Rewrite both files after an erasure; return that part of the certificate."""
         emptied = {"facts.db": await self._facts.scrub(), "memory.db": await self._memory.scrub()}
         await self._consolidator.tell_again()
         head = (await self._facts.head()).head.hex()
         return {"head_after": head, "write_ahead_log_emptied": emptied}
 
-    async def _held(self, firing_id: str) -> Held:
+    async def _held_batch(self, firing_id: str) -> Held:
         held = (await self._facts.held()).values()
-        waiting = {one.firing_id: one for one in held if not one.approved}
+        waiting = {batch.firing_id: batch for batch in held if not batch.approved}
         if firing_id not in waiting:
             known = ", ".join(waiting) or "none"
             raise UsageError(f"no batch {firing_id!r} is held; there are {known}")
         return waiting[firing_id]
 
     async def undo(self, request: forms.UndoForm, peer: Peer) -> Answer:
-        """Undo ``firing``, the id of one; or all of ``run``; or all of ``rule`` from ``since`` on.
+        """Undo one firing, the firings of a run, or those of a rule since an instant.
 
-        All of them are undone in one transaction. Those that are undone already are left out.
+        One transaction undoes them all, without those that are undone already.
         """
         dry_run, run = request.dry_run, new_run_id()
         wanted = wanted_firings(request)
@@ -352,7 +354,7 @@ class Operations:
             outcome = await self._facts.undo(
                 wanted, at=undoer.at, by=undoer.by, dry_run=dry_run, run=run
             )
-            answer = await self._told(outcome, dry_run=dry_run, limit=_limit(request))
+            answer = await self._answer(outcome, dry_run=dry_run, limit=_limit(request))
         done = {} if dry_run else {"run": run, "firing_ids": [outcome.firing_id]}
         return {**answer, "run": None, "firing_ids": [], "undone": [wanted], **done}
 
@@ -366,24 +368,26 @@ class Operations:
         return undone(done, None if dry_run else undoer.run)
 
     async def pin(self, request: forms.PinForm, peer: Peer) -> Answer:
-        """Say a fact by hand, for a ``reason``."""
+        """Record a correction by a person."""
         said = assertion_of(request, lineage_entry(request.reason, peer, self._clock.now()))
-        answer, _ = await self._manually(lambda hand: hand.assert_(said, again=True), request, peer)
+        answer, _ = await self._edit_manually(
+            lambda hand: hand.assert_(said, again=True), request, peer
+        )
         return {**answer, "fact_id": said.fact_id}
 
     async def unpin(self, request: forms.UnpinForm, peer: Peer) -> Answer:
-        """Take ``facts``, a list of ids, out by hand, for a ``reason``."""
+        """Record a retraction of facts by a person."""
         fact_ids = fact_ids_of(request)
         lineage = (lineage_entry(request.reason, peer, self._clock.now()),)
-        answer, records = await self._manually(
+        answer, records = await self._edit_manually(
             lambda hand: hand.take_out(fact_ids, lineage=lineage, known_only=True),
             request,
             peer,
         )
         went = {fact_id for record in records for fact_id in record.replaces}
-        return {**answer, "not_standing": [one for one in fact_ids if one not in went]}
+        return {**answer, "not_standing": [fact_id for fact_id in fact_ids if fact_id not in went]}
 
-    async def _manually(
+    async def _edit_manually(
         self,
         work: Callable[[HandAtWork], None],
         request: forms.ChangeForm,
@@ -392,19 +396,21 @@ class Operations:
         dry_run = request.dry_run
         async with self.turn:
             outcome = await self._facts.manually(work, by=str(peer), dry_run=dry_run)
-            answer = await self._told(outcome, dry_run=dry_run)
+            answer = await self._answer(outcome, dry_run=dry_run)
         return answer, outcome.records if outcome else ()
 
     async def notice(self) -> int:
-        """Record what other programs changed in the facts; return how many rows that took."""
+        """Record what other programs changed in the facts; return the number of ledger rows."""
         async with self.turn:
             rows = len(await self._facts.notice_external())
             if rows:
                 await self._consolidator.tell_again()
         return rows
 
-    async def _told(self, outcome: Outcome | None, *, dry_run: bool, limit: int = LISTED) -> Answer:
-        """Write the log lines of what was done, and return it as JSON takes it."""
+    async def _answer(
+        self, outcome: Outcome | None, *, dry_run: bool, limit: int = LISTED
+    ) -> Answer:
+        """Write the log lines of an outcome, and return the outcome as JSON."""
         if not dry_run:
             await self._consolidator.tell_again()
         records = outcome.records if outcome else []
@@ -421,14 +427,14 @@ def _limit(request: forms.ChangeForm) -> int:
 
 
 def _nothing() -> None:
-    """Do nothing: no scheduler waits for a decision."""
+    """Do nothing: a command has no scheduler."""
 
 
 def chosen(rules: RuleSet, ids: Sequence[str] | None) -> list[ConsolidationRule]:
-    """Return some rules by id, in order of id; all enabled ones for None.
+    """Return the named rules in order of id; all enabled rules for None.
 
     Raises:
-        UsageError: There is no such rule.
+        UsageError: A rule is unknown.
     """
     if ids is None:
         return [rule for rule in rules.rules if rule.enabled]
@@ -439,10 +445,10 @@ def chosen(rules: RuleSet, ids: Sequence[str] | None) -> list[ConsolidationRule]
 
 
 def of_episodes(rules: list[ConsolidationRule], command: str) -> list[ConsolidationRule]:
-    """Return rules that all read episodes, for a command that is about those.
+    """Return the rules unchanged when all of them read episodes, as a command needs.
 
     Raises:
-        UsageError: One of them promotes a graph.
+        UsageError: A rule promotes a graph.
     """
     for rule in rules:
         if not rule.reads_episodes:

@@ -27,10 +27,10 @@ VERSION = 1
 
 
 def paused_in(directory: Path) -> dict[str, str]:
-    """Return who paused which rule of a state directory, by the rule's id.
+    """Return who paused each paused rule of a state directory, by the rule's id.
 
     Raises:
-        StoreError: The file cannot be read, or is none of ours.
+        StoreError: The file cannot be read, or has another form.
     """
     file = directory / FILE
     try:
@@ -46,7 +46,7 @@ def paused_in(directory: Path) -> dict[str, str]:
 
 
 def _content(file: Path) -> bytes:
-    # Without O_NONBLOCK, a FIFO would hold us until somebody writes to it.
+    # Without O_NONBLOCK, opening a FIFO would block until another program writes to it.
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as reading:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -59,7 +59,7 @@ def _unreadable(file: Path) -> StoreError:
 
 
 def keep_paused(directory: Path, paused: dict[str, str]) -> None:
-    """Keep which rules are paused, all of it or nothing.
+    """Write which rules are paused, atomically.
 
     Raises:
         StoreError: The file cannot be written.
@@ -81,15 +81,15 @@ _log = structlog.get_logger("slumberd")
 
 
 class Pausing:
-    """What people ask of rules that are to rest for a while.
+    """Pauses and resumes rules.
 
     Args:
         directory: The state directory.
         rules: Returns the rules in force.
 
     Attributes:
-        paused: Who paused which rule, by the rule's id.
-        changed: Called when other rules may be due.
+        paused: Who paused each paused rule, by the rule's id.
+        changed: Called after a change, because other rules may be due.
     """
 
     def __init__(self, directory: Path, rules: Callable[[], RuleSet]) -> None:
@@ -100,7 +100,7 @@ class Pausing:
         self.changed: Callable[[], None] = _nothing
 
     def by_name(self) -> dict[str, Operation]:
-        """Return both operations by the name that a request gives."""
+        """Return both operations, by name."""
         return {
             "pause": typed_operation("pause", RulesForm, self.pause),
             "resume": typed_operation("resume", RulesForm, self.resume),
@@ -111,7 +111,7 @@ class Pausing:
         return [rule for rule in rules if rule.id not in self.paused]
 
     async def pause(self, request: RulesForm, peer: Peer) -> Answer:
-        """Let ``rules``, a list of ids, be due no more; what fires now goes on to its end."""
+        """Pause rules; a firing under way runs to its end."""
         async with self._alone:
             fresh = [name for name in self._ids(request) if name not in self.paused]
             await self._keep(self.paused | dict.fromkeys(fresh, str(peer)))
@@ -120,7 +120,7 @@ class Pausing:
         return {"changed": fresh, "paused": sorted(self.paused)}
 
     async def resume(self, request: RulesForm, peer: Peer) -> Answer:
-        """Let ``rules``, a list of ids, be due again; what they missed they take up now."""
+        """Resume rules; they catch up on what they missed."""
         async with self._alone:
             woken = [name for name in self._ids(request) if name in self.paused]
             await self._keep({n: by for n, by in self.paused.items() if n not in woken})
@@ -132,7 +132,7 @@ class Pausing:
         return [rule.id for rule in chosen(self._rules(), request.rules)]
 
     async def _keep(self, paused: dict[str, str]) -> None:
-        # First: what cannot be kept is not done.
+        # Before the change takes effect: a pause that cannot be written does not happen.
         await asyncio.to_thread(keep_paused, self._directory, paused)
         self.paused = paused
         self.changed()
