@@ -79,7 +79,7 @@ def locked(directory):
         raise lock.StateDirectoryLockedError(directory, "somebody") from error
     return os.open(directory, os.O_RDONLY)
 
-lock._locked = locked
+lock._lock = locked
 """
 
 
