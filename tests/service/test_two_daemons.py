@@ -69,7 +69,7 @@ SQLiteFactStore._fence = lambda self, connection: None
 """
 LOCKS_A_FILE = """
 import fcntl, os
-from slumberd import lock
+from slumberd.service import state_lock as lock
 
 def locked(directory):
     descriptor = os.open(directory / "slumberd.lock", os.O_RDWR | os.O_CREAT)
