@@ -15,6 +15,7 @@ from random import Random
 
 from slumberd.cli.context import logs, settings_of
 from slumberd.clock import SystemClock
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling.due import Due
@@ -66,7 +67,7 @@ class Site:
         self._scheduler.replace(self.rules, "UTC")
 
     async def _fire(self, due: ConsolidationRule, _: Due, at: datetime) -> None:
-        await self.runner.fire(due, "every", at)
+        await self.runner.fire(FireRequest(due, "every", at))
 
     async def pass_over(self, times: int) -> Cost:
         """Let every rule be due and fire, so many times; return what one rule's firing took."""

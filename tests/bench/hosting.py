@@ -25,6 +25,7 @@ from slumberd.cli import main
 from slumberd.cli.commands import run
 from slumberd.cli.context import loaded, logs
 from slumberd.clock import SystemClock
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError
 from slumberd.service.composition import rule_runner_of, writing
 from slumberd.service.daemon import Daemon
@@ -124,7 +125,7 @@ async def overdue(config: Path, count: int, about: float) -> list[float]:
                 hurried = rules.rules[0].model_copy(update={"timeout": timeout})
                 began = time.monotonic()
                 with suppress(FiringTimeoutError):
-                    await runner.fire(hurried, "manual", clock.now())
+                    await runner.fire(FireRequest(hurried, "manual", clock.now()))
                 found.append(max(0.0, time.monotonic() - began - timeout))
     return found
 

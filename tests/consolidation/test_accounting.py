@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.firing import Counts
 from slumberd.model.record import Record
@@ -110,7 +111,7 @@ async def test_own_row_of_a_firing_says_how_it_came_about(home: House) -> None:
     await home.put(*MORNING)
     stamped = rule("drinks", when_filter="predicate = 'drinks'", then_emits=["facts", "notes"])
 
-    await home.consolidator.fire(stamped, "catchup", at(100), by="uid 7")
+    await home.consolidator.fire(FireRequest(stamped, "catchup", at(100), by="uid 7"))
 
     counts = {
         "read": 9, "filtered": 1, "added": 1, "updated": 3, "deleted": 1, "noop": 2,
@@ -291,10 +292,10 @@ async def test_dry_retry_reports_and_keeps_the_quarantine(home: House) -> None:
 
 async def test_recorded_instants_never_decrease(home: House) -> None:
     await home.put(says("tea", "tea", 10))
-    await home.consolidator.fire(rule("all"), "manual", at(500))
+    await home.consolidator.fire(FireRequest(rule("all"), "manual", at(500)))
     await home.put(says("coffee", "coffee", 20))
 
-    await home.consolidator.fire(rule("all"), "manual", at(400))
+    await home.consolidator.fire(FireRequest(rule("all"), "manual", at(400)))
 
     assert {record.at for record in await home.facts.records()} == {at(500)}
 

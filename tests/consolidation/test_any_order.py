@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import FactPattern
 from slumberd.storage.episodes.store import SQLiteMemoryStore
@@ -67,8 +68,8 @@ async def consolidated(
         for start in range(0, len(episodes), min(every, 1_000)):
             await memory.put_many(episodes[start : start + min(every, 1_000)])
             if every < EVERYTHING:
-                await consolidator.fire(fired, "every", START)
-        await consolidator.fire(fired, "cron", START)
+                await consolidator.fire(FireRequest(fired, "every", START))
+        await consolidator.fire(FireRequest(fired, "cron", START))
         _, _, broken = await facts.verify()
         assert broken is None
         return {

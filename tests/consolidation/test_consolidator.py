@@ -10,6 +10,7 @@ import pytest
 
 from slumberd.consolidation import consolidator as module
 from slumberd.consolidation.consolidator import Consolidator, Sizes
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError
 from slumberd.model.firing import Held, Position, Window
 from slumberd.model.record import Record
@@ -98,7 +99,7 @@ class StopAfter(asyncio.Event):
 async def test_firing_without_a_request_is_recorded_as_requested_by_nobody() -> None:
     bench = Bench(1)
 
-    await bench.consolidator.fire(rule("all"), "every", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "every", START))
 
     assert [outcome.firing.by for outcome in bench.ledger.outcomes] == [""]
 
@@ -106,7 +107,7 @@ async def test_firing_without_a_request_is_recorded_as_requested_by_nobody() -> 
 async def test_firing_on_request_is_recorded_with_the_requester() -> None:
     bench = Bench(1)
 
-    await bench.consolidator.fire(rule("all"), "manual", START, by="uid 7")
+    await bench.consolidator.fire(FireRequest(rule("all"), "manual", START, by="uid 7"))
 
     assert [outcome.firing.by for outcome in bench.ledger.outcomes] == ["uid 7"]
 
@@ -114,7 +115,7 @@ async def test_firing_on_request_is_recorded_with_the_requester() -> None:
 async def test_repeating_lines_ends_at_once_while_the_log_accepts_none() -> None:
     jammed = JammedLog()
     bench = Bench(2, batch=1, log=jammed)
-    await bench.consolidator.fire(rule("all"), "every", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "every", START))
     bench.ledger.queries.clear()
 
     repeated = await bench.consolidator.tell_again()
@@ -127,7 +128,7 @@ async def test_repeating_lines_ends_at_once_while_the_log_accepts_none() -> None
 async def test_lines_of_a_jammed_log_are_written_once_when_it_accepts_them_again() -> None:
     jammed = JammedLog()
     bench = Bench(3, batch=1, log=jammed)
-    await bench.consolidator.fire(rule("all"), "every", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "every", START))
     jammed.jammed = False
 
     repeated = await bench.consolidator.tell_again()
@@ -141,7 +142,7 @@ async def test_lines_of_a_jammed_log_are_written_once_when_it_accepts_them_again
 async def test_pending_lines_are_written_page_by_page() -> None:
     jammed = JammedLog()
     bench = Bench(5, batch=1, log=jammed, sizes=Sizes(logged=2))
-    await bench.consolidator.fire(rule("all"), "every", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "every", START))
     jammed.jammed = False
 
     repeated = await bench.consolidator.tell_again()
@@ -155,7 +156,7 @@ async def test_dry_backfill_covers_the_first_rows_and_ends(
 ) -> None:
     monkeypatch.setattr(module, "REHEARSED", 2)
     bench = Bench(5)
-    await bench.consolidator.fire(rule("all"), "manual", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
 
     report = await bench.consolidator.backfill(rule("all"), START, by="me", dry_run=True)
 
@@ -165,7 +166,7 @@ async def test_dry_backfill_covers_the_first_rows_and_ends(
 
 async def test_backfill_reads_all_that_its_rule_has_read_batch_by_batch() -> None:
     bench = Bench(5, batch=2)
-    await bench.consolidator.fire(rule("all"), "manual", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
     bench.ledger.outcomes.clear()
 
     report = await bench.consolidator.backfill(rule("all"), START, by="me")
@@ -176,7 +177,7 @@ async def test_backfill_reads_all_that_its_rule_has_read_batch_by_batch() -> Non
 
 async def test_backfill_ends_where_a_restored_log_ends_below_the_watermark() -> None:
     bench = Bench(5, batch=2)
-    await bench.consolidator.fire(rule("all"), "manual", START)
+    await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
     bench.episodes.restore(3)
 
     report = await bench.consolidator.backfill(rule("all"), START, by="me")
@@ -187,7 +188,9 @@ async def test_backfill_ends_where_a_restored_log_ends_below_the_watermark() -> 
 async def test_firing_that_is_stopped_while_it_evaluates_commits_nothing() -> None:
     bench = Bench(3, sizes=Sizes(evaluated=1))
 
-    report = await bench.consolidator.fire(rule("all"), "manual", START, stop=StopAfter(2))
+    report = await bench.consolidator.fire(
+        FireRequest(rule("all"), "manual", START, stop=StopAfter(2))
+    )
 
     assert report.cut_short
     assert "commit" not in bench.ledger.queries
@@ -217,7 +220,7 @@ async def test_read_that_hangs_ends_with_the_timeout_of_its_rule(
 
     async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(FiringTimeoutError, match="timeout of 60"):
-            await bench.consolidator.fire(rule("all", timeout=60), "manual", START)
+            await bench.consolidator.fire(FireRequest(rule("all", timeout=60), "manual", START))
 
     assert bench.ledger.outcomes == []
 
@@ -227,4 +230,4 @@ async def test_store_that_times_out_is_no_timeout_of_the_rule() -> None:
     bench.episodes.fault = TimeoutError("the store gave up")
 
     with pytest.raises(TimeoutError, match="the store gave up"):
-        await bench.consolidator.fire(rule("all", timeout=60), "manual", START)
+        await bench.consolidator.fire(FireRequest(rule("all", timeout=60), "manual", START))

@@ -14,6 +14,7 @@ import pytest
 
 from slumberd.clock import SystemClock
 from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError, StaleWriterError
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import START as LOG_START
@@ -135,7 +136,7 @@ async def test_a_stopped_firing_keeps_what_it_has_committed(tmp_path: Path) -> N
         stop = asyncio.Event()
         stop.set()
 
-        report = await home.consolidator.fire(rule("all"), "manual", START, stop=stop)
+        report = await home.consolidator.fire(FireRequest(rule("all"), "manual", START, stop=stop))
 
         assert report.firing_ids == []
         assert await home.objects() == {}
@@ -158,7 +159,9 @@ async def test_stop_rolls_back_the_current_batch(tmp_path: Path, asked: int) -> 
     async with house(tmp_path) as home:
         await home.put(*stream(1_000))
 
-        report = await home.consolidator.fire(rule("all"), "manual", START, stop=Soon(asked))
+        report = await home.consolidator.fire(
+            FireRequest(rule("all"), "manual", START, stop=Soon(asked))
+        )
 
         assert report.cut_short
         assert await home.facts.watermark("all") == LOG_START
@@ -174,7 +177,9 @@ async def test_a_backlog_that_is_broken_off_leaves_its_log_to_the_next_start(
     async with house(tmp_path, batch=10) as home:
         await home.put(*stream(40))
         home.log.completed = lambda _: stop.set()  # type: ignore[assignment,method-assign]
-        assert (await home.consolidator.fire(rule("all"), "manual", START, stop=stop)).cut_short
+        assert (
+            await home.consolidator.fire(FireRequest(rule("all"), "manual", START, stop=stop))
+        ).cut_short
     assert log.stat().st_size > 0
 
     async with house(tmp_path) as home:
@@ -217,7 +222,7 @@ async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
 
         monkeypatch.setattr(lifecycle, "head_of", while_it_commits)
 
-        report = await home.consolidator.fire(rule("all"), "manual", START, stop=stop)
+        report = await home.consolidator.fire(FireRequest(rule("all"), "manual", START, stop=stop))
 
     assert (len(report.firing_ids), report.cut_short) == (1, True)
 
@@ -262,7 +267,7 @@ async def test_a_rule_that_starts_now_does_so_where_the_log_ends_after_a_power_c
     episodes = FakeEpisodeLog("e1")
     consolidator = Consolidator(episodes, FakeLedger(), FakeDeltaLog(), FakeClock(), batch=5)
 
-    await consolidator.fire(rule("late", start="now"), "manual", START)
+    await consolidator.fire(FireRequest(rule("late", start="now"), "manual", START))
 
     assert "harden" in episodes.queries
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.storage.episodes.store import SQLiteMemoryStore
@@ -38,7 +39,7 @@ async def fired(folder: Path, episodes: Sequence[Episode], *, together: bool) ->
         consolidator = Consolidator(memory, facts, FakeDeltaLog(), FakeClock(), batch=5_000)
         for some in [episodes] if together else [[one] for one in episodes]:
             await memory.put_many(some)
-            await consolidator.fire(rule("all"), "manual", START)
+            await consolidator.fire(FireRequest(rule("all"), "manual", START))
         return await facts.query(FactPattern())
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from slumberd.cli.commands.explain_output import would_change
 from slumberd.consolidation.explanation import Decision
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ExtraMissingError, FiringTimeoutError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Counts
@@ -172,7 +173,7 @@ async def test_promoted_fact_stays_when_its_salience_falls(home: House, clock: F
     clock.advance(400 * DAY)
 
     await home.put(triple("e1", "ada", "likes", "cake"))
-    await home.consolidator.fire(GATED, "manual", clock.now())
+    await home.consolidator.fire(FireRequest(GATED, "manual", clock.now()))
     await home.consolidator.backfill(GATED, clock.now(), by="me")
     await home.consolidator.backfill(rule("gated", salience={"min": 0.19}), clock.now(), by="me")
 
@@ -265,8 +266,8 @@ async def test_a_read_changes_no_byte_of_what_another_rule_has_promoted(
     before = facts_in(tmp_path)
 
     await read(home)
-    await home.consolidator.fire(PLAIN, "manual", at(DAY))
-    await home.consolidator.fire(NOTES, "manual", at(DAY))
+    await home.consolidator.fire(FireRequest(PLAIN, "manual", at(DAY)))
+    await home.consolidator.fire(FireRequest(NOTES, "manual", at(DAY)))
 
     assert facts_in(tmp_path, "e1") == before
 
@@ -760,11 +761,11 @@ async def lived(folder: Path, story: Sequence[Step], *, reads: bool) -> list[lis
                 case "put":
                     await home.put(triple(f"e{n % 3}", "ada", f"p{n % 2}", n, timestamp=at(n)))
                 case "plain":
-                    done = await home.consolidator.fire(PLAIN, "manual", now)
+                    done = await home.consolidator.fire(FireRequest(PLAIN, "manual", now))
                     # Where its batches are cut may differ: all of them, or none.
                     fired += [done.firing_ids] if done.channels["facts"].added else []
                 case "gated" if reads:
-                    await home.consolidator.fire(NOTES, "manual", now)
+                    await home.consolidator.fire(FireRequest(NOTES, "manual", now))
                 case "undo" if fired:
                     await undo(home, fired.pop(), number)
                 case "backfill":

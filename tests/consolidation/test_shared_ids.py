@@ -18,6 +18,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Limits
 from slumberd.service.control_socket import Peer
 from slumberd.service.operations import Operations
+from slumberd.service.requests import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.house import House, house
@@ -65,7 +66,7 @@ async def undo(home: House, firing_id: str) -> str:
 
 
 async def forget(home: House, user: str, **scope: Any) -> dict[str, Any]:
-    return await operations(home).forget({"user": user, **scope}, ME)
+    return await operations(home).forget(ForgetForm(user=user, **scope), ME)
 
 
 async def facts_of(home: House, user: str) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import pytest
 import structlog
 
 from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.filters import sandbox
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import Episode
@@ -87,7 +88,7 @@ def _scheduler(
     rules: Sequence[ConsolidationRule],
 ) -> Scheduler:
     async def fire(fired: ConsolidationRule, due: Due, instant: datetime) -> None:
-        await consolidator.fire(fired, due.trigger, instant)
+        await consolidator.fire(FireRequest(fired, due.trigger, instant))
 
     scheduler = Scheduler(clock=clock, episodes=memory, ledger=facts, fire=fire)
     scheduler.replace(rules, "UTC")

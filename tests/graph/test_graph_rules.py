@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError, GraphStoreError, PromotionError
 from slumberd.graph.ladybug_store import LadybugGraphStore
 from slumberd.graph.promotion import Promoter
@@ -268,7 +269,9 @@ async def test_a_firing_accounts_for_every_row(facts: SQLiteFactStore) -> None:
     rows = [row("a", "is", "x", triple_id=str(n)) for n in range(3)] + [row("b", "is", "y")]
     graph, log = FakeGraphStore(*rows), FakeDeltaLog()
 
-    report = await promoter(facts, graph, log).fire(graph_rule(), "cron", START, by="uid 1000")
+    report = await promoter(facts, graph, log).fire(
+        FireRequest(graph_rule(), "cron", START, by="uid 1000")
+    )
 
     (counts,) = report.channels.values()
     assert (counts.read, counts.added, counts.noop) == (4, 4, 0)
@@ -283,7 +286,9 @@ async def test_a_firing_accounts_for_every_row(facts: SQLiteFactStore) -> None:
 async def test_facts_go_to_the_channel_of_the_rule(facts: SQLiteFactStore) -> None:
     graph = FakeGraphStore(row("a", "is", "x"))
 
-    report = await promoter(facts, graph).fire(graph_rule(then_emits=["org"]), "cron", START)
+    report = await promoter(facts, graph).fire(
+        FireRequest(graph_rule(then_emits=["org"]), "cron", START)
+    )
 
     (fact,) = await facts.query(FactPattern())
     assert fact.id.startswith("@org/graph:")
@@ -293,7 +298,7 @@ async def test_facts_go_to_the_channel_of_the_rule(facts: SQLiteFactStore) -> No
 async def test_a_stop_ends_the_query_and_promotes_nothing(facts: SQLiteFactStore) -> None:
     graph, stop = SlowGraph(row("a", "is", "x")), asyncio.Event()
     firing = asyncio.ensure_future(
-        promoter(facts, graph).fire(graph_rule(), "cron", START, stop=stop)
+        promoter(facts, graph).fire(FireRequest(graph_rule(), "cron", START, stop=stop))
     )
     await graph.begun.wait()
 
@@ -307,7 +312,7 @@ async def test_a_stop_ends_the_query_and_promotes_nothing(facts: SQLiteFactStore
 async def test_a_stop_that_never_comes_holds_nobody_up(facts: SQLiteFactStore) -> None:
     graph, stop = FakeGraphStore(row("a", "is", "x")), asyncio.Event()
 
-    report = await promoter(facts, graph).fire(graph_rule(), "cron", START, stop=stop)
+    report = await promoter(facts, graph).fire(FireRequest(graph_rule(), "cron", START, stop=stop))
 
     assert (report.cut_short, len(report.firing_ids)) == (False, 1)
 
@@ -318,7 +323,7 @@ async def test_a_firing_that_takes_longer_than_its_rule_lets_it_fails(
     graph = SlowGraph(row("a", "is", "x"))
 
     with pytest.raises(FiringTimeoutError, match=r"timeout of 0\.05 s"):
-        await promoter(facts, graph).fire(graph_rule(timeout=0.05), "cron", START)
+        await promoter(facts, graph).fire(FireRequest(graph_rule(timeout=0.05), "cron", START))
 
     assert graph.closed == 1
     assert await facts.ledger_rows() == 0
@@ -331,7 +336,7 @@ async def test_a_graph_that_fails_is_closed_and_nothing_is_promoted(
     graph.fails = True
 
     with pytest.raises(GraphStoreError, match="not available"):
-        await promoter(facts, graph).fire(graph_rule(), "cron", START)
+        await promoter(facts, graph).fire(FireRequest(graph_rule(), "cron", START))
 
     assert graph.closed == 1
 
@@ -340,7 +345,7 @@ async def test_a_row_that_is_not_whole_names_its_rule(facts: SQLiteFactStore) ->
     graph = FakeGraphStore(row("a", "is", None))
 
     with pytest.raises(PromotionError, match="rule 'team': row 1 of the graph's answer: 'object'"):
-        await promoter(facts, graph).fire(graph_rule(), "cron", START)
+        await promoter(facts, graph).fire(FireRequest(graph_rule(), "cron", START))
 
 
 async def test_a_rehearsal_reports_the_rows_that_it_would_write(facts: SQLiteFactStore) -> None:

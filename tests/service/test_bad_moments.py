@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Window
 from slumberd.model.rule import ConsolidationRule
@@ -88,7 +89,7 @@ async def test_an_id_that_is_put_again_during_a_firing_comes_to_its_newest_versi
         getattr(meddled, when)[number] = lambda: home.put(edited)
         firing = Consolidator(meddled, home.facts, home.log, FakeClock(), batch=2)
 
-        await firing.fire(rule("all"), "manual", START)
+        await firing.fire(FireRequest(rule("all"), "manual", START))
         await home.fire()
 
         found, expected = await contents(home), await from_scratch(tmp_path / "2", home.memory)
@@ -105,7 +106,7 @@ async def test_a_row_that_is_deleted_between_log_and_read_is_not_there_for_its_r
         meddled.before[number] = lambda: changed(tmp_path, "DELETE FROM episodes WHERE id = 'e5'")
         firing = Consolidator(meddled, home.facts, home.log, FakeClock(), batch=2)
 
-        [report] = [await firing.fire(rule("all"), "manual", START)]
+        [report] = [await firing.fire(FireRequest(rule("all"), "manual", START))]
         await home.fire()
 
         found, expected = await contents(home), await from_scratch(tmp_path / "2", home.memory)
@@ -121,7 +122,7 @@ async def test_a_row_that_is_deleted_after_it_was_read_stays_promoted(tmp_path: 
         meddled.after[1] = lambda: changed(tmp_path, "DELETE FROM episodes")
         firing = Consolidator(meddled, home.facts, home.log, FakeClock(), batch=9)
 
-        await firing.fire(rule("all"), "manual", START)
+        await firing.fire(FireRequest(rule("all"), "manual", START))
         await home.fire()
 
         assert set(await contents(home)) == {"e3", "e4", "e5", "bobs"}
@@ -175,7 +176,7 @@ async def test_a_table_that_is_written_anew_during_a_firing_changes_no_fact(
         meddled.before[number] = lambda: REWRITTEN[how](tmp_path)
         firing = Consolidator(meddled, home.facts, home.log, FakeClock(), batch=2)
 
-        await firing.fire(rule("all"), "manual", START)
+        await firing.fire(FireRequest(rule("all"), "manual", START))
         await home.put(triple("new", "s9", "is", "after it", timestamp=at(9)))
         await home.fire()
 
@@ -248,7 +249,7 @@ async def test_a_clock_that_is_far_off_changes_no_fact(tmp_path: Path, now: date
     clock = FakeClock(now)
     async with house(tmp_path, clock=clock) as home:
         await home.put(*SAID, BOBS)
-        report = await home.consolidator.fire(rule("all"), "every", now)
+        report = await home.consolidator.fire(FireRequest(rule("all"), "every", now))
         await home.facts.undo(
             report.firing_ids[0], at=now + timedelta(seconds=1), by="me", dry_run=False
         )

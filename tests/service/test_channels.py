@@ -11,6 +11,16 @@ import pytest
 
 from slumberd.model.episode import Episode
 from slumberd.service.control_socket import Peer
+from slumberd.service.requests import (
+    BackfillForm,
+    DropForm,
+    FireForm,
+    ForgetForm,
+    PinForm,
+    QuarantineForm,
+    UndoForm,
+    UnpinForm,
+)
 from tests.support.builders import rule, triple
 from tests.support.estate import estate
 from tests.support.site import CONFIG, Site
@@ -31,7 +41,7 @@ async def test_a_firing_reports_and_logs_the_deltas_of_all_its_channels(tmp_path
     async with estate(tmp_path, RULES) as home:
         await home.stores.memory.put_many([put("e1")])
 
-        answer = await home.operations.fire({"rules": ["everywhere"]}, ME)
+        answer = await home.operations.fire(FireForm(rules=["everywhere"]), ME)
 
         [report] = answer["reports"]
         assert {name: counts["added"] for name, counts in report["channels"].items()} == {
@@ -57,28 +67,28 @@ async def test_rules_share_the_facts_of_a_channel_in_a_ledger_that_verifies(
 async def test_an_undo_of_a_firing_reaches_all_its_channels(tmp_path: Path) -> None:
     async with estate(tmp_path, [EVERYWHERE]) as home:
         await home.stores.memory.put_many([put("e1")])
-        answer = await home.operations.fire({"rules": ["everywhere"]}, ME)
+        answer = await home.operations.fire(FireForm(rules=["everywhere"]), ME)
         [firing_id] = answer["reports"][0]["firing_ids"]
 
-        await home.operations.undo({"firing": firing_id}, ME)
+        await home.operations.undo(UndoForm(firing=firing_id), ME)
         undone = await home.ids()
-        await home.operations.backfill({"rule": "everywhere"}, ME)
+        await home.operations.backfill(BackfillForm(rule="everywhere"), ME)
 
         assert (undone, await home.ids()) == ([], ["@home/e1", "@work/e1", "e1"])
 
 
 async def test_one_unpin_takes_facts_of_several_channels_out(tmp_path: Path) -> None:
-    said = {
-        "user": "alice", "agent": "rag", "subject": "s", "predicate": "is", "object": 1,
-        "reason": "so", "id": "p1", "channel": "work",
-    }  # fmt: skip
+    said = PinForm(
+        user="alice", agent="rag", subject="s", predicate="is", object=1, reason="so", id="p1",
+        channel="work",
+    )  # fmt: skip
     async with estate(tmp_path, RULES) as home:
         await home.stores.memory.put_many([put("e1")])
         await home.fire(EVERYWHERE)
         await home.operations.pin(said, ME)
         assert "@work/p1" in await home.ids()
 
-        await home.operations.unpin({"facts": ["@work/p1", "e1"], "reason": "so"}, ME)
+        await home.operations.unpin(UnpinForm(facts=["@work/p1", "e1"], reason="so"), ME)
 
         assert await home.ids() == ["@home/e1", "@work/e1"]
 
@@ -87,11 +97,14 @@ async def test_forget_reaches_every_channel(tmp_path: Path) -> None:
     async with estate(tmp_path, RULES) as home:
         canary = put("canary-1", user="canary-user", what="canary-what", content="canary-said")
         await home.stores.memory.put_many([canary, put("e1")])
-        await home.operations.fire({"rules": None}, ME)
-        pinned = {"user": "canary-user", "agent": "rag", "subject": "canary-s", "predicate": "is"}
-        await home.operations.pin({**pinned, "object": 1, "reason": "so", "channel": "home"}, ME)
+        await home.operations.fire(FireForm(), ME)
+        pinned = PinForm(
+            user="canary-user", agent="rag", subject="canary-s", predicate="is", object=1,
+            reason="so", channel="home",
+        )  # fmt: skip
+        await home.operations.pin(pinned, ME)
 
-        certificate = await home.operations.forget({"user": "canary-user"}, ME)
+        certificate = await home.operations.forget(ForgetForm(user="canary-user"), ME)
 
         assert certificate["rows"]["facts.db"]["facts"] == 5
         assert certificate["head_after"] == (await home.stores.facts.head()).head.hex()
@@ -104,10 +117,10 @@ async def test_forget_reaches_every_channel(tmp_path: Path) -> None:
 async def test_the_quarantine_of_every_channel_is_retried_and_dropped(tmp_path: Path) -> None:
     async with estate(tmp_path, [EVERYWHERE]) as home:
         await home.stores.memory.put_many([put("e1", metadata={"intent": "shout"})])
-        await home.operations.fire({"rules": ["everywhere"]}, ME)
+        await home.operations.fire(FireForm(rules=["everywhere"]), ME)
 
-        retried = await home.operations.retry({"rules": ["everywhere"]}, ME)
-        dropped = await home.operations.drop({"all": True}, ME)
+        retried = await home.operations.retry(QuarantineForm(rules=["everywhere"]), ME)
+        dropped = await home.operations.drop(DropForm(all=True), ME)
 
         [report] = retried["reports"]
         assert Counter(counts["read"] for counts in report["channels"].values()) == {1: 3}

@@ -16,15 +16,15 @@ from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import FactsSettings, MetricsSettings, Settings
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.firing import START as BEGINNING
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.prometheus import write_textfile
 from slumberd.service import daemon as service_daemon
-from slumberd.service import heartbeat
 from slumberd.service.composition import Stores, opened, rule_runner_of
 from slumberd.service.control_socket import Peer, ask
-from slumberd.service.daemon import Daemon
+from slumberd.service.daemon import INTERVALS, Daemon, Intervals
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.service.systemd import Notifier
 from tests.support.builders import at, rule, triple
@@ -70,6 +70,7 @@ class Life:
     def __init__(self, folder: Path, *rules: ConsolidationRule, **settings: Any) -> None:
         self.log = Telling()
         self._logs = FakeLogs(self.log)
+        self.intervals = INTERVALS
         self._clock = FakeClock(at(0))
         self._rules = RuleSet(rules, {}, {one.id: "rules.yaml" for one in rules})
         facts = FactsSettings(batch=1)
@@ -94,7 +95,12 @@ class Life:
         """Run the daemon, and tell it to stop at the end of the block."""
         found, notifier, stop = (self._settings, self._rules), Hearing(), asyncio.Event()
         daemon = Daemon(
-            *found, lambda: found, clock=self._clock, logs=self._logs, notifier=notifier
+            *found,
+            lambda: found,
+            clock=self._clock,
+            logs=self._logs,
+            notifier=notifier,
+            intervals=self.intervals,
         )
         async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
             group.create_task(daemon.run(stop))
@@ -114,7 +120,7 @@ async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
     async with life.stores(broken) as (stores, runner):
         await stores.memory.put_many([triple("e1", "alice", "likes", "tea")])
         with pytest.raises(OSError, match="full"):
-            await runner.fire(NIGHTLY, "manual", at(0))
+            await runner.fire(FireRequest(NIGHTLY, "manual", at(0)))
         assert (await stores.facts.watermarks())["nightly"][0].seq == 1
 
     await life.run_until_told()
@@ -123,10 +129,10 @@ async def test_a_daemon_begins_with_the_lines_that_the_last_one_did_not_write(
 
 
 async def test_lines_that_nobody_read_are_written_though_nothing_fires(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(service_daemon, "TELLING_SECONDS", 0.01)
     life = Life(tmp_path, rule("always", cadence={"every": 1}))
+    life.intervals = Intervals(log_retry_seconds=0.01)
     # Nobody reads during the firing, and the disk is full when it is tried again.
     life.log.failures = [TimeoutError(), OSError("the disk is full")]
     async with life.stores() as (stores, _):
@@ -151,7 +157,7 @@ async def test_the_collector_rests_while_a_rule_fires_and_no_longer(tmp_path: Pa
 
         for one in (NIGHTLY, rule("other")):  # without a rest between them
             with pytest.raises(OSError, match="full"):
-                await runner.fire(one, "manual", at(0))
+                await runner.fire(FireRequest(one, "manual", at(0)))
         await asyncio.sleep(0)
         collecting.append(gc.isenabled())
 
@@ -183,8 +189,8 @@ async def test_a_daemon_writes_figures_for_prometheus_where_it_is_told_to(
         loop.call_soon_threadsafe(written.set)
 
     monkeypatch.setattr(service_daemon, "write_textfile", write)
-    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0)
     life = Life(tmp_path, NIGHTLY, metrics=MetricsSettings(textfile=Path("slumberd.prom")))
+    life.intervals = Intervals(heartbeat_seconds=0)
 
     async with life.running():
         await written.wait()

@@ -14,6 +14,7 @@ import pytest
 from slumberd.config.settings import MemorySettings
 from slumberd.model.scope import Scope
 from slumberd.service.control_socket import Peer
+from slumberd.service.requests import ForgetForm
 from tests.support.builders import START, at, rule, triple
 from tests.support.estate import Estate, estate
 
@@ -49,7 +50,7 @@ def episodes(folder: Path) -> list[str]:
 
 
 async def forget(there: Estate, user: str) -> dict[str, Any]:
-    return await there.operations.forget({"user": user}, ME)
+    return await there.operations.forget(ForgetForm(user=user), ME)
 
 
 def write_all(folder: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern, Order, cursor
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
@@ -240,7 +241,7 @@ async def test_a_read_takes_as_many_steps_of_much_as_of_little(
 
 def scheduler(home: House, rules: Sequence[ConsolidationRule]) -> Scheduler:
     async def fire(due: ConsolidationRule, _: Due, now: datetime) -> None:
-        await home.consolidator.fire(due, "every", now)
+        await home.consolidator.fire(FireRequest(due, "every", now))
 
     made = Scheduler(clock=FakeClock(), episodes=home.memory, ledger=home.facts, fire=fire)
     made.replace(rules, "UTC")

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.errors import StoreError
 from slumberd.model.episode import Episode
@@ -22,7 +23,7 @@ from slumberd.model.firing import START as BEGINNING
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import MOST_BYTES, json_line
 from slumberd.scheduling.due import FailureTracker
-from slumberd.service import health_metrics, heartbeat
+from slumberd.service import health_metrics
 from slumberd.service.composition import opened, rule_runner_of
 from slumberd.service.health_metrics import MOST_PENDING, HealthSources
 from slumberd.service.heartbeat import Heartbeat
@@ -98,7 +99,7 @@ async def test_beat_tells_what_is_pending_and_for_how_long(tmp_path: Path) -> No
     done, waiting = rule("done"), rule("waiting", cadence={"cron": "0 3 * * *"})
     async with _patient(tmp_path, done, waiting) as context:
         await context.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
-        await context.runner.fire(done, "every", at(0))
+        await context.runner.fire(FireRequest(done, "every", at(0)))
         age = (at(0) - triple("e0", "alice", "likes", 0).timestamp).total_seconds()
         context.clock.advance(MINUTE)
 
@@ -142,7 +143,7 @@ async def test_beat_over_many_rules_names_those_that_lag_most(tmp_path: Path) ->
     async with _patient(tmp_path, *rules) as context:
         await context.memory.put_many([triple(f"e{n}", "alice", "likes", n) for n in range(3)])
         for one in rules[:35]:
-            await context.runner.fire(one, "every", at(0))
+            await context.runner.fire(FireRequest(one, "every", at(0)))
         await context.memory.put_many([triple("e9", "alice", "likes", 9)])
 
         told = await context.beat()
@@ -172,7 +173,7 @@ async def test_beat_tells_for_how_long_a_rule_has_been_due(tmp_path: Path) -> No
         for _ in range(3):
             late.append((await context.beat())["late_seconds"])
             context.clock.advance(MINUTE)
-        await context.runner.fire(rules[0], "every", at(0))
+        await context.runner.fire(FireRequest(rules[0], "every", at(0)))
 
         told = await context.beat()
 
@@ -189,7 +190,7 @@ async def test_rule_that_has_something_to_read_at_every_look_is_not_late(tmp_pat
             await context.memory.put_many([triple(f"e{n}", "alice", "likes", n, timestamp=now)])
             context.clock.advance(1)
             late.append((await context.beat())["late_seconds"])
-            await context.runner.fire(busy, "every", context.clock.now())
+            await context.runner.fire(FireRequest(busy, "every", context.clock.now()))
             context.clock.advance(MINUTE)
 
     assert late == [0.0, 1.0, 1.0, 1.0]
@@ -227,11 +228,11 @@ async def test_rule_that_is_to_rest_is_not_late(tmp_path: Path, at_rest: str) ->
     resting = rule("resting", enabled=at_rest != "disabled", limits={"max_deletes": 0})
     async with _patient(tmp_path, resting) as context:
         await context.memory.put_many([triple("e1", "alice", "likes", "tea")])
-        await context.runner.fire(resting, "every", at(0))
+        await context.runner.fire(FireRequest(resting, "every", at(0)))
         taken = {"intent": "delete", "replaces": "e1"}
         await context.memory.put_many([triple("e2", "alice", "likes", "tea", metadata=taken)])
         if at_rest == "held":
-            await context.runner.fire(resting, "every", at(0))
+            await context.runner.fire(FireRequest(resting, "every", at(0)))
         if at_rest == "paused":
             context.asleep.add("resting")
         await context.beat()
@@ -289,7 +290,7 @@ async def test_counters_of_the_textfile_go_on_over_a_restart(
             await context.beat()
             for one in episodes:
                 await context.memory.put_many([one])
-                await context.runner.fire(tea, "every", at(0))
+                await context.runner.fire(FireRequest(tea, "every", at(0)))
             context.troubles.failed("tea", at(0), "StoreError")
             await context.beat()
 
@@ -343,11 +344,10 @@ async def test_beat_of_stores_in_trouble_is_a_warning(tmp_path: Path) -> None:
     assert told["message"] == "the disk is gone"
 
 
-async def test_heart_beats_until_it_is_told_to_stop(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0)
+async def test_heart_beats_until_it_is_told_to_stop(tmp_path: Path) -> None:
     async with _patient(tmp_path) as context:
         with capture_logs() as logs:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await context.heart.keep(context.tired)
+                await context.heart.keep(context.tired, every_seconds=0)
 
     assert [one["event"] for one in logs] == ["daemon.heartbeat"] * 2

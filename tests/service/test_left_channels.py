@@ -8,6 +8,7 @@ import pytest
 
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.control_socket import Peer
+from slumberd.service.requests import BackfillForm
 from tests.support.builders import at, rule, triple
 from tests.support.estate import estate
 from tests.support.house import House, house
@@ -98,6 +99,6 @@ async def test_an_edit_and_then_a_backfill_withdraw_all_of_the_channel(tmp_path:
 
         await home.fire(ONE)
         edited = await home.ids()
-        await home.operations.backfill({"rule": "all"}, Peer(1, 1, 1))
+        await home.operations.backfill(BackfillForm(rule="all"), Peer(1, 1, 1))
 
         assert (edited, await home.ids()) == (["@notes/e2", "e1", "e2"], ["e1", "e2"])

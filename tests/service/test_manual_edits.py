@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 
 from slumberd.cli.commands.edit import value_of
 from slumberd.consolidation.incoming import meet
-from slumberd.errors import FactConflictError, UsageError
+from slumberd.errors import FactConflictError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.service.control_socket import Peer, RefusedError, ask
-from slumberd.service.requests import fact_ids_of, said_of
+from slumberd.service.requests import PinForm
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, rule, triple, version
 from tests.support.catalogue import complaints
@@ -434,7 +434,7 @@ async def test_the_daemon_names_the_one_at_the_other_end_of_the_socket(tmp_path:
         operations = at_home.operations(clock=FakeClock())
         request = dict.fromkeys(("user", "agent", "subject", "predicate", "object", "reason"), "x")
 
-        await operations.pin({**request, "by": "uid 4243"}, Peer(4242, 1, 77))
+        await operations.pin(PinForm(**request), Peer(4242, 1, 77))
 
         (fact,) = await at_home.facts.query(FactPattern())
     assert (fact.lineage[0]["by"], fact.lineage[0]["pid"]) == ("uid 4242", 77)
@@ -542,31 +542,6 @@ def test_wrong_use_of_a_hand_is_64(home: Home, words: Sequence[str], message: st
 
     assert done.returncode == 64
     assert message in done.stderr
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        pytest.param({"subject": None}, id="no subject"),
-        pytest.param({"user": 5}, id="a user that is no text"),
-        pytest.param({"predicate": "a\0b"}, id="NUL"),
-        pytest.param({"confidence": True}, id="a confidence that is no number"),
-        pytest.param({"confidence": 7}, id="too sure"),
-        pytest.param({"confidence": -0.1}, id="too unsure"),
-        pytest.param({"id": ""}, id="empty id"),
-    ],
-)
-def test_a_request_to_pin_that_is_none_is_refused(fields: dict[str, Any]) -> None:
-    request = dict.fromkeys(("user", "agent", "subject", "predicate", "reason"), "x")
-
-    with pytest.raises(UsageError):
-        said_of({**request, **fields}, {})
-
-
-@pytest.mark.parametrize("facts", [None, "e1", [], [""]])
-def test_a_request_to_unpin_that_is_none_is_refused(facts: object) -> None:
-    with pytest.raises(UsageError):
-        fact_ids_of({"facts": facts})
 
 
 async def test_a_correction_of_a_known_id_takes_effect_at_once_whatever_else_its_key_holds(

@@ -12,6 +12,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.errors import StoreError, UsageError
 from slumberd.service.control_socket import Peer
 from slumberd.service.pause import FILE, Pausing, paused_in
+from slumberd.service.requests import RulesForm
 from tests.support.builders import rule, triple
 from tests.support.daemons import Home
 from tests.support.site import jsonl
@@ -28,7 +29,7 @@ def pausing(folder: Path) -> Pausing:
 
 async def test_a_paused_rule_stays_paused_for_the_next_daemon(tmp_path: Path) -> None:
     with capture_logs() as logged:
-        answer = await pausing(tmp_path).pause({"rules": ["a"]}, ME)
+        answer = await pausing(tmp_path).pause(RulesForm(rules=["a"]), ME)
 
     assert answer == {"changed": ["a"], "paused": ["a"]}
     assert [one.id for one in pausing(tmp_path).awake(RULES.rules)] == ["b"]
@@ -40,10 +41,10 @@ async def test_a_paused_rule_stays_paused_for_the_next_daemon(tmp_path: Path) ->
 
 async def test_a_resumed_rule_is_looked_at_at_once(tmp_path: Path) -> None:
     one, looks = pausing(tmp_path), []
-    await one.pause({"rules": ["a", "b"]}, ME)
+    await one.pause(RulesForm(rules=["a", "b"]), ME)
     one.changed = lambda: looks.append([rule.id for rule in one.awake(RULES.rules)])
 
-    answer = await one.resume({"rules": ["a"]}, ME)
+    answer = await one.resume(RulesForm(rules=["a"]), ME)
 
     assert answer == {"changed": ["a"], "paused": ["b"]}
     assert looks == [["a"]]
@@ -51,7 +52,7 @@ async def test_a_resumed_rule_is_looked_at_at_once(tmp_path: Path) -> None:
 
 async def test_a_rule_that_is_not_there_is_not_paused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no rule 'c'; there are a, b"):
-        await pausing(tmp_path).pause({"rules": ["a", "c"]}, ME)
+        await pausing(tmp_path).pause(RulesForm(rules=["a", "c"]), ME)
 
     assert paused_in(tmp_path) == {}
 

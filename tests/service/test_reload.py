@@ -15,12 +15,14 @@ from structlog.testing import capture_logs
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, load_settings
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ReloadFailedError, StoreBusyError
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import opened, rule_runner_of, rules_of
 from slumberd.service.control_socket import Peer, RefusedError, ask
 from slumberd.service.reload import InForce, Reloading
+from slumberd.service.requests import RequestForm
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import at, triple
@@ -75,7 +77,7 @@ class House:
         write_config(self.folder, text)
 
     async def reload(self) -> dict[str, Any]:
-        return await self.reloading.answer({}, ME)
+        return await self.reloading.answer(RequestForm(), ME)
 
 
 def write_rules(folder: Path, **files: str | None) -> None:
@@ -133,7 +135,7 @@ async def test_a_removed_rule_is_told_and_keeps_its_watermark_and_its_facts(
     async with house(tmp_path) as home:
         (likes,) = home.in_force.rules.rules
         await home.memory.put_many([triple("e1", "alice", "likes", "tea")])
-        await home.runner.fire(likes, "manual", at(3600))
+        await home.runner.fire(FireRequest(likes, "manual", at(3600)))
         home.rules(likes=None)
         with capture_logs() as log:
             answer = await home.reload()
@@ -226,7 +228,7 @@ async def test_channels_are_settled_again_by_a_reload(tmp_path: Path) -> None:
         (likes,) = home.in_force.rules.rules
         both = [triple("e1", "alice", "likes", "tea"), triple("e2", "alice", "likes", "coffee")]
         await home.memory.put_many(both)
-        await home.runner.fire(likes, "manual", at(3600))
+        await home.runner.fire(FireRequest(likes, "manual", at(3600)))
         assert (await home.runner.facts.health()).fragment_count == 1
 
         home.rules(likes="channels: {facts: {multi_valued: [likes]}}\n" + LIKES)
@@ -279,7 +281,9 @@ async def test_a_reload_lets_the_batch_under_way_end_and_no_other_begin(tmp_path
 
         async def fire() -> bool:
             async with home.turn:
-                report = await home.runner.fire(likes, "every", at(3600), stop=home.in_force.pause)
+                report = await home.runner.fire(
+                    FireRequest(likes, "every", at(3600), stop=home.in_force.pause)
+                )
             return report.cut_short
 
         async with asyncio.TaskGroup() as group:
@@ -298,7 +302,7 @@ async def test_two_reloads_at_once_come_one_after_the_other(tmp_path: Path) -> N
     async with house(tmp_path) as home:
         reloading = home.reloading
 
-        answers = await asyncio.gather(*(reloading.answer({}, ME) for _ in range(3)))
+        answers = await asyncio.gather(*(reloading.answer(RequestForm(), ME) for _ in range(3)))
 
         assert [answer["generation"] for answer in answers] == [2, 3, 4]
 
@@ -306,12 +310,12 @@ async def test_two_reloads_at_once_come_one_after_the_other(tmp_path: Path) -> N
 async def test_what_there_is_now_and_was_not_taken_is_told_and_not_taken(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         before = home.in_force.settings
-        assert await home.reloading.outdated({}, ME) == {"reload": [], "restart": []}
+        assert await home.reloading.outdated(RequestForm(), ME) == {"reload": [], "restart": []}
 
         home.configure("facts: {batch: 2}\ntimezone: Asia/Tokyo\nlimits: {max_deletes: 3}\n")
-        told = await home.reloading.outdated({}, ME)
+        told = await home.reloading.outdated(RequestForm(), ME)
         await home.reload()
-        after = await home.reloading.outdated({}, ME)
+        after = await home.reloading.outdated(RequestForm(), ME)
 
     assert told == {"reload": ["limits.max_deletes", "timezone"], "restart": ["facts.batch"]}
     assert after == {"reload": [], "restart": ["facts.batch"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,26 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
         ("decide", {"firing": "all@1", "approve": "yes"}, "approve: true or false is needed"),
         ("undo", {"firing": 7}, "firing: text is needed"),
         ("undo", {"firing": "all@1", "channel": "work"}, "unknown key 'channel'"),
+        ("forget", {}, "key 'user' is missing"),
         ("forget", {"user": None}, "user: text is needed"),
+        ("forget", {"user": "u", "agent": 7}, "agent: text is needed"),
         ("forget", {"user": "alice", "dryrun": True}, "unknown key 'dryrun'; did you mean"),
         ("forget", {"user": "alice", "dry_run": "true"}, "dry_run: true or false is needed"),
         ("pin", {**PIN, "confidence": "high"}, "confidence: a number is needed"),
         ("pin", {**PIN, "channel": "notes/x"}, "channel 'notes/x' is no name"),
+        ("pin", {**PIN, "subject": None}, "subject: text is needed"),
+        ("pin", {**PIN, "user": 5}, "user: text is needed"),
+        ("pin", {**PIN, "predicate": "a\0b"}, "'predicate' holds a NUL"),
+        ("pin", {**PIN, "confidence": True}, "confidence: a number is needed"),
+        ("pin", {**PIN, "confidence": 7}, "confidence: at most 1"),
+        ("pin", {**PIN, "confidence": -0.1}, "confidence: at least 0"),
+        ("pin", {**PIN, "confidence": math.nan}, "confidence: "),
+        ("pin", {**PIN, "id": ""}, "'id' must be a text that is not empty"),
+        ("pin", {**PIN, "by": "uid 4243"}, "unknown key 'by'"),
         ("unpin", {"facts": "e1", "reason": "so"}, "facts: a list is needed"),
+        ("unpin", {"facts": None, "reason": "so"}, "facts: a list is needed"),
+        ("unpin", {"facts": [], "reason": "so"}, "facts: at least one entry"),
+        ("unpin", {"facts": [""], "reason": "so"}, "'fact id' must be a text that is not empty"),
     ],
 )
 async def test_a_request_of_another_form_is_wrong_use_and_nothing_is_done(

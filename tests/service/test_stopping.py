@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError
 from slumberd.model.firing import START as LOG_START
 from tests.support.builders import START, rule
@@ -58,7 +59,9 @@ async def test_stopped_firing_leaves_nothing_whichever_question_it_is_told_at(
         await home.put(*stream(3))
         for asked in range(MOST_QUESTIONS):
             stop = StopAfter(asked)
-            report = await home.consolidator.fire(rule("all"), "manual", START, stop=stop)
+            report = await home.consolidator.fire(
+                FireRequest(rule("all"), "manual", START, stop=stop)
+            )
             if report.firing_ids:
                 break
             assert report.cut_short
@@ -96,7 +99,9 @@ async def test_each_part_of_a_batch_asks_whether_it_must_end(tmp_path: Path, row
         while True:
             questions += 1
             stop = StopAfter(questions)
-            report = await home.consolidator.fire(rule("all"), "manual", START, stop=stop)
+            report = await home.consolidator.fire(
+                FireRequest(rule("all"), "manual", START, stop=stop)
+            )
             if report.firing_ids:
                 break
 

@@ -79,7 +79,7 @@ def locked(directory):
         raise state_lock.StateDirectoryLockedError(directory, "somebody") from error
     return os.open(directory, os.O_RDONLY)
 
-state_lock._locked = locked
+state_lock._lock = locked
 """
 
 

@@ -12,6 +12,7 @@ import pytest
 from slumberd.errors import StoreBusyError
 from slumberd.service.control_socket import Peer
 from slumberd.service.operations import Operations
+from slumberd.service.requests import ForgetForm
 from tests.service.test_erasure import CANARY, OTHER, canary, singing
 from tests.support.builders import at, rule
 from tests.support.fakes import FakeClock
@@ -35,7 +36,7 @@ async def begin(home: House, folder: Path) -> None:
     with closing(sqlite3.connect(folder / "memory.db", isolation_level=None)) as busy:
         busy.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreBusyError):
-            await operations(home).forget(ASKED, ME)
+            await operations(home).forget(ForgetForm(**ASKED), ME)
         busy.execute("ROLLBACK")
 
 
@@ -59,7 +60,7 @@ async def test_asking_again_finishes_it_too(tmp_path: Path) -> None:
     async with house(tmp_path, busy_seconds=0.1) as home:
         await begin(home, tmp_path)
 
-        await operations(home).forget(ASKED, ME)
+        await operations(home).forget(ForgetForm(**ASKED), ME)
 
         assert singing(tmp_path) == []
         assert await home.facts.unfinished() == []
@@ -70,7 +71,7 @@ async def test_a_dry_run_leaves_nothing_to_finish(tmp_path: Path) -> None:
         await home.put(canary("1"))
         await home.fire()
 
-        await operations(home).forget({**ASKED, "dry_run": True}, ME)
+        await operations(home).forget(ForgetForm(**ASKED, dry_run=True), ME)
 
         assert await home.facts.unfinished() == []
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import FactsSettings, Settings
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import Stores, opened, rule_runner_of
@@ -32,7 +33,7 @@ class Estate:
 
     async def fire(self, rule: ConsolidationRule) -> None:
         self.clock.advance(60)
-        await self.runner.fire(rule, "manual", self.clock.now())
+        await self.runner.fire(FireRequest(rule, "manual", self.clock.now()))
 
     async def facts(self) -> list[Fact]:
         """Return the facts, by id."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import Consolidator, Report
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.salience_gate import Embedding, no_embedder
 from slumberd.model.episode import Episode
 from slumberd.model.fact import FactPattern
@@ -37,7 +38,7 @@ class House:
         await self.memory.put_many(episodes)
 
     async def fire(self, fired: ConsolidationRule | None = None) -> Report:
-        return await self.consolidator.fire(fired or rule("all"), "manual", START)
+        return await self.consolidator.fire(FireRequest(fired or rule("all"), "manual", START))
 
     def operations(self, *rules: ConsolidationRule, clock: Clock) -> Operations:
         in_force = RuleSet(rules, {}, {})

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
 from slumberd.model.rule import ConsolidationRule
@@ -253,7 +254,7 @@ class Machine(RuleBasedStateMachine):
         self.clock.advance(1)
         store, log = self.world.store, FakeDeltaLog()
         consolidator = Consolidator(self.memory, store, log, self.clock, batch=BATCH)
-        await consolidator.fire(self._rule(name), "every", self.clock.now())
+        await consolidator.fire(FireRequest(self._rule(name), "every", self.clock.now()))
 
     def _rule(self, name: str) -> ConsolidationRule:
         when_filter, _ = FILTERS[self.world.filters[name]]

@@ -15,6 +15,7 @@ from typing import Literal
 import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import SlumberdError
 from slumberd.model.record import Record
 from slumberd.storage.episodes.store import SQLiteMemoryStore
@@ -72,7 +73,7 @@ class Place:
 
     async def fire(self) -> None:
         for one in RULES:
-            await self.consolidator.fire(one, "manual", at(100))
+            await self.consolidator.fire(FireRequest(one, "manual", at(100)))
 
     async def go_on(self, disk: Disk | None = None) -> None:
         """Put what is not put yet, and fire after each put."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 
 from slumberd.clock import Clock
 from slumberd.consolidation.checkpoints import Checkpoints
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.incoming import Candidate, meet, withdraw
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Ledger
 from slumberd.consolidation.salience_gate import (
@@ -99,42 +100,26 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class FireRequest:
-    """A request to fire a rule.
+class FiringCall:
+    """One firing under way: its request, and the bounds that it keeps.
 
     Attributes:
-        rule: The rule.
-        trigger: Why the rule fires.
-        at: The firing's instant.
-        by: Who requested it; empty when the rule was due.
+        request: The rule, and why, when and for whom it fires.
         limits: The deletion limits of one batch.
-        timing: How late the firing is for its cron instants.
-        ends_at: When it must end, on the monotonic clock.
-        stop: When set, it ends as soon as it can.
-        run: The id that all of its batches share.
+        ends_at: When the firing must end, on the monotonic clock.
     """
 
-    rule: ConsolidationRule
-    trigger: Trigger
-    at: datetime
-    by: str = ""
+    request: FireRequest
     limits: Limits = NO_LIMITS
-    timing: Timing = UNTIMED
     ends_at: float = math.inf
-    stop: asyncio.Event | None = None
-    run: str = ""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether `stop` is set."""
-        return self.stop is not None and self.stop.is_set()
 
     def firing(self, after: Position, upto: Position) -> Firing:
         """Return the firing of one batch, which ends at `upto`."""
-        rule = self.rule
+        request, rule = self.request, self.request.rule
         return Firing(
-            rule.id, rule.content_hash, self.trigger, self.at, after, upto, self.by, self.limits,
-            self.timing, None if rule.similarity is None else rule.similarity.min, self.run,
+            rule.id, rule.content_hash, request.trigger, request.at, after, upto, request.by,
+            self.limits, request.timing,
+            None if rule.similarity is None else rule.similarity.min, request.run,
         )  # fmt: skip
 
 
@@ -181,44 +166,25 @@ class Consolidator:
         self._spelling_checked_upto = 0
         self._checkpoints = Checkpoints(ledger, log, clock)
 
-    async def fire(  # noqa: PLR0913 # each serves another caller
-        self,
-        rule: ConsolidationRule,
-        trigger: Trigger,
-        at: datetime,
-        *,
-        by: str = "",
-        stop: asyncio.Event | None = None,
-        timing: Timing = UNTIMED,
-        run: str = "",
-    ) -> Report:
+    async def fire(self, request: FireRequest) -> Report:
         """Consolidate everything that is pending for a rule, batch by batch.
-
-        Args:
-            rule: The rule.
-            trigger: Why the rule fires.
-            at: The firing's instant.
-            by: Who requested it; empty when the rule was due.
-            stop: When set, the current batch is rolled back; committed batches stay.
-            timing: How late the firing is for its cron instants.
-            run: The id that all of its batches share.
 
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
             FiringTimeoutError: It took too long; earlier batches stay committed.
             SupersededError: Another daemon has taken over, or the store was replaced.
         """
+        rule = request.rule
         timeout = math.inf if rule.timeout is None else rule.timeout
         ends_at = self._clock.monotonic() + timeout
-        limits = rule.limits.over(self.limits)
-        request = FireRequest(rule, trigger, at, by, limits, timing, ends_at, stop, run)
-        report = self._new_report(rule, run=run)
+        call = FiringCall(request, rule.limits.over(self.limits), ends_at)
+        report = self._new_report(rule, run=request.run)
         try:
-            await self._fire(request, report)
+            await self._fire(call, report)
         except (StoppedError, TimeoutError) as error:
             if request.stopped:
                 report.cut_short = True
-            elif self._is_timed_out(request):
+            elif self._is_timed_out(call):
                 raise FiringTimeoutError(rule.id, timeout) from error
             else:
                 raise
@@ -226,58 +192,58 @@ class Consolidator:
             self._ledger.leave()
         return report
 
-    def _cancellation(self, request: FireRequest) -> Callable[[], bool] | None:
+    def _cancellation(self, call: FiringCall) -> Callable[[], bool] | None:
         """Return a thread-safe check whether a request must end; None when nothing ends it."""
-        if request.ends_at == math.inf:
-            return None if request.stop is None else request.stop.is_set
-        return lambda: request.stopped or self._is_timed_out(request)
+        if call.ends_at == math.inf:
+            return None if call.request.stop is None else call.request.stop.is_set
+        return lambda: call.request.stopped or self._is_timed_out(call)
 
-    def _is_timed_out(self, request: FireRequest) -> bool:
-        return self._clock.monotonic() >= request.ends_at
+    def _is_timed_out(self, call: FiringCall) -> bool:
+        return self._clock.monotonic() >= call.ends_at
 
-    def _time_limit(self, request: FireRequest) -> asyncio.Timeout:
-        left = request.ends_at - self._clock.monotonic()
+    def _time_limit(self, call: FiringCall) -> asyncio.Timeout:
+        left = call.ends_at - self._clock.monotonic()
         return asyncio.timeout(None if left == math.inf else left)
 
-    async def _fire(self, request: FireRequest, report: Report) -> None:
-        async with self._time_limit(request):
-            after = await self.resume(request.rule, request.at)
-            held = (await self._ledger.held()).get(request.rule.id)
+    async def _fire(self, call: FiringCall, report: Report) -> None:
+        async with self._time_limit(call):
+            after = await self.resume(call.request.rule, call.request.at)
+            held = (await self._ledger.held()).get(call.request.rule.id)
             last = (await self._episodes.newest()).seq
         if held is not None and not held.approved:
             report.held = held
             return
         if held is not None:
-            after = await self._commit_approved(request, after, Position(*held.upto), report)
-        await self._consume_backlog(request, (after, last), report)
+            after = await self._commit_approved(call, after, Position(*held.upto), report)
+        await self._consume_backlog(call, (after, last), report)
         if report.firing_ids and not report.cut_short:
             await self._ledger.rest()
 
     async def _commit_approved(
-        self, request: FireRequest, after: Position, upto: Position, report: Report
+        self, call: FiringCall, after: Position, upto: Position, report: Report
     ) -> Position:
         """Commit the approved batch, without deletion limits."""
-        freely = replace(request, limits=NO_LIMITS)
-        async with self._time_limit(request):
+        freely = replace(call, limits=NO_LIMITS)
+        async with self._time_limit(call):
             # The whole batch: the watermark moves to its end, so a row not read now is lost.
             _, candidates = await self._read(freely, after, upto=upto.seq, whole=True)
         report.add(
             await self._commit(
-                freely.firing(after, upto), candidates, cancelled=self._cancellation(request)
+                freely.firing(after, upto), candidates, cancelled=self._cancellation(call)
             )
         )
         return upto
 
     async def _consume_backlog(
-        self, request: FireRequest, span: tuple[Position, int], report: Report
+        self, call: FiringCall, span: tuple[Position, int], report: Report
     ) -> None:
         after, last = span
-        async with _ReadingAhead(partial(self._read, request, upto=last)) as windows:
+        async with _ReadingAhead(partial(self._read, call, upto=last)) as windows:
             while after.seq < last:
-                if request.stopped:
+                if call.request.stopped:
                     report.cut_short = True
                     return
-                async with self._time_limit(request):
+                async with self._time_limit(call):
                     firing, candidates = await windows.read(after)
                 if firing.upto == after:
                     return
@@ -285,7 +251,7 @@ class Consolidator:
                 more = after.seq < last
                 follow = windows.follow(after) if more else None
                 report.add(
-                    await self._commit(firing, candidates, follow, self._cancellation(request))
+                    await self._commit(firing, candidates, follow, self._cancellation(call))
                 )
                 if report.held:
                     return
@@ -295,8 +261,8 @@ class Consolidator:
         mark = await self._ledger.watermark(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
-        request = FireRequest(rule, "manual", at)
-        firing, candidates = await self._read(request, mark, limit=REHEARSED, whole=True)
+        call = FiringCall(FireRequest(rule, "manual", at))
+        firing, candidates = await self._read(call, mark, limit=REHEARSED, whole=True)
         report = self._new_report(rule, rehearsed=True)
         report.unread = max(0, (await self._episodes.newest()).seq - firing.upto.seq)
         report.add(await self._ledger.rehearse(firing, candidates))
@@ -326,7 +292,7 @@ class Consolidator:
         Raises:
             FilterError: The rule's filter failed; earlier batches stay committed.
         """
-        request = FireRequest(rule, "backfill", at, by, run=run)
+        call = FiringCall(FireRequest(rule, "backfill", at, by, run=run))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermark(rule.id) or START
         limit = REHEARSED if dry_run else self._batch
@@ -339,7 +305,7 @@ class Consolidator:
                 report.unread = mark.seq - after.seq
                 break
             await self._evaluate_again(
-                request, mark, _versions_between(window.versions, between), report
+                call, mark, _versions_between(window.versions, between), report
             )
             after = window.upto
         return report
@@ -364,28 +330,28 @@ class Consolidator:
             dry_run: Report the effect, and write nothing.
             run: The id that all of its batches share.
         """
-        request = FireRequest(rule, "retry", at, by, run=run)
+        call = FiringCall(FireRequest(rule, "retry", at, by, run=run))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermark(rule.id) or START
         held = await self._ledger.quarantined_of(rule.id)
         wanted = held if eids is None else [eid for eid in held if eid in set(eids)]
         versions = await self._episodes.reread(rule, wanted, upto=mark.seq)
-        await self._evaluate_again(request, mark, versions, report)
+        await self._evaluate_again(call, mark, versions, report)
         return report
 
     async def _evaluate_again(
         self,
-        request: FireRequest,
+        call: FiringCall,
         mark: Position,
         versions: Sequence[EpisodeVersion],
         report: Report,
     ) -> None:
         if not versions:
             return
-        versions = await self._salience_gate.apply(versions, request.rule, request.at)
-        candidates = await asyncio.to_thread(self._evaluate, versions, request.rule)
-        candidates |= await self._withdraw(request.rule, versions)
-        firing = request.firing(mark, mark)
+        versions = await self._salience_gate.apply(versions, call.request.rule, call.request.at)
+        candidates = await asyncio.to_thread(self._evaluate, versions, call.request.rule)
+        candidates |= await self._withdraw(call.request.rule, versions)
+        firing = call.firing(mark, mark)
         if report.rehearsed:
             report.add(await self._ledger.rehearse(firing, candidates))
         else:
@@ -424,7 +390,7 @@ class Consolidator:
 
     async def _read(
         self,
-        request: FireRequest,
+        call: FiringCall,
         after: Position,
         *,
         limit: int | None = None,
@@ -435,26 +401,26 @@ class Consolidator:
 
         The batch is smaller when the salience gate takes long, unless `whole`.
         """
-        select = partial(self._episodes.select, request.rule, after=after, upto=upto)
+        select = partial(self._episodes.select, call.request.rule, after=after, upto=upto)
         apply_gate = partial(
             self._salience_gate.apply,
-            rule=request.rule,
-            at=request.at,
-            cancelled=self._cancellation(request) or never,
+            rule=call.request.rule,
+            at=call.request.at,
+            cancelled=self._cancellation(call) or never,
         )
         window = await select(limit=limit or self._batch)
         self._check_spelling(window.versions)
-        enough = never if whole else self._gate_time_limit(request)
+        enough = never if whole else self._gate_time_limit(call)
         versions = await apply_gate(window.versions, enough=enough)
         if len(versions) < len(window.versions):
             # Each log row has at most one version. The embedder has cached their vectors.
             window = await select(limit=len(versions))
             versions = await apply_gate(window.versions)
         candidates = await asyncio.to_thread(
-            self._evaluate, versions, request.rule, self._cancellation(request)
+            self._evaluate, versions, call.request.rule, self._cancellation(call)
         )
-        return request.firing(after, window.upto), candidates | await self._withdraw(
-            request.rule, versions
+        return call.firing(after, window.upto), candidates | await self._withdraw(
+            call.request.rule, versions
         )
 
     async def _channels_left(self, rule: ConsolidationRule) -> frozenset[str]:
@@ -483,10 +449,10 @@ class Consolidator:
         }
         return {name: found for name, found in kept.items() if found}
 
-    def _gate_time_limit(self, request: FireRequest) -> Condition:
+    def _gate_time_limit(self, call: FiringCall) -> Condition:
         """Return a check whether the gate has used up its share of the batch's time."""
         now = self._clock.monotonic()
-        ends_at = now + min(_GATE_SECONDS, (request.ends_at - now) / 2)
+        ends_at = now + min(_GATE_SECONDS, (call.ends_at - now) / 2)
         return lambda: self._clock.monotonic() >= ends_at
 
     def _check_spelling(self, versions: Sequence[EpisodeVersion]) -> None:

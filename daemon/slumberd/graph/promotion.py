@@ -15,12 +15,13 @@ import structlog
 
 from slumberd.clock import Clock, SystemClock
 from slumberd.consolidation.consolidator import Consolidator, Report
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.graph_promotion import Promoted
 from slumberd.errors import FiringTimeoutError, PromotionError, ProvenanceError
 from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.protocols import GraphStore, PromotionTarget
 from slumberd.model.fact import Fact
-from slumberd.model.firing import UNTIMED, Counts, Timing, Trigger
+from slumberd.model.firing import Counts
 from slumberd.model.graph import Owner, facts_of, is_storable, triples_in
 from slumberd.model.provenance import ProvenanceBundle
 from slumberd.model.rule import ConsolidationRule
@@ -218,27 +219,12 @@ class Promoter:
     consolidator: Consolidator
     clock: Clock
 
-    async def fire(  # noqa: PLR0913 # the arguments of `Consolidator.fire`
-        self,
-        rule: ConsolidationRule,
-        trigger: Trigger,
-        at: datetime,
-        *,
-        by: str = "",
-        stop: asyncio.Event | None = None,
-        timing: Timing = UNTIMED,
-        run: str = "",
-    ) -> Report:
+    async def fire(self, request: FireRequest) -> Report:
         """Promote the present triples of the graph.
 
         Args:
-            rule: The rule.
-            trigger: Why the rule fires.
-            at: The firing's instant.
-            by: The person who requested the firing; empty when the rule was due.
-            stop: When it is set, the query is cancelled, and nothing is promoted.
-            timing: Ignored.
-            run: The id that all batches of the run share.
+            request: Which rule fires. When its ``stop`` is set, the query is cancelled, and
+                nothing is promoted; its ``timing`` is ignored.
 
         Raises:
             UnportableCypherError: The query is not portable, or writes.
@@ -247,8 +233,8 @@ class Promoter:
             FiringTimeoutError: The query exceeded the rule's timeout.
             SupersededError: Another daemon has taken over, or the store was replaced.
         """
-        started = self.clock.monotonic()
-        answer = await self._query(rule, at, stop)
+        started, rule, run = self.clock.monotonic(), request.rule, request.run
+        answer = await self._query(rule, request.at, request.stop)
         if answer is None:
             report = self._report(rule, 0, None, run)
             report.cut_short = True
@@ -258,9 +244,9 @@ class Promoter:
             facts,
             rule_id=rule.id,
             rule_hash=rule.content_hash,
-            trigger=trigger,
-            at=at,
-            by=by,
+            trigger=request.trigger,
+            at=request.at,
+            by=request.by,
             run=run,
         )
         await self.consolidator.tell_again()

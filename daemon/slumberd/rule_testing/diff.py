@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copied
@@ -242,8 +242,8 @@ class _Trial:
         """Fire a rule to the end of the log; return the deletion limits that it exceeded."""
         self._tell(f"firing {rule.id}")
         problems = []
-        fire = partial(self._consolidator.fire, rule, "manual", self._clock.now())
-        while held := (await fire()).held:
+        request = FireRequest(rule, "manual", self._clock.now())
+        while held := (await self._consolidator.fire(request)).held:
             problems.append(held.problem)
             await self._facts.decide(held, approve=True, at=self._clock.now(), by="")
         return problems

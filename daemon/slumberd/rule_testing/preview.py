@@ -10,6 +10,7 @@ from typing import NamedTuple
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.multi_valued_hints import Replaced
 from slumberd.errors import NoInputError
 from slumberd.model.firing import Counts
@@ -170,7 +171,7 @@ class _Previewer:
             return Preview(rule, matching, pending)
         self._tell(f"firing {rule.id}")
         self._tally.clear()
-        report = await self._runner.fire(rule, "manual", self._clock.now())
+        report = await self._runner.fire(FireRequest(rule, "manual", self._clock.now()))
         held = report.held.problem if report.held else ""
         return Preview(rule, matching, pending, report.channels, self._tally.reasons(), held)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ConsolidationRuleError, InputError, MemoryScopeError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.fact_ids import channel_of, episode_id_of
@@ -158,7 +159,7 @@ class _Stage:
     async def fire(self) -> None:
         """Fire every rule, in order of id."""
         for rule in self._rules:
-            await self._consolidator.fire(rule, "manual", _CLOCK.now())
+            await self._consolidator.fire(FireRequest(rule, "manual", _CLOCK.now()))
 
     async def run_step(self, number: int, step: Step) -> Finding | None:
         """Put the episodes of a step and fire; return the differences, if there are any."""

@@ -1,7 +1,4 @@
-"""Notice, for as long as the daemon runs, what other programs change in the facts.
-
-Effects: rules that read and read, and nothing ever comes of it.
-"""
+"""Record external changes of the facts in the background, and report ineffective rules."""
 
 from __future__ import annotations
 
@@ -16,7 +13,10 @@ from slumberd.consolidation.consolidator import Report
 from slumberd.errors import StoreError, SupersededError
 
 EVERY_SECONDS = 0.5
-"""How long a change may go unnoticed, when no rule fires: a look takes a third of a millisecond."""
+"""The interval between two looks for external changes; a look takes a third of a millisecond."""
+
+PATIENCE = 3
+"""After this many ineffective firings in a row, a rule is reported."""
 
 _log = structlog.get_logger("slumberd")
 
@@ -27,12 +27,12 @@ async def keep_noticing(
     *,
     every_seconds: float = EVERY_SECONDS,
 ) -> None:
-    """Look again and again, until `stop` is set.
+    """Record external changes every so many seconds, until `stop` is set.
 
     Args:
-        notice: Records what was changed; returns how many rows that took.
-        stop: Ends it.
-        every_seconds: How long it rests between two looks.
+        notice: Records the changes; returns the number of ledger rows.
+        stop: Ends the loop.
+        every_seconds: The pause between two looks.
 
     Raises:
         SupersededError: Another daemon has taken over, or the store was replaced.
@@ -54,30 +54,26 @@ async def keep_noticing(
         await set_within(stop, every_seconds)
 
 
-PATIENCE = 3
-"""So many firings in a row that read something and did nothing are told of."""
-
-
 class Effects:
-    """Logs ``rule.ineffective``, once until the rule has an effect again."""
+    """Logs ``rule.ineffective`` once for a rule whose firings have no effect, until one has."""
 
     def __init__(self) -> None:
-        self._in_vain: Counter[str] = Counter()
+        self._ineffective: Counter[str] = Counter()
 
     def see(self, rule_id: str, report: Report, *, gated: bool = False) -> None:
-        """Take notice of what one firing did.
+        """Count a firing as effective or not.
 
         Args:
             rule_id: The rule.
-            report: What it did.
-            gated: Whether a gate may hold back all that the rule selects, as it is meant to.
+            report: What the firing did.
+            gated: Whether the rule has a salience gate, which may hold back all it selects.
         """
         counts = report.channels.values()
-        if any(one.added or one.updated or one.deleted or one.restored for one in counts):
-            del self._in_vain[rule_id]
-        elif gated and any(one.noop for one in counts):
+        if any(each.added or each.updated or each.deleted or each.restored for each in counts):
+            del self._ineffective[rule_id]
+        elif gated and any(each.noop for each in counts):
             return
-        elif read := max((one.read for one in counts), default=0):
-            self._in_vain[rule_id] += 1
-            if self._in_vain[rule_id] == PATIENCE:
+        elif read := max((each.read for each in counts), default=0):
+            self._ineffective[rule_id] += 1
+            if self._ineffective[rule_id] == PATIENCE:
                 _log.warning("rule.ineffective", rule_id=rule_id, firings=PATIENCE, read=read)

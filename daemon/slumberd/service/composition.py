@@ -1,4 +1,4 @@
-"""The composition root: which implementations, and how they are joined."""
+"""Choose the implementations and connect them: the composition root."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ from slumberd.storage.sqlite.file_exchange import finish
 _log = structlog.get_logger("slumberd")
 
 SWITCH_SECONDS = 0.001
-"""How long a thread keeps the interpreter from others: the event loop, and a batch that is written
-while the next window is read."""
+"""How long a thread keeps the interpreter while others wait, such as the event loop."""
 
 
 def rules_of(settings: Settings) -> RuleSet:
@@ -62,9 +61,9 @@ def rules_in(directory: Path, timezone: str, *, graph: bool = True) -> RuleSet:
     """Load the rules of a directory.
 
     Args:
-        directory: Of rule files.
-        timezone: Of cron rules that name none.
-        graph: Whether there is a graph that rules may promote.
+        directory: The directory of rule files.
+        timezone: The time zone of cron rules without one.
+        graph: Whether the configuration names a graph that rules may promote.
 
     Raises:
         ConfigurationError: With every mistake of every rule file.
@@ -80,7 +79,7 @@ def rules_in(directory: Path, timezone: str, *, graph: bool = True) -> RuleSet:
 
 
 def checking_cypher(*, graph: bool) -> CheckCypher:
-    """Return what looks at the queries of a graph's rules; the parser is loaded by the first."""
+    """Return the check of a graph rule's query; the first query loads the parser."""
     linter = Linter()
 
     def check(cypher: str) -> None:
@@ -92,10 +91,10 @@ def checking_cypher(*, graph: bool) -> CheckCypher:
 
 
 def key_of(settings: Settings) -> bytes | None:
-    """Return the key that a configuration gives the ledger, if any.
+    """Return the ledger key that a configuration names; None without one.
 
     Raises:
-        ConfigurationError: Its file cannot be read, or others can read it.
+        ConfigurationError: The key file cannot be read, or other users can read it.
     """
     file = settings.facts.key_file
     return None if file is None else read_key(file, credentials=settings.credentials_dir)
@@ -108,7 +107,7 @@ def memory_of(
     traceless: bool = False,
     misspelled: Callable[[Misspelling], None] = log_misspelling,
 ) -> SQLiteMemoryStore:
-    """Return the episodes of a configuration; nothing is opened yet."""
+    """Return the memory store of a configuration, not yet opened."""
     return SQLiteMemoryStore(
         settings.memory_path,
         synchronous=settings.memory.synchronous,
@@ -129,14 +128,14 @@ def facts_of(
     key: bytes | None = None,
     traceless: bool = False,
 ) -> SQLiteFactStore:
-    """Return the fact store of a configuration; nothing is opened yet.
+    """Return the fact store of a configuration, not yet opened.
 
     Args:
         settings: The configuration.
         clock: The time.
-        path: Of the database.
-        key: Of the ledger; whoever only looks at rows and facts needs none.
-        traceless: Whether reads leave nothing beside a file that nobody has open.
+        path: The database.
+        key: The ledger key; reading rows and facts needs none.
+        traceless: Whether reads leave no files beside a database that no program has open.
     """
     depth = settings.facts.lineage_depth
     return SQLiteFactStore(
@@ -156,7 +155,7 @@ class Stores:
     Attributes:
         memory: The episodes.
         facts: The facts.
-        scope_key: Of the hashes of users and agents in log lines; empty where they are not hashed.
+        scope_key: The key that hashes users and agents in log lines; empty without hashing.
     """
 
     memory: SQLiteMemoryStore
@@ -166,16 +165,16 @@ class Stores:
 
 @asynccontextmanager
 async def opened(settings: Settings, clock: Clock, facts_path: Path) -> AsyncIterator[Stores]:
-    """Open the stores of a configuration, created if need be, and close them after.
+    """Open the stores of a configuration, create missing ones, and close them at the end.
 
     Args:
         settings: The configuration.
         clock: The time.
-        facts_path: Of the database of facts.
+        facts_path: The database of facts.
 
     Raises:
-        ConfigurationError: The key of the ledger cannot be read.
-        LedgerKeyError: It is not the ledger's.
+        ConfigurationError: The ledger key cannot be read.
+        LedgerKeyError: The key is not the ledger's.
     """
     facts_there = facts_of(settings, clock, facts_path, key=key_of(settings))
     async with memory_of(settings, clock) as memory, facts_there as facts:
@@ -185,7 +184,7 @@ async def opened(settings: Settings, clock: Clock, facts_path: Path) -> AsyncIte
 
 
 def places_of(settings: Settings) -> dict[str, Path]:
-    """Return where the files of a state directory are that a backup holds, by what they are."""
+    """Return the files of a state directory that a backup holds, by kind."""
     return {
         "memory": settings.memory_path,
         "facts": settings.facts_path,
@@ -195,7 +194,7 @@ def places_of(settings: Settings) -> dict[str, Path]:
 
 @asynccontextmanager
 async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
-    """Open the stores as their only slumberd: the directory is locked, the epoch is ours.
+    """Lock the state directory, open the stores, and begin a new epoch.
 
     Raises:
         StateDirectoryLockedError: A daemon runs on the directory.
@@ -216,7 +215,7 @@ async def writing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
 
 
 async def adopt(facts: SQLiteFactStore) -> None:
-    """Record what other programs changed in the facts; log how many a first start finds."""
+    """Record external changes of the facts; a first start logs how many facts it finds."""
     is_first = not await facts.ledger_rows()
     kinds = [record.kind for record in await facts.notice_external()]
     found = sum(kind != "firing" for kind in kinds)
@@ -227,10 +226,10 @@ async def adopt(facts: SQLiteFactStore) -> None:
 
 @asynccontextmanager
 async def rehearsing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
-    """Open the stores as their only slumberd, for what writes nothing.
+    """Lock the state directory and open the stores for a dry run.
 
     Raises:
-        NoInputError: There are no episodes yet.
+        NoInputError: memory.db does not exist yet.
         StateDirectoryLockedError: A daemon runs on the state directory.
     """
     if not settings.memory_path.exists():
@@ -246,7 +245,7 @@ async def rehearsing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
 
 
 def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) -> RuleRunner:
-    """Join the episodes with the facts."""
+    """Return the rule runner of opened stores."""
     consolidator = Consolidator(
         stores.memory,
         stores.facts,
@@ -261,10 +260,10 @@ def rule_runner_of(settings: Settings, stores: Stores, log: Logs, clock: Clock) 
 
 
 def graph_of(settings: Settings) -> GraphStore:
-    """Return the graph of a configuration, to be read; nothing is opened yet.
+    """Return the graph of a configuration, read-only and not yet opened.
 
     Raises:
-        UsageError: There is none.
+        UsageError: The configuration names no graph.
     """
     if settings.graph_path is None:
         raise UsageError("there is no graph to promote; set 'graph.path' in the configuration")
@@ -272,16 +271,16 @@ def graph_of(settings: Settings) -> GraphStore:
 
 
 def limits_of(settings: Settings) -> Limits:
-    """Return the limits of rules that have none of their own."""
+    """Return the limits of rules without their own."""
     return Limits(settings.limits.max_deletes, settings.limits.max_delete_fraction)
 
 
 @asynccontextmanager
 async def provenance_sink(settings: Settings) -> AsyncIterator[ProvenanceSink | None]:
-    """Open the sink of provenance that a configuration names, if any, and close it after.
+    """Open the provenance sink of a configuration, None without one, and close it at the end.
 
     Raises:
-        ExtraMissingError: It is an engine, and the extra ``fathom`` is not installed.
+        ExtraMissingError: The sink is an engine, and the extra ``fathom`` is not installed.
         ConfigurationError: The engine's rules cannot be loaded.
     """
     sink = _sink_of(settings)
@@ -305,7 +304,7 @@ def _sink_of(settings: Settings) -> FileSink | FathomSink | None:
 def publisher_of(
     settings: Settings, stores: Stores, sink: ProvenanceSink | None, clock: Clock
 ) -> ProvenancePublisher | None:
-    """Return the publisher of provenance; None where there is no sink."""
+    """Return the publisher of provenance; None without a sink."""
     wanted = settings.provenance
     if sink is None or wanted.sink is None:
         return None

@@ -1,10 +1,8 @@
-"""The control socket: how a command speaks to the daemon that runs on a state directory.
+"""Exchange requests and answers between commands and the daemon over a unix socket.
 
-One request and one answer a connection, each a line of JSON of at most 64 KiB, with a version.
-Its mode lets owner and group in. It lies in the runtime directory where the service manager gives
-one, which takes it away with the service, and the state directory has a link to it: that is where
-commands look, for the configuration tells them where it is, and whoever may not enter it may not
-ask either. Without a service manager the socket itself lies there.
+Each connection carries one request and one answer, each a line of JSON of at most 64 KiB.
+The socket is open to its owner and group. Commands find it in the state directory. Under a
+service manager the socket lies in the runtime directory, and the state directory has a link to it.
 """
 
 from __future__ import annotations
@@ -39,9 +37,9 @@ VERSION = 1
 MOST_BYTES = 65_536
 REQUEST_SECONDS = 5.0
 MOST_CONNECTIONS = 64
-"""Of one user at a time; so nobody takes all descriptors, and nobody keeps others out."""
+"""Open connections of one user; the bound keeps file descriptors for other users."""
 _BACKLOG = 16
-"""Connections that are taken at a time, before those that are too many are closed."""
+"""Connections that wait to be accepted."""
 _TOO_MANY = f"you have {MOST_CONNECTIONS} connections open already: try again"
 _MODE = 0o660
 
@@ -49,7 +47,7 @@ Answer = dict[str, Any]
 
 
 class Peer(NamedTuple):
-    """Who asks, as the kernel knows it.
+    """The process at the other end of the socket, as the kernel reports it.
 
     Attributes:
         uid: The user's number.
@@ -74,7 +72,7 @@ class Peer(NamedTuple):
         return cls(uid, gid, pid)
 
     def __str__(self) -> str:
-        """Return it as the audit names it, as ``uid 1000``."""
+        """Return the name that the audit records, such as ``uid 1000``."""
         return f"uid {self.uid}"
 
 
@@ -84,20 +82,20 @@ Operation = Callable[[dict[str, Any], Peer], Awaitable[Answer]]
 
 
 class RefusedError(SlumberdError):
-    """The daemon answered that it cannot do what was asked.
+    """The daemon refused a request.
 
     Attributes:
-        exit_code: The daemon's own, for the command to end with.
+        exit_code: The exit code that the daemon gives the command.
     """
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
-        self.exit_code = exit_code  # type: ignore[misc] # of this refusal, not of the class
+        self.exit_code = exit_code  # type: ignore[misc] # one for each refusal
 
 
 @contextmanager
 def _short(directory: Path) -> Iterator[str]:
-    """Give a directory's socket a path that fits sockaddr_un, however deep it lies."""
+    """Yield a path of a directory's socket that is short enough for sockaddr_un."""
     descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{descriptor}/{SOCKET}"
@@ -137,12 +135,12 @@ async def _linked(
 
 
 def _narrow(path: Path) -> None:
-    # Who may connect is who may write: the group, where the umask lets it.
+    # Connecting needs write permission; the group has it where the umask allows it.
     path.chmod(path.stat().st_mode & _MODE)
 
 
 def _clear(path: str, directory: Path) -> None:
-    # We have locked the state directory, so a slumberd that answers here is one of another.
+    # The caller holds the lock of the state directory, so another program answers here.
     if _is_answered(path):
         raise StoreError(
             f"somebody answers on {str(directory / SOCKET)!r} already: find it by `ss -xlp`, end it"
@@ -173,11 +171,11 @@ def listen(
 
     Args:
         directory: The state directory.
-        operations: What is answered, by name; each gets the request and returns the answer.
-        runtime: The directory of the socket, if it is another.
+        operations: The operations, by name.
+        runtime: The directory of the socket; None for the state directory.
 
     Raises:
-        StoreError: Somebody answers there already; only a dead socket is replaced.
+        StoreError: Another program answers there; only a dead socket is replaced.
     """
     if runtime is None:
         return _listening(directory, operations)
@@ -190,16 +188,16 @@ class _Responder:
         self._open: Counter[int] = Counter()
 
     async def respond(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read one request, answer it, hang up; at once when the user has too many open."""
+        """Answer one request and close the connection; refuse when the user has too many open."""
         with suppress(ConnectionError, TimeoutError):
             peer = Peer.of(writer.get_extra_info("socket"))
             if self._open[peer.uid] >= MOST_CONNECTIONS:
                 writer.write(_refusal(_TOO_MANY, StoreBusyError.exit_code) + b"\n")
             else:
-                await self._converse(reader, writer, peer)
+                await self._exchange_lines(reader, writer, peer)
         writer.close()
 
-    async def _converse(
+    async def _exchange_lines(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Peer
     ) -> None:
         self._open[peer.uid] += 1
@@ -228,7 +226,7 @@ class _Responder:
             return orjson.dumps({"ok": True, **await operation(request, peer)})
         except SlumberdError as error:
             return _refusal(str(error), error.exit_code)
-        except OSError as error:  # a full disk of the log, most likely: its lines come later
+        except OSError as error:  # most likely a full disk; the daemon writes the log lines later
             return _refusal(f"the daemon cannot write: {error}; what is in the ledger is done", 74)
         except Exception as error:  # noqa: BLE001 - a bug of one operation; the daemon goes on
             _log.error("control.failed", operation=request["operation"], error=repr(error)[:500])
@@ -243,20 +241,20 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 
 def _refusal(message: str, exit_code: int) -> bytes:
-    # A path in it may be no valid Unicode, which JSON cannot hold.
+    # The message may name a path that is not valid Unicode, which JSON cannot hold.
     said = message.encode(errors="backslashreplace").decode()
     return orjson.dumps({"ok": False, "error": said, "exit_code": exit_code})
 
 
 def ask(directory: Path, operation: str, **fields: Any) -> Answer:
-    """Ask the daemon that runs on a state directory; waits as long as it works.
+    """Send a request to the daemon of a state directory, and wait for its answer.
 
     Raises:
-        NotRunningError: None does.
-        UsageError: What is asked is no JSON, as a text that is no valid Unicode.
-        RefusedError: It answers that it cannot.
-        PermissionDeniedError: Its socket is for others.
-        StoreError: It hung up.
+        NotRunningError: No daemon runs on the directory.
+        UsageError: JSON cannot hold the request; a text may be invalid Unicode.
+        RefusedError: The daemon refuses the request.
+        PermissionDeniedError: The user may not connect to the socket.
+        StoreError: The daemon ended before it answered.
     """
     try:
         request = orjson.dumps({"version": VERSION, "operation": operation, **fields})

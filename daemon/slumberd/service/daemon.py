@@ -1,11 +1,12 @@
-"""The daemon's life, and the doing of one thing without a daemon."""
+"""Run the daemon from start to stop, or one operation of it in this process."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from slumberd.clock import Clock, set_within
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.consolidation.protocols import CountedLogs, Logs
 from slumberd.errors import StoppedError, StoreError
 from slumberd.model.finding import Finding
@@ -35,27 +37,53 @@ from slumberd.service.composition import (
     writing,
 )
 from slumberd.service.control_socket import Answer, Operation, Peer, listen
-from slumberd.service.erased_content import HURRIED_SECONDS, resurfaced
+from slumberd.service.erased_content import HURRIED_SECONDS
+from slumberd.service.erased_content import resurfaced as find_resurfaced
 from slumberd.service.health_metrics import HealthSources
+from slumberd.service.heartbeat import EVERY_SECONDS as HEARTBEAT_SECONDS
 from slumberd.service.heartbeat import Heartbeat
 from slumberd.service.operations import Operations, new_run_id
 from slumberd.service.pause import Pausing
 from slumberd.service.reload import Follow, InForce, Load, Reloading, apply_channels
+from slumberd.service.requests import RequestForm, typed_operation
 from slumberd.service.responses import scheduled
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.service.systemd import Notifier, Watchdog
 from slumberd.storage.episodes.store import SQLiteMemoryStore
-from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.watch import Watch
 
-TELLING_SECONDS = 1.0
-"""How long lines that nobody read may wait for somebody who does."""
+
+class Intervals(NamedTuple):
+    """How often a daemon repeats its background work.
+
+    Attributes:
+        log_retry_seconds: Between two attempts to write lines that the log did not take.
+        heartbeat_seconds: Between two heartbeats.
+    """
+
+    log_retry_seconds: float = 1.0
+    heartbeat_seconds: int = HEARTBEAT_SECONDS
+
+
+INTERVALS = Intervals()
 
 _log = structlog.get_logger("slumberd")
 
 
-class _Components(NamedTuple):
-    """What lives while a daemon serves."""
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The parts of a daemon that serves.
+
+    Attributes:
+        memory: The episodes.
+        runner: Fires rules into the facts.
+        operations: Performs what commands request.
+        scheduler: Fires the rules that are due.
+        alarm: Wakes the scheduler.
+        pausing: Pauses and resumes rules.
+        reloading: Reads the configuration and the rules again.
+        publisher: Publishes provenance; None without a sink.
+    """
 
     memory: SQLiteMemoryStore
     runner: RuleRunner
@@ -68,18 +96,19 @@ class _Components(NamedTuple):
 
 
 class Daemon:
-    """slumberd, from READY to the end of the last firing.
+    """One run of slumberd over a state directory.
 
     Args:
         settings: The configuration.
-        rules: What it fires.
-        load: Reads both again, for a reload.
+        rules: The rules to fire.
+        load: Reads configuration and rules again, for a reload.
         clock: The time.
-        logs: Where deltas leave their lines.
-        notifier: Tells the service manager.
+        logs: The log of deltas.
+        notifier: Reports to the service manager.
+        intervals: How often background work is repeated.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # one for each part that it joins
         self,
         settings: Settings,
         rules: RuleSet,
@@ -88,6 +117,7 @@ class Daemon:
         clock: Clock,
         logs: CountedLogs,
         notifier: Notifier,
+        intervals: Intervals = INTERVALS,
     ) -> None:
         self._settings = settings
         self._in_force = InForce(settings, rules)
@@ -95,6 +125,7 @@ class Daemon:
         self._clock = clock
         self._logs = logs
         self._notifier = notifier
+        self._intervals = intervals
         self._effects = Effects()
         self._stop = asyncio.Event()
         self._started_at = clock.now()
@@ -104,33 +135,33 @@ class Daemon:
         return self._in_force.rules
 
     def reload(self) -> None:
-        """Read configuration and rules again, soon; the log tells what comes of it."""
+        """Request a reload of configuration and rules; the log reports its result."""
         self._in_force.wanted.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Consolidate whatever becomes due, until `stop` is set.
+        """Fire each rule when it is due, until `stop` is set.
 
         Raises:
             StateDirectoryLockedError: Another daemon runs on the state directory.
             StoreError: A store cannot be opened, or another daemon has taken over.
-            ExtraMissingError: The sink of provenance needs an extra that is not installed.
+            ExtraMissingError: The provenance sink needs an extra that is not installed.
         """
         self._stop = stop
         settings, clock = self._settings, self._clock
-        # Before the stores are open: to close another connection of this kind would drop the
-        # locks that this process holds on the file, and the next program would remove its log.
-        older = await asyncio.to_thread(lambda: [*resurfaced(settings, HURRIED_SECONDS)])
+        # Before the stores are open: closing another connection to the same file would drop the
+        # locks of this process, and the next program would remove its write-ahead log.
+        resurfaced = await asyncio.to_thread(lambda: [*find_resurfaced(settings, HURRIED_SECONDS)])
         async with provenance_sink(settings) as sink, writing(settings, clock) as stores:
             runner = rule_runner_of(settings, stores, self._logs, clock)
             await self._recover(runner)
             await runner.consolidator.checkpoint()
             publisher = publisher_of(settings, stores, sink, clock)
-            await self._serve(stores.memory, runner, publisher, older)
+            await self._serve(stores.memory, runner, publisher, resurfaced)
             await runner.consolidator.checkpoint()
         _log.info("daemon.stopped", uptime_seconds=self._uptime())
 
     async def _recover(self, runner: RuleRunner) -> None:
-        await _tell_again(runner.consolidator)
+        await _write_missing_lines(runner.consolidator)
         await apply_channels(runner, self._rules, self._clock.now())
 
     async def _serve(
@@ -138,112 +169,116 @@ class Daemon:
         memory: SQLiteMemoryStore,
         runner: RuleRunner,
         publisher: ProvenancePublisher | None,
-        older: Sequence[Finding],
+        resurfaced: Sequence[Finding],
     ) -> None:
-        """Answer and fire until told to stop."""
+        """Answer requests and fire rules until the daemon is told to stop."""
         operations = Operations(memory, runner, lambda: self._rules, self._clock, stop=self._stop)
-        fire = partial(self._fire, runner, operations.turn)
         await operations.share_erasures()
         if not await _finish_erasures(operations):
-            _warn_of_resurfaced(older)
+            _warn_of_resurfaced(resurfaced)
+        fire = partial(self._fire, runner, operations.turn)
         scheduler = Scheduler(clock=self._clock, episodes=memory, ledger=runner.facts, fire=fire)
         operations.decided = scheduler.nudge
         async with Alarm(self._clock, scheduler.nudge) as alarm:
             pausing = Pausing(self._settings.state_dir, lambda: self._rules)
             follow = (_awake(pausing, alarm.arm), _awake(pausing, scheduler.replace), self._show)
-            reloading = self._reloading(runner, operations.turn, follow)
+            reloading = Reloading(
+                self._in_force,
+                self._load,
+                runner,
+                operations.turn,
+                follow=follow,
+                clock=self._clock,
+            )
             pausing.changed = reloading.begin
             reloading.begin()
-            judging = (alarm, pausing, reloading)
-            await self._live(
-                _Components(memory, runner, operations, scheduler, *judging, publisher)
+            await self._serve_with(
+                Components(
+                    memory, runner, operations, scheduler, alarm, pausing, reloading, publisher
+                )
             )
 
-    async def _live(self, components: _Components) -> None:
+    async def _serve_with(self, components: Components) -> None:
         answers, runtime = self._answers(components), self._settings.runtime_dir
         async with listen(self._settings.state_dir, answers, runtime=runtime):
-            with self._watching(components.memory, components.scheduler):
-                self._say_ready()
-                await self._until_stopped(self._work(components), components.memory.stop)
+            with self._watch_episodes(components):
+                self._report_ready()
+                await self._run_tasks(self._background_tasks(components), components.memory.stop)
 
-    def _answers(self, components: _Components) -> dict[str, Operation]:
-        """Return what can be asked for through the control socket, by name."""
-        return {
-            **components.operations.by_name(),
+    def _answers(self, components: Components) -> dict[str, Operation]:
+        """Return the operations of the control socket, by name."""
+        plain: dict[str, Callable[[RequestForm, Peer], Awaitable[Answer]]] = {
             "status": partial(self._on_status, components.scheduler),
             "next": partial(self._on_next, components.pausing),
             "reload": components.reloading.answer,
             "outdated": components.reloading.outdated,
+        }
+        return {
+            **components.operations.by_name(),
+            **{name: typed_operation(name, RequestForm, run) for name, run in plain.items()},
             **components.pausing.by_name(),
         }
 
-    def _work(self, components: _Components) -> Sequence[Coroutine[Any, Any, None]]:
-        """Return what goes on side by side until the daemon is told to stop."""
-        memory, runner, operations, scheduler, alarm, pausing, reloading, publisher = components
-        return (
-            alarm.heartbeat(self._stop),
-            scheduler.run(self._stop),
-            keep_noticing(operations.notice, self._stop),
-            self._keep_telling(runner.consolidator, operations.turn),
-            self._heartbeat(runner.facts, memory, scheduler, pausing).keep(self._stop),
-            reloading.keep(),
-            self._keep_alive(memory, runner.facts, scheduler),
+    def _background_tasks(self, components: Components) -> list[Coroutine[Any, Any, None]]:
+        """Return what runs side by side until the daemon is told to stop."""
+        publisher = components.publisher
+        return [
+            components.alarm.heartbeat(self._stop),
+            components.scheduler.run(self._stop),
+            keep_noticing(components.operations.notice, self._stop),
+            self._keep_log_complete(components),
+            self._heartbeat(components).keep(
+                self._stop, every_seconds=self._intervals.heartbeat_seconds
+            ),
+            components.reloading.keep(),
+            self._keep_alive(components),
             *([] if publisher is None else [publisher.run(self._stop)]),
-        )
+        ]
 
-    async def _keep_telling(self, consolidator: Consolidator, turn: asyncio.Lock) -> None:
-        """Write the lines that nobody read, once somebody does and even if nothing fires."""
-        while not await set_within(self._stop, TELLING_SECONDS):
+    async def _keep_log_complete(self, components: Components) -> None:
+        """Write the lines that the log did not take, also while no rule fires."""
+        consolidator = components.runner.consolidator
+        while not await set_within(self._stop, self._intervals.log_retry_seconds):
             if consolidator.behind:
-                async with turn:
-                    # A full disk, or a ledger that cannot be read: the next firing says so.
+                async with components.operations.turn:
+                    # The next firing reports a full disk, or a ledger that cannot be read.
                     with suppress(OSError, StoreError):
-                        await _tell_again(consolidator)
+                        await _write_missing_lines(consolidator)
 
-    def _heartbeat(
-        self,
-        facts: SQLiteFactStore,
-        memory: SQLiteMemoryStore,
-        scheduler: Scheduler,
-        pausing: Pausing,
-    ) -> Heartbeat:
+    def _heartbeat(self, components: Components) -> Heartbeat:
+        troubles = components.scheduler.troubles
         settings, textfile = self._settings, self._settings.textfile_path
-        body = HealthSources(
-            memory,
-            facts,
+        sources = HealthSources(
+            components.memory,
+            components.runner.facts,
             rules=lambda: (self._rules.rules, self._in_force.settings.timezone),
-            awake=pausing.awake,
-            troubles=lambda: scheduler.troubles.by_rule,
+            awake=components.pausing.awake,
+            troubles=lambda: troubles.by_rule,
             files=[settings.memory_path, settings.facts_path],
             dropped=lambda: self._logs.dropped,
             reader=settings.provenance.sink,
-            failed=lambda: scheduler.troubles.totals,
+            failed=lambda: troubles.totals,
             counted=textfile is not None,
         )
         write = partial(write_textfile, textfile) if textfile else None
-        return Heartbeat(body, self._clock, write)
-
-    def _reloading(
-        self, runner: RuleRunner, turn: asyncio.Lock, follow: Sequence[Follow]
-    ) -> Reloading:
-        return Reloading(self._in_force, self._load, runner, turn, follow=follow, clock=self._clock)
+        return Heartbeat(sources, self._clock, write)
 
     def _show(self, rules: Sequence[ConsolidationRule], _: str) -> None:
         self._notifier.status("1 rule" if len(rules) == 1 else f"{len(rules):,} rules")
 
-    def _watching(self, memory: SQLiteMemoryStore, scheduler: Scheduler) -> Watch:
-        """Return what tells the scheduler, from another thread, that episodes may have come."""
-        notice = partial(asyncio.get_running_loop().call_soon_threadsafe, scheduler.notice)
-        return memory.watch(notice, poll_seconds=self._settings.memory.poll_seconds)
+    def _watch_episodes(self, components: Components) -> Watch:
+        """Return the watch that notifies the scheduler, from another thread, of new episodes."""
+        loop = asyncio.get_running_loop()
+        notice = partial(loop.call_soon_threadsafe, components.scheduler.notice)
+        return components.memory.watch(notice, poll_seconds=self._settings.memory.poll_seconds)
 
-    async def _keep_alive(
-        self, memory: SQLiteMemoryStore, facts: SQLiteFactStore, scheduler: Scheduler
-    ) -> None:
-        pulses = [memory.pulse, facts.pulse]
+    async def _keep_alive(self, components: Components) -> None:
+        scheduler = components.scheduler
+        pulses = [components.memory.pulse, components.runner.facts.pulse]
         watchdog = Watchdog(self._notifier.watchdog, lambda: scheduler.turned_at, pulses)
         await watchdog.keep(self._stop, within_seconds=self._notifier.watchdog_seconds)
 
-    def _say_ready(self) -> None:
+    def _report_ready(self) -> None:
         self._notifier.ready()
         _log.info(
             "daemon.ready",
@@ -253,11 +288,11 @@ class Daemon:
             rules_hash=self._rules.content_hash,
         )
 
-    async def _until_stopped(
-        self, work: Iterable[Coroutine[None, None, None]], give_up: Callable[[], None]
+    async def _run_tasks(
+        self, work: Sequence[Coroutine[Any, Any, None]], give_up: Callable[[], None]
     ) -> None:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in work]
+            tasks = [group.create_task(each) for each in work]
             group.create_task(self._stop_in_time(tasks, give_up))
 
     async def _stop_in_time(
@@ -282,19 +317,21 @@ class Daemon:
     ) -> None:
         async with turn:
             report = await runner.fire(
-                rule,
-                due.trigger,
-                at,
-                stop=self._in_force.pause,
-                timing=due.timing(at),
-                run=new_run_id(),
+                FireRequest(
+                    rule,
+                    due.trigger,
+                    at,
+                    stop=self._in_force.pause,
+                    timing=due.timing(at),
+                    run=new_run_id(),
+                )
             )
-            if rule.reads_episodes:  # a graph that says the same again is no news
+            if rule.reads_episodes:  # a graph rule without effect is normal
                 self._effects.see(rule.id, report, gated=rule.salience is not None)
         if report.cut_short:
             raise StoppedError(f"rule {rule.id!r} was told to stop before it had read everything")
 
-    async def _on_status(self, scheduler: Scheduler, _: dict[str, Any], __: Peer) -> Answer:
+    async def _on_status(self, scheduler: Scheduler, _: RequestForm, __: Peer) -> Answer:
         return {
             "pid": os.getpid(),
             "uptime_seconds": self._uptime(),
@@ -312,7 +349,7 @@ class Daemon:
             ],
         }
 
-    async def _on_next(self, pausing: Pausing, _: dict[str, Any], __: Peer) -> Answer:
+    async def _on_next(self, pausing: Pausing, _: RequestForm, __: Peer) -> Answer:
         timezone = self._in_force.settings.timezone
         return scheduled(self._rules.rules, pausing.paused, timezone)
 
@@ -320,14 +357,14 @@ class Daemon:
         return round((self._clock.now() - self._started_at).total_seconds(), 3)
 
 
-async def _tell_again(consolidator: Consolidator) -> None:
+async def _write_missing_lines(consolidator: Consolidator) -> None:
     repeated = await consolidator.tell_again()
     if repeated:
         _log.info("logs.repeated", rows=repeated)
 
 
 async def _finish_erasures(operations: Operations) -> int:
-    """Finish half-done erasures, and return how many; where that fails, `doctor` finds them."""
+    """Finish interrupted erasures, and return how many; `doctor` reports those that fail."""
     try:
         finished = await operations.finish_erasures()
     except StoreError as error:
@@ -339,9 +376,9 @@ async def _finish_erasures(operations: Operations) -> int:
 
 
 def _warn_of_resurfaced(found: Sequence[Finding]) -> None:
-    """Log which database holds what one of them remembers as erased."""
-    for one in found:
-        _log.warning("erasure.contradicted", path=one.subject, problem=one.problem)
+    """Log which database holds content that a database records as erased."""
+    for finding in found:
+        _log.warning("erasure.contradicted", path=finding.subject, problem=finding.problem)
 
 
 def _awake(pausing: Pausing, follow: Follow) -> Follow:
@@ -356,14 +393,14 @@ async def perform(
     clock: Clock,
     logs: Logs,
 ) -> Answer:
-    """Do in this process what a running daemon would be asked for, under the daemon's own lock.
+    """Perform an operation of the control socket in this process, under the daemon's lock.
 
     Args:
         settings: The configuration.
-        operation: Its name.
-        request: What it takes; with ``dry_run`` nothing is written.
+        operation: The operation's name.
+        request: Its request; with ``dry_run`` nothing is written.
         clock: The time.
-        logs: Where deltas leave their lines.
+        logs: The log of deltas.
 
     Raises:
         StateDirectoryLockedError: A daemon runs on the state directory.
@@ -387,7 +424,7 @@ async def perform(
 
 
 def run_until(signals: Callable[[asyncio.Event], None], daemon: Daemon) -> None:
-    """Run a daemon in a fresh event loop; `signals` wires what stops it.
+    """Run a daemon in a new event loop; `signals` connects the signals to the stop event.
 
     Raises:
         StoreError: As `Daemon.run`.
@@ -401,10 +438,10 @@ def run_until(signals: Callable[[asyncio.Event], None], daemon: Daemon) -> None:
     try:
         asyncio.run(main())
     except ExceptionGroup as errors:
-        raise _first_of_ours(errors) from errors
+        raise _first_store_error(errors) from errors
 
 
-def _first_of_ours(errors: ExceptionGroup[Exception]) -> Exception:
+def _first_store_error(errors: ExceptionGroup[Exception]) -> Exception:
     ours, _ = errors.split(StoreError)
     found: Exception = ours or errors
     while isinstance(found, ExceptionGroup):

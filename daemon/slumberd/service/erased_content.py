@@ -15,22 +15,20 @@ from slumberd.storage.audit.offline_status import Open
 from slumberd.storage.sqlite.recovery import look
 
 HURRIED_SECONDS = 1.0
-"""How long the look for what was erased may take, in each database, when there is no time."""
-
-
-T = TypeVar("T")
-
+"""The time limit of the search in each database while a daemon starts."""
 
 NAMED = 3
 """How many ids a message lists."""
 
+T = TypeVar("T")
+
 
 def resurfaced(settings: Settings, seconds: float | None) -> Iterator[Finding]:
-    """Find databases that hold what one of them remembers as erased.
+    """Find databases that hold content of a scope that a database records as erased.
 
     Args:
         settings: The configuration.
-        seconds: How long the look into each may take; None sets no bound.
+        seconds: The time limit for each database; None sets none.
     """
     paths = [settings.memory_path, settings.facts_path]
     pasts = [
@@ -50,5 +48,5 @@ def read_or_none(path: Path, work: Callable[[Open], T]) -> T | None:
     """Return what `work` finds in a database; None when it cannot be read."""
     try:
         return look(path, work)
-    except StoreError:  # told as what cannot be read
+    except StoreError:  # another check reports the unreadable database
         return None

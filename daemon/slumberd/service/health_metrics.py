@@ -1,7 +1,4 @@
-"""Examine the daemon and its rules: how much waits, for how long, and what fails.
-
-Add up what all batches of the ledger came to; only those that are new are read.
-"""
+"""Collect the health figures of the daemon and its rules, for the heartbeat."""
 
 from __future__ import annotations
 
@@ -28,18 +25,28 @@ from slumberd.scheduling.due_finder import Mark
 from slumberd.storage.facts.store import SQLiteFactStore
 
 AT_ONCE = 2_000
-"""Batches that are read at a time; the loop goes on in between."""
+"""Batches of the ledger that are read at a time; the event loop runs in between."""
+
+MOST_PENDING = 10_000
+"""Pending rows of the log that are counted for a rule."""
+
+_ANY = ConsolidationRule(
+    id="heartbeat", cadence={"every": 1}, when_filter="", then_emits=["heartbeat"]
+)
+
+_CronQuery = tuple[str, str, datetime]
+"""A cron expression, its time zone, and the instant after which it is evaluated."""
 
 
-class Counting:
-    """The sums so far, of a daemon that runs."""
+class TallyCounter:
+    """Adds up what all batches of the ledger did; it reads each batch once."""
 
     def __init__(self) -> None:
         self._upto = 0
         self._sums: dict[str, Tally] = defaultdict(Tally)
 
     async def tallies(self, facts: SQLiteFactStore, episodes: EpisodeLog) -> Tallies:
-        """Read what is new, and return the sums.
+        """Read the new batches, and return the sums over all batches.
 
         Raises:
             StoreError: A store cannot be read.
@@ -52,32 +59,21 @@ class Counting:
         return Tallies(rows, (await episodes.newest()).seq, dict(self._sums))
 
 
-MOST_PENDING = 10_000
-"""Pending rows of the log that are counted for a rule."""
-
-_ANY = ConsolidationRule(
-    id="heartbeat", cadence={"every": 1}, when_filter="", then_emits=["heartbeat"]
-)
-
-_Asked = tuple[str, str, datetime]
-"""A cron expression, its time zone, and the instant after which."""
-
-
 @dataclass(frozen=True, slots=True)
 class HealthSources:
-    """What is examined.
+    """Where the health figures come from.
 
     Attributes:
-        episodes: What rules read.
-        facts: Where they write.
-        rules: Returns those in force, and the time zone of those that name none.
-        awake: Returns which of some rules nobody has paused.
+        episodes: The episodes that rules read.
+        facts: The facts that rules write.
+        rules: Returns the rules in force, and the time zone of rules without one.
+        awake: Returns which of some rules are not paused.
         troubles: Returns which rules fail.
         files: The databases.
         dropped: Returns how many log lines were dropped.
-        reader: The name of the sink of provenance; None when there is none.
+        reader: The name of the provenance sink; None without a sink.
         failed: Returns how often each rule has failed.
-        counted: Whether somebody wants to know what all batches came to.
+        counted: Whether the figures include the tallies of all batches.
     """
 
     episodes: EpisodeLog
@@ -92,21 +88,26 @@ class HealthSources:
     counted: bool = False
 
 
-class _Place(NamedTuple):
-    """What lies above a place of the log."""
+class _Backlog(NamedTuple):
+    """The log rows above a watermark.
+
+    Attributes:
+        pending: How many rows there are, at most `MOST_PENDING`.
+        oldest_seconds: The age of the first row's episode; None without rows.
+    """
 
     pending: int
     oldest_seconds: float | None
 
 
-_NOWHERE = _Place(0, None)
+_NO_BACKLOG = _Backlog(0, None)
 
 
-class _Written(NamedTuple):
-    """What the facts say of rules.
+class _LedgerFigures(NamedTuple):
+    """What the fact store reports of rules.
 
     Attributes:
-        succeeded: When each rule's last firing that went well began.
+        succeeded: When the last successful firing of each rule began.
         quarantined: How many episodes of each rule are in quarantine.
         held: The rules with a batch that awaits approval.
     """
@@ -116,128 +117,147 @@ class _Written(NamedTuple):
     held: frozenset[str]
 
 
-class HealthCollector:
-    """Looks how the daemon is, again and again; it remembers since when rules are due."""
+class _RuleFigures(NamedTuple):
+    """The figures of the enabled rules at one instant.
 
-    def __init__(self, body: HealthSources, clock: Clock) -> None:
-        self._body = body
+    Attributes:
+        marks: The watermark of each rule that reads episodes.
+        backlogs: The backlog above each of these watermarks.
+        late: For how many seconds each rule has been due.
+        ledger: What the fact store reports.
+        tallies: What all batches did; None when they are not counted.
+    """
+
+    marks: Mapping[str, Mark]
+    backlogs: Mapping[Position, _Backlog]
+    late: Mapping[str, float]
+    ledger: _LedgerFigures
+    tallies: Tallies | None
+
+    @property
+    def oldest_seconds(self) -> float | None:
+        """The age of the oldest episode that a rule has not read; None without one."""
+        return self.backlogs[min(self.backlogs)].oldest_seconds if self.backlogs else None
+
+    def backlog_of(self, rule_id: str) -> _Backlog:
+        """Return the backlog of a rule; an empty one when it has no watermark."""
+        return self.backlogs[self.marks[rule_id][0]] if rule_id in self.marks else _NO_BACKLOG
+
+
+class HealthCollector:
+    """Collects the health figures; it remembers since when rules are due."""
+
+    def __init__(self, sources: HealthSources, clock: Clock) -> None:
+        self._sources = sources
         self._clock = clock
         self._began = clock.monotonic()
-        self._full: dict[str, float] = {}
-        self._counting = Counting()
+        self._full_since: dict[str, float] = {}
+        self._tally_counter = TallyCounter()
 
     async def vitals(self, loop_lag: float) -> Vitals:
-        """Return how everything is; how late the event loop is, the caller knows.
+        """Return the health figures of this instant.
+
+        Args:
+            loop_lag: How many seconds late the event loop is.
 
         Raises:
-            StoreError: A store cannot say how it is.
+            StoreError: A store cannot be read.
         """
-        (rules, timezone), now = self._body.rules(), self._clock.now()
+        (rules, timezone), now = self._sources.rules(), self._clock.now()
         active = {rule.id: rule for rule in rules if rule.enabled}
-        marks = {
-            name: mark
-            for name, mark in (await self._body.facts.watermarks()).items()
-            if name in active
-        }
-        read = {name: mark for name, mark in marks.items() if active[name].reads_episodes}
-        places = await self._places({mark for mark, _ in read.values()}, now)
-        written = await self._written()
-        going = {name: mark for name, mark in marks.items() if name not in written.held}
-        late = await self._late(active, timezone, going, places, now)
-        tallies = await self._tallies()
+        figures = await self._figures(active, timezone, now)
         return Vitals(
             at=now,
             uptime_seconds=round(self._clock.monotonic() - self._began, 3),
             loop_lag_seconds=round(loop_lag, 3),
-            wal_bytes=sum(map(_wal_bytes, self._body.files)),
+            wal_bytes=sum(map(_wal_bytes, self._sources.files)),
             rss_bytes=_rss_bytes(),
-            dropped=self._body.dropped(),
+            dropped=self._sources.dropped(),
             loaded=len(rules),
-            rules=self._of_rules(active, read, places, late, written, tallies),
-            oldest_seconds=places[min(places)].oldest_seconds if places else None,
+            rules=[self._rule_vitals(name, figures) for name in active],
+            oldest_seconds=figures.oldest_seconds,
             next_at=await asyncio.to_thread(_next_at, active.values(), timezone, now),
-            succeeded_at=max(written.succeeded.values(), default=None),
-            quarantined=written.quarantined.total(),
-            held=len(written.held),
+            succeeded_at=max(figures.ledger.succeeded.values(), default=None),
+            quarantined=figures.ledger.quarantined.total(),
+            held=len(figures.ledger.held),
             provenance=await self._provenance(now),
-            tallies=tallies,
+            tallies=figures.tallies,
+        )
+
+    async def _figures(
+        self, active: Mapping[str, ConsolidationRule], timezone: str, now: datetime
+    ) -> _RuleFigures:
+        watermarks = await self._sources.facts.watermarks()
+        marks = {name: mark for name, mark in watermarks.items() if name in active}
+        read = {name: mark for name, mark in marks.items() if active[name].reads_episodes}
+        backlogs = await self._backlogs({mark for mark, _ in read.values()}, now)
+        ledger = await self._ledger_figures()
+        unheld = {name: mark for name, mark in marks.items() if name not in ledger.held}
+        late = await self._lateness(active, timezone, unheld, backlogs, now)
+        return _RuleFigures(read, backlogs, late, ledger, await self._tallies())
+
+    def _rule_vitals(self, rule_id: str, figures: _RuleFigures) -> RuleVitals:
+        backlog, ledger, tallies = figures.backlog_of(rule_id), figures.ledger, figures.tallies
+        trouble = self._sources.troubles().get(rule_id)
+        return RuleVitals(
+            rule_id,
+            backlog.pending,
+            backlog.oldest_seconds,
+            late_seconds=figures.late.get(rule_id, 0.0),
+            succeeded_at=ledger.succeeded.get(rule_id),
+            failures=trouble.failures if trouble else 0,
+            quarantined=ledger.quarantined[rule_id],
+            held=int(rule_id in ledger.held),
+            failed=self._sources.failed().get(rule_id, 0),
+            tally=tallies.by_rule.get(rule_id, Tally()) if tallies else None,
         )
 
     async def _tallies(self) -> Tallies | None:
-        if not self._body.counted:
+        if not self._sources.counted:
             return None
-        return await self._counting.tallies(self._body.facts, self._body.episodes)
+        return await self._tally_counter.tallies(self._sources.facts, self._sources.episodes)
 
     async def _provenance(self, now: datetime) -> ProvenanceVitals | None:
-        """Return how far the sink of provenance is behind."""
-        reader = self._body.reader
+        """Return how far the provenance sink is behind; None without a sink."""
+        reader = self._sources.reader
         if reader is None:
             return None
-        lag = await self._body.facts.lag(reader)
-        _, refused = await self._body.facts.published_position(reader)
+        lag = await self._sources.facts.lag(reader)
+        _, refused = await self._sources.facts.published_position(reader)
         return ProvenanceVitals(lag.rows, lag.seconds(now), refused)
 
-    def _of_rules(
-        self,
-        active: Iterable[str],
-        marks: Mapping[str, Mark],
-        places: Mapping[Position, _Place],
-        late: Mapping[str, float],
-        written: _Written,
-        tallies: Tallies | None,
-    ) -> list[RuleVitals]:
-        troubles, failed = self._body.troubles(), self._body.failed()
-        found = []
-        for name in active:
-            place = places[marks[name][0]] if name in marks else _NOWHERE
-            failures = troubles[name].failures if name in troubles else 0
-            found.append(
-                RuleVitals(
-                    name,
-                    place.pending,
-                    place.oldest_seconds,
-                    late.get(name, 0.0),
-                    written.succeeded.get(name),
-                    failures,
-                    written.quarantined[name],
-                    int(name in written.held),
-                    failed.get(name, 0),
-                    tallies.by_rule.get(name, Tally()) if tallies else None,
-                )
-            )
-        return found
-
-    async def _places(self, marks: Iterable[Position], now: datetime) -> dict[Position, _Place]:
-        """Look what lies above each place of the log; most rules stand at the same few."""
-        places = {}
+    async def _backlogs(self, marks: Iterable[Position], now: datetime) -> dict[Position, _Backlog]:
+        """Return the backlog above each watermark; most rules share a few watermarks."""
+        backlogs = {}
         for mark in marks:
-            pending = await self._body.episodes.pending(mark.seq, at_most=MOST_PENDING)
-            places[mark] = _Place(pending, await self._age(mark, now) if pending else None)
-        return places
+            pending = await self._sources.episodes.pending(mark.seq, at_most=MOST_PENDING)
+            oldest = await self._oldest_seconds(mark, now) if pending else None
+            backlogs[mark] = _Backlog(pending, oldest)
+        return backlogs
 
-    async def _age(self, mark: Position, now: datetime) -> float | None:
-        """Return how old the first episode above a place is; None when there is none."""
-        # No rule's own filter: one that fails is told elsewhere, and must not end the heartbeat.
-        window = await self._body.episodes.select(_ANY, after=mark, limit=1)
+    async def _oldest_seconds(self, mark: Position, now: datetime) -> float | None:
+        """Return the age of the first episode above a watermark; None without one."""
+        # A filter of `_ANY` cannot fail: a broken rule must not end the heartbeat.
+        window = await self._sources.episodes.select(_ANY, after=mark, limit=1)
         if not window.versions:
             return None
         return round((microseconds(now) - window.versions[0].at) / 1e6, 3)
 
-    async def _late(
+    async def _lateness(
         self,
         active: Mapping[str, ConsolidationRule],
         timezone: str,
         marks: Mapping[str, Mark],
-        places: Mapping[Position, _Place],
+        backlogs: Mapping[Position, _Backlog],
         now: datetime,
     ) -> dict[str, float]:
-        """Return for how long rules have been due; not those that are paused."""
-        awake = self._body.awake([active[name] for name in marks])
+        """Return for how many seconds each rule that is not paused has been due."""
+        awake = self._sources.awake([active[name] for name in marks])
         full = {
-            rule.id: places[marks[rule.id][0]]
+            rule.id: backlogs[marks[rule.id][0]]
             for rule in awake
             if isinstance(rule.due, Every)
-            and await self._is_full(rule.due, marks[rule.id][0], places)
+            and await self._is_full(rule.due, marks[rule.id][0], backlogs)
         }
         crons = {
             rule.id: (rule.due.expression, rule.due.timezone or timezone, marks[rule.id][1])
@@ -250,52 +270,52 @@ class HealthCollector:
             for name, cron in crons.items()
             if cron in due_at
         }
-        late = {**self._full_for(full), **unserved}
+        late = {**self._full_seconds(full), **unserved}
         return {name: max(0.0, round(seconds, 3)) for name, seconds in late.items()}
 
     async def _is_full(
-        self, cadence: Every, mark: Position, places: Mapping[Position, _Place]
+        self, cadence: Every, mark: Position, backlogs: Mapping[Position, _Backlog]
     ) -> bool:
-        if cadence.count <= MOST_PENDING or places[mark].pending < MOST_PENDING:
-            return places[mark].pending >= cadence.count
-        pending = await self._body.episodes.pending(mark.seq, at_most=cadence.count)
+        if cadence.count <= MOST_PENDING or backlogs[mark].pending < MOST_PENDING:
+            return backlogs[mark].pending >= cadence.count
+        pending = await self._sources.episodes.pending(mark.seq, at_most=cadence.count)
         return pending >= cadence.count
 
-    def _full_for(self, full: Mapping[str, _Place]) -> dict[str, float]:
-        """Return for how long rules have been due by what waits for them.
+    def _full_seconds(self, full: Mapping[str, _Backlog]) -> dict[str, float]:
+        """Return for how many seconds rules with enough pending episodes have been due.
 
-        Neither longer than that was seen, for the first may have waited days for the last, and an
-        import brings old episodes; nor longer than the first has waited, for where episodes come
-        all the time, some are met at every look.
+        The time is at most the time since this was first seen: an import brings old episodes, and
+        the first episode may have waited for the last. It is at most the age of the first episode:
+        while episodes arrive all the time, every look sees some.
         """
         monotonic = self._clock.monotonic()
-        self._full = {name: self._full.get(name, monotonic) for name in full}
+        self._full_since = {name: self._full_since.get(name, monotonic) for name in full}
         return {
-            name: min(monotonic - self._full[name], place.oldest_seconds or 0.0)
-            for name, place in full.items()
+            name: min(monotonic - self._full_since[name], backlog.oldest_seconds or 0.0)
+            for name, backlog in full.items()
         }
 
-    async def _written(self) -> _Written:
-        facts = self._body.facts
+    async def _ledger_figures(self) -> _LedgerFigures:
+        facts = self._sources.facts
         held = (await facts.held()).values()
-        return _Written(
+        return _LedgerFigures(
             await facts.successes(),
             Counter(await facts.quarantined()),
-            frozenset(one.rule_id for one in held if not one.approved),
+            frozenset(batch.rule_id for batch in held if not batch.approved),
         )
 
 
 def _next_at(rules: Iterable[ConsolidationRule], timezone: str, now: datetime) -> datetime | None:
-    """Return the next instant of any rule; an expression that many have is asked once."""
+    """Return the next instant of any rule; each expression is evaluated once."""
     dues = [rule.due for rule in rules if isinstance(rule.due, Cron)]
-    asked = {(due.expression, due.timezone or timezone, now) for due in dues}
-    return min(_next_of(asked).values(), default=None)
+    queries = {(due.expression, due.timezone or timezone, now) for due in dues}
+    return min(_next_of(queries).values(), default=None)
 
 
-def _next_of(asked: Iterable[_Asked]) -> dict[_Asked, datetime]:
-    """Return the first instant of each expression; none where nothing comes any more."""
+def _next_of(queries: Iterable[_CronQuery]) -> dict[_CronQuery, datetime]:
+    """Return the next instant of each expression, without those that have none."""
     found = {}
-    for expression, zone, after in asked:
+    for expression, zone, after in queries:
         with suppress(ValueError):
             found[expression, zone, after] = cron.next_instant(expression, zone, after=after)
     return found

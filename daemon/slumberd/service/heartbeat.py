@@ -1,4 +1,4 @@
-"""The heartbeat: a line each minute that tells how the daemon is, while it is."""
+"""Log the daemon's health figures each minute, and write them for Prometheus."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from slumberd.observability.prometheus import exposition
 from slumberd.service.health_metrics import HealthCollector, HealthSources
 
 EVERY_SECONDS = 60
-"""Between two heartbeats."""
+"""The interval between two heartbeats."""
 
 MOST_NAMED = 10
-"""Rules that a line names: those with the most that is pending."""
+"""How many rules a line names: those with the most pending episodes."""
 
 _SAMPLE_SECONDS = 1.0
 _log = structlog.get_logger("slumberd")
@@ -31,24 +31,24 @@ class Heartbeat:
     """Logs ``daemon.heartbeat``, and measures how late the event loop is in between.
 
     Args:
-        body: What is examined.
+        sources: Where the figures come from.
         clock: The time.
-        textfile: Takes the same figures as Prometheus reads them; None when nobody wants them.
+        textfile: Writes the figures as Prometheus text; None writes none.
     """
 
     def __init__(
-        self, body: HealthSources, clock: Clock, textfile: Callable[[bytes], None] | None = None
+        self, sources: HealthSources, clock: Clock, textfile: Callable[[bytes], None] | None = None
     ) -> None:
-        self._health_collector = HealthCollector(body, clock)
+        self._health_collector = HealthCollector(sources, clock)
         self._clock = clock
         self._textfile = textfile
         self._lag = 0.0
         self._unwritten = False
 
-    async def keep(self, stop: asyncio.Event) -> None:
-        """Beat until `stop` is set."""
+    async def keep(self, stop: asyncio.Event, *, every_seconds: int = EVERY_SECONDS) -> None:
+        """Log a heartbeat every so many seconds, until `stop` is set."""
         while not stop.is_set():
-            for _ in range(EVERY_SECONDS):
+            for _ in range(every_seconds):
                 began = self._clock.monotonic()
                 if await set_within(stop, _SAMPLE_SECONDS):
                     return
@@ -56,18 +56,18 @@ class Heartbeat:
             await self.beat()
 
     def measured(self, lag: float) -> None:
-        """Remember by how many seconds the loop was late, until the next beat."""
+        """Record by how many seconds the event loop was late, for the next beat."""
         self._lag = max(self._lag, lag)
 
     async def beat(self) -> None:
-        """Log one line, and write the textfile; neither while a store is in trouble."""
+        """Log one line and write the textfile; log a warning when a store cannot be read."""
         try:
             vitals = await self._health_collector.vitals(self._lag)
         except SlumberdError as error:
             _log.warning("heartbeat.failed", error=type(error).__name__, message=str(error))
             return
         self._lag = 0.0
-        _log.info("daemon.heartbeat", **_told(vitals))
+        _log.info("daemon.heartbeat", **_line(vitals))
         if self._textfile is not None:
             await self._write(self._textfile, exposition(vitals))
 
@@ -82,10 +82,9 @@ class Heartbeat:
             self._unwritten = False
 
 
-def _told(vitals: Vitals) -> dict[str, Any]:
-    """Return the figures as the log has them."""
+def _line(vitals: Vitals) -> dict[str, Any]:
+    """Return the keys of the log line."""
     since = vitals.at - vitals.succeeded_at if vitals.succeeded_at else None
-    waiting = [rule for rule in vitals.rules if rule.pending]
     return {
         "uptime_seconds": vitals.uptime_seconds,
         "loop_lag_seconds": vitals.loop_lag_seconds,
@@ -93,7 +92,23 @@ def _told(vitals: Vitals) -> dict[str, Any]:
         "rss_bytes": vitals.rss_bytes,
         "dropped": vitals.dropped,
         "rules": vitals.loaded,
-        "pending": sum(rule.pending for rule in waiting),
+        **_backlog(vitals),
+        "failing": vitals.failing,
+        "degraded": vitals.degraded,
+        "next_at": timestamp(vitals.next_at) if vitals.next_at else None,
+        "last_success_seconds": round(since.total_seconds(), 3) if since is not None else None,
+        "held": vitals.held,
+        "quarantined": vitals.quarantined,
+        "provenance": asdict(vitals.provenance) if vitals.provenance else None,
+    }
+
+
+def _backlog(vitals: Vitals) -> dict[str, Any]:
+    """Return the keys of the log line about pending episodes."""
+    behind = [rule for rule in vitals.rules if rule.pending]
+    named = nlargest(MOST_NAMED, behind, key=lambda rule: rule.pending)
+    return {
+        "pending": sum(rule.pending for rule in behind),
         "oldest_pending_seconds": vitals.oldest_seconds,
         "late_seconds": vitals.late_seconds,
         "behind": [
@@ -102,13 +117,6 @@ def _told(vitals: Vitals) -> dict[str, Any]:
                 "pending": rule.pending,
                 "oldest_seconds": rule.oldest_seconds,
             }
-            for rule in nlargest(MOST_NAMED, waiting, key=lambda rule: rule.pending)
+            for rule in named
         ],
-        "failing": vitals.failing,
-        "degraded": vitals.degraded,
-        "next_at": timestamp(vitals.next_at) if vitals.next_at else None,
-        "last_success_seconds": round(since.total_seconds(), 3) if since is not None else None,
-        "held": vitals.held,
-        "quarantined": vitals.quarantined,
-        "provenance": asdict(vitals.provenance) if vitals.provenance else None,
     }

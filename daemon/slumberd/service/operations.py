@@ -1,7 +1,4 @@
-"""What people ask of a state directory: one method each, whoever runs it.
-
-Ids of runs: what one command or one due cadence does, in any number of batches.
-"""
+"""Perform the operations that change facts and episodes, for the daemon and for commands."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from typing import Any
 from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.consolidation.consolidator import Report
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import NothingKeptError, NotQuarantinedError, UsageError
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import Held
@@ -24,7 +22,14 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import Reach
 from slumberd.service import requests as forms
 from slumberd.service.control_socket import Answer, Operation, Peer
-from slumberd.service.requests import entry_of, fact_ids_of, said_of, unknown, wanted_of
+from slumberd.service.requests import (
+    assertion_of,
+    describe_unknown,
+    fact_ids_of,
+    lineage_entry,
+    typed_operation,
+    wanted_firings,
+)
 from slumberd.service.responses import (
     LISTED,
     certificate,
@@ -43,18 +48,23 @@ _RANDOM_BYTES, _CHARACTERS = 8, 12
 
 
 def new_run_id() -> str:
-    """Return an id of 12 letters and digits, at random, that no other run has."""
+    """Return a random id of 12 letters and digits for a run: all batches of one command."""
     return base64.b32encode(os.urandom(_RANDOM_BYTES)).decode().lower()[:_CHARACTERS]
 
 
 class Operations:
-    """Does what is asked, one thing at a time.
+    """Performs requests, one at a time; with ``dry_run`` a request writes nothing.
 
-    Every request to change facts may have ``dry_run``, and with it nothing is written.
+    Args:
+        memory: The episodes.
+        runner: Fires rules into the facts.
+        rules: Returns the rules in force.
+        clock: The time.
+        stop: When it is set, firings stop; what is committed stays.
 
     Attributes:
-        turn: Held by whoever changes the facts.
-        decided: Called after a batch that was held was approved or rejected: its rule may be due.
+        turn: The lock that each change of the facts holds.
+        decided: Called after a decision on a held batch, because its rule may be due.
     """
 
     def __init__(
@@ -76,25 +86,24 @@ class Operations:
         self.decided: Callable[[], None] = _nothing
 
     def by_name(self) -> dict[str, Operation]:
-        """Return every operation by the name that a request gives."""
-        operations: dict[str, tuple[type[forms.RequestForm], Operation]] = {
-            "fire": (forms.FireForm, self.fire),
-            "undo": (forms.UndoForm, self.undo),
-            "pin": (forms.PinForm, self.pin),
-            "unpin": (forms.UnpinForm, self.unpin),
-            "backfill": (forms.BackfillForm, self.backfill),
-            "retry": (forms.QuarantineForm, self.retry),
-            "drop": (forms.DropForm, self.drop),
-            "decide": (forms.DecideForm, self.decide),
-            "forget": (forms.ForgetForm, self.forget),
+        """Return the operations of the control socket, by name."""
+        return {
+            "fire": typed_operation("fire", forms.FireForm, self.fire),
+            "undo": typed_operation("undo", forms.UndoForm, self.undo),
+            "pin": typed_operation("pin", forms.PinForm, self.pin),
+            "unpin": typed_operation("unpin", forms.UnpinForm, self.unpin),
+            "backfill": typed_operation("backfill", forms.BackfillForm, self.backfill),
+            "retry": typed_operation("retry", forms.QuarantineForm, self.retry),
+            "drop": typed_operation("drop", forms.DropForm, self.drop),
+            "decide": typed_operation("decide", forms.DecideForm, self.decide),
+            "forget": typed_operation("forget", forms.ForgetForm, self.forget),
         }
-        return {name: forms.checked(name, *one) for name, one in operations.items()}
 
-    async def fire(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Fire ``rules``, a list of ids, or every enabled one for null."""
-        rules = chosen(self._rules(), request.get("rules"))
+    async def fire(self, request: forms.FireForm, peer: Peer) -> Answer:
+        """Fire the named rules, or every enabled rule for null."""
+        rules = chosen(self._rules(), request.rules)
         async with self.turn:
-            if request.get("dry_run"):
+            if request.dry_run:
                 return reported(await self._rehearse(rules), limit=_limit(request))
             run = new_run_id()
             reports = [await self._fire(rule, peer, run) for rule in rules]
@@ -106,31 +115,31 @@ class Operations:
 
     async def _fire(self, rule: ConsolidationRule, peer: Peer, run: str) -> Report:
         return await self._runner.fire(
-            rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, run=run
+            FireRequest(rule, "manual", self._clock.now(), by=str(peer), stop=self._stop, run=run)
         )
 
-    async def backfill(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Make what ``rule`` promoted ``between`` two instants equal to what it says today."""
-        (rule,) = of_episodes(chosen(self._rules(), [request.get("rule")]), "backfill")
-        between, run = request.get("between"), new_run_id()
+    async def backfill(self, request: forms.BackfillForm, peer: Peer) -> Answer:
+        """Make what a rule promoted between two instants equal to what the rule says today."""
+        (rule,) = of_episodes(chosen(self._rules(), [request.rule]), "backfill")
+        between, run = request.between, new_run_id()
         async with self.turn:
             report = await self._consolidator.backfill(
                 rule,
                 self._clock.now(),
                 by=str(peer),
                 between=(int(between[0]), int(between[1])) if between else None,
-                dry_run=bool(request.get("dry_run")),
+                dry_run=request.dry_run,
                 run=run,
             )
         return reported([report], limit=_limit(request), run=run)
 
-    async def retry(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Evaluate the quarantined ``episodes`` of ``rules`` again; all of them for null.
+    async def retry(self, request: forms.QuarantineForm, peer: Peer) -> Answer:
+        """Evaluate quarantined episodes again; null means all episodes, or all rules.
 
-        The answer lists under ``still_quarantined`` those that still cannot be read.
+        The answer lists the episodes that still cannot be read under ``still_quarantined``.
         """
-        rules = chosen(self._rules(), request.get("rules"))
-        if request.get("rules") is None:
+        rules = chosen(self._rules(), request.rules)
+        if request.rules is None:
             rules = [rule for rule in rules if rule.reads_episodes]
         run = new_run_id()
         async with self.turn:
@@ -139,8 +148,8 @@ class Operations:
                     rule,
                     self._clock.now(),
                     by=str(peer),
-                    eids=request.get("episodes"),
-                    dry_run=bool(request.get("dry_run")),
+                    eids=request.episodes,
+                    dry_run=request.dry_run,
                     run=run,
                 )
                 for rule in of_episodes(rules, "quarantine retry")
@@ -149,10 +158,10 @@ class Operations:
         return reported(reports, limit=_limit(request), run=run) | still
 
     async def _still_quarantined(
-        self, reports: Sequence[Report], request: dict[str, Any]
+        self, reports: Sequence[Report], request: forms.QuarantineForm
     ) -> Answer:
-        """Return which of the episodes that were retried are in quarantine after it."""
-        # Only a dry run leaves an episode on the list that it could read.
+        """Return which of the retried episodes are still in quarantine."""
+        # A dry run leaves readable episodes in quarantine.
         readable = {
             (report.rule_id, eid)
             for report in reports
@@ -163,7 +172,7 @@ class Operations:
         rules = list({report.rule_id for report in reports})
         found = [
             entry
-            for entry in await self._quarantine(rules, request.get("episodes"))
+            for entry in await self._quarantine(rules, request.episodes)
             if (entry["rule_id"], entry["episode_id"]) not in readable
         ]
         listed = found[: _limit(request)]
@@ -172,7 +181,7 @@ class Operations:
     async def _quarantine(
         self, rules: Sequence[str] | None, episodes: Sequence[str] | None
     ) -> list[dict[str, Any]]:
-        """Return entries of the quarantine; of all rules for None, of all episodes for None."""
+        """Return entries of the quarantine; None means all rules, or all episodes."""
         return [
             entry
             for entry in await self._facts.quarantine()
@@ -180,19 +189,19 @@ class Operations:
             if episodes is None or entry["episode_id"] in episodes
         ]
 
-    async def drop(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Take ``episodes`` off the quarantine's list, or ``all``; of all ``rules`` for null.
+    async def drop(self, request: forms.DropForm, peer: Peer) -> Answer:
+        """Remove episodes from the quarantine, or all of them; null means all rules.
 
         Raises:
             UsageError: Neither or both of ``episodes`` and ``all`` are given.
-            NotQuarantinedError: One of the episodes is not on the list; nothing was changed.
+            NotQuarantinedError: An episode is not in quarantine; nothing was changed.
         """
-        dry_run = bool(request.get("dry_run"))
+        dry_run = request.dry_run
         async with self.turn:
             await self._check_named(request)
             dropped = await self._facts.drop_quarantined(
-                request.get("rules"),
-                request.get("episodes"),
+                request.rules,
+                request.episodes,
                 at=self._clock.now(),
                 by=str(peer),
                 dry_run=dry_run,
@@ -201,22 +210,22 @@ class Operations:
                 await self._consolidator.tell_again()
         return {"dropped": dropped}
 
-    async def _check_named(self, request: dict[str, Any]) -> None:
-        """Make sure that what is to be dropped is named, and on the list."""
-        episodes, rules = request.get("episodes"), request.get("rules")
-        if bool(episodes) == bool(request.get("all")):
+    async def _check_named(self, request: forms.DropForm) -> None:
+        """Check that the request names episodes that are in quarantine."""
+        episodes, rules = request.episodes, request.rules
+        if bool(episodes) == request.all:
             raise UsageError("name the episodes to drop, or give --all; not both")
         there = {entry["episode_id"] for entry in await self._quarantine(rules, episodes)}
         if missing := [eid for eid in episodes or () if eid not in there]:
             raise NotQuarantinedError(missing)
 
-    async def decide(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Let the held batch ``firing`` go on, or pass it over, as ``approve`` says."""
-        approve = bool(request.get("approve"))
+    async def decide(self, request: forms.DecideForm, peer: Peer) -> Answer:
+        """Approve or reject a held batch; an approved one is fired."""
+        approve = request.approve
         async with self.turn:
-            held = await self._held(str(request.get("firing")))
+            held = await self._held_batch(request.firing)
             rules = chosen(self._rules(), [held.rule_id]) if approve else []
-            if request.get("dry_run"):
+            if request.dry_run:
                 return reported(await self._rehearse(rules), limit=_limit(request))
             await self._facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
             await self._consolidator.tell_again()
@@ -225,15 +234,10 @@ class Operations:
         self.decided()
         return reported(reports, run=run)
 
-    async def forget(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Erase the scope of ``user``, ``session`` and ``agent``; the last two may be null."""
-        user, session, agent = (request.get(name) for name in ("user", "session", "agent"))
-        if not isinstance(user, str) or not all(
-            isinstance(p, str | None) for p in (session, agent)
-        ):
-            raise UsageError("'user' must be a text, 'session' and 'agent' texts or null")
-        reach = Reach.of(user, session, agent)
-        dry_run = bool(request.get("dry_run"))
+    async def forget(self, request: forms.ForgetForm, peer: Peer) -> Answer:
+        """Erase a scope from both databases, and return the certificate."""
+        reach = Reach.of(request.user, request.session, request.agent)
+        dry_run = request.dry_run
         async with self.turn:
             now = self._clock.now()
             stored = await self._memory.episodes_in(reach)
@@ -241,20 +245,20 @@ class Operations:
             if not (stored.eids or stored.naming or said):
                 await self._check_kept(reach)
             moment = max(microseconds(now), stored.newest or 0, latest)
-            # What a rule passed over is in no ledger, and yet a watermark may name it.
-            asked = Unfinished(reach, frozenset(stored.eids).union(said), moment, str(peer))
-            erasure = await self._erase_facts(asked, dry_run=dry_run)
+            # A watermark may name an episode that a rule passed over and no ledger row names.
+            unfinished = Unfinished(reach, frozenset(stored.eids).union(said), moment, str(peer))
+            erasure = await self._erase_facts(unfinished, dry_run=dry_run)
             if dry_run:
                 tables = {"episodes": len(stored.eids)}
-                told = certificate(reach, moment, erasure, tables, naming=stored.naming)
-                return told | {"dry_run": True}
-            tables = await self._erase_episodes([asked])
-            done = await self._scrubbed()
-        told = certificate(reach, moment, erasure, tables, naming=stored.naming)
-        return {**told, "firing_id": erasure.outcome.firing_id, "by": str(peer), **done}
+                document = certificate(reach, moment, erasure, tables, naming=stored.naming)
+                return document | {"dry_run": True}
+            tables = await self._erase_episodes([unfinished])
+            done = await self._scrub_files()
+        document = certificate(reach, moment, erasure, tables, naming=stored.naming)
+        return {**document, "firing_id": erasure.outcome.firing_id, "by": str(peer), **done}
 
-    async def _erase_facts(self, asked: Unfinished, *, dry_run: bool) -> Erasure:
-        reach, eids, moment, by = asked
+    async def _erase_facts(self, unfinished: Unfinished, *, dry_run: bool) -> Erasure:
+        reach, eids, moment, by = unfinished
         kept, key = await self._memory.ids_kept(reach, eids), await self._erasure_key()
         now = self._clock.now()
         return await self._facts.forget(
@@ -262,55 +266,55 @@ class Operations:
         )
 
     async def _erasure_key(self) -> bytes:
-        """Return the key by which both databases remember erased scopes."""
+        """Return the key with which both databases hash erased scopes."""
         keys = [key for key, _ in await self._erased_scopes()]
         return next((key for key in keys if key is not None), secrets.token_bytes(32))
 
     async def _erased_scopes(self) -> list[tuple[bytes | None, dict[bytes, int]]]:
-        """Return what each database remembers as erased, memory.db first."""
+        """Return the erased scopes that each database records, memory.db first."""
         return [await self._memory.erased_scopes(), await self._facts.erased_scopes()]
 
     async def share_erasures(self) -> None:
-        """Let each database remember what the other remembers as erased.
+        """Record in each database the erased scopes that the other records.
 
-        One may be older than an erasure: restored from a backup, or begun since.
+        One database may lack an erasure: restored from a backup, or created later.
         """
         async with self.turn:
             known = await self._erased_scopes()
             key = next((key for key, _ in known if key is not None), None)
-            moments = [some for its_key, some in known if its_key == key]
+            moments = [erased for its_key, erased in known if its_key == key]
             learn = [self._memory.learn_erased, self._facts.learn_erased]
             for learn_erased, (_, own) in zip(learn, known, strict=True):
-                news = [digest for some in moments for digest in some if digest not in own]
+                news = [digest for erased in moments for digest in erased if digest not in own]
                 if key is not None and news:
                     await learn_erased(key, moments)
 
     async def _erase_episodes(self, erasures: Sequence[Unfinished]) -> dict[str, int]:
-        """Erase scopes from memory.db, of which facts.db is rid; return how many rows went."""
+        """Erase scopes from memory.db after facts.db; return the number of rows, by table."""
         rows: Counter[str] = Counter()
         key = await self._erasure_key()
         for reach, eids, moment, _ in erasures:
             rows.update(await self._memory.forget(reach, eids, moment=moment, key=key))
-        await self._facts.end_erasures([one.reach for one in erasures])
+        await self._facts.end_erasures([erasure.reach for erasure in erasures])
         return dict(rows)
 
     async def finish_erasures(self) -> int:
-        """Finish what an earlier process began to erase; return how many erasures that were."""
+        """Finish the erasures that an earlier process began; return how many there were."""
         async with self.turn:
             erasures = await self._facts.unfinished()
             if erasures:
                 await self._erase_episodes(erasures)
-                await self._scrubbed()
+                await self._scrub_files()
         return len(erasures)
 
     async def _check_kept(self, reach: Reach) -> None:
-        """Make sure that the facts keep something of a scope without episodes.
+        """Check that the facts hold something of a scope without episodes.
 
-        A scope that was erased before may be erased again: that erasure may have been cut short,
-        before the files were written anew or before its certificate was printed.
+        A scope may be erased twice: the first erasure may have ended before it rewrote the files
+        or printed its certificate.
 
         Raises:
-            NothingKeptError: They keep nothing, and the scope was never erased.
+            NothingKeptError: The facts hold nothing, and the scope was never erased.
         """
         if await self._facts.has_erased_scopes(reach):
             return
@@ -321,89 +325,92 @@ class Operations:
         if not any(found.counts.values()):
             raise NothingKeptError(reach.user, reach.session, reach.agent)
 
-    async def _scrubbed(self) -> Answer:
-        """Write both files anew after an erasure; return what the certificate says of that."""
+    async def _scrub_files(self) -> Answer:
+        """Rewrite both files after an erasure; return that part of the certificate."""
         emptied = {"facts.db": await self._facts.scrub(), "memory.db": await self._memory.scrub()}
         await self._consolidator.tell_again()
         head = (await self._facts.head()).head.hex()
         return {"head_after": head, "write_ahead_log_emptied": emptied}
 
-    async def _held(self, firing_id: str) -> Held:
+    async def _held_batch(self, firing_id: str) -> Held:
         held = (await self._facts.held()).values()
-        waiting = {one.firing_id: one for one in held if not one.approved}
+        waiting = {batch.firing_id: batch for batch in held if not batch.approved}
         if firing_id not in waiting:
             known = ", ".join(waiting) or "none"
             raise UsageError(f"no batch {firing_id!r} is held; there are {known}")
         return waiting[firing_id]
 
-    async def undo(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Undo ``firing``, the id of one; or all of ``run``; or all of ``rule`` from ``since`` on.
+    async def undo(self, request: forms.UndoForm, peer: Peer) -> Answer:
+        """Undo one firing, the firings of a run, or those of a rule since an instant.
 
-        All of them are undone in one transaction. Those that are undone already are left out.
+        One transaction undoes them all, without those that are undone already.
         """
-        dry_run, run = bool(request.get("dry_run")), new_run_id()
-        wanted = wanted_of(request)
+        dry_run, run = request.dry_run, new_run_id()
+        wanted = wanted_firings(request)
         async with self.turn:
             undoer = Undoer(self._clock.now(), str(peer), run)
-            if wanted is not None:
+            if not isinstance(wanted, str):
                 return await self._undo_each(wanted, undoer, request)
-            firing_id = str(request.get("firing"))
             outcome = await self._facts.undo(
-                firing_id, at=undoer.at, by=undoer.by, dry_run=dry_run, run=run
+                wanted, at=undoer.at, by=undoer.by, dry_run=dry_run, run=run
             )
-            answer = await self._told(outcome, dry_run=dry_run, limit=_limit(request))
+            answer = await self._answer(outcome, dry_run=dry_run, limit=_limit(request))
         done = {} if dry_run else {"run": run, "firing_ids": [outcome.firing_id]}
-        return {**answer, "run": None, "firing_ids": [], "undone": [firing_id], **done}
+        return {**answer, "run": None, "firing_ids": [], "undone": [wanted], **done}
 
-    async def _undo_each(self, wanted: Wanted, undoer: Undoer, request: dict[str, Any]) -> Answer:
-        dry_run = bool(request.get("dry_run"))
+    async def _undo_each(self, wanted: Wanted, undoer: Undoer, request: forms.UndoForm) -> Answer:
+        dry_run = request.dry_run
         if not await self._facts.has_any(wanted):
-            raise UsageError(unknown(wanted))
+            raise UsageError(describe_unknown(wanted))
         done = await self._facts.undo_each(wanted, undoer, dry_run=dry_run, limit=_limit(request))
         if not dry_run:
             await self._consolidator.tell_again()
         return undone(done, None if dry_run else undoer.run)
 
-    async def pin(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Say a fact by hand, as `handwork.said_of` reads it, for a ``reason``."""
-        said = said_of(request, entry_of(request, peer, self._clock.now()))
-        answer, _ = await self._manually(lambda hand: hand.assert_(said, again=True), request, peer)
+    async def pin(self, request: forms.PinForm, peer: Peer) -> Answer:
+        """Record a correction by a person."""
+        said = assertion_of(request, lineage_entry(request.reason, peer, self._clock.now()))
+        answer, _ = await self._edit_manually(
+            lambda hand: hand.assert_(said, again=True), request, peer
+        )
         return {**answer, "fact_id": said.fact_id}
 
-    async def unpin(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Take ``facts``, a list of ids, out by hand, for a ``reason``."""
+    async def unpin(self, request: forms.UnpinForm, peer: Peer) -> Answer:
+        """Record a retraction of facts by a person."""
         fact_ids = fact_ids_of(request)
-        lineage = (entry_of(request, peer, self._clock.now()),)
-        answer, records = await self._manually(
+        lineage = (lineage_entry(request.reason, peer, self._clock.now()),)
+        answer, records = await self._edit_manually(
             lambda hand: hand.take_out(fact_ids, lineage=lineage, known_only=True),
             request,
             peer,
         )
         went = {fact_id for record in records for fact_id in record.replaces}
-        return {**answer, "not_standing": [one for one in fact_ids if one not in went]}
+        return {**answer, "not_standing": [fact_id for fact_id in fact_ids if fact_id not in went]}
 
-    async def _manually(
+    async def _edit_manually(
         self,
         work: Callable[[HandAtWork], None],
-        request: dict[str, Any],
+        request: forms.ChangeForm,
         peer: Peer,
     ) -> tuple[Answer, Sequence[Record]]:
-        dry_run = bool(request.get("dry_run"))
+        dry_run = request.dry_run
         async with self.turn:
             outcome = await self._facts.manually(work, by=str(peer), dry_run=dry_run)
-            answer = await self._told(outcome, dry_run=dry_run)
+            answer = await self._answer(outcome, dry_run=dry_run)
         return answer, outcome.records if outcome else ()
 
     async def notice(self) -> int:
-        """Record what other programs changed in the facts; return how many rows that took."""
+        """Record what other programs changed in the facts; return the number of ledger rows."""
         async with self.turn:
             rows = len(await self._facts.notice_external())
             if rows:
                 await self._consolidator.tell_again()
         return rows
 
-    async def _told(self, outcome: Outcome | None, *, dry_run: bool, limit: int = LISTED) -> Answer:
-        """Write the log lines of what was done, and return it as JSON takes it."""
+    async def _answer(
+        self, outcome: Outcome | None, *, dry_run: bool, limit: int = LISTED
+    ) -> Answer:
+        """Write the log lines of an outcome, and return the outcome as JSON."""
         if not dry_run:
             await self._consolidator.tell_again()
         records = outcome.records if outcome else []
@@ -414,30 +421,23 @@ class Operations:
         }
 
 
-def _limit(request: dict[str, Any]) -> int:
+def _limit(request: forms.ChangeForm) -> int:
     """Return how many deltas an answer lists at most."""
-    limit = request.get("limit")
-    if limit is None:
-        return LISTED
-    if not isinstance(limit, int) or limit < 0:
-        raise UsageError("'limit' must be a number of deltas, 0 or more")
-    return limit
+    return LISTED if request.limit is None else request.limit
 
 
 def _nothing() -> None:
-    """Do nothing: no scheduler waits for a decision."""
+    """Do nothing: a command has no scheduler."""
 
 
-def chosen(rules: RuleSet, ids: object) -> list[ConsolidationRule]:
-    """Return some rules by id, in order of id; all enabled ones for None.
+def chosen(rules: RuleSet, ids: Sequence[str] | None) -> list[ConsolidationRule]:
+    """Return the named rules in order of id; all enabled rules for None.
 
     Raises:
-        UsageError: There is no such rule.
+        UsageError: A rule is unknown.
     """
     if ids is None:
         return [rule for rule in rules.rules if rule.enabled]
-    if not isinstance(ids, list):
-        raise UsageError("'rules' must be a list of rule ids")
     known = {rule.id: rule for rule in rules.rules}
     if unknown := [name for name in ids if name not in known]:
         raise UsageError(f"no rule {unknown[0]!r}; there are {', '.join(known) or 'none'}")
@@ -445,10 +445,10 @@ def chosen(rules: RuleSet, ids: object) -> list[ConsolidationRule]:
 
 
 def of_episodes(rules: list[ConsolidationRule], command: str) -> list[ConsolidationRule]:
-    """Return rules that all read episodes, for a command that is about those.
+    """Return the rules unchanged when all of them read episodes, as a command needs.
 
     Raises:
-        UsageError: One of them promotes a graph.
+        UsageError: A rule promotes a graph.
     """
     for rule in rules:
         if not rule.reads_episodes:

@@ -10,7 +10,6 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 import structlog
@@ -21,17 +20,17 @@ from slumberd.file_modes import create_file
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.control_socket import Answer, Operation, Peer
 from slumberd.service.operations import chosen
-from slumberd.service.requests import RulesForm, checked
+from slumberd.service.requests import RulesForm, typed_operation
 
 FILE = "paused.json"
 VERSION = 1
 
 
 def paused_in(directory: Path) -> dict[str, str]:
-    """Return who paused which rule of a state directory, by the rule's id.
+    """Return who paused each paused rule of a state directory, by the rule's id.
 
     Raises:
-        StoreError: The file cannot be read, or is none of ours.
+        StoreError: The file cannot be read, or has another form.
     """
     file = directory / FILE
     try:
@@ -47,7 +46,7 @@ def paused_in(directory: Path) -> dict[str, str]:
 
 
 def _content(file: Path) -> bytes:
-    # Without O_NONBLOCK, a FIFO would hold us until somebody writes to it.
+    # Without O_NONBLOCK, opening a FIFO would block until another program writes to it.
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as reading:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -60,7 +59,7 @@ def _unreadable(file: Path) -> StoreError:
 
 
 def keep_paused(directory: Path, paused: dict[str, str]) -> None:
-    """Keep which rules are paused, all of it or nothing.
+    """Write which rules are paused, atomically.
 
     Raises:
         StoreError: The file cannot be written.
@@ -82,15 +81,15 @@ _log = structlog.get_logger("slumberd")
 
 
 class Pausing:
-    """What people ask of rules that are to rest for a while.
+    """Pauses and resumes rules.
 
     Args:
         directory: The state directory.
         rules: Returns the rules in force.
 
     Attributes:
-        paused: Who paused which rule, by the rule's id.
-        changed: Called when other rules may be due.
+        paused: Who paused each paused rule, by the rule's id.
+        changed: Called after a change, because other rules may be due.
     """
 
     def __init__(self, directory: Path, rules: Callable[[], RuleSet]) -> None:
@@ -101,18 +100,18 @@ class Pausing:
         self.changed: Callable[[], None] = _nothing
 
     def by_name(self) -> dict[str, Operation]:
-        """Return both operations by the name that a request gives."""
+        """Return both operations, by name."""
         return {
-            "pause": checked("pause", RulesForm, self.pause),
-            "resume": checked("resume", RulesForm, self.resume),
+            "pause": typed_operation("pause", RulesForm, self.pause),
+            "resume": typed_operation("resume", RulesForm, self.resume),
         }
 
     def awake(self, rules: Sequence[ConsolidationRule]) -> list[ConsolidationRule]:
         """Return the rules that are not paused."""
         return [rule for rule in rules if rule.id not in self.paused]
 
-    async def pause(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Let ``rules``, a list of ids, be due no more; what fires now goes on to its end."""
+    async def pause(self, request: RulesForm, peer: Peer) -> Answer:
+        """Pause rules; a firing under way runs to its end."""
         async with self._alone:
             fresh = [name for name in self._ids(request) if name not in self.paused]
             await self._keep(self.paused | dict.fromkeys(fresh, str(peer)))
@@ -120,8 +119,8 @@ class Pausing:
             _log.info("rule.paused", rule_id=name, by=str(peer))
         return {"changed": fresh, "paused": sorted(self.paused)}
 
-    async def resume(self, request: dict[str, Any], peer: Peer) -> Answer:
-        """Let ``rules``, a list of ids, be due again; what they missed they take up now."""
+    async def resume(self, request: RulesForm, peer: Peer) -> Answer:
+        """Resume rules; they catch up on what they missed."""
         async with self._alone:
             woken = [name for name in self._ids(request) if name in self.paused]
             await self._keep({n: by for n, by in self.paused.items() if n not in woken})
@@ -129,11 +128,11 @@ class Pausing:
             _log.info("rule.resumed", rule_id=name, by=str(peer))
         return {"changed": woken, "paused": sorted(self.paused)}
 
-    def _ids(self, request: dict[str, Any]) -> list[str]:
-        return [rule.id for rule in chosen(self._rules(), request.get("rules") or [])]
+    def _ids(self, request: RulesForm) -> list[str]:
+        return [rule.id for rule in chosen(self._rules(), request.rules)]
 
     async def _keep(self, paused: dict[str, str]) -> None:
-        # First: what cannot be kept is not done.
+        # Before the change takes effect: a pause that cannot be written does not happen.
         await asyncio.to_thread(keep_paused, self._directory, paused)
         self.paused = paused
         self.changed()

@@ -1,4 +1,4 @@
-"""Reload: other rules for a running daemon, all of them or none, between two firings."""
+"""Replace the rules and some settings of a running daemon between two firings, or nothing."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from slumberd.errors import ConfigurationError, ReloadFailedError, SlumberdError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.composition import limits_of
 from slumberd.service.control_socket import Answer, Peer
+from slumberd.service.requests import RequestForm
 from slumberd.service.rule_runner import RuleRunner
 
 Load = Callable[[], tuple[Settings, RuleSet]]
 """Reads configuration and rules; raises ConfigurationError with every mistake."""
 
 Follow = Callable[[Sequence[ConsolidationRule], str], None]
-"""Goes by other rules, and by another time zone of those that name none, from now on."""
+"""Takes the rules in force, and the time zone of rules without one."""
 
 LIVE = frozenset({"rules_dir", "timezone", "limits"})
-"""What a reload puts into force of the configuration; the rest counts from the next start."""
+"""The settings that a reload replaces; the others apply from the next start."""
 
 LONGEST_ERRORS = 6_000
-"""Characters of mistakes in one line of the log, which journald must not break up."""
+"""Characters of mistakes in one log line; journald breaks up longer lines."""
 
 _log = structlog.get_logger("slumberd")
 
 
 @dataclass(slots=True)
 class InForce:
-    """What a daemon goes by.
+    """The settings and rules that a daemon runs with.
 
     Attributes:
-        settings: As of its start, but for what a reload changes.
-        rules: One immutable set; a reload puts another in its place.
-        pause: Set while a firing must end, and take back the batch under way.
-        wanted: Set by whoever wants a reload and no answer.
-        ends: Whether the daemon does.
+        settings: The settings of the start, with those that a reload replaced.
+        rules: An immutable set, which a reload replaces.
+        pause: Set while a firing must end and roll back its current batch.
+        wanted: Set by a signal that requests a reload.
+        ends: Whether the daemon is stopping.
     """
 
     settings: Settings
@@ -54,22 +55,22 @@ class InForce:
     ends: bool = False
 
     def end(self) -> None:
-        """Let nothing begin any more."""
+        """Begin no more firings and reloads."""
         self.ends = True
         self.pause.set()
         self.wanted.set()
 
 
 class Reloading:
-    """Puts other rules into force, or leaves everything as it is.
+    """Reloads configuration and rules, or changes nothing.
 
     Args:
-        in_force: What is replaced.
-        load: Reads what there is now.
-        runner: Of the facts whose channels are settled again.
-        turn: Held by whoever changes the facts.
-        follow: Told of every set of rules.
-        clock: For the instant of what is settled again.
+        in_force: The settings and rules to replace.
+        load: Reads configuration and rules.
+        runner: Holds the facts whose changed channels are resolved again.
+        turn: The lock that each change of the facts holds.
+        follow: Called with each new set of rules.
+        clock: The time.
     """
 
     def __init__(
@@ -91,12 +92,12 @@ class Reloading:
         self._alone = asyncio.Lock()
 
     def begin(self) -> None:
-        """Let everyone who follows go by what is in force."""
+        """Pass the rules in force to every follower."""
         for follow in self._follow:
             follow(self._in_force.rules.rules, self._in_force.settings.timezone)
 
     async def keep(self) -> None:
-        """Reload whenever it is wanted, until the daemon ends.
+        """Reload at each signal, until the daemon ends.
 
         Raises:
             SupersededError: Another daemon has taken over, or the store was replaced.
@@ -110,39 +111,39 @@ class Reloading:
             with suppress(ReloadFailedError):
                 await self.reload(by="a signal")
 
-    async def answer(self, _: dict[str, Any], peer: Peer) -> Answer:
-        """Reload for a peer, and return what changed."""
+    async def answer(self, _: RequestForm, peer: Peer) -> Answer:
+        """Reload at a peer's request, and return what changed."""
         return await self.reload(by=str(peer))
 
-    async def outdated(self, _: dict[str, Any], __: Peer) -> Answer:
-        """Return the keys of the configuration that have changed since it was read.
+    async def outdated(self, _: RequestForm, __: Peer) -> Answer:
+        """Return the keys of the configuration that changed after the daemon read it.
 
         Raises:
-            ConfigurationError: Something is wrong with what there is now.
+            ConfigurationError: The configuration or a rule file has mistakes.
         """
         fresh, _rules = await asyncio.to_thread(self._load)
         old = self._in_force.settings
-        return {"reload": _needing_reload(old, fresh), "restart": _needing_restart(old, fresh)}
+        return {"reload": _reload_keys(old, fresh), "restart": _restart_keys(old, fresh)}
 
     async def reload(self, *, by: str) -> Answer:
-        """Read configuration and rules, and go by them from the next batch on.
+        """Read configuration and rules, and apply them from the next batch on.
 
         Raises:
-            ReloadFailedError: Something is wrong with them; what was in force stays.
+            ReloadFailedError: They have mistakes; the old ones stay in force.
         """
         async with self._alone:
             try:
                 settings, rules = await asyncio.to_thread(self._load)
                 async with _between_firings(self._in_force, self._turn):
-                    return await self._take(settings, rules, by)
+                    return await self._put_in_force(settings, rules, by)
             except SupersededError:
                 raise
             except (SlumberdError, OSError) as error:  # a full disk of the log, too
                 _log_failure(error, by)
                 raise ReloadFailedError(error) from error
 
-    async def _take(self, settings: Settings, rules: RuleSet, by: str) -> Answer:
-        old, late = self._in_force.rules, _needing_restart(self._in_force.settings, settings)
+    async def _put_in_force(self, settings: Settings, rules: RuleSet, by: str) -> Answer:
+        old, restart = self._in_force.rules, _restart_keys(self._in_force.settings, settings)
         await apply_channels(self._runner, rules, self._clock.now())
         self._in_force.rules = replace(rules, generation=old.generation + 1)
         live = {name: getattr(settings, name) for name in LIVE}
@@ -150,14 +151,14 @@ class Reloading:
         self._runner.consolidator.limits = limits_of(settings)
         self.begin()
         changes = _changes(old, self._in_force.rules)
-        told = {**changes, "restart_needed": late}
-        _log_success(old, self._in_force.rules, told, by)
-        return {**_named(self._in_force.rules), **told}
+        summary = {**changes, "restart_needed": restart}
+        _log_success(old, self._in_force.rules, summary, by)
+        return {**_identity(self._in_force.rules), **summary}
 
 
 @asynccontextmanager
 async def _between_firings(in_force: InForce, turn: asyncio.Lock) -> AsyncIterator[None]:
-    """Let the firing under way end with its batch, and none begin while the block runs."""
+    """End the current firing, and let none begin while the block runs."""
     in_force.pause.set()
     try:
         async with turn:
@@ -167,7 +168,7 @@ async def _between_firings(in_force: InForce, turn: asyncio.Lock) -> AsyncIterat
             in_force.pause.clear()
 
 
-def _named(rules: RuleSet) -> dict[str, Any]:
+def _identity(rules: RuleSet) -> dict[str, Any]:
     return {
         "generation": rules.generation,
         "rules_hash": rules.content_hash,
@@ -176,7 +177,7 @@ def _named(rules: RuleSet) -> dict[str, Any]:
 
 
 def _changes(old: RuleSet, new: RuleSet) -> dict[str, list[str]]:
-    """Return the ids of the rules that came, went, and are no longer what they were."""
+    """Return the ids of the rules that were added, removed and changed."""
     before = {rule.id: rule.content_hash for rule in old.rules}
     after = {rule.id: rule.content_hash for rule in new.rules}
     return {
@@ -186,53 +187,53 @@ def _changes(old: RuleSet, new: RuleSet) -> dict[str, list[str]]:
     }
 
 
-def _needing_restart(old: Settings, new: Settings) -> list[str]:
-    """Return the keys of the configuration that changed and that a reload leaves alone."""
+def _restart_keys(old: Settings, new: Settings) -> list[str]:
+    """Return the changed keys of the configuration that only a restart applies."""
     before, after = old.model_dump(exclude=set(LIVE)), new.model_dump(exclude=set(LIVE))
-    return list(_differing(before, after))
+    return list(_changed_keys(before, after))
 
 
-def _needing_reload(old: Settings, new: Settings) -> list[str]:
-    """Return the keys that changed and that a reload puts into force."""
+def _reload_keys(old: Settings, new: Settings) -> list[str]:
+    """Return the changed keys of the configuration that a reload applies."""
     before, after = old.model_dump(include=set(LIVE)), new.model_dump(include=set(LIVE))
-    return list(_differing(before, after))
+    return list(_changed_keys(before, after))
 
 
-def _differing(before: dict[str, Any], after: dict[str, Any], path: str = "") -> Iterator[str]:
+def _changed_keys(before: dict[str, Any], after: dict[str, Any], path: str = "") -> Iterator[str]:
     for key, value in after.items():
         if isinstance(value, dict) and isinstance(before.get(key), dict) and value and before[key]:
-            yield from _differing(before[key], value, f"{path}{key}.")
+            yield from _changed_keys(before[key], value, f"{path}{key}.")
         elif before.get(key) != value:
             yield path + key
     yield from (path + key for key in before if key not in after)
 
 
-def _log_success(old: RuleSet, new: RuleSet, told: dict[str, list[str]], by: str) -> None:
+def _log_success(old: RuleSet, new: RuleSet, summary: dict[str, list[str]], by: str) -> None:
     before = {rule.id: rule.content_hash for rule in old.rules}
     after = {rule.id: rule.content_hash for rule in new.rules}
-    for name in told["removed"]:
+    for name in summary["removed"]:
         _log.info("rule.removed", rule_id=name, rule_hash=before[name])
-    for name in told["added"]:
+    for name in summary["added"]:
         _log.info("rule.added", rule_id=name, rule_hash=after[name], file=new.sources[name])
-    for name in told["changed"]:
+    for name in summary["changed"]:
         _log.info("rule.changed", rule_id=name, rule_hash=after[name], before=before[name])
-    if told["restart_needed"]:
-        _log.warning("config.restart_needed", keys=told["restart_needed"])
-    counts = {name: len(told[name]) for name in ("added", "removed", "changed")}
-    _log.info("config.reloaded", by=by, **_named(new), **counts)
+    if summary["restart_needed"]:
+        _log.warning("config.restart_needed", keys=summary["restart_needed"])
+    counts = {name: len(summary[name]) for name in ("added", "removed", "changed")}
+    _log.info("config.reloaded", by=by, **_identity(new), **counts)
 
 
 def _log_failure(error: SlumberdError | OSError, by: str) -> None:
     mistakes = error.mistakes if isinstance(error, ConfigurationError) else [error]
-    told = [str(mistake) for mistake in mistakes]
-    for part in _parted(told):
-        _log.error("config.reload_failed", by=by, mistakes=len(told), errors=part)
+    messages = [str(mistake) for mistake in mistakes]
+    for part in _split(messages):
+        _log.error("config.reload_failed", by=by, mistakes=len(messages), errors=part)
 
 
-def _parted(told: Sequence[str]) -> Iterator[list[str]]:
-    """Yield all of the texts, in parts that are short enough for a line of the log."""
+def _split(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield all texts, in parts that fit into one log line."""
     part: list[str] = []
-    for text in told:
+    for text in texts:
         if part and sum(map(len, part)) + len(text) > LONGEST_ERRORS:
             yield part
             part = []
@@ -241,7 +242,7 @@ def _parted(told: Sequence[str]) -> Iterator[list[str]]:
 
 
 async def apply_channels(runner: RuleRunner, rules: RuleSet, at: datetime) -> None:
-    """Settle again what a change of multi-valued predicates, or of lineages' depth, touches.
+    """Resolve again what a change of multi-valued predicates or of the lineage depth affects.
 
     Raises:
         StoreError: The facts cannot be written.

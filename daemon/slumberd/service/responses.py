@@ -1,4 +1,4 @@
-"""What was done, or would be, as JSON takes it."""
+"""Build the answers of operations as JSON."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ OUT_OF_REACH = [
 """What a forget cannot erase."""
 
 LISTED = 10_000
-"""Deltas that an answer lists at most, unless it is asked for more; all are counted."""
+"""How many deltas an answer lists at most, unless the request sets a limit; it counts all."""
 
 
 def reported(reports: Iterable[Report], *, limit: int = LISTED, run: str = "") -> Answer:
-    """Return what firings of one run did, with at most `limit` deltas of each rehearsal."""
+    """Return the firings of one run, with at most `limit` deltas of each rehearsal."""
     documents = [as_document(report, limit=limit) for report in reports]
     fired = any(document["firing_ids"] for document in documents)
     return {"run": run if fired else None, "reports": documents}
 
 
 def undone(done: UndoneFirings, run: str | None) -> Answer:
-    """Return what undoing several firings did.
+    """Return the result of undoing several firings.
 
     Args:
-        done: What it did.
+        done: The result.
         run: The id of the run that undid them; None for a dry run, which has no firings.
     """
     firing_ids = done.firing_ids if run else []
@@ -66,7 +66,7 @@ def counted(records: Sequence[Record]) -> dict[str, int]:
 
 
 def as_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
-    """Return a report as JSON takes it; with at most `limit` deltas of a rehearsal."""
+    """Return a report as JSON, with at most `limit` deltas of a rehearsal."""
     document: dict[str, Any] = {
         "rule_id": report.rule_id,
         "firing_ids": report.firing_ids,
@@ -88,13 +88,13 @@ def certificate(
     *,
     naming: int,
 ) -> dict[str, Any]:
-    """Return what was erased, and what cannot be, as JSON takes it; it names the scope itself.
+    """Return the certificate of an erasure; it names the scope.
 
     Args:
         reach: The scope.
-        moment: Up to when, in microseconds.
-        erasure: What went from the facts, and what is current again.
-        memory: Rows that went from the episodes' database, by table.
+        moment: The end of the erased time, in microseconds since 1970 UTC.
+        erasure: What was erased from the facts, and which facts are current again.
+        memory: The number of rows erased from memory.db, by table.
         naming: How many episodes of other scopes name this one.
     """
     named = f"{naming} episodes of other scopes name this one in their content or scope key"
@@ -116,14 +116,14 @@ def certificate(
 def scheduled(
     rules: Iterable[ConsolidationRule], paused: Mapping[str, str], timezone: str
 ) -> Answer:
-    """Return when rules are due, with who paused them; what comes of that is for whoever asks.
+    """Return the cadence of each rule and who paused it; the command computes the instants.
 
     Args:
-        rules: In force.
-        paused: Who paused which, by id.
-        timezone: Of those that name none.
+        rules: The rules in force.
+        paused: Who paused each paused rule, by the rule's id.
+        timezone: The time zone of rules without one.
     """
-    told = [
+    listed = [
         {
             "id": rule.id,
             "enabled": rule.enabled,
@@ -132,14 +132,14 @@ def scheduled(
         }
         for rule in rules
     ]
-    return {"timezone": timezone, "rules": told}
+    return {"timezone": timezone, "rules": listed}
 
 
 def listed_deltas(records: Sequence[Record], *, limit: int = LISTED) -> dict[str, Any]:
-    """Return the first deltas among records, how many there are, and whether the list is cut.
+    """Return the first deltas of some records, their number, and whether the list is cut.
 
     Args:
-        records: Rows of a ledger; those of kind ``firing`` are no deltas.
+        records: Rows of a ledger; rows of kind ``firing`` are not deltas.
         limit: How many deltas are listed at most.
     """
     deltas = [record for record in records if record.kind != "firing"]

@@ -1,4 +1,4 @@
-"""Fire rules into the fact store: by the consolidator, or by the promoter for rules of a graph."""
+"""Fire each rule with the consolidator, or with the promoter when it reads a graph."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from slumberd.consolidation.consolidator import Consolidator, Report
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import UsageError
 from slumberd.graph.promotion import Promoter
-from slumberd.model.firing import UNTIMED, Timing, Trigger
 from slumberd.model.rule import ConsolidationRule
 from slumberd.storage.facts.store import SQLiteFactStore
 
@@ -38,48 +38,27 @@ class RuleRunner:
         self.facts = facts
         self.consolidator = consolidator
         self._promoter = promoter
-        self._collecting: asyncio.Handle | None = None
+        self._enabling: asyncio.Handle | None = None
 
-    async def fire(  # noqa: PLR0913 # each is asked for by another caller
-        self,
-        rule: ConsolidationRule,
-        trigger: Trigger,
-        at: datetime,
-        *,
-        by: str = "",
-        stop: asyncio.Event | None = None,
-        timing: Timing = UNTIMED,
-        run: str = "",
-    ) -> Report:
+    async def fire(self, request: FireRequest) -> Report:
         """Consolidate everything that is pending for a rule.
-
-        Args:
-            rule: The rule.
-            trigger: What made it due.
-            at: The instant.
-            by: Who asked for it.
-            stop: When set, the batch under way is given up whole.
-            timing: How it stands to the instants that it serves.
-            run: The id that all of its batches share.
 
         Raises:
             UsageError: The rule promotes a graph, and there is none.
             SlumberdError: The firing failed; its earlier batches stay committed.
         """
-        with self._uncollected():
-            return await self._of(rule).fire(
-                rule, trigger, at, by=by, stop=stop, timing=timing, run=run
-            )
+        with self._without_collector():
+            return await self._firer_of(request.rule).fire(request)
 
     async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
-        """Return what a firing would do now; write nothing.
+        """Report what a firing would do now; write nothing.
 
         Raises:
             UsageError: The rule promotes a graph, and there is none.
         """
-        return await self._of(rule).rehearse(rule, at)
+        return await self._firer_of(rule).rehearse(rule, at)
 
-    def _of(self, rule: ConsolidationRule) -> Consolidator | Promoter:
+    def _firer_of(self, rule: ConsolidationRule) -> Consolidator | Promoter:
         if rule.reads_episodes:
             return self.consolidator
         if self._promoter is None:
@@ -87,23 +66,23 @@ class RuleRunner:
         return self._promoter
 
     @contextmanager
-    def _uncollected(self) -> Iterator[None]:
-        """Keep Python's collector from walking a batch: it stops every thread for 50 to 100 ms.
+    def _without_collector(self) -> Iterator[None]:
+        """Disable the garbage collector during a firing: it stops every thread for 50 to 100 ms.
 
-        A firing makes no cycles of objects, so there is nothing for the collector to find.
+        A firing makes no cycles of objects, so the collector would find nothing.
         """
-        enabled = gc.isenabled() or self._collecting is not None
-        if self._collecting is not None:
-            self._collecting.cancel()
-            self._collecting = None
+        enabled = gc.isenabled() or self._enabling is not None
+        if self._enabling is not None:
+            self._enabling.cancel()
+            self._enabling = None
         gc.disable()
         try:
             yield
         finally:
             if enabled:
-                # An error that the caller handles holds its batch until the caller awaits again.
-                self._collecting = asyncio.get_running_loop().call_soon(self._collect)
+                # An error keeps its batch alive until the caller has handled it and awaits again.
+                self._enabling = asyncio.get_running_loop().call_soon(self._enable_collector)
 
-    def _collect(self) -> None:
-        self._collecting = None
+    def _enable_collector(self) -> None:
+        self._enabling = None
         gc.enable()

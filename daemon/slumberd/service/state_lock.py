@@ -1,7 +1,7 @@
-"""One daemon per state directory: a lock that the kernel frees with its holder.
+"""Lock a state directory for one slumberd; the kernel frees the lock when its process ends.
 
-The directory's own descriptor is locked. A lock file could be deleted and made anew, which
-admits a second daemon; the pid file here is for people to read and decides nothing.
+The lock is on the directory itself: a lock file could be deleted and created again, which would
+admit a second daemon. The pid file is for people to read and decides nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 class StateLock:
-    """Holds a state directory while the ``with`` block runs."""
+    """Locks a state directory while the ``with`` block runs."""
 
     def __init__(self, directory: Path, *, mounts: Path = MOUNTS) -> None:
         self.directory = directory
@@ -32,17 +32,17 @@ class StateLock:
         self._descriptor: int | None = None
 
     def __enter__(self) -> Self:
-        """Create the directory if need be, and take it.
+        """Create the directory if it is missing, and lock it.
 
         Raises:
-            StateDirectoryLockedError: Another slumberd has it.
-            PermissionDeniedError: It may not be created, or written to.
-            StoreError: It is on a network file system, or is no directory.
+            StateDirectoryLockedError: Another slumberd holds the lock.
+            PermissionDeniedError: The user may not create the directory, or write to it.
+            StoreError: The path is on a network file system, or is not a directory.
         """
-        with _translated(self.directory):
+        with _translate_errors(self.directory):
             make_directory(self.directory)
             refuse_network(self.directory, mounts=self._mounts)
-            self._descriptor = _locked(self.directory)
+            self._descriptor = _lock(self.directory)
             try:
                 _write_pid(self._descriptor)
             except BaseException:
@@ -56,8 +56,8 @@ class StateLock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let the directory go."""
-        # Of the directory that is locked: another one may lie under its name by now.
+        """Unlock the directory."""
+        # By the descriptor: another directory may have taken the name of the locked one.
         with suppress(OSError):
             os.unlink(PID_FILE, dir_fd=self._descriptor)
         self._release()
@@ -69,7 +69,7 @@ class StateLock:
 
 
 def holder_of(directory: Path) -> str:
-    """Return who seems to hold a state directory, as ``pid 4711``; for people to read."""
+    """Return the process that the pid file names, as ``pid 4711``; for people to read."""
     try:
         text = (directory / PID_FILE).read_text(errors="replace").strip()
     except OSError:
@@ -78,35 +78,35 @@ def holder_of(directory: Path) -> str:
 
 
 def file_system_of(path: Path, mounts: str) -> str:
-    """Return the type of the file system that an absolute path lies on, as ``ext4``.
+    """Return the type of the file system of an absolute path, such as ``ext4``.
 
     Args:
-        path: Without symbolic links.
+        path: A path without symbolic links.
         mounts: The text of ``/proc/self/mountinfo``.
     """
     found, longest = "unknown", -1
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
-        point = Path(_unescaped(left.split()[4]))
-        # The last of equals lies on top.
+        point = Path(_unescape(left.split()[4]))
+        # Of several mounts on one point, the last is visible.
         if path.is_relative_to(point) and len(point.parts) >= longest:
             found, longest = right.split()[0], len(point.parts)
     return found
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def refuse_network(directory: Path, *, mounts: Path = MOUNTS) -> None:
-    """Refuse a directory of databases where neither locks nor write-ahead logs hold.
+    """Refuse a directory on a network file system, where locks and write-ahead logs fail.
 
     Raises:
-        StoreError: It is on a network file system.
+        StoreError: The directory is on a network file system.
     """
     try:
         text = mounts.read_text(errors="surrogateescape")
-    except FileNotFoundError:  # no /proc in this container: nothing to go by
+    except FileNotFoundError:  # no /proc in this container
         return
     kind = file_system_of(directory.resolve(), text)
     if kind in NETWORK_FILE_SYSTEMS:
@@ -116,7 +116,7 @@ def refuse_network(directory: Path, *, mounts: Path = MOUNTS) -> None:
         )
 
 
-def _locked(directory: Path) -> int:
+def _lock(directory: Path) -> int:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -129,7 +129,7 @@ def _locked(directory: Path) -> int:
 
 
 def _write_pid(directory: int) -> None:
-    # One that was left by another user of the group is not ours to write.
+    # Another user of the group may own a pid file that was left behind.
     with suppress(FileNotFoundError):
         os.unlink(PID_FILE, dir_fd=directory)
     with os.fdopen(create_file(Path(PID_FILE), os.O_WRONLY, dir_fd=directory), "w") as file:
@@ -137,7 +137,7 @@ def _write_pid(directory: int) -> None:
 
 
 @contextmanager
-def _translated(directory: Path) -> Iterator[None]:
+def _translate_errors(directory: Path) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:

@@ -1,7 +1,4 @@
-"""Tell systemd how the service is doing: the sd_notify protocol, without its library.
-
-Tell the service manager that the daemon is alive, as long as everything in it gets on.
-"""
+"""Report the state of the service to systemd by the sd_notify protocol, without its library."""
 
 from __future__ import annotations
 
@@ -19,25 +16,25 @@ _LONGEST_WAIT_SECONDS = 1.0
 
 
 class Notifier:
-    """The sender's side of one NOTIFY_SOCKET; says nothing when there is none.
+    """Sends messages to one NOTIFY_SOCKET; without one it does nothing.
 
     Attributes:
         watchdog_seconds: How long the service manager waits for a `watchdog`; None for ever.
     """
 
     def __init__(self, address: str | None, watchdog_seconds: float | None = None) -> None:
-        """Remember where to send.
+        """Set the address.
 
         Args:
             address: The value of NOTIFY_SOCKET: a path, or an abstract name after ``@``.
-            watchdog_seconds: How long the service manager waits for a `watchdog`, if it does.
+            watchdog_seconds: How long the service manager waits for a `watchdog`; None for ever.
         """
         self.watchdog_seconds = watchdog_seconds
         known = address is not None and address.startswith(("/", "@"))
         self._address = address.replace("@", "\0", 1) if address is not None and known else None
 
     def ready(self) -> None:
-        """Say that the service is up, or that a reload is done."""
+        """Report that the service is up, or that a reload is done."""
         self._send("READY=1")
 
     def status(self, text: str) -> None:
@@ -45,15 +42,15 @@ class Notifier:
         self._send("STATUS=" + " ".join(text.split()))
 
     def stopping(self) -> None:
-        """Say that the service is going down."""
+        """Report that the service is stopping."""
         self._send("STOPPING=1")
 
     def reloading(self, monotonic: float) -> None:
-        """Say that a reload begins, at a moment of the monotonic clock, in seconds."""
+        """Report that a reload begins, at a time of the monotonic clock in seconds."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={int(monotonic * 1_000_000)}")
 
     def watchdog(self) -> None:
-        """Say that the service is alive."""
+        """Report that the service is alive."""
         self._send("WATCHDOG=1")
 
     def _send(self, message: str) -> None:
@@ -68,22 +65,22 @@ class Notifier:
 
 
 BEATS = 3
-"""How often it is told within the time that the service manager waits."""
+"""Reports within the time that the service manager waits."""
 
 Pulse = Callable[[], Awaitable[int]]
-"""Returns when the threads of a database have answered; the number grows with what was written."""
+"""Returns when the threads of a database have answered; the number grows with each write."""
 
 
 class Watchdog:
-    """Tells, only when scheduler and databases have got on since it last told.
+    """Reports that the daemon is alive when the scheduler or a database has made progress.
 
-    The scheduler stands still while a rule fires, but then each batch writes. A database whose
-    thread is stuck does not answer, so nothing is told, however long that takes; one whose thread
-    is at work on a batch answers after it.
+    The scheduler waits while a rule fires, but then each batch writes. A database answers after
+    the batch that its thread works on. A database whose thread is stuck never answers, and so
+    withholds the report.
 
     Args:
-        tell: Says that the daemon is alive.
-        turned_at: Returns when the scheduler last came round.
+        tell: Reports that the daemon is alive.
+        turned_at: Returns when the scheduler last began a turn.
         pulses: One for each database.
     """
 
@@ -96,10 +93,10 @@ class Watchdog:
         self._seen: tuple[float, list[int]] | None = None
 
     async def keep(self, stop: asyncio.Event, *, within_seconds: float | None) -> None:
-        """Beat until `stop` is set.
+        """Report until `stop` is set.
 
         Args:
-            stop: Ends it.
+            stop: Ends the loop.
             within_seconds: How long the service manager waits; None when it does not.
         """
         while within_seconds is not None and not stop.is_set():
@@ -107,8 +104,8 @@ class Watchdog:
             await set_within(stop, within_seconds / BEATS)
 
     async def beat(self) -> None:
-        """Tell, or warn that nothing moves."""
-        written = [await _answered(pulse) for pulse in self._pulses]
+        """Report once, or log a warning when nothing has made progress."""
+        written = [await _pulse_count(pulse) for pulse in self._pulses]
         now = (self._turned_at(), written)
         if now == self._seen:
             _log.warning("watchdog.withheld", reason="the scheduler does not get on")
@@ -117,8 +114,8 @@ class Watchdog:
         self._tell()
 
 
-async def _answered(pulse: Pulse) -> int:
+async def _pulse_count(pulse: Pulse) -> int:
     try:
         return await pulse()
-    except StoreError:  # an answer too; whoever needs the database tells what is wrong with it
+    except StoreError:  # an answer too; the next use of the database reports the error
         return 0

@@ -19,6 +19,7 @@ from slumberd.cli import call
 from slumberd.cli.commands.explain_output import went, would_change
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision, Explanation
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import NoInputError
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact
@@ -65,7 +66,9 @@ class House:
         done = []
         for one in rules or (ALL,):
             self.clock.advance(60)
-            report = await self.consolidator.fire(one, "manual", self.clock.now(), by=by)
+            report = await self.consolidator.fire(
+                FireRequest(one, "manual", self.clock.now(), by=by)
+            )
             done += report.firing_ids
         return done
 

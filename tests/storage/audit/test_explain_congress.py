@@ -14,6 +14,7 @@ import pytest
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision, Explanation
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.episode import Episode
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
@@ -119,12 +120,12 @@ async def consolidated(
     clock = FakeClock()
     consolidator = Consolidator(memory, facts, FakeDeltaLog(), clock, batch=BATCH)
     await memory.put_many(stream[:-KEPT_BACK])
-    report = await consolidator.fire(ALL, "manual", clock.now())
-    await consolidator.fire(SOME, "manual", clock.now())
+    report = await consolidator.fire(FireRequest(ALL, "manual", clock.now()))
+    await consolidator.fire(FireRequest(SOME, "manual", clock.now()))
     chosen = report.firing_ids[len(report.firing_ids) // 2]
     await facts.undo(chosen, at=clock.now(), by="me", dry_run=False)
     await memory.put_many(stream[-KEPT_BACK:])
-    await consolidator.fire(SOME, "manual", clock.now())
+    await consolidator.fire(FireRequest(SOME, "manual", clock.now()))
     return int(chosen.split("@")[1])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slumberd.consolidation.fire_request import FireRequest
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
@@ -24,7 +25,7 @@ FIRST, SECOND, THIRD = START, at(60), at(120)
 async def fire(home: House, fired: ConsolidationRule | str, instant: datetime) -> str:
     """Fire a rule at an instant; return the id of its one firing."""
     asked = rule(fired) if isinstance(fired, str) else fired
-    report = await home.consolidator.fire(asked, "manual", instant)
+    report = await home.consolidator.fire(FireRequest(asked, "manual", instant))
     (firing_id,) = report.firing_ids
     return firing_id
 
@@ -141,4 +142,4 @@ async def test_what_a_restored_log_still_holds_is_known_under_its_old_number(
 
 
 async def fire_all(home: House, instant: datetime) -> None:
-    await home.consolidator.fire(rule("all"), "manual", instant)
+    await home.consolidator.fire(FireRequest(rule("all"), "manual", instant))
