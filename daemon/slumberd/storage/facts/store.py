@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from threading import Event
-from typing import Any
-
-import orjson
 
 from slumberd.consolidation.graph_promotion import Promoted, speaker_of
 from slumberd.consolidation.incoming import Candidate
-from slumberd.consolidation.manual import ManualAssertion
 from slumberd.consolidation.precedence import HANDS, MultiValued
 from slumberd.errors import ExtraMissingError
 from slumberd.model.delta import Delta, checked_delta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, aware
-from slumberd.model.firing import START, Firing, Held, Position, Trigger
+from slumberd.model.firing import Firing, Held, Trigger
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import Reach
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.erased_content import Moments, learn_all
 from slumberd.storage.facts.lifecycle import set_number
+from slumberd.storage.facts.manual_statements import assertion_of, lineage_entry
+from slumberd.storage.facts.review import drop_entries, hold_batch, record_decision
+from slumberd.storage.facts.settings_changes import change_channels, rewrite_lineages
 from slumberd.storage.facts.watermarks import WatermarkTable, succeed
 from slumberd.storage.ledger import erasure
 from slumberd.storage.ledger.batch import Batch, OverLimitError, number
@@ -52,9 +49,6 @@ _BACKLOG_PAGES, _EVERYDAY_PAGES = 50_000, 1_000
 _LOOK_SECONDS = 0.02
 """Between two looks whether a commit takes too long."""
 
-_REDRAWN = 2_000
-"""Keys whose facts are written again at a time."""
-
 
 class SQLiteFactStore(WatermarkTable):
     """Facts, and the ledger of every act behind them; implements ``FactStore`` and ``Ledger``.
@@ -74,7 +68,7 @@ class SQLiteFactStore(WatermarkTable):
             InputError: Its id, user or agent holds NUL or no valid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
-        said = _said_by(fact)._replace(pinned_at=microseconds(aware(fact.pinned_at)))
+        said = assertion_of(fact)._replace(pinned_at=microseconds(aware(fact.pinned_at)))
         await self.manually(lambda hand: hand.declare(said))
 
     async def unpin(self, fact_id: str) -> None:
@@ -95,8 +89,8 @@ class SQLiteFactStore(WatermarkTable):
             InputError: Its id, user or agent holds NUL or no valid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
-        entry = self._entry_of(by, reason)
-        said = _said_by(fact.model_copy(update={"lineage": [*fact.lineage, entry]}))
+        entry = lineage_entry(by, reason, self._clock.now())
+        said = assertion_of(fact.model_copy(update={"lineage": [*fact.lineage, entry]}))
         await self.manually(lambda hand: hand.assert_(said, again=True), by=by)
 
     async def retract(self, *fact_ids: str, by: str, reason: str) -> None:
@@ -110,15 +104,8 @@ class SQLiteFactStore(WatermarkTable):
         Raises:
             ValueError: `by` or `reason` is empty.
         """
-        lineage = (self._entry_of(by, reason),)
+        lineage = (lineage_entry(by, reason, self._clock.now()),)
         await self.manually(lambda hand: hand.take_out(fact_ids, lineage=lineage), by=by)
-
-    def _entry_of(self, by: str, reason: str) -> dict[str, Any]:
-        if not by.strip() or not reason.strip():
-            raise ValueError("'by' and 'reason' must be non-empty: who says it, and why")
-        at = self._clock.now().isoformat()
-        entry = {"kind": "hand", "rule_id": HANDS, "source_episode_ids": [], "promotion_ts": at}
-        return {**entry, "by": by, "reason": reason}
 
     async def apply_delta(self, delta: Delta, *, strict: bool = False) -> None:
         """Apply one delta, whole or not at all; applying it again changes nothing.
@@ -245,50 +232,26 @@ class SQLiteFactStore(WatermarkTable):
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
             try:
                 with self._committing(connection) as noticed, giving_up(connection, late):
-                    done = self._settle(connection, firing, met, late, decided)
+                    done = self._resolve(connection, firing, met, late, decided)
                     outcome = replace(done, noticed=noticed)
                     written.set()
             except OverLimitError as over:
                 with transaction(connection):
-                    return self._hold(connection, firing, str(over))
+                    self._fence(connection)
+                    return hold_batch(connection, firing, str(over), self._depth)
             return outcome
 
         if not backlog or late is None:
             return await self._database.write(work)
-        with self._halted(lambda: written.is_set() and late()):
+        # No progress handler ends the checkpoint after the commit of a backlog.
+        with self._database.interrupting(
+            lambda: written.is_set() and late(), every_seconds=_LOOK_SECONDS
+        ):
             return await self._database.write(work)
-
-    @contextmanager
-    def _halted(self, late: Callable[[], bool]) -> Iterator[None]:
-        """End what asks nobody whether it is late: the checkpoint after a commit of a backlog."""
-        loop = asyncio.get_running_loop()
-        looks: list[asyncio.TimerHandle] = []
-
-        def look() -> None:
-            if late():
-                self._database.halt()
-            looks[:] = [loop.call_later(_LOOK_SECONDS, look)]
-
-        looks.append(loop.call_later(_LOOK_SECONDS, look))
-        try:
-            yield
-        finally:
-            looks.pop().cancel()
 
     def leave(self) -> None:
         """Let the file be closed as it is, in the middle of a backlog; its next start tidies up."""
         self._left = True
-
-    def _hold(self, connection: sqlite3.Connection, firing: Firing, problem: str) -> Outcome:
-        """Leave a batch undone, its watermark where it was, until a person decides."""
-        self._fence(connection)
-        passed = replace(firing, upto=firing.after)
-        batch = Batch(connection, passed, channels_at(connection), self._depth)
-        batch.note = {"held": problem, "held_upto": firing.upto.seq}
-        outcome = batch.write(batch.resolution(), {})
-        connection.execute(_SQL["hold"], (firing.rule_id, batch.number, *firing.upto, problem))
-        held = Held(firing.rule_id, outcome.firing_id, firing.upto, problem, approved=False)
-        return replace(outcome, held=held)
 
     async def decide(self, held: Held, *, approve: bool, at: datetime, by: str) -> None:
         """Let a held batch go on, or pass over what it met; either way it is audited.
@@ -303,15 +266,10 @@ class SQLiteFactStore(WatermarkTable):
         def work(connection: sqlite3.Connection) -> None:
             with transaction(connection):
                 self._fence(connection)
-                mark = Position(*connection.execute(_SQL["watermark"], (held.rule_id,)).fetchone())
-                upto = mark if approve else Position(*held.upto)
-                firing = Firing(held.rule_id, "", "manual", at, mark, upto, by)
-                batch = Batch(connection, firing, channels_at(connection), self._depth)
-                batch.note = {"approves" if approve else "rejects": held.firing_id}
-                batch.write(batch.resolution(), {})
-                if approve:
-                    connection.execute(_SQL["approve"], (held.rule_id,))
-                else:
+                firing = record_decision(
+                    connection, held, approve=approve, at=at, by=by, depth=self._depth
+                )
+                if not approve:
                     self._move_watermark(connection, firing)
 
         await self._database.write(work)
@@ -330,10 +288,10 @@ class SQLiteFactStore(WatermarkTable):
     async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
         """Settle as `commit` does, say what came of it, and write nothing."""
         return await self._transact(
-            lambda connection: self._settle(connection, firing, met), dry_run=True
+            lambda connection: self._resolve(connection, firing, met), dry_run=True
         )
 
-    def _settle(
+    def _resolve(
         self,
         connection: sqlite3.Connection,
         firing: Firing,
@@ -470,13 +428,7 @@ class SQLiteFactStore(WatermarkTable):
 
         def work(connection: sqlite3.Connection) -> int:
             with self._committing(connection):
-                if number(connection, "depth") == self._depth:
-                    return 0
-                keys = [row[0] for row in connection.execute(_SQL["keys"]).fetchall()]
-                for first in range(0, len(keys), _REDRAWN):
-                    _redraw(connection, keys[first : first + _REDRAWN], self._depth, at)
-                set_number(connection, "depth", self._depth)
-                return len(keys)
+                return rewrite_lineages(connection, self._depth, at)
 
         return await self._database.write(work)
 
@@ -494,8 +446,7 @@ class SQLiteFactStore(WatermarkTable):
             if channels_at(connection).channels == multi.channels:
                 return None
             with self._committing(connection) as noticed:
-                before = channels_at(connection)
-                outcome = _change_channels(connection, before, multi, self._depth, at)
+                outcome = change_channels(connection, multi, self._depth, at)
                 return replace(outcome, noticed=noticed)
 
         return await self._database.write(work)
@@ -524,60 +475,7 @@ class SQLiteFactStore(WatermarkTable):
             if rules is None or entry["rule_id"] in rules
             if episodes is None or entry["episode_id"] in episodes
         ]
-        found = [(one["rule_id"], one["channel"], one["episode_id"]) for one in entries]
-        rows = sorted(one["seq"] for one in entries)
-
-        def work(connection: sqlite3.Connection) -> Outcome:
-            firing = Firing("@quarantine", "", "manual", at, by=by)
-            batch = Batch(connection, firing, channels_at(connection), self._depth)
-            batch.note = {"dropped": len(found), "rows": rows}
-            connection.executemany(_SQL["drop_quarantine"], found)
-            return batch.write(batch.resolution(), {})
-
-        if found:
-            await self._transact(work, dry_run=dry_run)
-        return len(found)
-
-
-def _said_by(fact: Fact) -> ManualAssertion:
-    if not fact.lineage:
-        raise ValueError(f"fact {fact.id!r}: lineage must be non-empty")
-    if not (math.isfinite(fact.confidence) and 0 <= fact.confidence <= 1):
-        raise ValueError(f"fact {fact.id!r}: confidence must lie in 0..1")
-    return ManualAssertion(
-        fact.id, fact.user, fact.agent, dict(fact.payload), fact.confidence, fact.lineage,
-        dict(fact.metadata),
-    )  # fmt: skip
-
-
-def _redraw(connection: sqlite3.Connection, keys: Sequence[str], depth: int, at: datetime) -> None:
-    firing = Firing("@lineage", "", "manual", at)
-    batch = Batch(connection, firing, channels_at(connection), depth)
-    batch.note = {"lineage_depth": depth}
-    batch.loaded.load_in_full(set(keys))
-    resolution = batch.resolution()
-    resolution.redraw()
-    batch.write(resolution, {})
-
-
-def _change_channels(
-    connection: sqlite3.Connection,
-    before: MultiValued,
-    after: MultiValued,
-    depth: int,
-    at: datetime,
-) -> Outcome:
-    firing = Firing("@channels", "", "manual", at, START, START)
-    batch = Batch(connection, firing, after, depth)
-    channels = {name: sorted(predicates) for name, predicates in after.channels.items()}
-    batch.note = {"multi_valued": channels}
-    connection.execute(_SQL["add_channels"], (batch.number, orjson.dumps(channels)))
-    keys = {
-        key
-        for (key,) in connection.execute(_SQL["keys"]).fetchall()
-        if (key in before) != (key in after)
-    }
-    batch.loaded.load_in_full(keys)
-    resolution = batch.resolution()
-    resolution.resettle(keys, before)
-    return batch.write(resolution, {})
+        if entries:
+            drop = partial(drop_entries, entries=entries, at=at, by=by, depth=self._depth)
+            await self._transact(drop, dry_run=dry_run)
+        return len(entries)

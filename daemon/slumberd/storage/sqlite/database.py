@@ -9,8 +9,8 @@ import asyncio
 import os
 import sqlite3
 import stat
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -122,6 +122,28 @@ class Database:
         """End the statement that writes, or the checkpoint after it; from any thread."""
         if "write" in self._open:
             self._open["write"].halt()
+
+    @contextmanager
+    def interrupting(self, late: Callable[[], bool], *, every_seconds: float) -> Iterator[None]:
+        """Interrupt what writes during the block, even a checkpoint after a commit, once `late`.
+
+        Args:
+            late: Called in the event loop.
+            every_seconds: How often `late` is called.
+        """
+        loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+
+        def check() -> None:
+            if late():
+                self.interrupt()
+            timers[:] = [loop.call_later(every_seconds, check)]
+
+        timers.append(loop.call_later(every_seconds, check))
+        try:
+            yield
+        finally:
+            timers.pop().cancel()
 
     async def close(self, *, at_once: bool = False) -> None:
         """Close both connections; the next use opens them again.
