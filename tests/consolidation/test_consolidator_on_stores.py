@@ -206,7 +206,7 @@ async def test_one_batch_of_a_backlog_leaves_the_file_in_its_everyday_order(
 async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    halted, stop = Event(), asyncio.Event()
+    interrupted, stop = Event(), asyncio.Event()
     monkeypatch.setattr(store, "_BACKLOG_ROWS", 1)
     monkeypatch.setattr(store, "_LOOK_SECONDS", 0.001)
     monkeypatch.setattr(Database, "interrupt", lambda _: interrupted.set())

@@ -19,11 +19,12 @@ from slumberd.model.scope import ErasedScopes, escape, scope_of
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
-from slumberd.storage.episodes.rows import decode, lenient_text
+from slumberd.storage.episodes.rows import decode
 from slumberd.storage.ledger import promotion_feed
 from slumberd.storage.ledger.bulk_write import notes_others
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.ledger.schema import SUCCESSES
+from slumberd.storage.sqlite.connection import lenient_text
 from slumberd.storage.sqlite.erased_scopes import forgotten
 from slumberd.storage.sqlite.health import has_table
 from slumberd.storage.sqlite.recovery import _within

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slumberd.model.scope import ErasedScopes, scope_of
 from slumberd.sql_statements import statements
-from slumberd.storage.episodes.rows import instant_or_zero, lenient_text
+from slumberd.storage.episodes.rows import instant_or_zero
+from slumberd.storage.sqlite.connection import lenient_text
 from slumberd.storage.sqlite.erased_scopes import key_of, learn
 
 _SQL = statements("resurfaced")

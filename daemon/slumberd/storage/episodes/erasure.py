@@ -12,8 +12,8 @@ from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, ScopeMismatch, escape, scope_of
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes import access_tracking
-from slumberd.storage.episodes.rows import instant_or_zero, lenient_text, scope_in
-from slumberd.storage.sqlite.connection import transaction
+from slumberd.storage.episodes.rows import instant_or_zero, scope_in
+from slumberd.storage.sqlite.connection import lenient_text, transaction
 from slumberd.storage.sqlite.erased_scopes import overwriting, remember, scrub
 
 _SQL = statements("forgetting")

@@ -32,8 +32,8 @@ from slumberd.model.episode import Episode, EpisodeVersion, instant
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, ScopeMismatch, escape
 from slumberd.sql_statements import statements
-from slumberd.storage.episodes.rows import decode, episode_of, lenient_text
-from slumberd.storage.sqlite.connection import texts_as
+from slumberd.storage.episodes.rows import decode, episode_of
+from slumberd.storage.sqlite.connection import lenient_text, texts_as
 
 _SQL = statements("recent")
 # A day for the offset, and one for a blank in place of the T, which sorts before it.

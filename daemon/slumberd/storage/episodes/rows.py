@@ -1,15 +1,10 @@
-"""How an episode is written into a row of ``episodes``.
-
-How a row of ``episodes`` is read, whoever wrote it: as an episode, or with its fault.
-"""
+"""Encode episodes into rows of ``episodes``, and decode rows of any program, with their faults."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -27,7 +22,14 @@ from slumberd.model.scope import (
     is_key_of,
     scope_of,
 )
-from slumberd.storage.sqlite.strict_json import MOST_DEPTH, read_object, too_deep, written
+from slumberd.storage.sqlite.connection import Mangled
+from slumberd.storage.sqlite.strict_json import (
+    MOST_DEPTH,
+    lossy_values,
+    read_object,
+    too_deep,
+    written,
+)
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
@@ -117,7 +119,7 @@ def _json(id: str, column: str, value: dict[str, Any]) -> bytes:
             return encoded
     except TypeError as error:
         raise InputError(f"episode {id!r}: {column} is not JSON: {error}") from error
-    for path, problem in _losses(value, column):
+    for path, problem in lossy_values(value, column):
         raise InputError(f"episode {id!r}: {path} {problem}")
     return encoded
 
@@ -131,28 +133,6 @@ def _plain(value: dict[str, Any]) -> bool:
         if type(item) is float and not math.isfinite(item):
             return False
     return True
-
-
-def _losses(value: object, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, float) and not math.isfinite(value):
-        yield path, f"is {value!r}, which JSON cannot hold"
-    for step, part in _parts(value):
-        yield from _losses(part, path + step)
-
-
-def _parts(value: object) -> Iterator[tuple[str, object]]:
-    """Yield the values within a value, each with its path from there."""
-    match value:
-        case dict():
-            yield from ((f".{key}", item) for key, item in value.items())
-        case list() | tuple():
-            yield from ((f"[{place}]", item) for place, item in enumerate(value))
-        case Enum():
-            yield "", value.value
-        case _ if is_dataclass(value):
-            yield from ((f".{one.name}", getattr(value, one.name)) for one in fields(value))
-        case _:
-            return
 
 
 def same(written: Row, stored: Row, naive: NaiveTimestamps = "local") -> bool:
@@ -213,20 +193,6 @@ _EXTENDED = frozenset({"--", "--T", "-- "})
 """What separates year, month, day and time in a timestamp that is read."""
 _EARLIEST = microseconds(datetime.min.replace(tzinfo=UTC))
 _LATEST = microseconds(datetime.max.replace(tzinfo=UTC))
-
-
-class Mangled(str):
-    """Text of a row that was no valid UTF-8; the bad bytes are shown as escapes."""
-
-    __slots__ = ()
-
-
-def lenient_text(raw: bytes) -> str:
-    """Return a text column's value whatever its bytes are; a text factory."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return Mangled(raw.decode(errors="backslashreplace"))
 
 
 class _UnreadableError(Exception):

@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Self, TypeVar, overload
 
-import structlog
-
 from slumberd.clock import Clock, SystemClock
-from slumberd.consolidation.batch_deltas import Classified, classify, names_of
-from slumberd.consolidation.claim import Fault
-from slumberd.errors import MemoryScopeError, SchemaError
+from slumberd.errors import MemoryScopeError
 from slumberd.filters import sandbox
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode, EpisodeVersion, microseconds
@@ -27,9 +22,10 @@ from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Reach, Scope, ScopeMismatch
-from slumberd.model.spelling import Misspelling, misspelled_keys
+from slumberd.model.spelling import Misspelling
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes.batch_deltas import classify_all, log_left_out
 from slumberd.storage.episodes.erased_content import Moments, learn_all, remembered
 from slumberd.storage.episodes.erasure import (
     EpisodeErasure,
@@ -40,8 +36,10 @@ from slumberd.storage.episodes.erasure import (
     scrub_memory,
 )
 from slumberd.storage.episodes.future import TOLERANCE_SECONDS, FutureReporter
+from slumberd.storage.episodes.installation import Installation, warnings_of
 from slumberd.storage.episodes.recent import recall
 from slumberd.storage.episodes.rows import encode
+from slumberd.storage.episodes.spelling import SpellingReporter, log_misspelling
 from slumberd.storage.episodes.windows import Matching, Reader
 from slumberd.storage.episodes.writes import Encode, GroupCommit, PutCounts, encode_readable, write
 from slumberd.storage.sqlite import health as sqlite_health
@@ -61,22 +59,10 @@ from slumberd.storage.sqlite.watch import Watch, tell_here
 
 T = TypeVar("T")
 
-_log = structlog.get_logger("slumberd")
-_MOST_NAMED = 20
-"""Episodes that a warning names; it counts all of them."""
-
 _STORE = "sqlite_memory"
-_NEWEST = 2**63 - 1
-_MOST_REPORTED = 100
-"""Misspelled keys that one store reports."""
 LOG_PAGES = 4_000
 """Of its write-ahead log, 16 MiB. Ids at random dirty pages all over the file, many of them again
 and again: fewer checkpoints write and sync each of them fewer times."""
-
-
-def log_misspelling(found: Misspelling) -> None:
-    """Log that metadata has a key that is probably misspelled."""
-    _log.warning("metadata.misspelled", **found._asdict())
 
 
 class _NotInstalledError(Exception):
@@ -132,17 +118,18 @@ class SQLiteMemoryStore:
         self._clock = clock or SystemClock()
         tolerance = math.inf if traceless else future_tolerance_seconds
         self._future = FutureReporter(self._clock, tolerance)
+        self._installation = Installation(self._path)
         self._puts = GroupCommit(
-            self._prepare, partial(tell_here, self._path), naive=naive_timestamps
+            self._installation.complete, partial(tell_here, self._path), naive=naive_timestamps
         )
         self._reads = access_tracking.AccessRecorder(
-            lambda work: self._database.write(work), self._prepare, partial(tell_here, self._path)
+            lambda work: self._database.write(work),
+            self._installation.complete,
+            partial(tell_here, self._path),
         )
         self._notes = not traceless
-        self._misspelled = misspelled
-        self._reported: set[str] = set()
+        self._spelling = SpellingReporter(misspelled)
         self._stop = Event()
-        self._installed_at: int | None = None
         self._seen: int | None = None
         self._hardened: Place | None = None
 
@@ -158,7 +145,8 @@ class SQLiteMemoryStore:
         The reads that were noted are written first, if they can be without waiting.
         """
         await self._reads.close()
-        self._installed_at = self._seen = self._hardened = None
+        self._installation.forget()
+        self._seen = self._hardened = None
         await self._database.close()
 
     def stop(self) -> None:
@@ -172,11 +160,11 @@ class SQLiteMemoryStore:
             SchemaError: The file is no database or damaged, or its ``episodes`` of another form.
         """
         await self._database.check(check_after_a_crash)
-        await self._database.write(self._ensure)
+        await self._database.write(self._installation.ensure)
 
     async def health(self) -> StoreHealth:
         """Say whether the store can be used; never raises for the file's state, creates nothing."""
-        return await sqlite_health.health(self._database, table="episodes", warn=_missing)
+        return await sqlite_health.health(self._database, table="episodes", warn=warnings_of)
 
     async def pulse(self) -> int:
         """Return how many rows were written, once the threads of the file have answered."""
@@ -223,14 +211,7 @@ class SQLiteMemoryStore:
             InputError: A value of the episode would not come back equal.
             UnreadableEpisodeError: With `strict`, every rule would quarantine the episode.
         """
-        scope = Scope(user, session, agent)
-        own = Scope(episode.user, episode.session, episode.agent)
-        if scope == PLACEHOLDER:
-            scope = own
-        if scope != own:
-            raise MemoryScopeError(
-                tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {tuple(own)}"
-            )
+        scope = _scope_of(episode, Scope(user, session, agent))
         encoding = encode_readable if strict else encode
         row = encoding(episode, scope, operation="put", naive=self._naive)
         try:
@@ -238,7 +219,7 @@ class SQLiteMemoryStore:
         except Exception:
             with translated(self._path, self._database.pragmas):
                 raise
-        self._check_spelling(episode)
+        self._spelling.check(episode)
         self._future.report_rows([row])
 
     async def put_many(self, episodes: Sequence[Episode], *, strict: bool = False) -> PutCounts:
@@ -257,14 +238,8 @@ class SQLiteMemoryStore:
         encoding = encode_readable if strict else encode
         counts = await self._database.write(partial(self._write_many, episodes, encoding))
         for episode in episodes:
-            self._check_spelling(episode)
+            self._spelling.check(episode)
         return counts
-
-    def _check_spelling(self, episode: Episode) -> None:
-        for key, meant in misspelled_keys(episode.metadata):
-            if key not in self._reported and len(self._reported) < _MOST_REPORTED:
-                self._reported.add(key)
-                self._misspelled(Misspelling(key, meant, episode.id))
 
     def _write_many(
         self, episodes: Sequence[Episode], encode: Encode, connection: sqlite3.Connection
@@ -272,7 +247,7 @@ class SQLiteMemoryStore:
         encoded = partial(encode, operation="put", naive=self._naive)
         rows = [encoded(one, Scope(one.user, one.session, one.agent)) for one in episodes]
         with transaction(connection):
-            self._prepare(connection)
+            self._installation.complete(connection)
             counts = write(connection, rows, self._naive)
         tell_here(self._path)
         self._future.report_rows(rows)
@@ -313,17 +288,10 @@ class SQLiteMemoryStore:
             FilterError: The filter may not run.
         """
         reader = self._reader(rule)
-        at = self._clock.now()
-
-        def classified(connection: sqlite3.Connection) -> Classified:
-            versions = [*reader.selected(connection)]
-            named = sorted(names_of(versions))
-            others = reader.named(connection, named, _NEWEST) if named else []
-            return classify(versions, rule, at=at, others=others)
-
-        deltas, faults = await self._read(classified, prepare=reader.prepare)
+        work = partial(classify_all, reader=reader, rule=rule, at=self._clock.now())
+        deltas, faults = await self._read(work, prepare=reader.prepare)
         if faults:
-            _warn_of(rule.id, faults)
+            log_left_out(rule.id, faults)
         return deltas
 
     async def newest(self) -> Position:
@@ -395,7 +363,7 @@ class SQLiteMemoryStore:
 
         def work(connection: sqlite3.Connection) -> bool:
             with transaction(connection):
-                self._prepare(connection)
+                self._installation.complete(connection)
                 return access_tracking.hold(connection, seen)
 
         if await self._database.write(work):
@@ -498,7 +466,7 @@ class SQLiteMemoryStore:
             if prepare is not None:
                 prepare(connection)
             with snapshot(connection):
-                if not self._is_installed(connection):
+                if not self._installation.is_complete(connection):
                     raise _NotInstalledError
                 return work(connection)
 
@@ -508,42 +476,16 @@ class SQLiteMemoryStore:
             await self.bootstrap()
             return await self._database.read(read)
 
-    def _is_installed(self, connection: sqlite3.Connection) -> bool:
-        version = episode_log.schema_version(connection)
-        if version != self._installed_at and episode_log.installed(connection):
-            self._installed_at = version
-        return version == self._installed_at
 
-    def _ensure(self, connection: sqlite3.Connection) -> None:
-        if not self._is_installed(connection):
-            with transaction(connection):
-                self._prepare(connection)
+def _scope_of(episode: Episode, given: Scope) -> Scope:
+    """Return the scope that an episode is put into.
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Install what is missing, within the caller's transaction."""
-        if self._is_installed(connection):
-            return
-        try:
-            episode_log.install(connection)
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
-                raise
-            raise SchemaError(
-                self._path, f"'episodes' is not the table we know: {error}"
-            ) from error
-
-
-def _warn_of(rule_id: str, faults: Mapping[str, Fault]) -> None:
-    reasons = Counter(fault.reason for fault in faults.values())
-    _log.warning(
-        "episodes.left_out",
-        rule_id=rule_id,
-        reasons=dict(sorted(reasons.items())),
-        episode_ids=sorted(faults)[:_MOST_NAMED],
-    )
-
-
-def _missing(connection: sqlite3.Connection) -> list[str]:
-    if episode_log.installed(connection):
-        return []
-    return ["the episode log is not installed: the next call of the store installs it"]
+    Raises:
+        MemoryScopeError: The given scope contradicts the episode.
+    """
+    own = Scope(episode.user, episode.session, episode.agent)
+    if given not in (own, PLACEHOLDER):
+        raise MemoryScopeError(
+            tuple(given), "put", f"episode {episode.id!r} says that it belongs to {tuple(own)}"
+        )
+    return own

@@ -21,8 +21,8 @@ from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
 from slumberd.sql_statements import statements
-from slumberd.storage.episodes.rows import FILTER_FAILED, decode, lenient_text, shown
-from slumberd.storage.sqlite.connection import giving_up
+from slumberd.storage.episodes.rows import FILTER_FAILED, decode, shown
+from slumberd.storage.sqlite.connection import giving_up, lenient_text
 
 
 @dataclass(frozen=True, slots=True)

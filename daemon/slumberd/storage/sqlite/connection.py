@@ -343,3 +343,17 @@ def data_version(connection: sqlite3.Connection) -> int:
     """Return a number that changes whenever another connection has committed."""
     version: int = connection.execute("PRAGMA data_version").fetchone()[0]
     return version
+
+
+class Mangled(str):
+    """Text of a row that was no valid UTF-8; the bad bytes are shown as escapes."""
+
+    __slots__ = ()
+
+
+def lenient_text(raw: bytes) -> str:
+    """Return a text column's value whatever its bytes are; a text factory."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return Mangled(raw.decode(errors="backslashreplace"))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 import orjson
@@ -70,6 +74,29 @@ def too_deep(value: dict[str, Any] | list[Any]) -> bool:
     except ValueError:
         return True
     return False
+
+
+def lossy_values(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the path of each number that JSON cannot hold, and what is wrong with it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path, f"is {value!r}, which JSON cannot hold"
+    for step, part in _parts(value):
+        yield from lossy_values(part, path + step)
+
+
+def _parts(value: object) -> Iterator[tuple[str, object]]:
+    """Yield the values within a value, each with its path from there."""
+    match value:
+        case dict():
+            yield from ((f".{key}", item) for key, item in value.items())
+        case list() | tuple():
+            yield from ((f"[{place}]", item) for place, item in enumerate(value))
+        case Enum():
+            yield "", value.value
+        case _ if is_dataclass(value):
+            yield from ((f".{field.name}", getattr(value, field.name)) for field in fields(value))
+        case _:
+            return
 
 
 def _kind(value: object) -> str:
