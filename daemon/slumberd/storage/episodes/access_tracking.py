@@ -62,7 +62,7 @@ class AccessRecorder:
         self._write = write
         self._prepare = prepare
         self._tell = tell
-        self._noted: deque[tuple[int, list[str]]] = deque()
+        self._reads: deque[tuple[int, list[str]]] = deque()
         self._count = 0
         self._begun_at = -math.inf
         self._alarm: asyncio.TimerHandle | None = None
@@ -82,11 +82,11 @@ class AccessRecorder:
             at: When, microseconds since 1970 UTC.
         """
         if kept := eids[: MOST - self._count]:
-            self._noted.append((at, kept))
+            self._reads.append((at, kept))
             self._count += len(kept)
-            self._see_to_it(asyncio.get_running_loop())
+            self._schedule(asyncio.get_running_loop())
 
-    def _see_to_it(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let what is noted be written soon."""
         if self._loop is not loop:  # the last one may have ended before its alarm
             self._loop, self._alarm, self._writing, self._begun_at = loop, None, None, -math.inf
@@ -107,8 +107,8 @@ class AccessRecorder:
 
     async def _write_some(self, loop: asyncio.AbstractEventLoop) -> None:
         await self.write()
-        if self._noted:
-            self._see_to_it(loop)
+        if self._reads:
+            self._schedule(loop)
 
     async def close(self) -> None:
         """Write what can be written, and let go of the rest."""
@@ -117,24 +117,24 @@ class AccessRecorder:
         if self._alarm is not None:
             self._alarm.cancel()
         await self.write()
-        self._noted.clear()
+        self._reads.clear()
         self._count, self._loop, self._alarm, self._writing = 0, None, None, None
         self._begun_at = -math.inf
 
     async def write(self) -> None:
         """Write what is noted; what cannot be written is kept."""
-        some = list(self._noted)
+        some = list(self._reads)
         if not some:
             return
         with suppress(SlumberdError, sqlite3.Error):
             await self._write(partial(self._flush, some))
             # Only the loop's own thread counts: others could lose what it counts meanwhile.
             for _, eids in some:
-                self._noted.popleft()
+                self._reads.popleft()
                 self._count -= len(eids)
 
     def _flush(self, some: Sequence[tuple[int, list[str]]], connection: sqlite3.Connection) -> None:
-        with _impatient(connection), transaction(connection):
+        with _short_busy_timeout(connection), transaction(connection):
             self._prepare(connection)
             logged = _write_reads(connection, some)
         if logged:
@@ -142,7 +142,7 @@ class AccessRecorder:
 
 
 @contextmanager
-def _impatient(connection: sqlite3.Connection) -> Iterator[None]:
+def _short_busy_timeout(connection: sqlite3.Connection) -> Iterator[None]:
     """Let the block wait for others' locks but a moment."""
     usual: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
     connection.execute(f"PRAGMA busy_timeout = {_WAIT_MILLISECONDS:d}")

@@ -55,7 +55,7 @@ def find_scope(
             # decide until when the scope's own episodes are refused.
             if mismatch == "trust_scope" or reach.holds(named):
                 instants.append(instant_or_zero(row[3], naive))
-        elif reach.holds(named) or reach.holds(_in_key(row[1])):
+        elif reach.holds(named) or reach.holds(_scope_in_key(row[1])):
             naming += 1
     newest = max(instants, default=None)
     return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest, naming)
@@ -70,7 +70,7 @@ def _may_name(escaped: str, plain: bytes, row: Sequence[Any]) -> bool:
     return escaped in key or plain in content or b"\\" in content
 
 
-def _in_key(key: object) -> Scope | None:
+def _scope_in_key(key: object) -> Scope | None:
     return scope_of(key) if isinstance(key, str) and key != PLACEHOLDER_KEY else None
 
 

@@ -18,8 +18,8 @@ TOLERANCE_SECONDS = 300.0
 
 _log = structlog.get_logger("slumberd")
 
-_NAMED = 10
-_REMEMBERED = 10_000
+_MOST_NAMED = 10
+_MOST_REMEMBERED = 10_000
 
 _Dated = tuple[str, int]
 """An episode's id, and its instant in microseconds."""
@@ -66,14 +66,14 @@ class FutureReporter:
     def _report(self, found: Sequence[_Dated]) -> None:
         with self._lock:
             new = [one for one in dict.fromkeys(found) if one not in self._reported]
-            if len(self._reported) > _REMEMBERED:
+            if len(self._reported) > _MOST_REMEMBERED:
                 self._reported.clear()
             self._reported.update(new)
         if new:
             self._log(new)
 
     def _log(self, found: Sequence[_Dated]) -> None:
-        ids = [id for id, _ in found[:_NAMED]]
+        ids = [id for id, _ in found[:_MOST_NAMED]]
         latest = instant(max(at for _, at in found)).isoformat()
         if not structlog.is_configured():
             # structlog writes to standard output by default, which belongs to the host.

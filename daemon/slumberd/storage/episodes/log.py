@@ -53,15 +53,15 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 def installed(connection: sqlite3.Connection) -> bool:
     """Say whether table, indexes, log and triggers are all there, and ours."""
-    found = _found(connection)
-    return found.keys() >= _TABLES and _indexed(found) and _triggered(found)
+    found = _find_objects(connection)
+    return found.keys() >= _TABLES and _has_indexes(found) and _has_triggers(found)
 
 
-def _found(connection: sqlite3.Connection) -> Found:
+def _find_objects(connection: sqlite3.Connection) -> Found:
     return {name: (table, sql) for name, table, sql in connection.execute(_SQL["objects"])}
 
 
-def _indexed(found: Found) -> bool:
+def _has_indexes(found: Found) -> bool:
     return all(_is_there(name, table, found) for name, table in _INDEXES.items())
 
 
@@ -71,7 +71,7 @@ def _is_there(name: str, table: str, found: Found) -> bool:
     return told[0] == table and told[1] == _OURS.get(name, told[1])
 
 
-def _triggered(found: Found) -> bool:
+def _has_triggers(found: Found) -> bool:
     return all(found.get(name) == ("episodes", sql) for name, sql in _TRIGGERS.items())
 
 
@@ -83,18 +83,18 @@ def install(connection: sqlite3.Connection) -> None:
     """
     connection.execute(_EPISODES["create_table"])
     connection.execute(_EPISODES["probe"])
-    found = _found(connection)
+    found = _find_objects(connection)
     if "slumberd_episode_log" not in found:
         connection.execute(_SQL["create_table"])
     if "slumberd_accesses" not in found:
         connection.execute(_ACCESSES["create_table"])
-    if not _indexed(found):
-        _index(connection, found)
-    if not _triggered(found):
-        _log_from_now(connection)
+    if not _has_indexes(found):
+        _create_indexes(connection, found)
+    if not _has_triggers(found):
+        _create_triggers(connection)
 
 
-def _index(connection: sqlite3.Connection, found: Found) -> None:
+def _create_indexes(connection: sqlite3.Connection, found: Found) -> None:
     connection.execute(_SQL["drop_user_index"])  # of an older slumberd
     for name, (drop, create) in _OF_EPISODES.items():
         if not _is_there(name, "episodes", found):
@@ -104,7 +104,7 @@ def _index(connection: sqlite3.Connection, found: Found) -> None:
     connection.execute(_SQL["create_log_index"])
 
 
-def _log_from_now(connection: sqlite3.Connection) -> None:
+def _create_triggers(connection: sqlite3.Connection) -> None:
     for name in ("drop_insert_trigger", "drop_update_trigger"):
         connection.execute(_SQL[name])
     for sql in _TRIGGERS.values():

@@ -79,11 +79,11 @@ class _Range(NamedTuple):
 def _ranges(connection: sqlite3.Connection, reach: Reach) -> list[_Range]:
     """Return what to read: where a key names the reach, and where only a content does."""
     user = f',"user":{_quoted(reach.user)}'
-    found = [one for one in (user, "") if _is_any_owned(connection, one)]
-    return [*_keyed(reach), *(_by_content(reach, one) for one in found)]
+    found = [one for one in (user, "") if _has_owned_rows(connection, one)]
+    return [*_ranges_of_key(reach), *(_by_content(reach, one) for one in found)]
 
 
-def _is_any_owned(connection: sqlite3.Connection, user: str) -> bool:
+def _has_owned_rows(connection: sqlite3.Connection, user: str) -> bool:
     found: tuple[int] = connection.execute(_SQL["any_owned"], {"user": user}).fetchone()
     return bool(found[0])
 
@@ -100,7 +100,7 @@ def _quoted(part: str) -> str:
     return orjson.dumps(part).decode()
 
 
-def _keyed(reach: Reach) -> list[_Range]:
+def _ranges_of_key(reach: Reach) -> list[_Range]:
     """Return one range for each spelling of the reach, but none for the placeholder."""
     raw = Scope(reach.user, reach.session or "", reach.agent or "")
     escaped = Scope(*(escape(part) for part in raw))
@@ -209,16 +209,16 @@ def recall(
     """Return the latest readable episodes within reach, newest first, then by id from the last."""
     read = partial(decode, 0, mismatch=mismatch, naive=naive)
     try:
-        return _found(connection, reach, limit, read)
+        return _find(connection, reach, limit, read)
     except sqlite3.OperationalError as error:
         if "decode to UTF-8" not in str(error):
             raise
         # Some text of another program is no UTF-8; a text factory of our own reads it, slowly.
         with texts_as(connection, lenient_text):
-            return _found(connection, reach, limit, read)
+            return _find(connection, reach, limit, read)
 
 
-def _found(
+def _find(
     connection: sqlite3.Connection, reach: Reach, limit: int, read: Callable[[Row], EpisodeVersion]
 ) -> list[Episode]:
     newest, ranges = _Newest(limit), _ranges(connection, reach)

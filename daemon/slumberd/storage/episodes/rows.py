@@ -31,7 +31,7 @@ from slumberd.storage.sqlite.strict_json import (
     written,
 )
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 class Row(NamedTuple):
@@ -86,11 +86,11 @@ def encode(
 def _check_id(id: str) -> None:
     if not id:
         raise InputError("episode '': the id is empty")
-    if "\0" in id or not _encodable(id):
+    if "\0" in id or not _is_unicode(id):
         raise InputError(f"episode {id!r}: the id holds NUL or no valid Unicode")
 
 
-def _encodable(text: str) -> bool:
+def _is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -110,7 +110,7 @@ def _utc_text(episode: Episode, naive: NaiveTimestamps) -> str:
 def _json(id: str, column: str, value: dict[str, Any]) -> bytes:
     try:
         encoded = written(value)
-        if _plain(value):
+        if _is_plain_json(value):
             return encoded
         decoded = orjson.loads(encoded)
         if too_deep(decoded):
@@ -124,9 +124,9 @@ def _json(id: str, column: str, value: dict[str, Any]) -> bytes:
     return encoded
 
 
-def _plain(value: dict[str, Any]) -> bool:
+def _is_plain_json(value: dict[str, Any]) -> bool:
     """Say whether a value is of what always comes back equal; quick, and may be unsure."""
-    if not _PLAIN.issuperset(map(type, value.values())):
+    if not _PLAIN_TYPES.issuperset(map(type, value.values())):
         return False
     # all() takes three times as long, and this is done for each row.
     for item in value.values():  # noqa: SIM110
@@ -230,7 +230,7 @@ def decode(
         owner = _owner(key, said, mismatch)
         return EpisodeVersion(
             seq,
-            _usable(id),
+            _check_usable(id),
             *owner,
             _instant(timestamp, naive),
             _text(said, "content"),
@@ -239,8 +239,8 @@ def decode(
             matched,
         )
     except _UnreadableError as error:
-        claimed = owner if any(owner) else _claimed(key)
-        return _faulty(seq, row, claimed, error, instant_or_zero(timestamp, naive))
+        claimed = owner if any(owner) else _scope_in_key(key)
+        return _faulty_version(seq, row, claimed, error, instant_or_zero(timestamp, naive))
 
 
 def scope_in(row: Sequence[Any], *, mismatch: ScopeMismatch) -> tuple[Scope | None, Scope | None]:
@@ -252,11 +252,11 @@ def scope_in(row: Sequence[Any], *, mismatch: ScopeMismatch) -> tuple[Scope | No
     version = decode(0, row, mismatch=mismatch)
     owner = Scope(version.user, version.session, version.agent)
     in_doubt = version.fault or mismatch == "trust_scope"
-    named = _named(row[2]) if in_doubt else owner
+    named = _scope_in_content(row[2]) if in_doubt else owner
     return (owner if all(owner) else named), named
 
 
-def _named(content: object) -> Scope | None:
+def _scope_in_content(content: object) -> Scope | None:
     try:
         said = _object(content, CONTENT_UNREADABLE)
     except _UnreadableError:
@@ -265,7 +265,7 @@ def _named(content: object) -> Scope | None:
     return Scope(*parts) if len(parts) == len(Scope._fields) else None
 
 
-def _faulty(
+def _faulty_version(
     seq: int, row: Sequence[Any], owner: tuple[str, str, str], error: _UnreadableError, at: int
 ) -> EpisodeVersion:
     return EpisodeVersion(
@@ -280,13 +280,13 @@ def shown(id: object) -> str:
     return id.replace("\0", "\\x00") if isinstance(id, str) else ""
 
 
-def _usable(id: object) -> str:
+def _check_usable(id: object) -> str:
     if type(id) is str and id and "\0" not in id:
         return id
-    raise _UnreadableError(ID_UNUSABLE, f"the id is {_kind(id)}")
+    raise _UnreadableError(ID_UNUSABLE, f"the id is {_describe(id)}")
 
 
-def _kind(value: object) -> str:
+def _describe(value: object) -> str:
     match value:
         case None:
             return "NULL"
@@ -317,7 +317,7 @@ def _text(said: dict[str, Any], name: str) -> str:
 
 
 def _instant(text: object, naive: NaiveTimestamps) -> int:
-    at = _parsed(text)
+    at = _parse(text)
     if at.tzinfo is None:
         at = _in_utc(at, naive)
     instant_at = microseconds(at)
@@ -326,7 +326,7 @@ def _instant(text: object, naive: NaiveTimestamps) -> int:
     raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{text!r} lies outside the years 1 to 9999 UTC")
 
 
-def _parsed(text: object) -> datetime:
+def _parse(text: object) -> datetime:
     # Only the extended calendar form: `recent` relies on its text order, give or take a day.
     if type(text) is not str or text[4:11:3] not in _EXTENDED:
         raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{str(text)[:40]!r} is not ISO 8601")
@@ -378,10 +378,10 @@ def _is_plain(key: object, user: str, session: str, agent: str) -> bool:
 @lru_cache(maxsize=4_096)
 def _owner_in_doubt(key: object, told: Scope | None, mismatch: ScopeMismatch) -> Scope:
     if mismatch == "trust_episode" or key == PLACEHOLDER_KEY:
-        return _checked(told)
+        return _check_scope(told)
     if told is not None and is_key_of(key, told):
-        return _checked(told)
-    claimed = _checked(scope_of(key) if isinstance(key, str) else None)
+        return _check_scope(told)
+    claimed = _check_scope(scope_of(key) if isinstance(key, str) else None)
     if claimed == told or mismatch == "trust_scope":
         return claimed
     raise _UnreadableError(SCOPE_MISMATCH, f"content names another {_difference(claimed, told)}")
@@ -394,7 +394,7 @@ def _difference(claimed: Scope, told: Scope | None) -> str:
     return ", ".join(axis for axis, one, other in axes if one != other)
 
 
-def _checked(scope: Scope | None) -> Scope:
+def _check_scope(scope: Scope | None) -> Scope:
     if scope is None:
         raise _UnreadableError(SCOPE_UNREADABLE, "no user, session and agent can be told")
     try:
@@ -403,7 +403,7 @@ def _checked(scope: Scope | None) -> Scope:
         raise _UnreadableError(SCOPE_UNREADABLE, error.violation) from error
 
 
-def _claimed(key: object) -> Scope:
+def _scope_in_key(key: object) -> Scope:
     if key == PLACEHOLDER_KEY or not isinstance(key, str):
         return _NOWHERE
     return scope_of(key) or _NOWHERE

@@ -62,8 +62,8 @@ _LOG = statements("episode_log")
 _EPISODES = statements("episodes")
 _PAGE = 5_000
 _DECODED = 500
-_SAID = frozenset({"intent", "subject", "predicate", "object"})
-_TEXTS = _SAID | {"content", "source_node", "metadata"}
+_CLAIM_COLUMNS = frozenset({"intent", "subject", "predicate", "object"})
+_TEXT_COLUMNS = _CLAIM_COLUMNS | {"content", "source_node", "metadata"}
 
 
 class Reader:
@@ -93,7 +93,9 @@ class Reader:
         self._naive = naive
         self._stop = stop
         self._filter = _filter_of(rule, mismatch, stop, seconds)
-        self._watched = sorted(_TEXTS & self._filter.reads) if self._filter is not None else []
+        self._checked_columns = (
+            sorted(_TEXT_COLUMNS & self._filter.reads) if self._filter is not None else []
+        )
 
     def prepare(self, connection: sqlite3.Connection) -> None:
         """Make a connection ready; outside of any transaction."""
@@ -115,7 +117,7 @@ class Reader:
         if not rows:
             return Window(after, after)
         end = Position(rows[-1][0], shown(rows[-1][1]))
-        found, reread = _found(connection, rows)
+        found, reread = _find_newest(connection, rows)
         versions = self._versions(connection, [*found, *reread])
         for place in range(len(found), len(versions)):
             versions[place] = versions[place]._replace(reread=True)
@@ -138,24 +140,24 @@ class Reader:
             verdict = self._judge(connection, [row[0] for row in rows])
             chosen = rows if verdict is None else [one for one in rows if one[0] in verdict.matched]
             for first in range(0, len(chosen), _DECODED):
-                self._go_on()
-                found = self._decoded(verdict, chosen[first : first + _DECODED])
+                self._check_stopped()
+                found = self._decode_page(verdict, chosen[first : first + _DECODED])
                 yield from (version for version in found if not version.fault)
 
-    def _decoded(
+    def _decode_page(
         self, verdict: Verdict | None, rows: Sequence[tuple[Any, ...]]
     ) -> Iterator[EpisodeVersion]:
         for rid, *row in rows:
             if verdict is None:
                 yield self._decode(0, row)
             else:
-                yield self._judged(verdict, 0, rid, row)
+                yield self._decode_judged(verdict, 0, rid, row)
 
     def matching(self, connection: sqlite3.Connection) -> Matching:
         """Count what the filter selects of every episode; nothing of them is decoded."""
         after, found = -(2**63), Matching()
         while rows := connection.execute(_EPISODES["rowids"], (after, _PAGE)).fetchall():
-            self._go_on()
+            self._check_stopped()
             page = [rid for (rid,) in rows]
             after = page[-1]
             found = found.plus(page, self._judge(connection, page))
@@ -167,34 +169,36 @@ class Reader:
         verdict = self._judge(connection, [rid for _, rid, _ in found])
         versions: list[EpisodeVersion] = []
         for first in range(0, len(found), _DECODED):
-            self._go_on()
+            self._check_stopped()
             some = found[first : first + _DECODED]
             if verdict is None:
                 versions += [self._decode(seq, row) for seq, _, row in some]
             else:
-                versions += [self._judged(verdict, *one) for one in some]
+                versions += [self._decode_judged(verdict, *one) for one in some]
         return versions
 
-    def _go_on(self) -> None:
+    def _check_stopped(self) -> None:
         if self._stop.is_set():
             raise StoppedError("the store was told to stop")
 
     def _judge(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict | None:
         return None if self._filter is None else self._filter.judge(connection, rids)
 
-    def _judged(self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]) -> EpisodeVersion:
+    def _decode_judged(
+        self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]
+    ) -> EpisodeVersion:
         matched = rid in verdict.matched
         version = self._decode(seq, row, matched=matched)
         if version.fault:
             return version
-        problem = verdict.failed.get(rid) or self._cut_short(version, row)
+        problem = verdict.failed.get(rid) or self._find_cut_text(version, row)
         if problem:
             return version._replace(matched=True, fault=f"{FILTER_FAILED}: {problem}")
         return version
 
-    def _cut_short(self, version: EpisodeVersion, row: Sequence[Any]) -> str:
+    def _find_cut_text(self, version: EpisodeVersion, row: Sequence[Any]) -> str:
         """Say what of a row the filter did not see whole: SQLite ends a text of JSON at U+0000."""
-        for column in self._watched:
+        for column in self._checked_columns:
             if "\0" in _text_of(version, column, row[4]):
                 return f"{column} holds U+0000, where SQLite ends a text"
         return ""
@@ -204,7 +208,9 @@ def _text_of(version: EpisodeVersion, column: str, metadata: bytes | str) -> str
     if column == "metadata":
         text = metadata if isinstance(metadata, str) else metadata.decode()
         return text.replace("\\u0000", "\0")
-    told: Any = version.metadata.get(column) if column in _SAID else getattr(version, column)
+    told: Any = (
+        version.metadata.get(column) if column in _CLAIM_COLUMNS else getattr(version, column)
+    )
     return told if isinstance(told, str) else ""
 
 
@@ -232,7 +238,7 @@ def _fetch(
         connection.text_factory = str
 
 
-def _found(
+def _find_newest(
     connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]
 ) -> tuple[list[Found], list[Found]]:
     """Return, in log order, the log rows that are the newest of an episode that still stands.
@@ -242,7 +248,7 @@ def _found(
     an episode was read is no version: what has none but such comes second, with its own number.
     """
     lost = [row[1] for row in rows if row[4] is None and isinstance(row[1], str)]
-    moved = _moved(connection, lost) if lost else {}
+    moved = _find_moved(connection, lost) if lost else {}
     found: dict[int, Found] = {}
     reread: dict[int, Found] = {}
     for seq, eid, is_reread, *stored in rows:
@@ -257,7 +263,7 @@ def _found(
     return sorted(found.values(), key=itemgetter(0)), sorted(again, key=itemgetter(0))
 
 
-def _moved(connection: sqlite3.Connection, eids: Sequence[str]) -> dict[str, Sequence[Any]]:
+def _find_moved(connection: sqlite3.Connection, eids: Sequence[str]) -> dict[str, Sequence[Any]]:
     """Find by id what has another rowid now: replaced, or renumbered by a restored dump."""
     rows = connection.execute(_LOG["moved"], {"ids": orjson.dumps(eids).decode()}).fetchall()
     return {row[2]: row for row in rows}

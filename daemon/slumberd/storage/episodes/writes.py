@@ -111,7 +111,7 @@ def _write_row(
     cursor: sqlite3.Cursor, row: Row, past: ErasedScopes | None, naive: NaiveTimestamps
 ) -> Change:
     if past is not None:
-        _check_memory(row, past)
+        _check_not_erased(row, past)
     # Not by ON CONFLICT: other programs' triggers would run for what is there already.
     found = cursor.execute(_BY_ID, (row.id,)).fetchone()
     if found is None:
@@ -125,7 +125,7 @@ def _write_row(
     return "changed"
 
 
-def _refusal(
+def _write_or_refuse(
     cursor: sqlite3.Cursor, row: Row, past: ErasedScopes | None, naive: NaiveTimestamps
 ) -> MemoryScopeError | None:
     """Write a row, unless it must not be."""
@@ -136,7 +136,7 @@ def _refusal(
     return None
 
 
-def _check_memory(row: Row, past: ErasedScopes) -> None:
+def _check_not_erased(row: Row, past: ErasedScopes) -> None:
     """Refuse a row that must not be written at all."""
     scope = scope_of(row.scope_key)
     if scope is None:
@@ -206,7 +206,7 @@ class GroupCommit:
         self._naive = naive
         self._tell = tell
         self._queue: deque[Waiting] = deque()
-        self._asked = Lock()
+        self._flush_requested = Lock()
 
     async def put(self, row: Row, post: Post) -> None:
         """Return when the row is committed.
@@ -220,8 +220,8 @@ class GroupCommit:
         try:
             while not waiting.settled:
                 # Whoever asked, the flush is still to take what waits, this put included.
-                if self._asked.acquire(blocking=False):
-                    await self._ask(post)
+                if self._flush_requested.acquire(blocking=False):
+                    await self._request_flush(post)
                 await waiting.wake()
         except BaseException:
             self._withdraw(waiting)
@@ -229,19 +229,19 @@ class GroupCommit:
         if waiting.error is not None:
             raise waiting.error
 
-    async def _ask(self, post: Post) -> None:
+    async def _request_flush(self, post: Post) -> None:
         try:
             await post(self._flush)
         except BaseException:
-            self._asked.release()
+            self._flush_requested.release()
             _wake(self._queue.copy())
             raise
 
     def _flush(self, connection: sqlite3.Connection) -> None:
-        self._asked.release()
+        self._flush_requested.release()
         puts = self._take()
         try:
-            outcomes = self._written(connection, puts)
+            outcomes = self._commit(connection, puts)
         except Exception as error:  # noqa: BLE001 # it belongs to every put, not to one caller
             outcomes = [error] * len(puts)
         for put, outcome in zip(puts, outcomes, strict=True):
@@ -251,7 +251,7 @@ class GroupCommit:
         finally:
             _wake(puts)
 
-    def _written(
+    def _commit(
         self, connection: sqlite3.Connection, puts: Sequence[Waiting]
     ) -> list[Exception | None]:
         """Commit the puts; return why each was refused, None where it was not."""
@@ -262,12 +262,12 @@ class GroupCommit:
                 if _write_new(connection, [put.row for put in puts], past):
                     return [None] * len(puts)
                 cursor = connection.cursor()
-                return [_refusal(cursor, put.row, past, self._naive) for put in puts]
+                return [_write_or_refuse(cursor, put.row, past, self._naive) for put in puts]
         except sqlite3.IntegrityError as error:
             if len(puts) == 1:
                 return [error]
             # A constraint or trigger that is not ours refused one of them; find out which.
-            return [outcome for put in puts for outcome in self._written(connection, [put])]
+            return [outcome for put in puts for outcome in self._commit(connection, [put])]
 
     def _withdraw(self, waiting: Waiting) -> None:
         # A flush that runs now takes it first; then there is nothing to remove.

@@ -89,21 +89,21 @@ class FactReader(FactFile):
 
     async def watermark(self, rule_id: str) -> Position | None:
         """Return how far a rule has read; None for a rule that was never seen."""
-        row = await self._one("watermark", (rule_id,))
+        row = await self._fetch_one("watermark", (rule_id,))
         return Position(*row) if row else None
 
     async def watermarks(self) -> dict[str, tuple[Position, datetime]]:
         """Return every rule's watermark and the instant up to which it is served."""
-        found = await self._all("watermarks", ())
+        found = await self._fetch_all("watermarks", ())
         return {rule: (Position(seq, eid), instant(served)) for rule, seq, eid, served in found}
 
     async def marks(self, rule_id: str) -> list[Position]:
         """Return every place at which a batch of the rule ended, newest first."""
-        return [Position(*row) for row in await self._all("marks", (rule_id,))]
+        return [Position(*row) for row in await self._fetch_all("marks", (rule_id,))]
 
     async def served(self, rule_id: str) -> datetime | None:
         """Return the instant up to which a rule's cron instants are served."""
-        row = await self._one("served", (rule_id,))
+        row = await self._fetch_one("served", (rule_id,))
         return instant(row[0]) if row else None
 
     async def successes(self) -> dict[str, datetime]:
@@ -130,14 +130,14 @@ class FactReader(FactFile):
 
     async def last_firings(self) -> dict[str, tuple[int, datetime]]:
         """Return each rule's last batch: its number and instant."""
-        found = await self._all("last_firings", ())
+        found = await self._fetch_all("last_firings", ())
         return {rule: (number, instant(at)) for rule, number, at in found}
 
     async def held(self) -> dict[str, Held]:
         """Return the batches that wait for a person, or may go on now, by rule."""
         return {
             rule: Held(rule, firing_id_of(rule, n), (seq, eid), problem, bool(approved))
-            for rule, n, seq, eid, problem, approved in await self._all("held", ())
+            for rule, n, seq, eid, problem, approved in await self._fetch_all("held", ())
         }
 
     async def has_any(self, wanted: Wanted) -> bool:
@@ -181,12 +181,12 @@ class FactReader(FactFile):
 
     async def records_of(self, fact_id: str) -> list[Record]:
         """Return the ledger rows that speak of one fact id, oldest first."""
-        found = await self._all("records_of_fact", {"fact_id": fact_id})
+        found = await self._fetch_all("records_of_fact", {"fact_id": fact_id})
         return [record_from(row) for row in found]
 
     async def ledger_rows(self) -> int:
         """Return how many rows the ledger has."""
-        row = await self._one("last_row", ())
+        row = await self._fetch_one("last_row", ())
         return row[0] if row else 0
 
     async def head(self) -> Checkpoint:
@@ -283,26 +283,26 @@ class FactReader(FactFile):
 
     async def quarantined(self) -> dict[str, int]:
         """Return how many episodes are quarantined, by rule."""
-        return dict(await self._all("quarantine_by_rule", ()))
+        return dict(await self._fetch_all("quarantine_by_rule", ()))
 
     async def quarantined_of(self, rule_id: str) -> list[str]:
         """Return the ids of the episodes that are quarantined for a rule, in order."""
-        return [row[0] for row in await self._all("quarantined", (rule_id,))]
+        return [row[0] for row in await self._fetch_all("quarantined", (rule_id,))]
 
     async def channels_of(self, rule_id: str) -> set[str]:
         """Return the channels that a rule ever emitted into."""
-        found = await self._all("counts_by_content", (rule_id,))
+        found = await self._fetch_all("counts_by_content", (rule_id,))
         return {channel for (counts,) in found for channel in orjson.loads(counts)}
 
     async def promoted_by(self, rule_id: str, fact_ids: Sequence[str]) -> set[str]:
         """Return those of some fact ids under which a rule ever promoted something."""
         asked = {"rule": rule_id, "ids": orjson.dumps(fact_ids).decode()}
-        return {fact_id for (fact_id,) in await self._all("promoted_by", asked)}
+        return {fact_id for (fact_id,) in await self._fetch_all("promoted_by", asked)}
 
     async def quarantine(self) -> list[dict[str, Any]]:
         """Return the quarantined episodes, by rule, channel and id."""
         names = ("rule_id", "channel", "episode_id", "reason", "detail", "seq")
-        found = await self._all("list_quarantine", ())
+        found = await self._fetch_all("list_quarantine", ())
         return [dict(zip(names, row, strict=True)) for row in found]
 
 

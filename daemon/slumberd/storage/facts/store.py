@@ -222,7 +222,7 @@ class SQLiteFactStore(WatermarkTable):
                 written.
             StoppedError: It was `late`; nothing is written.
         """
-        self._left = False
+        self._close_at_once = False
         backlog = sum(map(len, met.values())) >= _BACKLOG_ROWS
         self._catching_up |= backlog
         written = Event()
@@ -251,7 +251,7 @@ class SQLiteFactStore(WatermarkTable):
 
     def leave(self) -> None:
         """Let the file be closed as it is, in the middle of a backlog; its next start tidies up."""
-        self._left = True
+        self._close_at_once = True
 
     async def decide(self, held: Held, *, approve: bool, at: datetime, by: str) -> None:
         """Let a held batch go on, or pass over what it met; either way it is audited.
