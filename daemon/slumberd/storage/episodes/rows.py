@@ -47,19 +47,19 @@ class Row(NamedTuple):
 def encode(
     episode: Episode, scope: Scope, *, operation: str, naive: NaiveTimestamps = "local"
 ) -> Row:
-    """Return an episode as a row; whatever reads the row gets an equal episode.
+    """Return an episode as a row; a reader of the row gets an equal episode.
 
-    Of metadata, orjson writes more than JSON has, such as a datetime or a UUID. Such a value comes
-    back as the JSON that orjson writes, mostly a string.
+    In metadata, orjson also encodes types that JSON does not have, such as a datetime or a UUID.
+    The reader gets such a value as a string, mostly.
 
     Args:
-        episode: What to write.
-        scope: Where it belongs.
-        operation: For errors.
-        naive: How a timestamp without an offset is read.
+        episode: The episode.
+        scope: Its scope.
+        operation: The operation that an error names.
+        naive: The zone of a timestamp without an offset.
 
     Raises:
-        InputError: A value of the episode is no JSON, or JSON cannot hold it, as NaN.
+        InputError: A value of the episode has no JSON form, such as NaN.
         MemoryScopeError: A part of the scope is malformed.
     """
     checked_scope(scope, operation=operation)
@@ -125,10 +125,10 @@ def _json(id: str, column: str, value: dict[str, Any]) -> bytes:
 
 
 def _is_plain_json(value: dict[str, Any]) -> bool:
-    """Say whether a value is of what always comes back equal; quick, and may be unsure."""
+    """Return whether all values keep their form in JSON; False may mean unknown."""
     if not _PLAIN_TYPES.issuperset(map(type, value.values())):
         return False
-    # all() takes three times as long, and this is done for each row.
+    # all() takes three times as long, and this runs for each row.
     for item in value.values():  # noqa: SIM110
         if type(item) is float and not math.isfinite(item):
             return False
@@ -136,12 +136,12 @@ def _is_plain_json(value: dict[str, Any]) -> bool:
 
 
 def same(written: Row, stored: Row, naive: NaiveTimestamps = "local") -> bool:
-    """Say whether a stored row of the same owner, whoever wrote it, says what we would write.
+    """Return whether a stored row of the same owner means the same as a new row.
 
     Args:
-        written: Our row.
-        stored: What is there.
-        naive: How a timestamp without an offset is read.
+        written: The new row.
+        stored: The stored row, of any program.
+        naive: The zone of a timestamp without an offset.
     """
     if written == stored:
         return True
@@ -183,20 +183,20 @@ FAULTS = (
     ID_UNUSABLE,
     FILTER_FAILED,
 )
-"""Every reason with which `EpisodeVersion.fault` can begin here."""
+"""Every reason with which `decode` begins `EpisodeVersion.fault`."""
 
 
 _NOWHERE = Scope("", "", "")
 _SLASHES = 7
-"""Of a scope key; more are in one that has a slash within a part."""
+"""Slashes of a scope key. A key with a slash within a part has more."""
 _EXTENDED = frozenset({"--", "--T", "-- "})
-"""What separates year, month, day and time in a timestamp that is read."""
+"""The accepted separators of year, month, day and time in a timestamp."""
 _EARLIEST = microseconds(datetime.min.replace(tzinfo=UTC))
 _LATEST = microseconds(datetime.max.replace(tzinfo=UTC))
 
 
 class _UnreadableError(Exception):
-    """A row that cannot be read; a control flow of this module."""
+    """A row is unreadable; only used in this module."""
 
     def __init__(self, reason: str, detail: str) -> None:
         self.fault = f"{reason}: {detail}"
@@ -212,17 +212,17 @@ def decode(
     naive: NaiveTimestamps = "local",
     matched: bool = True,
 ) -> EpisodeVersion:
-    """Return a row as a version; with its fault, and matched, when it cannot be read.
+    """Return a row as a version; an unreadable row is matched and has a fault.
 
     Args:
         seq: The number of its log row.
-        row: The columns of `Row`; of any type, as other programs may write them.
-        mismatch: What counts when scope key and content disagree.
-        naive: How a timestamp without an offset is read.
-        matched: Whether the rule's filter selects it, should it be readable.
+        row: The columns of `Row`; other programs may have written any types.
+        mismatch: Which of scope key and content names the owner, when they differ.
+        naive: The zone of a timestamp without an offset.
+        matched: Whether the rule's filter selects a readable row.
     """
     id, written_key, content, timestamp, metadata = row
-    # As text, a key that is no UTF-8 looks like that of another user.
+    # A key that is not UTF-8, shown as text, could equal the key of another user.
     key = None if type(written_key) is Mangled else written_key
     owner: tuple[str, str, str] = _NOWHERE
     try:
@@ -244,9 +244,9 @@ def decode(
 
 
 def scope_in(row: Sequence[Any], *, mismatch: ScopeMismatch) -> tuple[Scope | None, Scope | None]:
-    """Return whose a row is, and whom its content names; None where neither can be told.
+    """Return the owner of a row, and the scope that its content names; None where unknown.
 
-    A row belongs to whom `decode` gives it to. A row that it gives to nobody belongs to whom its
+    The owner is the one that `decode` returns. If `decode` returns none, it is the scope that the
     content names.
     """
     version = decode(0, row, mismatch=mismatch)
@@ -274,7 +274,7 @@ def _faulty_version(
 
 
 def shown(id: object) -> str:
-    """Return an id column's value as text, whatever it is; a usable id as it is."""
+    """Return an id of any type as text to show; a usable id is unchanged."""
     if isinstance(id, bytes):
         id = id.decode(errors="backslashreplace")
     return id.replace("\0", "\\x00") if isinstance(id, str) else ""
@@ -327,7 +327,7 @@ def _instant(text: object, naive: NaiveTimestamps) -> int:
 
 
 def _parse(text: object) -> datetime:
-    # Only the extended calendar form: `recent` relies on its text order, give or take a day.
+    # Only the extended calendar form: `recent` relies on its text order, to within a day.
     if type(text) is not str or text[4:11:3] not in _EXTENDED:
         raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{str(text)[:40]!r} is not ISO 8601")
     try:
@@ -348,7 +348,7 @@ def _in_utc(at: datetime, naive: NaiveTimestamps) -> datetime:
 
 
 def instant_or_zero(text: object, naive: NaiveTimestamps = "local") -> int:
-    """Return a timestamp column's instant, microseconds; 0 when it cannot be read."""
+    """Return the instant of a timestamp column, microseconds; 0 when it is unreadable."""
     try:
         return _instant(text, naive)
     except _UnreadableError:
@@ -365,7 +365,7 @@ def _owner(key: object, said: dict[str, Any], mismatch: ScopeMismatch) -> tuple[
 
 
 def _is_plain(key: object, user: str, session: str, agent: str) -> bool:
-    """Say whether a scope's own key is this, and needs no escapes; quick, and sure if so."""
+    """Return whether a key is a scope's own and needs no escapes; False may mean unknown."""
     return (
         key == f"/user/{user}/session/{session}/agent/{agent}/"
         and key.isprintable()
@@ -396,7 +396,9 @@ def _difference(claimed: Scope, told: Scope | None) -> str:
 
 def _check_scope(scope: Scope | None) -> Scope:
     if scope is None:
-        raise _UnreadableError(SCOPE_UNREADABLE, "no user, session and agent can be told")
+        raise _UnreadableError(
+            SCOPE_UNREADABLE, "neither scope key nor content names user, session and agent"
+        )
     try:
         return checked_scope(scope, operation="read")
     except MemoryScopeError as error:
@@ -410,7 +412,7 @@ def _scope_in_key(key: object) -> Scope:
 
 
 def owner_of(key: object, content: object, mismatch: ScopeMismatch) -> Scope | None:
-    """Return whose a row is, by its scope key and its content; None when they do not say."""
+    """Return the owner of a row by its scope key and its content; None when unknown."""
     try:
         return Scope(*_owner(key, _object(content, CONTENT_UNREADABLE), mismatch))
     except _UnreadableError:
@@ -418,13 +420,13 @@ def owner_of(key: object, content: object, mismatch: ScopeMismatch) -> Scope | N
 
 
 def episode_of(version: EpisodeVersion, timestamp: str = "") -> Episode:
-    """Return a readable version as the episode that it is one of.
+    """Return a readable version as an episode.
 
     Args:
         version: The version.
-        timestamp: Its instant as its row has it, where that is at hand.
+        timestamp: The timestamp of its row, if known.
     """
-    # To read one of UTC takes a fifth of what it takes to reckon it from the number.
+    # Parsing a UTC timestamp takes a fifth of the time of computing it from microseconds.
     in_utc = timestamp.endswith("+00:00")
     return construct(
         Episode,

@@ -1,4 +1,4 @@
-"""Facts in one SQLite file: the specified table, and beside it the ledger of how it came to be."""
+"""The store of facts in one SQLite file: all that writes the specified table and its ledger."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ from slumberd.storage.sqlite.erased_scopes import overwriting, scrub
 _SQL = statements("ledger")
 
 _BACKLOG_ROWS = 2_000
-"""A batch of as many is one of a backlog: checkpoints would cost it a quarter of its time."""
+"""A batch of so many rows counts as a backlog, which checkpoints would slow down by a quarter."""
 
 _BACKLOG_PAGES, _EVERYDAY_PAGES = 50_000, 1_000
 """Pages of 4 KiB in the write-ahead log at which SQLite checkpoints."""
 
 _LOOK_SECONDS = 0.02
-"""Between two looks whether a commit takes too long."""
+"""Seconds between two checks whether to interrupt a commit."""
 
 
 class SQLiteFactStore(WatermarkTable):
-    """Facts, and the ledger of every act behind them; implements ``FactStore`` and ``Ledger``.
+    """Facts, and the ledger of the claims behind them; implements ``FactStore`` and ``Ledger``.
 
-    It is opened as a `FactFile` is, answers `FactReader` and keeps `WatermarkTable`.
-    What is here writes claims.
+    `FactFile` has the constructor and the life cycle, `FactReader` the reads, and `WatermarkTable`
+    the progress of rules. This class writes claims.
     """
 
     async def pin(self, fact: Fact) -> None:
-        """Declare a fact: insert it, or replace what has its id.
+        """Declare a fact: insert it, or replace the fact of its id.
 
-        A declared fact competes with no other. Where a rule or a person holds its id with a
-        current fact, it is a manual edit of that. To state what competes, use `correct`.
+        A declared fact competes with no other. If its id is that of a current fact of a rule or a
+        person, the call is a manual edit of that fact. `correct` states a fact that competes.
 
         Raises:
             ValueError: The lineage is empty, or the confidence lies outside 0..1.
-            InputError: Its id, user or agent holds NUL or no valid Unicode.
+            InputError: Its id, user or agent holds NUL or invalid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
         said = assertion_of(fact)._replace(pinned_at=microseconds(aware(fact.pinned_at)))
@@ -76,17 +76,17 @@ class SQLiteFactStore(WatermarkTable):
         await self.manually(lambda hand: hand.remove(fact_id))
 
     async def correct(self, fact: Fact, *, by: str, reason: str) -> None:
-        """State as a person what is so: it competes, and wins until a newer episode.
+        """State a fact as a person: it competes, and is current until a newer episode.
 
         Args:
-            fact: What is so; it replaces the fact of its id. Its lineage may be empty, for who
-                and why are added to it; its ``pinned_at`` becomes the moment.
-            by: Who states it.
-            reason: Why.
+            fact: The fact; it replaces the fact of its id. Its lineage may be empty: the store adds
+                `by` and `reason`. Its ``pinned_at`` becomes the current instant.
+            by: The person.
+            reason: The reason.
 
         Raises:
             ValueError: `by` or `reason` is empty, or the confidence lies outside 0..1.
-            InputError: Its id, user or agent holds NUL or no valid Unicode.
+            InputError: Its id, user or agent holds NUL or invalid Unicode.
             FactConflictError: Another user, agent or channel holds the id.
         """
         entry = lineage_entry(by, reason, self._clock.now())
@@ -98,8 +98,8 @@ class SQLiteFactStore(WatermarkTable):
 
         Args:
             fact_ids: Their ids, declared or promoted.
-            by: Who retracts them.
-            reason: Why.
+            by: The person.
+            reason: The reason.
 
         Raises:
             ValueError: `by` or `reason` is empty.
@@ -111,16 +111,16 @@ class SQLiteFactStore(WatermarkTable):
         """Apply one delta, whole or not at all; applying it again changes nothing.
 
         Args:
-            delta: From ``MemoryStore.consolidate``, or made by hand; of any class, for its
-                ``kind`` says what it is.
-            strict: Refuse ids in ``replaces`` that no fact was ever promoted under.
+            delta: From ``MemoryStore.consolidate``, or of the caller's own; of any class, since
+                its ``kind`` defines it.
+            strict: Refuse ids in ``replaces`` that no fact ever had.
 
         Raises:
-            ConsolidationRuleError: It is no delta, or its provenance is not whole; also a
+            ConsolidationRuleError: It is not a delta, or its provenance is incomplete; also a
                 ``ValueError``.
-            InputError: An id of it, its user or its agent holds NUL or no valid Unicode.
-            FactConflictError: It speaks about a fact of another user, agent or channel, or
-                `strict` and an id in ``replaces`` is unknown.
+            InputError: An id of it, its user or its agent holds NUL or invalid Unicode.
+            FactConflictError: It names a fact of another user, agent or channel, or an id in
+                ``replaces`` is unknown and `strict` is set.
         """
         own = checked_delta(delta)
         await self.manually(lambda hand: hand.apply(own, strict=strict))
@@ -128,12 +128,12 @@ class SQLiteFactStore(WatermarkTable):
     async def manually(
         self, work: Callable[[HandAtWork], None], *, by: str = "", dry_run: bool = False
     ) -> Outcome | None:
-        """Let a hand change facts directly; return what came of it, None when nothing did.
+        """Run a manual edit; return its outcome, or None when it changed nothing.
 
         Args:
-            work: Does it; called in the store's own thread.
-            by: Whose hand it is.
-            dry_run: Say what would come of it, and write nothing.
+            work: Makes the edit; called in the store's own thread.
+            by: The person.
+            dry_run: Return the outcome, and write nothing.
         """
         firing = Firing(HANDS, "", "manual", self._clock.now(), by=by)
 
@@ -145,7 +145,7 @@ class SQLiteFactStore(WatermarkTable):
 
         return await self._database.write(transact)
 
-    async def promote(  # noqa: PLR0913 # how it is told in the ledger
+    async def promote(  # noqa: PLR0913 # the fields of its ledger rows
         self,
         facts: Sequence[Fact],
         *,
@@ -157,27 +157,27 @@ class SQLiteFactStore(WatermarkTable):
         dry_run: bool = False,
         run: str = "",
     ) -> Promoted:
-        """Say what of a graph's facts is news, in one transaction: all of it or nothing.
+        """Promote those facts of a graph that are new, in one transaction and one firing.
 
-        What was said before and has not changed is not said again, whatever became of it; nor is
-        what a person has taken out or said over. Undoing its one firing takes all of it back.
+        An unchanged triple is not promoted again, whatever happened to its fact. Neither is a fact
+        that a person has retracted or replaced.
 
         Args:
             facts: From `core.triple.facts_of`.
             rule_id: The rule; the ledger has it as `core.hearsay.speaker_of`.
-            rule_hash: Of the rule's content; empty when it is none of a file.
-            trigger: What made it due.
-            at: The instant; now for None.
-            by: Who asks for it; the rule itself when nobody does.
-            dry_run: Say what would come of it, and write nothing.
+            rule_hash: The hash of the rule's content; empty for a rule without a file.
+            trigger: What started it.
+            at: The instant; None means now.
+            by: The person who started it; empty for the rule itself.
+            dry_run: Return the outcome, and write nothing.
             run: The id of the command or the due cadence that it belongs to.
 
         Raises:
-            InputError: One of them cannot be kept as it is.
+            InputError: A fact cannot be stored unchanged.
         """
         now = self._clock.now() if at is None else at
-        told = f"rule:{rule_id}" + (f", {by}" if by else "")
-        firing = Firing(speaker_of(rule_id), rule_hash, trigger, now, by=told, run=run)
+        author = f"rule:{rule_id}" + (f", {by}" if by else "")
+        firing = Firing(speaker_of(rule_id), rule_hash, trigger, now, by=author, run=run)
 
         def transact(connection: sqlite3.Connection) -> Promoted:
             with self._committing(connection, keep=not dry_run):
@@ -188,7 +188,7 @@ class SQLiteFactStore(WatermarkTable):
         return await self._database.write(transact)
 
     async def notice_external(self) -> list[Record]:
-        """Record what other programs changed in the facts; return the rows that this adds.
+        """Record what other programs changed in the facts; return the new ledger rows.
 
         Raises:
             SupersededError: Another daemon has taken over, or the store was replaced.
@@ -215,12 +215,12 @@ class SQLiteFactStore(WatermarkTable):
         decided: Callable[[], None] | None = None,
         late: Callable[[], bool] | None = None,
     ) -> Outcome:
-        """Settle what a rule met: facts, ledger, quarantine, watermark in one transaction.
+        """Resolve a rule's candidates: facts, ledger, quarantine, watermark in one transaction.
 
         Raises:
             SupersededError: Another daemon has taken over, or the store was replaced; nothing is
                 written.
-            StoppedError: It was `late`; nothing is written.
+            StoppedError: `late` returned True; nothing is written.
         """
         self._close_at_once = False
         backlog = sum(map(len, met.values())) >= _BACKLOG_ROWS
@@ -250,17 +250,17 @@ class SQLiteFactStore(WatermarkTable):
             return await self._database.write(work)
 
     def leave(self) -> None:
-        """Let the file be closed as it is, in the middle of a backlog; its next start tidies up."""
+        """Make `close` skip the checkpoint, during a backlog; the next start does it."""
         self._close_at_once = True
 
     async def decide(self, held: Held, *, approve: bool, at: datetime, by: str) -> None:
-        """Let a held batch go on, or pass over what it met; either way it is audited.
+        """Approve or reject a batch that awaits approval; the ledger records the decision.
 
         Args:
             held: The batch.
-            approve: Whether it may go on; its rule takes it up at its next firing.
+            approve: Whether the rule commits it at its next firing; else the rule skips it.
             at: The moment.
-            by: Who decides.
+            by: The person who decides.
         """
 
         def work(connection: sqlite3.Connection) -> None:
@@ -275,7 +275,7 @@ class SQLiteFactStore(WatermarkTable):
         await self._database.write(work)
 
     async def rest(self) -> None:
-        """Bring the file into its everyday order after a backlog; does nothing after none."""
+        """Checkpoint after a backlog, and checkpoint as usual from now on."""
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA wal_checkpoint = TRUNCATE")
@@ -286,7 +286,7 @@ class SQLiteFactStore(WatermarkTable):
             self._catching_up = False
 
     async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
-        """Settle as `commit` does, say what came of it, and write nothing."""
+        """Resolve as `commit` does, return the outcome, and write nothing."""
         return await self._transact(
             lambda connection: self._resolve(connection, firing, met), dry_run=True
         )
@@ -320,17 +320,17 @@ class SQLiteFactStore(WatermarkTable):
     async def undo(
         self, firing_id: str, *, at: datetime, by: str, dry_run: bool, run: str = ""
     ) -> Outcome:
-        """Let every episode that a firing met first be again what it was before.
+        """Withdraw every version that a firing was the first to evaluate.
 
         Args:
-            firing_id: The firing, of a rule or of hands, or an undoing.
+            firing_id: The firing of a rule, a manual edit, or an undo.
             at: The moment.
-            by: Who asks for it.
-            dry_run: Say what would come of it, and write nothing.
+            by: The person.
+            dry_run: Return the outcome, and write nothing.
             run: The id of the command that it belongs to.
 
         Raises:
-            UsageError: There is no such firing, or it erased what it speaks of.
+            UsageError: There is no such firing, or it is an erasure.
         """
         undoer = Undoer(at, by, run)
         return await self._transact(
@@ -341,16 +341,16 @@ class SQLiteFactStore(WatermarkTable):
     async def undo_each(
         self, wanted: Wanted, undoer: Undoer, *, dry_run: bool, limit: int
     ) -> UndoneFirings:
-        """Undo each of some firings that is not undone yet, all in one transaction.
+        """Undo those of some firings that are not undone yet, all in one transaction.
 
         Args:
             wanted: Which firings.
-            undoer: Who asks for it, when, and as part of which run.
-            dry_run: Say what would come of it, and write nothing.
-            limit: At most so many of the ledger's new rows are returned.
+            undoer: The person, the moment, and the run.
+            dry_run: Return the outcome, and write nothing.
+            limit: The most new ledger rows that are returned.
 
         Raises:
-            UsageError: One of the firings erased what it speaks of; nothing was undone.
+            UsageError: One of the firings is an erasure; nothing was undone.
         """
 
         def work(connection: sqlite3.Connection) -> UndoneFirings:
@@ -362,7 +362,7 @@ class SQLiteFactStore(WatermarkTable):
 
         return await self._database.write(work)
 
-    async def forget(  # noqa: PLR0913 # each is of the one who asks
+    async def forget(  # noqa: PLR0913 # the fields of one request
         self,
         reach: Reach,
         eids: Iterable[str] = (),
@@ -374,17 +374,17 @@ class SQLiteFactStore(WatermarkTable):
         by: str,
         dry_run: bool,
     ) -> Erasure:
-        """Erase a scope, and settle what it leaves; its bytes go with `scrub`.
+        """Erase a scope, and resolve what it leaves; `scrub` then removes the bytes.
 
         Args:
             reach: The scope.
-            eids: Ids of its episodes, of which the ledger need not know.
-            kept: Those of them that an episode of another scope has by now.
-            key: Of the hashes of scopes, where this database has none yet.
-            moment: Up to when it is forgotten, microseconds; not before its newest instant.
-            at: The moment of asking.
-            by: Who asks.
-            dry_run: Say what would come of it, and write nothing.
+            eids: Ids of its episodes; the ledger need not know them.
+            kept: Those of them that now belong to an episode of another scope.
+            key: The key of the hashes of scopes, if this database has none yet.
+            moment: The last erased instant, microseconds; not before the scope's newest instant.
+            at: The moment of the request.
+            by: The person.
+            dry_run: Return the outcome, and write nothing.
         """
 
         def work(connection: sqlite3.Connection) -> Erasure:
@@ -396,7 +396,7 @@ class SQLiteFactStore(WatermarkTable):
         return await self._database.write(work)
 
     async def end_erasures(self, reaches: Collection[Reach]) -> None:
-        """Record that memory.db has done some erasures, too."""
+        """Record that some erasures are complete in memory.db, too."""
 
         def work(connection: sqlite3.Connection) -> None:
             with overwriting(connection), transaction(connection):
@@ -406,7 +406,7 @@ class SQLiteFactStore(WatermarkTable):
         await self._database.write(work)
 
     async def learn_erased(self, key: bytes, moments: Iterable[Moments]) -> None:
-        """Remember the erased scopes that other databases remember by the same key."""
+        """Store the erased scopes of other databases that have the same key."""
 
         def work(connection: sqlite3.Connection) -> None:
             with transaction(connection):
@@ -416,14 +416,14 @@ class SQLiteFactStore(WatermarkTable):
         await self._database.write(work)
 
     async def scrub(self) -> bool:
-        """Write the file anew without what was erased; say whether its log could be emptied."""
+        """Rewrite the file without the erased bytes; return whether its log could be emptied."""
         return await self._database.write(scrub)
 
     async def redraw(self, *, at: datetime) -> int:
-        """Write every fact again when the depth of lineages is another than they have.
+        """Rewrite every fact when the configured depth of lineages has changed.
 
         Returns:
-            How many keys there are; 0 when nothing was to do.
+            The number of keys; 0 when the depth is unchanged.
         """
 
         def work(connection: sqlite3.Connection) -> int:
@@ -435,10 +435,10 @@ class SQLiteFactStore(WatermarkTable):
     async def set_channels(
         self, multi_valued: Mapping[str, frozenset[str]], *, at: datetime
     ) -> Outcome | None:
-        """Take which predicates hold several objects; settle again the keys that this changes.
+        """Store which predicates are multi-valued, and resolve the keys that this changes.
 
         Returns:
-            What it did; None when nothing is new.
+            The outcome; None when nothing changed.
         """
         multi = MultiValued(multi_valued)
 
@@ -460,13 +460,13 @@ class SQLiteFactStore(WatermarkTable):
         by: str,
         dry_run: bool,
     ) -> int:
-        """Take episodes off the list of the quarantined; return how many entries went.
+        """Remove entries from the quarantine; return how many.
 
         Args:
-            rules: Only of these rules; None for all.
-            episodes: Only these; None for all.
+            rules: Only entries of these rules; None means all.
+            episodes: Only entries of these episodes; None means all.
             at: The moment.
-            by: Who asks for it.
+            by: The person.
             dry_run: Count, and write nothing.
         """
         entries = [
