@@ -207,17 +207,17 @@ async def test_single_batch_of_a_backlog_checkpoints_the_file(
 async def test_a_checkpoint_after_a_commit_is_ended_when_it_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    halted, stop = Event(), asyncio.Event()
+    interrupted, stop = Event(), asyncio.Event()
     monkeypatch.setattr(store, "_BACKLOG_ROWS", 1)
     monkeypatch.setattr(store, "_LOOK_SECONDS", 0.001)
-    monkeypatch.setattr(Database, "halt", lambda _: halted.set())
+    monkeypatch.setattr(Database, "interrupt", lambda _: interrupted.set())
     async with house(tmp_path, batch=2) as home:
         await home.put(*stream(4))
 
         def while_it_commits(connection: sqlite3.Connection) -> Checkpoint:
             if connection.in_transaction and head_of(connection).rows:
                 stop.set()
-                assert halted.wait(PATIENCE_SECONDS)
+                assert interrupted.wait(PATIENCE_SECONDS)
             return head_of(connection)
 
         monkeypatch.setattr(lifecycle, "head_of", while_it_commits)

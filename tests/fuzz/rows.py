@@ -12,7 +12,14 @@ from slumberd.consolidation.incoming import meet
 from slumberd.errors import SlumberdError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.scope import Scope, ScopeMismatch
-from slumberd.storage.episodes.rows import FAULTS, decode, encode, episode_of, lenient_text, same
+from slumberd.storage.episodes.rows import (
+    FAULTS,
+    decode,
+    encode,
+    episode_of,
+    same,
+)
+from slumberd.storage.sqlite.connection import lenient_text
 from tests.fuzz.targets import Finding
 from tests.support.builders import rule, triple
 

@@ -34,16 +34,16 @@ def facts_first(patch: pytest.MonkeyPatch) -> None:
 
 def watermark_first(patch: pytest.MonkeyPatch) -> None:
     """Commit the watermark, and the facts in a transaction of their own."""
-    settle = SQLiteFactStore._settle
+    resolve = SQLiteFactStore._resolve
 
     def earlier(
         self: SQLiteFactStore, connection: sqlite3.Connection, firing: Firing, *rest: Any
     ) -> Outcome:
         self._move_watermark(connection, firing)
         _commit(connection)
-        return settle(self, connection, firing, *rest)
+        return resolve(self, connection, firing, *rest)
 
-    patch.setattr(SQLiteFactStore, "_settle", earlier)
+    patch.setattr(SQLiteFactStore, "_resolve", earlier)
 
 
 def held_last(patch: pytest.MonkeyPatch) -> None:

@@ -27,14 +27,11 @@ from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import (
     NO_LIMITS,
     START,
-    UNTIMED,
     Counts,
     Firing,
     Held,
     Limits,
     Position,
-    Timing,
-    Trigger,
 )
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
@@ -250,9 +247,7 @@ class Consolidator:
                 after = firing.upto
                 more = after.seq < last
                 follow = windows.follow(after) if more else None
-                report.add(
-                    await self._commit(firing, candidates, follow, self._cancellation(call))
-                )
+                report.add(await self._commit(firing, candidates, follow, self._cancellation(call)))
                 if report.held:
                     return
 

@@ -37,7 +37,8 @@ from slumberd.scheduling import cron
 from slumberd.service.pause import FILE
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.service.state_lock import StateLock, refuse_network
-from slumberd.storage.episodes.store import SQLiteMemoryStore, log_misspelling
+from slumberd.storage.episodes.spelling import log_misspelling
+from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.sqlite.file_exchange import finish
 

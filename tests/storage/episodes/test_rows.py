@@ -27,14 +27,13 @@ from slumberd.storage.episodes.rows import (
     SCOPE_UNREADABLE,
     TIMESTAMP_NAIVE,
     TIMESTAMP_UNREADABLE,
-    Mangled,
     Row,
     decode,
     encode,
     episode_of,
-    lenient_text,
     same,
 )
+from slumberd.storage.sqlite.connection import Mangled, lenient_text
 from tests.support.builders import episode, version
 
 pytestmark = pytest.mark.unit

@@ -169,9 +169,9 @@ async def test_a_correction_says_who_and_why(store: SQLiteFactStore) -> None:
 async def test_a_correction_without_who_or_why_is_refused(
     store: SQLiteFactStore, by: str, reason: str
 ) -> None:
-    with pytest.raises(ValueError, match="who says it, and why"):
+    with pytest.raises(ValueError, match="name the author and the reason"):
         await store.correct(fact("mine"), by=by, reason=reason)
-    with pytest.raises(ValueError, match="who says it, and why"):
+    with pytest.raises(ValueError, match="name the author and the reason"):
         await store.retract("mine", by=by, reason=reason)
 
     assert await store.ledger_rows() == 0

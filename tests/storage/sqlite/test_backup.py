@@ -162,7 +162,7 @@ def test_copies_begin_again_when_somebody_commits_between_their_beginnings(
 
     monkeypatch.setattr(
         backup,
-        "_opened",
+        "_open",
         lambda uri: sqlite3.connect(uri, uri=True, isolation_level=None, factory=Interrupted),
     )
     copy_together([(path, tmp_path / f"copy-{path.name}") for path in paths])

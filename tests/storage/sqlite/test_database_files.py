@@ -116,7 +116,7 @@ def test_a_store_refuses_to_write_into_a_file_that_another_has_replaced(tmp_path
             await put(memory, episode("a1"))
             path.rename(gone)
             other.rename(path)
-            with pytest.raises(StoreReplacedError, match="another file") as caught:
+            with pytest.raises(StoreReplacedError, match="is not the file") as caught:
                 await put(memory, episode("a2"))
             assert caught.value.exit_code == 75
             with pytest.raises(StoreReplacedError):
@@ -132,7 +132,7 @@ async def test_a_store_that_does_not_look_where_it_writes_loses_an_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above can fail: the file that is open takes all that is put, and nobody sees it."""
-    monkeypatch.setattr(database, "_check_place", lambda *_: None)
+    monkeypatch.setattr(database, "_check_same_file", lambda *_: None)
     path, away = tmp_path / "memory.db", tmp_path / "away.db"
     async with SQLiteMemoryStore(path) as memory, SQLiteMemoryStore(tmp_path / "b.db") as other:
         await put(memory, episode("a1"))
@@ -170,7 +170,7 @@ def test_a_log_that_is_left_beside_another_file_ruins_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above can fail: SQLite takes whatever log it finds for the file's own."""
-    monkeypatch.setattr(database, "_leave", lambda _: None)
+    monkeypatch.setattr(database, "_checkpoint_all", lambda _: None)
 
     assert not replaced_with_its_log_left(tmp_path)
 
@@ -180,7 +180,7 @@ async def test_a_store_whose_file_is_gone_writes_nothing_until_it_is_back(tmp_pa
     async with SQLiteMemoryStore(path) as memory:
         await put(memory, episode("e1"))
         path.rename(away)
-        with pytest.raises(StoreError, match="there no more"):
+        with pytest.raises(StoreError, match="does not exist any more"):
             await put(memory, episode("e2"))
         away.rename(path)
 

@@ -47,7 +47,7 @@ from slumberd.storage.facts import store as facts
 from slumberd.storage.sqlite import connection as sqlite
 
 facts._EVERYDAY_PAGES = 10
-sqlite._LARGEST_LOG = 50_000
+sqlite._LOG_SIZE_LIMIT = 50_000
 configure = sqlite._configure
 
 def configured(connection, pragmas, access):
@@ -327,7 +327,7 @@ def test_a_daemon_waits_for_a_database_that_is_gone(tmp_path: Path) -> None:
         put(home, episodes(1, 2))
         daemon.wait_until_read(3)
 
-    assert "there no more: put it back" in told["message"]
+    assert "does not exist any more: put it back" in told["message"]
     assert "state.missing" in found
     check_consolidated_once(home, ids(3))
 
@@ -552,7 +552,7 @@ def test_a_log_of_another_database_is_refused_and_ruins_nothing(
     home.call("fire", "--all")
 
     assert refused.returncode == 74
-    assert f"take away {name}-wal" in refused.stderr
+    assert f"move {name}-wal away" in refused.stderr
     assert "store.damaged" in found
     check_consolidated_once(home, ids(42))
 

@@ -194,7 +194,7 @@ def hide_tables_behind_views(path: Path) -> None:
         (let_it_lead_to_itself, "cannot be opened"),
         (put_a_pipe_beside_it, "is no regular file"),
         (replace_by_another_database, "has no table"),
-        (replace_the_tables, "is another one; it lacks "),
+        (replace_the_tables, "has another form; it lacks "),
         (hide_tables_behind_views, "has no table"),
     ],
 )
@@ -337,8 +337,8 @@ async def test_what_changed_while_it_was_read_as_unchanging_is_read_again(
 @pytest.mark.parametrize(
     ("modes", "ok", "told"),
     [
-        pytest.param((0o400, 0o755), True, "may be read here, and not written", id="a file"),
-        pytest.param((0o600, 0o555), True, "may be read here, and not written", id="a folder"),
+        pytest.param((0o400, 0o755), True, "can be read, but not written", id="a file"),
+        pytest.param((0o600, 0o555), True, "can be read, but not written", id="a folder"),
         pytest.param((0o000, 0o755), False, "no permission to read it", id="nothing"),
         pytest.param((0o600, 0o000), False, "no permission to open it", id="no way in"),
     ],
@@ -377,7 +377,7 @@ async def test_what_takes_too_long_to_count_is_not_counted(path: Path, kind: str
         health = await sqlite_health.health(store._database, table=table, seconds=0)
 
     assert (health.ok, health.fragment_count) == (True, None)
-    assert "to count all rows would take over 0 s" in health.warnings[0]
+    assert "counting all rows takes over 0 s" in health.warnings[0]
 
 
 def test_a_table_that_stargraph_made_can_be_used_and_what_is_missing_is_told(

@@ -157,7 +157,7 @@ async def test_a_ledger_of_another_program_is_left_alone(
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
         connection.execute(theirs)
 
-    with pytest.raises(MigrationNotSupportedError, match="'_migrations' is another program's"):
+    with pytest.raises(MigrationNotSupportedError, match="belongs to another program"):
         await store.migrate(plan_for(name, {}))
 
     assert "note" not in columns_of(tmp_path / "store.db", name)

@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple, Self
 import orjson
 
 from slumberd.sql_statements import statements
-from slumberd.storage.episodes.rows import lenient_text
-from slumberd.storage.sqlite.connection import Pragmas, transaction
+from slumberd.storage.sqlite.connection import Pragmas, lenient_text, transaction
 from slumberd.storage.sqlite.database import Database
 
 Sign = Literal["+", "-", "~", "="]

@@ -19,14 +19,15 @@ from slumberd.model.scope import ErasedScopes, escape, scope_of
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
-from slumberd.storage.episodes.rows import decode, lenient_text
+from slumberd.storage.episodes.rows import decode
 from slumberd.storage.ledger import promotion_feed
 from slumberd.storage.ledger.bulk_write import notes_others
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.ledger.schema import has_ledger
+from slumberd.storage.sqlite.connection import lenient_text
 from slumberd.storage.sqlite.erased_scopes import forgotten
 from slumberd.storage.sqlite.health import has_table
-from slumberd.storage.sqlite.recovery import _within
+from slumberd.storage.sqlite.recovery import run_within
 
 Open = sqlite3.Connection
 """A database that is open for a report."""
@@ -112,7 +113,7 @@ def unreached_in(connection: sqlite3.Connection, seconds: float | None) -> list[
     Returns:
         At most 100 ids; None when the time was over.
     """
-    return _within(connection, seconds, _find_unreached)
+    return run_within(connection, seconds, _find_unreached)
 
 
 def disagreeing_in(
@@ -129,7 +130,7 @@ def disagreeing_in(
     Returns:
         At most 100 pairs, by key; None when the time was over.
     """
-    return _within(connection, seconds, _find_disagreeing)
+    return run_within(connection, seconds, _find_disagreeing)
 
 
 def _find_disagreeing(connection: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -157,7 +158,7 @@ def future_in(
     Returns:
         The episodes; None when the time was over.
     """
-    return _within(connection, seconds, partial(_find_future, latest=latest, naive=naive))
+    return run_within(connection, seconds, partial(_find_future, latest=latest, naive=naive))
 
 
 def _find_future(
@@ -197,7 +198,7 @@ def resurfaced_in(
     """
     of_episodes = has_table(connection, "episodes")
     find = erased_content.episodes_of_erased if of_episodes else erased_content.facts_of_erased
-    return _within(connection, seconds, partial(find, pasts=pasts))
+    return run_within(connection, seconds, partial(find, pasts=pasts))
 
 
 def _find_unreached(connection: sqlite3.Connection) -> list[str]:

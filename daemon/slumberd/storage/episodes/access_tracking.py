@@ -1,8 +1,7 @@
-"""How episodes were read: noted in memory, written later, and never waited for.
+"""Record reads of episodes in memory, and write them later, so that no read waits for a write.
 
-What a rule's gate holds back is marked here. Whoever reads it lets the episode log tell of it
-once more, in the transaction that writes the read: a row without the number of a row of
-``episodes``, which rules know as no new version.
+An episode that a rule's gate holds back is marked in the same table. When it is read, the
+transaction that writes the read logs it again, as a row without a rowid: not as a new version.
 """
 
 from __future__ import annotations
@@ -25,32 +24,31 @@ from slumberd.storage.sqlite.connection import transaction
 _SQL = statements("accesses")
 
 SECONDS = 2.0
-"""After so long reads are written, while the loop that they came from runs."""
+"""How long reads wait until they are written, while their event loop runs."""
 
 MANY = 5_000
-"""So many are written at once, when nothing was for as long."""
+"""So many reads are written at once, unless others were within the last `SECONDS`."""
 
 MOST = 10_000
-"""So many are kept meanwhile; more are not noted. To write one takes as long as to read it, 9 us:
-were all written of who reads without a pause, reads would take twice their time."""
+"""So many reads wait at most; more are not recorded. Writing a read takes as long as reading, 9 us:
+without this limit, a caller that reads without a pause would take twice the time."""
 
 _WAIT_MILLISECONDS = 100
-"""For another's lock: what is put meanwhile waits behind."""
+"""How long the recorder waits for another program's lock. Puts wait behind it."""
 
 Write = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
 """Runs a function in the writing connection's thread, and returns or raises as it does."""
 
 
 class AccessRecorder:
-    """Notes what is read, and has it written: after a while, when it is much, and at the end.
+    """Records reads, and writes them after a while, when they are many, and at the end.
 
-    What cannot be written, as the file is locked or may only be read, is kept up to `MOST`; of
-    what is lost nothing but the count knows.
+    Reads that cannot be written, since the file is locked or read-only, are kept up to `MOST`.
 
     Args:
-        write: Has something done by whoever writes the file.
-        prepare: Called with the connection, in the transaction, before anything is written.
-        tell: Called once an episode was logged again.
+        write: Runs a function with the writing connection.
+        prepare: Called with the connection, in the transaction, before the first write.
+        tell: Called after an episode was logged again.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class AccessRecorder:
         self._write = write
         self._prepare = prepare
         self._tell = tell
-        self._noted: deque[tuple[int, list[str]]] = deque()
+        self._reads: deque[tuple[int, list[str]]] = deque()
         self._count = 0
         self._begun_at = -math.inf
         self._alarm: asyncio.TimerHandle | None = None
@@ -75,19 +73,19 @@ class AccessRecorder:
         return self._count
 
     def note(self, eids: list[str], at: int) -> None:
-        """Note that episodes were read; in a running event loop.
+        """Record that episodes were read; in a running event loop.
 
         Args:
             eids: Their ids.
             at: When, microseconds since 1970 UTC.
         """
         if kept := eids[: MOST - self._count]:
-            self._noted.append((at, kept))
+            self._reads.append((at, kept))
             self._count += len(kept)
-            self._see_to_it(asyncio.get_running_loop())
+            self._schedule(asyncio.get_running_loop())
 
-    def _see_to_it(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let what is noted be written soon."""
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Schedule a write of the recorded reads."""
         if self._loop is not loop:  # the last one may have ended before its alarm
             self._loop, self._alarm, self._writing, self._begun_at = loop, None, None, -math.inf
         if self._count >= MANY and loop.time() - self._begun_at >= SECONDS:
@@ -102,39 +100,39 @@ class AccessRecorder:
             self._alarm = None
         self._begun_at = loop.time()
         if self._writing is None or self._writing.done():
-            # Kept here; what it does not come to is done by the next, or at the end.
+            # The task is kept here. The next one, or `close`, writes what it does not.
             self._writing = asyncio.create_task(self._write_some(loop))  # noqa: TID251
 
     async def _write_some(self, loop: asyncio.AbstractEventLoop) -> None:
         await self.write()
-        if self._noted:
-            self._see_to_it(loop)
+        if self._reads:
+            self._schedule(loop)
 
     async def close(self) -> None:
-        """Write what can be written, and let go of the rest."""
+        """Write what can be written, and drop the rest."""
         if self._loop is asyncio.get_running_loop() and self._writing is not None:
             await asyncio.wait([self._writing])
         if self._alarm is not None:
             self._alarm.cancel()
         await self.write()
-        self._noted.clear()
+        self._reads.clear()
         self._count, self._loop, self._alarm, self._writing = 0, None, None, None
         self._begun_at = -math.inf
 
     async def write(self) -> None:
-        """Write what is noted; what cannot be written is kept."""
-        some = list(self._noted)
+        """Write the recorded reads; keep those that cannot be written."""
+        some = list(self._reads)
         if not some:
             return
         with suppress(SlumberdError, sqlite3.Error):
             await self._write(partial(self._flush, some))
-            # Only the loop's own thread counts: others could lose what it counts meanwhile.
+            # Only the loop's thread changes the count, or concurrent changes would be lost.
             for _, eids in some:
-                self._noted.popleft()
+                self._reads.popleft()
                 self._count -= len(eids)
 
     def _flush(self, some: Sequence[tuple[int, list[str]]], connection: sqlite3.Connection) -> None:
-        with _impatient(connection), transaction(connection):
+        with _short_busy_timeout(connection), transaction(connection):
             self._prepare(connection)
             logged = _write_reads(connection, some)
         if logged:
@@ -142,8 +140,8 @@ class AccessRecorder:
 
 
 @contextmanager
-def _impatient(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let the block wait for others' locks but a moment."""
+def _short_busy_timeout(connection: sqlite3.Connection) -> Iterator[None]:
+    """Wait only shortly for other programs' locks within the block."""
     usual: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
     connection.execute(f"PRAGMA busy_timeout = {_WAIT_MILLISECONDS:d}")
     try:
@@ -153,7 +151,7 @@ def _impatient(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _write_reads(connection: sqlite3.Connection, noted: Sequence[tuple[int, list[str]]]) -> bool:
-    """Write reads within the caller's transaction; say whether an episode was logged again."""
+    """Write reads within the caller's transaction; return whether an episode was logged again."""
     reads: dict[str, tuple[int, int]] = {}
     for at, eids in noted:
         for eid in eids:
@@ -173,21 +171,21 @@ def _log_again(connection: sqlite3.Connection, eids: Iterable[str]) -> bool:
 
 
 def accesses(connection: sqlite3.Connection, eids: Sequence[str]) -> dict[str, Access]:
-    """Return how some episodes were read; those that never were are left out."""
+    """Return how often some episodes were read; episodes that were never read are left out."""
     asked = {"ids": orjson.dumps(eids).decode()}
     found = connection.execute(_SQL["accesses"], asked).fetchall()
     return {eid: Access(count, last) for eid, count, last in found}
 
 
 def hold(connection: sqlite3.Connection, seen: Mapping[str, int]) -> bool:
-    """Mark episodes that are held back, within the caller's transaction.
+    """Mark episodes that a gate holds back, within the caller's transaction.
 
     Args:
         connection: In a transaction.
-        seen: By episode, how many reads its gate knew of.
+        seen: By episode, the number of reads that the gate knew.
 
     Returns:
-        Whether one was read since, and is logged again for that.
+        Whether an episode was read since then, and so was logged again.
     """
     ids = [*seen]
     connection.execute(_SQL["hold"], {"ids": orjson.dumps(ids).decode()})
@@ -197,6 +195,6 @@ def hold(connection: sqlite3.Connection, seen: Mapping[str, int]) -> bool:
 
 
 def erase(connection: sqlite3.Connection, eids: Iterable[str]) -> int:
-    """Erase how episodes were read that are there no more; return how many rows went."""
+    """Erase the reads of erased episodes; return the number of erased rows."""
     asked = {"ids": orjson.dumps([*eids]).decode()}
     return connection.execute(_SQL["erase"], asked).rowcount

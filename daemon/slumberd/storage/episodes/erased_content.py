@@ -1,7 +1,4 @@
-"""Find what a database holds although it, or another one beside it, remembers it as erased.
-
-A database that was restored from a backup of before an erasure holds it all again.
-"""
+"""Find content of erased scopes, which a backup from before the erasure can bring back."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slumberd.model.scope import ErasedScopes, scope_of
 from slumberd.sql_statements import statements
-from slumberd.storage.episodes.rows import instant_or_zero, lenient_text
+from slumberd.storage.episodes.rows import instant_or_zero
+from slumberd.storage.sqlite.connection import lenient_text
 from slumberd.storage.sqlite.erased_scopes import key_of, learn
 
 _SQL = statements("resurfaced")
@@ -19,7 +17,7 @@ _FORGETTING = statements("erased_scopes")
 _EVER = -(2**63)
 
 Moments = Mapping[bytes, int]
-"""Up to when scopes were erased, microseconds, by their keyed hashes."""
+"""By the keyed hash of a scope, the last instant that was erased, microseconds."""
 
 
 def facts_of_erased(connection: sqlite3.Connection, pasts: Sequence[ErasedScopes]) -> Counter[str]:
@@ -47,7 +45,7 @@ def episodes_of_erased(
 
 
 def remembered(connection: sqlite3.Connection) -> tuple[bytes | None, dict[bytes, int]]:
-    """Return the key of the hashes of erased scopes, and what is remembered by it."""
+    """Return the key of the hashes of erased scopes, and the last erased instant of each."""
     key = key_of(connection)
     if key is None:
         return None, {}
@@ -55,7 +53,7 @@ def remembered(connection: sqlite3.Connection) -> tuple[bytes | None, dict[bytes
 
 
 def learn_all(connection: sqlite3.Connection, key: bytes, moments: Iterable[Moments]) -> None:
-    """Remember what other databases remember by the same key; inside of a transaction."""
+    """Store the erased scopes of other databases with the same key; in a transaction."""
     for some in moments:
         for digest, moment in some.items():
             learn(connection, key, digest, moment)

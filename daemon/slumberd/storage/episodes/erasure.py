@@ -1,4 +1,4 @@
-"""Erase the episodes of a scope from memory.db."""
+"""Find and erase the episodes of a scope in memory.db."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, ScopeMismatch, escape, scope_of
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes import access_tracking
-from slumberd.storage.episodes.rows import instant_or_zero, lenient_text, scope_in
-from slumberd.storage.sqlite.connection import transaction
+from slumberd.storage.episodes.rows import instant_or_zero, scope_in
+from slumberd.storage.sqlite.connection import lenient_text, transaction
 from slumberd.storage.sqlite.erased_scopes import overwriting, remember, scrub
 
 _SQL = statements("erased_scopes")
@@ -23,7 +23,7 @@ class Found(NamedTuple):
     """The episodes of a scope.
 
     Attributes:
-        rowids: Of their rows.
+        rowids: The rowids of their rows.
         eids: Their ids.
         newest: The latest instant of those whose content names the scope, microseconds; None
             when there are none.
@@ -55,14 +55,14 @@ def find_scope(
             # decide until when the scope's own episodes are refused.
             if mismatch == "trust_scope" or reach.holds(named):
                 instants.append(instant_or_zero(row[3], naive))
-        elif reach.holds(named) or reach.holds(_in_key(row[1])):
+        elif reach.holds(named) or reach.holds(_scope_in_key(row[1])):
             naming += 1
     newest = max(instants, default=None)
     return Found([row[0] for row in rows], [str(row[1]) for row in rows], newest, naming)
 
 
 def _may_name(escaped: str, plain: bytes, row: Sequence[Any]) -> bool:
-    """Say whether a row may name a user: a quick look, since most rows do not."""
+    """Return whether a row may name a user; a quick test, since most rows do not."""
     key, content = row[1], row[2]
     if not (isinstance(key, str) and isinstance(content, bytes)):
         return True
@@ -70,14 +70,14 @@ def _may_name(escaped: str, plain: bytes, row: Sequence[Any]) -> bool:
     return escaped in key or plain in content or b"\\" in content
 
 
-def _in_key(key: object) -> Scope | None:
+def _scope_in_key(key: object) -> Scope | None:
     return scope_of(key) if isinstance(key, str) and key != PLACEHOLDER_KEY else None
 
 
 def ids_kept(
     connection: sqlite3.Connection, reach: Reach, eids: Iterable[str], mismatch: ScopeMismatch
 ) -> set[str]:
-    """Return those of some ids that an episode outside of a scope has."""
+    """Return those of the ids that belong to an episode outside of a scope."""
     asked = {"eids": orjson.dumps([*eids]).decode()}
     return {
         str(row[0])
@@ -97,13 +97,13 @@ def _rows(
 
 
 class EpisodeErasure(NamedTuple):
-    """What is to be erased.
+    """A request to erase a scope.
 
     Attributes:
         reach: The scope.
         eids: More ids of its episodes, which their host has deleted before.
-        moment: Up to when it is forgotten, in microseconds.
-        key: Of the hashes of scopes, where the database has none yet.
+        moment: The last instant that is erased, microseconds.
+        key: The key of the hashes of scopes, if the database has none yet.
     """
 
     reach: Reach
@@ -115,15 +115,15 @@ class EpisodeErasure(NamedTuple):
 def erase_episodes(
     connection: sqlite3.Connection, erasure: EpisodeErasure, mismatch: ScopeMismatch
 ) -> dict[str, int]:
-    """Erase the episodes of a scope, and its ids from the log; remember it.
+    """Erase the episodes of a scope and their ids in the log; store the scope as erased.
 
     Args:
         connection: Outside of any transaction.
-        erasure: What is to be erased.
-        mismatch: Whose a row is when its scope key and its content disagree.
+        erasure: The request.
+        mismatch: Which of scope key and content names the owner of a row.
 
     Returns:
-        How many rows went, by table.
+        The number of erased rows, by table.
     """
     with overwriting(connection), transaction(connection):
         found = find_scope(connection, erasure.reach, mismatch)
@@ -142,9 +142,9 @@ def erase_episodes(
 
 
 def scrub_memory(connection: sqlite3.Connection) -> bool:
-    """Leave no byte of what was erased; return whether the write-ahead log could be emptied."""
+    """Rewrite the file without the erased bytes; return whether its log could be emptied."""
     emptied = scrub(connection)
-    # Writing the file anew may give rows new numbers; the log finds them again by id.
+    # VACUUM may change the rowids of episodes; the log finds them again by id.
     with transaction(connection):
         connection.execute(_SQL["renumber_log"])
     return emptied

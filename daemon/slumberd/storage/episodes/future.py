@@ -1,4 +1,4 @@
-"""Report episodes that are dated in the future: until then they own their subject and predicate."""
+"""Report episodes that are dated in the future, which keep newer claims from becoming current."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.storage.episodes.rows import Row
 
 TOLERANCE_SECONDS = 300.0
-"""How far ahead of ours the clock of a host may be."""
+"""How far a host's clock may be ahead of this machine's."""
 
 _log = structlog.get_logger("slumberd")
 
-_NAMED = 10
-_REMEMBERED = 10_000
+_MOST_NAMED = 10
+_MOST_REMEMBERED = 10_000
 
 _Dated = tuple[str, int]
 """An episode's id, and its instant in microseconds."""
 
 
 class FutureReporter:
-    """Logs ``episode.future`` for episodes that are dated too late, once for each.
+    """Logs ``episode.future`` once for each episode that is dated too far in the future.
 
     Args:
-        clock: The time.
-        tolerance_seconds: How far in the future an instant may lie unreported; infinite: as far
-            as it likes.
+        clock: Gives the current time.
+        tolerance_seconds: How far in the future an instant may lie; infinite disables the reports.
     """
 
     def __init__(self, clock: Clock, tolerance_seconds: float) -> None:
@@ -41,8 +40,8 @@ class FutureReporter:
         self._lock = Lock()
 
     def report_rows(self, rows: Iterable[Row]) -> None:
-        """Report rows that were written."""
-        # Of timestamps as we write them, text order is instant order.
+        """Report those of the written rows that are dated too late."""
+        # For timestamps in slumberd's form, text order is instant order.
         latest = self._latest().isoformat()
         ahead = [row for row in rows if row.timestamp > latest]
         if ahead:
@@ -51,7 +50,7 @@ class FutureReporter:
             )
 
     def report_versions(self, versions: Iterable[EpisodeVersion]) -> None:
-        """Report versions that a rule reads, but none that it does not select."""
+        """Report those of the versions that a rule selects and that are dated too late."""
         latest = microseconds(self._latest())
         ahead = [one for one in versions if one.at > latest and one.matched and not one.fault]
         if ahead:
@@ -66,14 +65,14 @@ class FutureReporter:
     def _report(self, found: Sequence[_Dated]) -> None:
         with self._lock:
             new = [one for one in dict.fromkeys(found) if one not in self._reported]
-            if len(self._reported) > _REMEMBERED:
+            if len(self._reported) > _MOST_REMEMBERED:
                 self._reported.clear()
             self._reported.update(new)
         if new:
             self._log(new)
 
     def _log(self, found: Sequence[_Dated]) -> None:
-        ids = [id for id, _ in found[:_NAMED]]
+        ids = [id for id, _ in found[:_MOST_NAMED]]
         latest = instant(max(at for _, at in found)).isoformat()
         if not structlog.is_configured():
             # structlog writes to standard output by default, which belongs to the host.

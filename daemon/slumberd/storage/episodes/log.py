@@ -1,8 +1,7 @@
-"""The episode log: a number for each version of each episode, whoever writes it.
+"""The episode log: triggers give each version of each episode a number, whichever program wrote it.
 
-Triggers on ``episodes`` add a row for each insert, replace and change, so the log also sees
-other programs' writes. A table that was rebuilt has lost its triggers, and what was written to
-it since cannot be told; then every episode is logged anew, for nothing may be lost.
+A table that another program rebuilt has lost its triggers. Writes since then are unknown, so every
+episode is logged again: nothing may be lost.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _OURS = {
     for name, (_, create) in _OF_EPISODES.items()
     if name.startswith("slumberd_")
 }
-"""The text of each index of ours, as SQLite keeps it."""
+"""The SQL of each of slumberd's own indexes, as SQLite stores it."""
 
 _ERASED_SCOPES_OF_0_1_0 = "slumberd_forgotten"
 _OF_0_1_0 = (
@@ -50,39 +49,39 @@ _OF_0_1_0 = (
 )
 
 Found = dict[str, tuple[str, str]]
-"""Of each schema object that we look for: its table, and the text that made it."""
+"""By schema object, its table and its SQL."""
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """Return the number that SQLite raises whenever the schema of the file changes."""
+    """Return the number that SQLite increments when the schema of the file changes."""
     version: int = connection.execute("PRAGMA schema_version").fetchone()[0]
     return version
 
 
 def installed(connection: sqlite3.Connection) -> bool:
-    """Say whether table, indexes, log and triggers are all there, and ours."""
-    found = _found(connection)
-    return found.keys() >= _TABLES and _indexed(found) and _triggered(found)
+    """Return whether table, indexes, log and triggers all exist in slumberd's form."""
+    found = _find_objects(connection)
+    return found.keys() >= _TABLES and _has_indexes(found) and _has_triggers(found)
 
 
-def _found(connection: sqlite3.Connection) -> Found:
+def _find_objects(connection: sqlite3.Connection) -> Found:
     found = {name: (table, sql) for name, table, sql in connection.execute(_SQL["objects"])}
     if _ERASED_SCOPES_OF_0_1_0 in found:
         raise SchemaError(file_of(connection), _OF_0_1_0)
     return found
 
 
-def _indexed(found: Found) -> bool:
+def _has_indexes(found: Found) -> bool:
     return all(_is_there(name, table, found) for name, table in _INDEXES.items())
 
 
 def _is_there(name: str, table: str, found: Found) -> bool:
-    """Say whether a table has an index; one of our own must be as we would make it."""
-    told = found.get(name, ("", ""))
-    return told[0] == table and told[1] == _OURS.get(name, told[1])
+    """Return whether a table has an index; slumberd's own indexes must have its SQL."""
+    its_table, sql = found.get(name, ("", ""))
+    return its_table == table and sql == _OURS.get(name, sql)
 
 
-def _triggered(found: Found) -> bool:
+def _has_triggers(found: Found) -> bool:
     return all(found.get(name) == ("episodes", sql) for name, sql in _TRIGGERS.items())
 
 
@@ -91,22 +90,22 @@ def install(connection: sqlite3.Connection) -> None:
 
     Raises:
         SchemaError: The file keeps erased scopes of slumberd 0.1.0.
-        sqlite3.OperationalError: There is an ``episodes`` of another form.
+        sqlite3.OperationalError: The table ``episodes`` has another form.
     """
     connection.execute(_EPISODES["create_table"])
     connection.execute(_EPISODES["probe"])
-    found = _found(connection)
+    found = _find_objects(connection)
     if "slumberd_episode_log" not in found:
         connection.execute(_SQL["create_table"])
     if "slumberd_accesses" not in found:
         connection.execute(_ACCESSES["create_table"])
-    if not _indexed(found):
-        _index(connection, found)
-    if not _triggered(found):
-        _log_from_now(connection)
+    if not _has_indexes(found):
+        _create_indexes(connection, found)
+    if not _has_triggers(found):
+        _create_triggers(connection)
 
 
-def _index(connection: sqlite3.Connection, found: Found) -> None:
+def _create_indexes(connection: sqlite3.Connection, found: Found) -> None:
     connection.execute(_SQL["drop_user_index"])  # of an older slumberd
     for name, (drop, create) in _OF_EPISODES.items():
         if not _is_there(name, "episodes", found):
@@ -116,7 +115,7 @@ def _index(connection: sqlite3.Connection, found: Found) -> None:
     connection.execute(_SQL["create_log_index"])
 
 
-def _log_from_now(connection: sqlite3.Connection) -> None:
+def _create_triggers(connection: sqlite3.Connection) -> None:
     for name in ("drop_insert_trigger", "drop_update_trigger"):
         connection.execute(_SQL[name])
     for sql in _TRIGGERS.values():
@@ -125,7 +124,7 @@ def _log_from_now(connection: sqlite3.Connection) -> None:
 
 
 def newest(connection: sqlite3.Connection) -> Position:
-    """Return the last place of the log."""
+    """Return the last position of the log."""
     row = connection.execute(_SQL["newest"]).fetchone()
     return Position(row[0], shown(row[1])) if row else Position()
 
@@ -137,7 +136,7 @@ def episode_at(connection: sqlite3.Connection, seq: int) -> str | None:
 
 
 def pending(connection: sqlite3.Connection, after: int, at_most: int) -> int:
-    """Count the log rows above a place, up to `at_most`."""
+    """Count the log rows after a position, up to `at_most`."""
     counted: int = connection.execute(
         _SQL["pending"], {"after": after, "at_most": at_most}
     ).fetchone()[0]

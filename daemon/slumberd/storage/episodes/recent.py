@@ -32,8 +32,8 @@ from slumberd.model.episode import Episode, EpisodeVersion, instant
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, ScopeMismatch, escape
 from slumberd.sql_statements import statements
-from slumberd.storage.episodes.rows import decode, episode_of, lenient_text
-from slumberd.storage.sqlite.connection import texts_as
+from slumberd.storage.episodes.rows import decode, episode_of
+from slumberd.storage.sqlite.connection import lenient_text, texts_as
 
 _SQL = statements("recent")
 # A day for the offset, and one for a blank in place of the T, which sorts before it.
@@ -46,7 +46,7 @@ Form = Literal["utc", "other"]
 
 
 class _Range(NamedTuple):
-    """What of an index is read.
+    """A range of an index.
 
     Attributes:
         axis: What the index knows: a whole key, or a user with an agent; or, by the content,
@@ -64,7 +64,7 @@ class _Range(NamedTuple):
 
     @property
     def is_one(self) -> bool:
-        """Whether it has one value of the axis; else all of a user or session are in it."""
+        """Whether the range has one value of the axis; else it has all of a user or session."""
         return self.axis in self.values
 
     def at(self, value: bytes) -> _Range:
@@ -77,13 +77,13 @@ class _Range(NamedTuple):
 
 
 def _ranges(connection: sqlite3.Connection, reach: Reach) -> list[_Range]:
-    """Return what to read: where a key names the reach, and where only a content does."""
+    """Return the ranges to read: by scope key, and by content where only that names the owner."""
     user = f',"user":{_quoted(reach.user)}'
-    found = [one for one in (user, "") if _is_any_owned(connection, one)]
-    return [*_keyed(reach), *(_by_content(reach, one) for one in found)]
+    found = [one for one in (user, "") if _has_owned_rows(connection, one)]
+    return [*_ranges_of_key(reach), *(_by_content(reach, one) for one in found)]
 
 
-def _is_any_owned(connection: sqlite3.Connection, user: str) -> bool:
+def _has_owned_rows(connection: sqlite3.Connection, user: str) -> bool:
     found: tuple[int] = connection.execute(_SQL["any_owned"], {"user": user}).fetchone()
     return bool(found[0])
 
@@ -100,7 +100,7 @@ def _quoted(part: str) -> str:
     return orjson.dumps(part).decode()
 
 
-def _keyed(reach: Reach) -> list[_Range]:
+def _ranges_of_key(reach: Reach) -> list[_Range]:
     """Return one range for each spelling of the reach, but none for the placeholder."""
     raw = Scope(reach.user, reach.session or "", reach.agent or "")
     escaped = Scope(*(escape(part) for part in raw))
@@ -167,14 +167,14 @@ class _Rows:
 
 
 class _Newest:
-    """The best of what was seen so far, at most so many, the worst of them at hand."""
+    """A heap of the newest versions so far, at most so many."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._heap: list[tuple[int, str, EpisodeVersion, str]] = []
 
     def add(self, version: EpisodeVersion, timestamp: str) -> None:
-        """Keep a version, and its timestamp as it is stored, if it is among the best."""
+        """Keep a version and its stored timestamp if it is among the newest."""
         entry = (version.at, version.id, version, timestamp)
         if len(self._heap) == self._most:
             heapq.heappushpop(self._heap, entry)
@@ -184,7 +184,7 @@ class _Newest:
             heapq.heapify(self._heap)
 
     def floor(self, slack: timedelta) -> str:
-        """Return the text below which no timestamp can matter any more."""
+        """Return the text below which no timestamp can be among the newest."""
         if len(self._heap) < self._most:
             return ""
         at = instant(self._heap[0][0])
@@ -193,7 +193,7 @@ class _Newest:
         return (at - slack).date().isoformat() if at.year > 1 else ""
 
     def ordered(self) -> list[Episode]:
-        """Return what was kept, the best first."""
+        """Return the episodes, newest first."""
         best = sorted(self._heap, reverse=True)
         return [episode_of(version, timestamp) for _, _, version, timestamp in best]
 
@@ -209,16 +209,16 @@ def recall(
     """Return the latest readable episodes within reach, newest first, then by id from the last."""
     read = partial(decode, 0, mismatch=mismatch, naive=naive)
     try:
-        return _found(connection, reach, limit, read)
+        return _find(connection, reach, limit, read)
     except sqlite3.OperationalError as error:
         if "decode to UTF-8" not in str(error):
             raise
-        # Some text of another program is no UTF-8; a text factory of our own reads it, slowly.
+        # Some text of another program is not UTF-8. The lenient text factory reads it, but slowly.
         with texts_as(connection, lenient_text):
-            return _found(connection, reach, limit, read)
+            return _find(connection, reach, limit, read)
 
 
-def _found(
+def _find(
     connection: sqlite3.Connection, reach: Reach, limit: int, read: Callable[[Row], EpisodeVersion]
 ) -> list[Episode]:
     newest, ranges = _Newest(limit), _ranges(connection, reach)
@@ -238,7 +238,7 @@ def _take(
     reach: Reach,
     read: Callable[[Row], EpisodeVersion],
 ) -> None:
-    """Add rows, which come in falling text order, until none that follows can matter."""
+    """Add rows, in descending text order, until no later row can be among the newest."""
     for row in rows:
         if row[3] < newest.floor(slack):
             break

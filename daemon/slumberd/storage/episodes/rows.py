@@ -1,15 +1,10 @@
-"""How an episode is written into a row of ``episodes``.
-
-How a row of ``episodes`` is read, whoever wrote it: as an episode, or with its fault.
-"""
+"""Encode episodes into rows of ``episodes``, and decode rows of any program, with their faults."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import Enum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -27,9 +22,16 @@ from slumberd.model.scope import (
     is_key_of,
     scope_of,
 )
-from slumberd.storage.sqlite.strict_json import MOST_DEPTH, read_object, too_deep, written
+from slumberd.storage.sqlite.connection import Mangled
+from slumberd.storage.sqlite.strict_json import (
+    MOST_DEPTH,
+    lossy_values,
+    read_object,
+    too_deep,
+    written,
+)
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 class Row(NamedTuple):
@@ -45,19 +47,19 @@ class Row(NamedTuple):
 def encode(
     episode: Episode, scope: Scope, *, operation: str, naive: NaiveTimestamps = "local"
 ) -> Row:
-    """Return an episode as a row; whatever reads the row gets an equal episode.
+    """Return an episode as a row; a reader of the row gets an equal episode.
 
-    Of metadata, orjson writes more than JSON has, such as a datetime or a UUID. Such a value comes
-    back as the JSON that orjson writes, mostly a string.
+    In metadata, orjson also encodes types that JSON does not have, such as a datetime or a UUID.
+    The reader gets such a value as a string, mostly.
 
     Args:
-        episode: What to write.
-        scope: Where it belongs.
-        operation: For errors.
-        naive: How a timestamp without an offset is read.
+        episode: The episode.
+        scope: Its scope.
+        operation: The operation that an error names.
+        naive: The zone of a timestamp without an offset.
 
     Raises:
-        InputError: A value of the episode is no JSON, or JSON cannot hold it, as NaN.
+        InputError: A value of the episode has no JSON form, such as NaN.
         MemoryScopeError: A part of the scope is malformed.
     """
     checked_scope(scope, operation=operation)
@@ -84,11 +86,11 @@ def encode(
 def _check_id(id: str) -> None:
     if not id:
         raise InputError("episode '': the id is empty")
-    if "\0" in id or not _encodable(id):
+    if "\0" in id or not _is_unicode(id):
         raise InputError(f"episode {id!r}: the id holds NUL or no valid Unicode")
 
 
-def _encodable(text: str) -> bool:
+def _is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -108,7 +110,7 @@ def _utc_text(episode: Episode, naive: NaiveTimestamps) -> str:
 def _json(id: str, column: str, value: dict[str, Any]) -> bytes:
     try:
         encoded = written(value)
-        if _plain(value):
+        if _is_plain_json(value):
             return encoded
         decoded = orjson.loads(encoded)
         if too_deep(decoded):
@@ -117,51 +119,29 @@ def _json(id: str, column: str, value: dict[str, Any]) -> bytes:
             return encoded
     except TypeError as error:
         raise InputError(f"episode {id!r}: {column} is not JSON: {error}") from error
-    for path, problem in _losses(value, column):
+    for path, problem in lossy_values(value, column):
         raise InputError(f"episode {id!r}: {path} {problem}")
     return encoded
 
 
-def _plain(value: dict[str, Any]) -> bool:
-    """Say whether a value is of what always comes back equal; quick, and may be unsure."""
-    if not _PLAIN.issuperset(map(type, value.values())):
+def _is_plain_json(value: dict[str, Any]) -> bool:
+    """Return whether all values keep their form in JSON; False may mean unknown."""
+    if not _PLAIN_TYPES.issuperset(map(type, value.values())):
         return False
-    # all() takes three times as long, and this is done for each row.
+    # all() takes three times as long, and this runs for each row.
     for item in value.values():  # noqa: SIM110
         if type(item) is float and not math.isfinite(item):
             return False
     return True
 
 
-def _losses(value: object, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, float) and not math.isfinite(value):
-        yield path, f"is {value!r}, which JSON cannot hold"
-    for step, part in _parts(value):
-        yield from _losses(part, path + step)
-
-
-def _parts(value: object) -> Iterator[tuple[str, object]]:
-    """Yield the values within a value, each with its path from there."""
-    match value:
-        case dict():
-            yield from ((f".{key}", item) for key, item in value.items())
-        case list() | tuple():
-            yield from ((f"[{place}]", item) for place, item in enumerate(value))
-        case Enum():
-            yield "", value.value
-        case _ if is_dataclass(value):
-            yield from ((f".{one.name}", getattr(value, one.name)) for one in fields(value))
-        case _:
-            return
-
-
 def same(written: Row, stored: Row, naive: NaiveTimestamps = "local") -> bool:
-    """Say whether a stored row of the same owner, whoever wrote it, says what we would write.
+    """Return whether a stored row of the same owner means the same as a new row.
 
     Args:
-        written: Our row.
-        stored: What is there.
-        naive: How a timestamp without an offset is read.
+        written: The new row.
+        stored: The stored row, of any program.
+        naive: The zone of a timestamp without an offset.
     """
     if written == stored:
         return True
@@ -203,34 +183,20 @@ FAULTS = (
     ID_UNUSABLE,
     FILTER_FAILED,
 )
-"""Every reason with which `EpisodeVersion.fault` can begin here."""
+"""Every reason with which `decode` begins `EpisodeVersion.fault`."""
 
 
 _NOWHERE = Scope("", "", "")
 _SLASHES = 7
-"""Of a scope key; more are in one that has a slash within a part."""
+"""Slashes of a scope key. A key with a slash within a part has more."""
 _EXTENDED = frozenset({"--", "--T", "-- "})
-"""What separates year, month, day and time in a timestamp that is read."""
+"""The accepted separators of year, month, day and time in a timestamp."""
 _EARLIEST = microseconds(datetime.min.replace(tzinfo=UTC))
 _LATEST = microseconds(datetime.max.replace(tzinfo=UTC))
 
 
-class Mangled(str):
-    """Text of a row that was no valid UTF-8; the bad bytes are shown as escapes."""
-
-    __slots__ = ()
-
-
-def lenient_text(raw: bytes) -> str:
-    """Return a text column's value whatever its bytes are; a text factory."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return Mangled(raw.decode(errors="backslashreplace"))
-
-
 class _UnreadableError(Exception):
-    """A row that cannot be read; a control flow of this module."""
+    """A row is unreadable; only used in this module."""
 
     def __init__(self, reason: str, detail: str) -> None:
         self.fault = f"{reason}: {detail}"
@@ -246,17 +212,17 @@ def decode(
     naive: NaiveTimestamps = "local",
     matched: bool = True,
 ) -> EpisodeVersion:
-    """Return a row as a version; with its fault, and matched, when it cannot be read.
+    """Return a row as a version; an unreadable row is matched and has a fault.
 
     Args:
         seq: The number of its log row.
-        row: The columns of `Row`; of any type, as other programs may write them.
-        mismatch: What counts when scope key and content disagree.
-        naive: How a timestamp without an offset is read.
-        matched: Whether the rule's filter selects it, should it be readable.
+        row: The columns of `Row`; other programs may have written any types.
+        mismatch: Which of scope key and content names the owner, when they differ.
+        naive: The zone of a timestamp without an offset.
+        matched: Whether the rule's filter selects a readable row.
     """
     id, written_key, content, timestamp, metadata = row
-    # As text, a key that is no UTF-8 looks like that of another user.
+    # A key that is not UTF-8, shown as text, could equal the key of another user.
     key = None if type(written_key) is Mangled else written_key
     owner: tuple[str, str, str] = _NOWHERE
     try:
@@ -264,7 +230,7 @@ def decode(
         owner = _owner(key, said, mismatch)
         return EpisodeVersion(
             seq,
-            _usable(id),
+            _check_usable(id),
             *owner,
             _instant(timestamp, naive),
             _text(said, "content"),
@@ -273,24 +239,24 @@ def decode(
             matched,
         )
     except _UnreadableError as error:
-        claimed = owner if any(owner) else _claimed(key)
-        return _faulty(seq, row, claimed, error, instant_or_zero(timestamp, naive))
+        claimed = owner if any(owner) else _scope_in_key(key)
+        return _faulty_version(seq, row, claimed, error, instant_or_zero(timestamp, naive))
 
 
 def scope_in(row: Sequence[Any], *, mismatch: ScopeMismatch) -> tuple[Scope | None, Scope | None]:
-    """Return whose a row is, and whom its content names; None where neither can be told.
+    """Return the owner of a row, and the scope that its content names; None where unknown.
 
-    A row belongs to whom `decode` gives it to. A row that it gives to nobody belongs to whom its
+    The owner is the one that `decode` returns. If `decode` returns none, it is the scope that the
     content names.
     """
     version = decode(0, row, mismatch=mismatch)
     owner = Scope(version.user, version.session, version.agent)
     in_doubt = version.fault or mismatch == "trust_scope"
-    named = _named(row[2]) if in_doubt else owner
+    named = _scope_in_content(row[2]) if in_doubt else owner
     return (owner if all(owner) else named), named
 
 
-def _named(content: object) -> Scope | None:
+def _scope_in_content(content: object) -> Scope | None:
     try:
         said = _object(content, CONTENT_UNREADABLE)
     except _UnreadableError:
@@ -299,7 +265,7 @@ def _named(content: object) -> Scope | None:
     return Scope(*parts) if len(parts) == len(Scope._fields) else None
 
 
-def _faulty(
+def _faulty_version(
     seq: int, row: Sequence[Any], owner: tuple[str, str, str], error: _UnreadableError, at: int
 ) -> EpisodeVersion:
     return EpisodeVersion(
@@ -308,19 +274,19 @@ def _faulty(
 
 
 def shown(id: object) -> str:
-    """Return an id column's value as text, whatever it is; a usable id as it is."""
+    """Return an id of any type as text to show; a usable id is unchanged."""
     if isinstance(id, bytes):
         id = id.decode(errors="backslashreplace")
     return id.replace("\0", "\\x00") if isinstance(id, str) else ""
 
 
-def _usable(id: object) -> str:
+def _check_usable(id: object) -> str:
     if type(id) is str and id and "\0" not in id:
         return id
-    raise _UnreadableError(ID_UNUSABLE, f"the id is {_kind(id)}")
+    raise _UnreadableError(ID_UNUSABLE, f"the id is {_describe(id)}")
 
 
-def _kind(value: object) -> str:
+def _describe(value: object) -> str:
     match value:
         case None:
             return "NULL"
@@ -351,7 +317,7 @@ def _text(said: dict[str, Any], name: str) -> str:
 
 
 def _instant(text: object, naive: NaiveTimestamps) -> int:
-    at = _parsed(text)
+    at = _parse(text)
     if at.tzinfo is None:
         at = _in_utc(at, naive)
     instant_at = microseconds(at)
@@ -360,8 +326,8 @@ def _instant(text: object, naive: NaiveTimestamps) -> int:
     raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{text!r} lies outside the years 1 to 9999 UTC")
 
 
-def _parsed(text: object) -> datetime:
-    # Only the extended calendar form: `recent` relies on its text order, give or take a day.
+def _parse(text: object) -> datetime:
+    # Only the extended calendar form: `recent` relies on its text order, to within a day.
     if type(text) is not str or text[4:11:3] not in _EXTENDED:
         raise _UnreadableError(TIMESTAMP_UNREADABLE, f"{str(text)[:40]!r} is not ISO 8601")
     try:
@@ -382,7 +348,7 @@ def _in_utc(at: datetime, naive: NaiveTimestamps) -> datetime:
 
 
 def instant_or_zero(text: object, naive: NaiveTimestamps = "local") -> int:
-    """Return a timestamp column's instant, microseconds; 0 when it cannot be read."""
+    """Return the instant of a timestamp column, microseconds; 0 when it is unreadable."""
     try:
         return _instant(text, naive)
     except _UnreadableError:
@@ -399,7 +365,7 @@ def _owner(key: object, said: dict[str, Any], mismatch: ScopeMismatch) -> tuple[
 
 
 def _is_plain(key: object, user: str, session: str, agent: str) -> bool:
-    """Say whether a scope's own key is this, and needs no escapes; quick, and sure if so."""
+    """Return whether a key is a scope's own and needs no escapes; False may mean unknown."""
     return (
         key == f"/user/{user}/session/{session}/agent/{agent}/"
         and key.isprintable()
@@ -412,10 +378,10 @@ def _is_plain(key: object, user: str, session: str, agent: str) -> bool:
 @lru_cache(maxsize=4_096)
 def _owner_in_doubt(key: object, told: Scope | None, mismatch: ScopeMismatch) -> Scope:
     if mismatch == "trust_episode" or key == PLACEHOLDER_KEY:
-        return _checked(told)
+        return _check_scope(told)
     if told is not None and is_key_of(key, told):
-        return _checked(told)
-    claimed = _checked(scope_of(key) if isinstance(key, str) else None)
+        return _check_scope(told)
+    claimed = _check_scope(scope_of(key) if isinstance(key, str) else None)
     if claimed == told or mismatch == "trust_scope":
         return claimed
     raise _UnreadableError(SCOPE_MISMATCH, f"content names another {_difference(claimed, told)}")
@@ -428,23 +394,25 @@ def _difference(claimed: Scope, told: Scope | None) -> str:
     return ", ".join(axis for axis, one, other in axes if one != other)
 
 
-def _checked(scope: Scope | None) -> Scope:
+def _check_scope(scope: Scope | None) -> Scope:
     if scope is None:
-        raise _UnreadableError(SCOPE_UNREADABLE, "no user, session and agent can be told")
+        raise _UnreadableError(
+            SCOPE_UNREADABLE, "neither scope key nor content names user, session and agent"
+        )
     try:
         return checked_scope(scope, operation="read")
     except MemoryScopeError as error:
         raise _UnreadableError(SCOPE_UNREADABLE, error.violation) from error
 
 
-def _claimed(key: object) -> Scope:
+def _scope_in_key(key: object) -> Scope:
     if key == PLACEHOLDER_KEY or not isinstance(key, str):
         return _NOWHERE
     return scope_of(key) or _NOWHERE
 
 
 def owner_of(key: object, content: object, mismatch: ScopeMismatch) -> Scope | None:
-    """Return whose a row is, by its scope key and its content; None when they do not say."""
+    """Return the owner of a row by its scope key and its content; None when unknown."""
     try:
         return Scope(*_owner(key, _object(content, CONTENT_UNREADABLE), mismatch))
     except _UnreadableError:
@@ -452,13 +420,13 @@ def owner_of(key: object, content: object, mismatch: ScopeMismatch) -> Scope | N
 
 
 def episode_of(version: EpisodeVersion, timestamp: str = "") -> Episode:
-    """Return a readable version as the episode that it is one of.
+    """Return a readable version as an episode.
 
     Args:
         version: The version.
-        timestamp: Its instant as its row has it, where that is at hand.
+        timestamp: The timestamp of its row, if known.
     """
-    # To read one of UTC takes a fifth of what it takes to reckon it from the number.
+    # Parsing a UTC timestamp takes a fifth of the time of computing it from microseconds.
     in_utc = timestamp.endswith("+00:00")
     return construct(
         Episode,

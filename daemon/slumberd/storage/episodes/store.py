@@ -1,23 +1,18 @@
-"""Episodes in SQLite: the specification's memory store, and the log that the daemon reads."""
+"""The store of episodes in one SQLite file: the specified memory store and the episode log."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Self, TypeVar, overload
 
-import structlog
-
 from slumberd.clock import Clock, SystemClock
-from slumberd.consolidation.batch_deltas import Classified, classify, names_of
-from slumberd.consolidation.claim import Fault
-from slumberd.errors import MemoryScopeError, SchemaError
+from slumberd.errors import MemoryScopeError
 from slumberd.filters import sandbox
 from slumberd.model.delta import AnyDelta
 from slumberd.model.episode import Episode, EpisodeVersion, microseconds
@@ -27,9 +22,10 @@ from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
 from slumberd.model.scope import PLACEHOLDER, Reach, Scope, ScopeMismatch
-from slumberd.model.spelling import Misspelling, misspelled_keys
+from slumberd.model.spelling import Misspelling
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
+from slumberd.storage.episodes.batch_deltas import classify_all, log_left_out
 from slumberd.storage.episodes.erased_content import Moments, learn_all, remembered
 from slumberd.storage.episodes.erasure import (
     EpisodeErasure,
@@ -40,8 +36,10 @@ from slumberd.storage.episodes.erasure import (
     scrub_memory,
 )
 from slumberd.storage.episodes.future import TOLERANCE_SECONDS, FutureReporter
+from slumberd.storage.episodes.installation import Installation, warnings_of
 from slumberd.storage.episodes.recent import recall
 from slumberd.storage.episodes.rows import encode
+from slumberd.storage.episodes.spelling import SpellingReporter, log_misspelling
 from slumberd.storage.episodes.windows import Matching, Reader
 from slumberd.storage.episodes.writes import Encode, GroupCommit, PutCounts, encode_readable, write
 from slumberd.storage.sqlite import health as sqlite_health
@@ -61,51 +59,37 @@ from slumberd.storage.sqlite.watch import Watch, tell_here
 
 T = TypeVar("T")
 
-_log = structlog.get_logger("slumberd")
-_MOST_NAMED = 20
-"""Episodes that a warning names; it counts all of them."""
-
 _STORE = "sqlite_memory"
-_NEWEST = 2**63 - 1
-_MOST_REPORTED = 100
-"""Misspelled keys that one store reports."""
 LOG_PAGES = 4_000
-"""Of its write-ahead log, 16 MiB. Ids at random dirty pages all over the file, many of them again
-and again: fewer checkpoints write and sync each of them fewer times."""
-
-
-def log_misspelling(found: Misspelling) -> None:
-    """Log that metadata has a key that is probably misspelled."""
-    _log.warning("metadata.misspelled", **found._asdict())
+"""Pages of the write-ahead log at which SQLite checkpoints: 16 MiB. Random ids dirty pages all over
+the file, many of them repeatedly. Fewer checkpoints write each page fewer times."""
 
 
 class _NotInstalledError(Exception):
-    """A snapshot lacks something of ours; a control flow of this module."""
+    """A snapshot lacks a table, an index or a trigger of slumberd's; only used in this module."""
 
 
 class SQLiteMemoryStore:
     """Episodes in one SQLite file; implements ``ports.MemoryStore`` and ``ports.EpisodeLog``.
 
-    Every method but `health` and `close` bootstraps a file that lacks a table, an index or a
-    trigger of ours, and so finds and mends a table that another program has rebuilt.
+    Every method but `health` and `close` installs a table, an index or a trigger that is missing,
+    and so repairs a table that another program has rebuilt.
 
     Args:
-        path: The file; created with its parents when it is first needed.
+        path: The file; the store creates it and its directories at the first use.
         synchronous: ``normal`` survives any crash of the process, ``full`` a power cut too.
-        scope_mismatch: What counts when a row's scope key and its content name different
-            owners, which only other programs' rows do. ``quarantine`` reads neither.
-        naive_timestamps: How a timestamp without an offset is read, of an episode that is put and
-            of rows of other programs: in the ``local`` zone, as Python reads it, or in ``utc``.
-            ``refuse`` takes none: `put` raises, and such rows are not read.
-        future_tolerance_seconds: An instant that lies further in the future is logged as
-            ``episode.future``, when it is put and when a rule reads it.
+        scope_mismatch: Which of scope key and content names the owner of a row, when they differ.
+            Only rows of other programs differ. ``quarantine`` reads no such row.
+        naive_timestamps: The zone of a timestamp without an offset, of episodes that are put and
+            of rows of other programs: ``local``, as Python reads it, or ``utc``. With ``refuse``,
+            `put` raises and such rows are quarantined.
+        future_tolerance_seconds: The store logs ``episode.future`` for an instant that lies further
+            in the future, when it is put and when a rule reads it.
         filter_seconds: How long a rule's filter may take for one batch.
         busy_seconds: How long a statement waits for another process's lock.
-        clock: The promotion instant of `consolidate`, and the instants of `migrate` and of reads.
-        traceless: Whether reads leave nothing, neither in a file nor beside one that nobody has
-            open; each opens it.
-        misspelled: Called by a put with a key of metadata that is probably misspelled; once for
-            each such key.
+        clock: The time of `consolidate`'s promotions, of `migrate` and of reads.
+        traceless: Whether reads change neither the file nor its directory; each read opens it.
+        misspelled: Called once for each key of metadata that is probably misspelled.
     """
 
     def __init__(  # noqa: PLR0913 # one for each setting
@@ -132,17 +116,18 @@ class SQLiteMemoryStore:
         self._clock = clock or SystemClock()
         tolerance = math.inf if traceless else future_tolerance_seconds
         self._future = FutureReporter(self._clock, tolerance)
+        self._installation = Installation(self._path)
         self._puts = GroupCommit(
-            self._prepare, partial(tell_here, self._path), naive=naive_timestamps
+            self._installation.complete, partial(tell_here, self._path), naive=naive_timestamps
         )
         self._reads = access_tracking.AccessRecorder(
-            lambda work: self._database.write(work), self._prepare, partial(tell_here, self._path)
+            lambda work: self._database.write(work),
+            self._installation.complete,
+            partial(tell_here, self._path),
         )
         self._notes = not traceless
-        self._misspelled = misspelled
-        self._reported: set[str] = set()
+        self._spelling = SpellingReporter(misspelled)
         self._stop = Event()
-        self._installed_at: int | None = None
         self._seen: int | None = None
         self._hardened: Place | None = None
 
@@ -153,40 +138,41 @@ class SQLiteMemoryStore:
         await self.close()
 
     async def close(self) -> None:
-        """Close the file; the next call opens it again, whatever lies there then.
+        """Close the file; the next call opens the file that is at the path then.
 
-        The reads that were noted are written first, if they can be without waiting.
+        The store first writes the recorded reads, if it can without waiting.
         """
         await self._reads.close()
-        self._installed_at = self._seen = self._hardened = None
+        self._installation.forget()
+        self._seen = self._hardened = None
         await self._database.close()
 
     def stop(self) -> None:
-        """End a pass under way, and every later one, with `StoppedError`; from any thread."""
+        """Make the running pass and every later one raise `StoppedError`; from any thread."""
         self._stop.set()
 
     async def bootstrap(self) -> None:
         """Create the table, its indexes and the episode log where they are missing.
 
         Raises:
-            SchemaError: The file is no database or damaged, or its ``episodes`` of another form.
+            SchemaError: The file is not a database or is damaged, or ``episodes`` has another form.
         """
         await self._database.check(check_after_a_crash)
-        await self._database.write(self._ensure)
+        await self._database.write(self._installation.ensure)
 
     async def health(self) -> StoreHealth:
-        """Say whether the store can be used; never raises for the file's state, creates nothing."""
-        return await sqlite_health.health(self._database, table="episodes", warn=_missing)
+        """Report the health; never raises for the state of the file, and creates nothing."""
+        return await sqlite_health.health(self._database, table="episodes", warn=warnings_of)
 
     async def pulse(self) -> int:
-        """Return how many rows were written, once the threads of the file have answered."""
+        """Return how many rows were written, after a read in each thread of the file."""
         return await self._database.pulse()
 
     async def migrate(self, plan: MigrationPlan) -> None:
-        """Add nullable columns to ``episodes``; what is there already is left alone.
+        """Add nullable columns to ``episodes``; existing columns stay as they are.
 
         Raises:
-            MigrationNotSupportedError: The plan asks for anything else; nothing is done.
+            MigrationNotSupportedError: The plan has another kind of step; nothing is changed.
         """
         await self.bootstrap()
         at = self._clock.now().isoformat()
@@ -206,15 +192,15 @@ class SQLiteMemoryStore:
     ) -> None:
         """Write one episode; it is committed when this returns.
 
-        The same episode again changes nothing; the same id with anything else in it is a new
-        version. Puts that wait together share a transaction. Stargraph's placeholder scope
-        (``anon``, ``default``, ``default``) stands for the episode's own.
+        The same episode again changes nothing. The same id with another content is a new version.
+        Puts that wait at the same time share a transaction. Stargraph's placeholder scope
+        (``anon``, ``default``, ``default``) means the episode's own scope.
 
         Args:
             episode: The episode.
-            user: Must be the episode's own, as must `session` and `agent`.
-            session: Part of the scope.
-            agent: Part of the scope.
+            user: The user of the episode; must equal the episode's own.
+            session: The session of the episode; must equal the episode's own.
+            agent: The agent of the episode; must equal the episode's own.
             strict: Refuse an episode that every rule would quarantine.
 
         Raises:
@@ -223,14 +209,7 @@ class SQLiteMemoryStore:
             InputError: A value of the episode would not come back equal.
             UnreadableEpisodeError: With `strict`, every rule would quarantine the episode.
         """
-        scope = Scope(user, session, agent)
-        own = Scope(episode.user, episode.session, episode.agent)
-        if scope == PLACEHOLDER:
-            scope = own
-        if scope != own:
-            raise MemoryScopeError(
-                tuple(scope), "put", f"episode {episode.id!r} says that it belongs to {tuple(own)}"
-            )
+        scope = _scope_of(episode, Scope(user, session, agent))
         encoding = encode_readable if strict else encode
         row = encoding(episode, scope, operation="put", naive=self._naive)
         try:
@@ -238,7 +217,7 @@ class SQLiteMemoryStore:
         except Exception:
             with translated(self._path, self._database.pragmas):
                 raise
-        self._check_spelling(episode)
+        self._spelling.check(episode)
         self._future.report_rows([row])
 
     async def put_many(self, episodes: Sequence[Episode], *, strict: bool = False) -> PutCounts:
@@ -257,14 +236,8 @@ class SQLiteMemoryStore:
         encoding = encode_readable if strict else encode
         counts = await self._database.write(partial(self._write_many, episodes, encoding))
         for episode in episodes:
-            self._check_spelling(episode)
+            self._spelling.check(episode)
         return counts
-
-    def _check_spelling(self, episode: Episode) -> None:
-        for key, meant in misspelled_keys(episode.metadata):
-            if key not in self._reported and len(self._reported) < _MOST_REPORTED:
-                self._reported.add(key)
-                self._misspelled(Misspelling(key, meant, episode.id))
 
     def _write_many(
         self, episodes: Sequence[Episode], encode: Encode, connection: sqlite3.Connection
@@ -272,7 +245,7 @@ class SQLiteMemoryStore:
         encoded = partial(encode, operation="put", naive=self._naive)
         rows = [encoded(one, Scope(one.user, one.session, one.agent)) for one in episodes]
         with transaction(connection):
-            self._prepare(connection)
+            self._installation.complete(connection)
             counts = write(connection, rows, self._naive)
         tell_here(self._path)
         self._future.report_rows(rows)
@@ -281,13 +254,14 @@ class SQLiteMemoryStore:
     async def recent(
         self, user: str, session: str | None = None, agent: str | None = None, *, limit: int
     ) -> list[Episode]:
-        """Return the latest episodes of a scope, newest first, equal instants by id from the last.
+        """Return the latest episodes of a scope, newest first; equal instants by id, descending.
 
-        Rows are found by their scope key, and by their content where the key does not name their
-        owner. What cannot be read is left out, and so are rows whose content names another owner
-        than the key, unless the store was told to trust the scope key.
+        The store finds rows by their scope key, and by their content where the key does not name
+        the owner. It leaves out unreadable rows, and rows whose content names another owner than
+        the key, unless `scope_mismatch` is ``trust_scope``.
 
-        That they were read is noted, and written a little later; a rule's gate goes by it.
+        The store records that the episodes were read, and writes that a little later. The salience
+        gate of a rule uses these reads.
 
         Raises:
             MemoryScopeError: A part of the scope is malformed.
@@ -305,25 +279,18 @@ class SQLiteMemoryStore:
     async def consolidate(self, rule: ConsolidationRule) -> list[AnyDelta]:
         """Return one delta for each episode that the rule's filter selects; cumulative.
 
-        A fact has the id that the daemon gives it. A rule of several channels has a delta for each.
-        Episodes that cannot be read, or whose intent or ``replaces`` is malformed, are left out,
-        and a warning says so: one of them must not stop the others.
+        Facts get the ids that the daemon gives them. A rule of several channels has a delta for
+        each. One bad episode must not stop the others: an unreadable episode, or one with a
+        malformed intent or ``replaces``, is left out with a logged warning.
 
         Raises:
             FilterError: The filter may not run.
         """
         reader = self._reader(rule)
-        at = self._clock.now()
-
-        def classified(connection: sqlite3.Connection) -> Classified:
-            versions = [*reader.selected(connection)]
-            named = sorted(names_of(versions))
-            others = reader.named(connection, named, _NEWEST) if named else []
-            return classify(versions, rule, at=at, others=others)
-
-        deltas, faults = await self._read(classified, prepare=reader.prepare)
+        work = partial(classify_all, reader=reader, rule=rule, at=self._clock.now())
+        deltas, faults = await self._read(work, prepare=reader.prepare)
         if faults:
-            _warn_of(rule.id, faults)
+            log_left_out(rule.id, faults)
         return deltas
 
     async def newest(self) -> Position:
@@ -343,13 +310,13 @@ class SQLiteMemoryStore:
     ) -> Window:
         """Read at most `limit` log rows above a place, none above `upto`, in one snapshot.
 
-        Of each episode only the newest log row counts. What cannot be read is matched, with its
-        fault; so is what the filter fails on. An episode that was logged again because somebody
-        read it, and lies otherwise outside of the stretch, has the number that it had, and says so.
+        Of each episode only the newest log row counts. An episode that is unreadable, or on which
+        the filter fails, is matched and has a fault. An episode that was logged again because it
+        was read, and has no other row in the window, keeps its number and is marked as reread.
 
         Raises:
             FilterError: The rule's filter must not run, or ran over its budget.
-            StoppedError: The store was told to stop.
+            StoppedError: `stop` was called.
         """
         reader = self._reader(rule)
         window = await self._read(
@@ -372,51 +339,51 @@ class SQLiteMemoryStore:
     async def matching(self, rule: ConsolidationRule) -> Matching:
         """Count what a rule's filter selects now of all episodes, in one snapshot.
 
-        It goes by what is stored, not by the log: an episode that was edited counts once, as it is
-        now, and one that cannot be read counts as the filter takes it.
+        The count uses the stored rows, not the log. An edited episode counts once, in its current
+        version. An unreadable one counts when the filter selects its row.
 
         Raises:
             FilterError: The rule's filter must not run, or ran over its budget.
-            StoppedError: The store was told to stop.
+            StoppedError: `stop` was called.
         """
         reader = self._reader(rule)
         return await self._read(reader.matching, prepare=reader.prepare)
 
     async def accesses(self, eids: Sequence[str]) -> dict[str, Access]:
-        """Return how some episodes were read; those that never were are left out."""
+        """Return how often some episodes were read; episodes that were never read are left out."""
         return await self._read(partial(access_tracking.accesses, eids=eids))
 
     async def hold(self, seen: Mapping[str, int]) -> None:
-        """Log some episodes again, for every rule, once somebody reads them.
+        """Mark episodes that a gate holds back: the next read logs them again for every rule.
 
         Args:
-            seen: By episode, how many reads are known of; it is logged at once after one more.
+            seen: By episode, the reads that the gate knew. With more reads, it is logged at once.
         """
 
         def work(connection: sqlite3.Connection) -> bool:
             with transaction(connection):
-                self._prepare(connection)
+                self._installation.complete(connection)
                 return access_tracking.hold(connection, seen)
 
         if await self._database.write(work):
             tell_here(self._path)
 
     async def harden(self) -> None:
-        """Let all that was read so far survive a power cut, whoever wrote it."""
+        """Sync all that was read so far to the disk, whichever program wrote it."""
         with translated(self._path, self._database.pragmas):
             self._hardened = await asyncio.to_thread(harden, self._path, self._hardened)
 
     async def changed(self) -> bool:
-        """Say whether any connection committed since the last call; True at the first."""
+        """Return whether any connection committed since the last call; True at the first call."""
         seen = await self._read(data_version)
         before, self._seen = self._seen, seen
         return seen != before
 
     def watch(self, tell: Callable[[], object], *, poll_seconds: float) -> Watch:
-        """Return what calls back, once entered, soon after any connection has committed.
+        """Return a watch that, once entered, calls back soon after any connection commits.
 
         Args:
-            tell: Called from a thread of the watch.
+            tell: The callback; called from a thread of the watch.
             poll_seconds: How long a commit may go unnoticed.
         """
         return Watch(self._path, tell, poll_seconds=poll_seconds)
@@ -428,28 +395,28 @@ class SQLiteMemoryStore:
         )
 
     async def ids_kept(self, reach: Reach, eids: Iterable[str]) -> set[str]:
-        """Return those of some ids that an episode outside of a scope has."""
+        """Return those of the ids that belong to an episode outside of a scope."""
         return await self._database.read(
             partial(ids_kept, reach=reach, eids=eids, mismatch=self._mismatch)
         )
 
     async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
-        """Return the key of the hashes of erased scopes, and up to when each is erased."""
+        """Return the key of the hashes of erased scopes, and the moment of each erasure."""
         return await self._database.read(remembered)
 
     async def forget(
         self, reach: Reach, eids: Iterable[str], *, moment: int, key: bytes | None = None
     ) -> dict[str, int]:
-        """Erase a scope; what it says up to the moment is refused from here on.
+        """Erase a scope; episodes of it up to the moment are refused from now on.
 
         Args:
             reach: The scope.
-            eids: Ids of episodes of it that their host has deleted before.
+            eids: Ids of its episodes that their host has deleted before.
             moment: Microseconds since 1970 UTC.
-            key: Of the hashes of scopes, where this database has none yet.
+            key: The key of the hashes of scopes, if this database has none yet.
 
         Returns:
-            How many rows went, by table.
+            The number of erased rows, by table.
         """
         erase = partial(
             erase_episodes,
@@ -457,11 +424,11 @@ class SQLiteMemoryStore:
             mismatch=self._mismatch,
         )
         erased = await self._database.write(erase)
-        await self.harden()  # a certificate tells of it; a power cut must not bring it back
+        await self.harden()  # the certificate must stay true after a power cut
         return erased
 
     async def learn_erased(self, key: bytes, moments: Iterable[Moments]) -> None:
-        """Remember the erased scopes that other databases remember by the same key."""
+        """Store the erased scopes of other databases that have the same key."""
 
         def work(connection: sqlite3.Connection) -> None:
             with transaction(connection):
@@ -470,7 +437,7 @@ class SQLiteMemoryStore:
         await self._database.write(work)
 
     async def scrub(self) -> bool:
-        """Write the file anew without what was erased; say whether its log could be emptied."""
+        """Rewrite the file without the erased bytes; return whether its log could be emptied."""
         return await self._database.write(scrub_memory)
 
     def _reader(self, rule: ConsolidationRule) -> Reader:
@@ -488,7 +455,7 @@ class SQLiteMemoryStore:
         *,
         prepare: Callable[[sqlite3.Connection], None] | None = None,
     ) -> T:
-        """Return what `work` makes of one snapshot of a file that has all that is ours."""
+        """Run `work` on one snapshot, install what is missing first, and return the result."""
         with translated(self._path, self._database.pragmas):
             missing = not self._path.exists()
         if missing:
@@ -498,7 +465,7 @@ class SQLiteMemoryStore:
             if prepare is not None:
                 prepare(connection)
             with snapshot(connection):
-                if not self._is_installed(connection):
+                if not self._installation.is_complete(connection):
                     raise _NotInstalledError
                 return work(connection)
 
@@ -508,42 +475,16 @@ class SQLiteMemoryStore:
             await self.bootstrap()
             return await self._database.read(read)
 
-    def _is_installed(self, connection: sqlite3.Connection) -> bool:
-        version = episode_log.schema_version(connection)
-        if version != self._installed_at and episode_log.installed(connection):
-            self._installed_at = version
-        return version == self._installed_at
 
-    def _ensure(self, connection: sqlite3.Connection) -> None:
-        if not self._is_installed(connection):
-            with transaction(connection):
-                self._prepare(connection)
+def _scope_of(episode: Episode, given: Scope) -> Scope:
+    """Return the scope that an episode is put into.
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Install what is missing, within the caller's transaction."""
-        if self._is_installed(connection):
-            return
-        try:
-            episode_log.install(connection)
-        except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_ERROR:
-                raise
-            raise SchemaError(
-                self._path, f"'episodes' is not the table we know: {error}"
-            ) from error
-
-
-def _warn_of(rule_id: str, faults: Mapping[str, Fault]) -> None:
-    reasons = Counter(fault.reason for fault in faults.values())
-    _log.warning(
-        "episodes.left_out",
-        rule_id=rule_id,
-        reasons=dict(sorted(reasons.items())),
-        episode_ids=sorted(faults)[:_MOST_NAMED],
-    )
-
-
-def _missing(connection: sqlite3.Connection) -> list[str]:
-    if episode_log.installed(connection):
-        return []
-    return ["the episode log is not installed: the next call of the store installs it"]
+    Raises:
+        MemoryScopeError: The given scope contradicts the episode.
+    """
+    own = Scope(episode.user, episode.session, episode.agent)
+    if given not in (own, PLACEHOLDER):
+        raise MemoryScopeError(
+            tuple(given), "put", f"episode {episode.id!r} says that it belongs to {tuple(own)}"
+        )
+    return own

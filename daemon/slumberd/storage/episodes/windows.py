@@ -1,4 +1,4 @@
-"""Read episodes as a rule does: a window of the log, or all of them, in one snapshot."""
+"""Read episodes for one rule, in one snapshot: a window of the log, some by id, or all."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
 from slumberd.sql_statements import statements
-from slumberd.storage.episodes.rows import FILTER_FAILED, decode, lenient_text, shown
-from slumberd.storage.sqlite.connection import giving_up
+from slumberd.storage.episodes.rows import FILTER_FAILED, decode, shown
+from slumberd.storage.sqlite.connection import giving_up, lenient_text
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """How much of all episodes a rule's filter selects.
+    """How many of all episodes a rule's filter selects.
 
     Attributes:
-        episodes: How many there are, readable or not; each once, whatever its versions.
-        matched: How many the filter selects.
-        failed: On how many it cannot be evaluated.
-        problem: Why not on the first of them; empty when it can.
+        episodes: The number of episodes, readable or not, without their older versions.
+        matched: The number that the filter selects.
+        failed: The number on which the filter fails.
+        problem: Why it fails on the first of them; empty when it does not.
     """
 
     episodes: int = 0
@@ -42,7 +42,7 @@ class Matching:
     problem: str = ""
 
     def plus(self, page: Sequence[int], verdict: Verdict | None) -> Matching:
-        """Return this and a page of rowids more; without a verdict all of them match."""
+        """Return the counts with a page of rowids added; without a verdict, all of them match."""
         if verdict is None:
             return replace(
                 self, episodes=self.episodes + len(page), matched=self.matched + len(page)
@@ -62,18 +62,18 @@ _LOG = statements("episode_log")
 _EPISODES = statements("episodes")
 _PAGE = 5_000
 _DECODED = 500
-_SAID = frozenset({"intent", "subject", "predicate", "object"})
-_TEXTS = _SAID | {"content", "source_node", "metadata"}
+_CLAIM_COLUMNS = frozenset({"intent", "subject", "predicate", "object"})
+_TEXT_COLUMNS = _CLAIM_COLUMNS | {"content", "source_node", "metadata"}
 
 
 class Reader:
     """Reads episodes for one rule.
 
     Args:
-        rule: Whose filter decides what matches.
-        mismatch: What counts when scope key and content disagree.
-        naive: How a timestamp without an offset is read.
-        stop: When set, a pass under way ends with `StoppedError`.
+        rule: The rule; its filter decides what matches.
+        mismatch: Which of scope key and content names the owner, when they differ.
+        naive: The zone of a timestamp without an offset.
+        stop: When set, a running pass raises `StoppedError`.
         seconds: How long the filter may take for one batch.
 
     Raises:
@@ -93,10 +93,12 @@ class Reader:
         self._naive = naive
         self._stop = stop
         self._filter = _filter_of(rule, mismatch, stop, seconds)
-        self._watched = sorted(_TEXTS & self._filter.reads) if self._filter is not None else []
+        self._checked_columns = (
+            sorted(_TEXT_COLUMNS & self._filter.reads) if self._filter is not None else []
+        )
 
     def prepare(self, connection: sqlite3.Connection) -> None:
-        """Make a connection ready; outside of any transaction."""
+        """Prepare a connection for the filter; outside of any transaction."""
         if self._filter is not None:
             sandbox.prepare(connection, self._naive)
 
@@ -107,7 +109,7 @@ class Reader:
         limit: int,
         upto: int | None = None,
     ) -> Window:
-        """Return what at most `limit` log rows above a place, none above `upto`, speak of."""
+        """Return the episodes of at most `limit` log rows after a position, none after `upto`."""
         with giving_up(connection, self._stop.is_set):
             rows = _fetch(connection, _LOG["window"], {"after": after.seq, "limit": limit})
         if upto is not None:
@@ -115,7 +117,7 @@ class Reader:
         if not rows:
             return Window(after, after)
         end = Position(rows[-1][0], shown(rows[-1][1]))
-        found, reread = _found(connection, rows)
+        found, reread = _find_newest(connection, rows)
         versions = self._versions(connection, [*found, *reread])
         for place in range(len(found), len(versions)):
             versions[place] = versions[place]._replace(reread=True)
@@ -124,38 +126,38 @@ class Reader:
     def named(
         self, connection: sqlite3.Connection, eids: Sequence[str], upto: int
     ) -> list[EpisodeVersion]:
-        """Return some episodes by id, but none whose newest log row lies above `upto`."""
+        """Return some episodes by id, but none whose newest log row is after `upto`."""
         asked = {"ids": orjson.dumps(eids).decode()}
         rows = [row for row in _fetch(connection, _LOG["moved"], asked) if row[0] is not None]
         found = [(row[0], row[1], row[2:]) for row in rows if row[0] <= upto]
         return self._versions(connection, sorted(found, key=itemgetter(0)))
 
     def selected(self, connection: sqlite3.Connection) -> Iterator[EpisodeVersion]:
-        """Yield every readable episode that the filter selects; nothing else is decoded."""
+        """Yield every readable episode that the filter selects; no other is decoded."""
         after = -(2**63)
         while rows := _fetch(connection, _EPISODES["page"], {"after": after, "limit": _PAGE}):
             after = rows[-1][0]
             verdict = self._judge(connection, [row[0] for row in rows])
             chosen = rows if verdict is None else [one for one in rows if one[0] in verdict.matched]
             for first in range(0, len(chosen), _DECODED):
-                self._go_on()
-                found = self._decoded(verdict, chosen[first : first + _DECODED])
+                self._check_stopped()
+                found = self._decode_page(verdict, chosen[first : first + _DECODED])
                 yield from (version for version in found if not version.fault)
 
-    def _decoded(
+    def _decode_page(
         self, verdict: Verdict | None, rows: Sequence[tuple[Any, ...]]
     ) -> Iterator[EpisodeVersion]:
         for rid, *row in rows:
             if verdict is None:
                 yield self._decode(0, row)
             else:
-                yield self._judged(verdict, 0, rid, row)
+                yield self._decode_judged(verdict, 0, rid, row)
 
     def matching(self, connection: sqlite3.Connection) -> Matching:
-        """Count what the filter selects of every episode; nothing of them is decoded."""
+        """Count the episodes that the filter selects, without decoding them."""
         after, found = -(2**63), Matching()
         while rows := connection.execute(_EPISODES["rowids"], (after, _PAGE)).fetchall():
-            self._go_on()
+            self._check_stopped()
             page = [rid for (rid,) in rows]
             after = page[-1]
             found = found.plus(page, self._judge(connection, page))
@@ -167,34 +169,36 @@ class Reader:
         verdict = self._judge(connection, [rid for _, rid, _ in found])
         versions: list[EpisodeVersion] = []
         for first in range(0, len(found), _DECODED):
-            self._go_on()
+            self._check_stopped()
             some = found[first : first + _DECODED]
             if verdict is None:
                 versions += [self._decode(seq, row) for seq, _, row in some]
             else:
-                versions += [self._judged(verdict, *one) for one in some]
+                versions += [self._decode_judged(verdict, *one) for one in some]
         return versions
 
-    def _go_on(self) -> None:
+    def _check_stopped(self) -> None:
         if self._stop.is_set():
-            raise StoppedError("the store was told to stop")
+            raise StoppedError("the store was stopped")
 
     def _judge(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict | None:
         return None if self._filter is None else self._filter.judge(connection, rids)
 
-    def _judged(self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]) -> EpisodeVersion:
+    def _decode_judged(
+        self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]
+    ) -> EpisodeVersion:
         matched = rid in verdict.matched
         version = self._decode(seq, row, matched=matched)
         if version.fault:
             return version
-        problem = verdict.failed.get(rid) or self._cut_short(version, row)
+        problem = verdict.failed.get(rid) or self._find_cut_text(version, row)
         if problem:
             return version._replace(matched=True, fault=f"{FILTER_FAILED}: {problem}")
         return version
 
-    def _cut_short(self, version: EpisodeVersion, row: Sequence[Any]) -> str:
-        """Say what of a row the filter did not see whole: SQLite ends a text of JSON at U+0000."""
-        for column in self._watched:
+    def _find_cut_text(self, version: EpisodeVersion, row: Sequence[Any]) -> str:
+        """Return which column the filter read in part: SQLite ends a text of JSON at U+0000."""
+        for column in self._checked_columns:
             if "\0" in _text_of(version, column, row[4]):
                 return f"{column} holds U+0000, where SQLite ends a text"
         return ""
@@ -204,8 +208,10 @@ def _text_of(version: EpisodeVersion, column: str, metadata: bytes | str) -> str
     if column == "metadata":
         text = metadata if isinstance(metadata, str) else metadata.decode()
         return text.replace("\\u0000", "\0")
-    told: Any = version.metadata.get(column) if column in _SAID else getattr(version, column)
-    return told if isinstance(told, str) else ""
+    value: Any = (
+        version.metadata.get(column) if column in _CLAIM_COLUMNS else getattr(version, column)
+    )
+    return value if isinstance(value, str) else ""
 
 
 def _filter_of(
@@ -224,7 +230,7 @@ def _fetch(
     except sqlite3.OperationalError as error:
         if "decode to UTF-8" not in str(error):
             raise
-    # Some text of another program is no UTF-8; a text factory of our own is slower, and reads it.
+    # Some text of another program is not UTF-8. The lenient text factory reads it, but is slower.
     connection.text_factory = lenient_text
     try:
         return connection.execute(sql, parameters).fetchall()
@@ -232,17 +238,17 @@ def _fetch(
         connection.text_factory = str
 
 
-def _found(
+def _find_newest(
     connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]
 ) -> tuple[list[Found], list[Found]]:
-    """Return, in log order, the log rows that are the newest of an episode that still stands.
+    """Return, in log order, the rows that are the newest of an existing episode, and the rereads.
 
-    A version is read at its newest log row only: at an older one, two rules that come by at
-    different moments would hear different content under one number. A row that is there because
-    an episode was read is no version: what has none but such comes second, with its own number.
+    A version is read at its newest log row only. At an older one, two rules that read at different
+    moments would get different content under one number. A log row for a read is not a version: an
+    episode that has only such rows in the window is in the second list, with its own number.
     """
     lost = [row[1] for row in rows if row[4] is None and isinstance(row[1], str)]
-    moved = _moved(connection, lost) if lost else {}
+    moved = _find_moved(connection, lost) if lost else {}
     found: dict[int, Found] = {}
     reread: dict[int, Found] = {}
     for seq, eid, is_reread, *stored in rows:
@@ -257,7 +263,7 @@ def _found(
     return sorted(found.values(), key=itemgetter(0)), sorted(again, key=itemgetter(0))
 
 
-def _moved(connection: sqlite3.Connection, eids: Sequence[str]) -> dict[str, Sequence[Any]]:
-    """Find by id what has another rowid now: replaced, or renumbered by a restored dump."""
+def _find_moved(connection: sqlite3.Connection, eids: Sequence[str]) -> dict[str, Sequence[Any]]:
+    """Find by id the episodes that have another rowid now: replaced, or restored from a dump."""
     rows = connection.execute(_LOG["moved"], {"ids": orjson.dumps(eids).decode()}).fetchall()
     return {row[2]: row for row in rows}

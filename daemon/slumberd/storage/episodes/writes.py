@@ -1,4 +1,4 @@
-"""Write rows of episodes: what changes is written, what is there already is left alone."""
+"""Write episodes: many in one transaction, or single puts that share transactions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
 
 Post = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
-"""Leaves a function for the writing connection's thread to run, unless it raises."""
+"""Queues a function for the writing connection's thread, or raises."""
 
 Encode = Callable[..., Row]
 """Returns an episode as a row, as `codec.encode` does."""
@@ -37,12 +37,12 @@ _BY_ID, _INSERT = _SQL["by_id"], _SQL["insert"]
 
 
 class PutCounts(NamedTuple):
-    """What became of many episodes.
+    """The outcome of writing many episodes.
 
     Attributes:
-        new: Ids that were not there.
-        changed: Ids that were, with something else.
-        unchanged: Ids that were, with the same.
+        new: The number of new ids.
+        changed: The number of ids that were stored with another content.
+        unchanged: The number of ids that were stored with the same content.
     """
 
     new: int = 0
@@ -65,7 +65,7 @@ def encode_readable(
     if version.fault:
         reason, _, detail = version.fault.partition(": ")
         raise UnreadableEpisodeError(row.id, reason, detail)
-    # What an episode says is the same in every channel.
+    # An episode makes the same claim in every channel.
     claim = claim_of(version, FACTS)
     if isinstance(claim, Fault):
         raise UnreadableEpisodeError(row.id, claim.reason, claim.detail)
@@ -80,7 +80,7 @@ def write(
     Args:
         connection: The connection.
         rows: What to write.
-        naive: How a timestamp of a row that is there is read when it has no offset.
+        naive: The zone of a stored timestamp without an offset.
 
     Raises:
         MemoryScopeError: An id belongs to another scope.
@@ -96,7 +96,7 @@ def write(
 def _write_new(
     connection: sqlite3.Connection, rows: Sequence[Row], past: ErasedScopes | None
 ) -> bool:
-    """Write rows at once when all are of ids that nobody has, as most often; else write none."""
+    """Insert all rows when all ids are new, the usual case; else write none and return False."""
     ids = {row.id for row in rows}
     if past is not None or len(ids) != len(rows) or len(rows) == 1:
         return False
@@ -111,8 +111,8 @@ def _write_row(
     cursor: sqlite3.Cursor, row: Row, past: ErasedScopes | None, naive: NaiveTimestamps
 ) -> Change:
     if past is not None:
-        _check_memory(row, past)
-    # Not by ON CONFLICT: other programs' triggers would run for what is there already.
+        _check_not_erased(row, past)
+    # Not by ON CONFLICT: it would run other programs' triggers for unchanged rows, too.
     found = cursor.execute(_BY_ID, (row.id,)).fetchone()
     if found is None:
         cursor.execute(_INSERT, row)
@@ -125,10 +125,10 @@ def _write_row(
     return "changed"
 
 
-def _refusal(
+def _write_or_refuse(
     cursor: sqlite3.Cursor, row: Row, past: ErasedScopes | None, naive: NaiveTimestamps
 ) -> MemoryScopeError | None:
-    """Write a row, unless it must not be."""
+    """Write a row, or return why it is refused."""
     try:
         _write_row(cursor, row, past, naive)
     except MemoryScopeError as error:
@@ -136,8 +136,8 @@ def _refusal(
     return None
 
 
-def _check_memory(row: Row, past: ErasedScopes) -> None:
-    """Refuse a row that must not be written at all."""
+def _check_not_erased(row: Row, past: ErasedScopes) -> None:
+    """Refuse a row of an erased scope."""
     scope = scope_of(row.scope_key)
     if scope is None:
         return
@@ -152,14 +152,14 @@ def _check_owner(row: Row, before: Row) -> None:
         return
     theirs = owner_of(key, before.content, "quarantine") or scope_of(key)
     if ours != theirs:
-        # Nothing of the other scope is told: it may be another tenant's.
+        # The message does not name the other scope, which may be another tenant's.
         raise MemoryScopeError(
             tuple(ours or ()), "put", f"episode {row.id!r} belongs to another scope"
         )
 
 
 class Waiting:
-    """One put on its way: once it is settled it is committed, or refused with `error`."""
+    """One waiting put; once it is settled, its row is committed, or refused with `error`."""
 
     __slots__ = ("error", "loop", "row", "settled", "woken")
 
@@ -171,28 +171,28 @@ class Waiting:
         self.woken = self.loop.create_future()
 
     async def wake(self) -> None:
-        """Return when it is settled, or must be asked for anew."""
+        """Return when the put is settled, or must request a flush again."""
         await self.woken
         if not self.settled:
             self.woken = self.loop.create_future()
 
     def settle(self, error: Exception | None) -> None:
-        """Let it need no flush any more; it may be looked at from another thread meanwhile."""
+        """Settle the put; the thread of its caller may read it at the same time."""
         self.error = error
         self.settled = True
 
 
 class GroupCommit:
-    """Puts that wait for the writing connection share the next transaction.
+    """Commits all puts that wait for the writing connection in one transaction.
 
-    The first put to come leaves a flush with the connection's thread. Puts that come before that
-    flush runs only wait: it takes all that are there, and wakes them. When no flush could be left,
-    as the file cannot be opened, the first tells its caller, and another tries in its turn.
+    The first put queues a flush for the connection's thread. Later puts wait until that flush runs:
+    it takes all waiting puts, and wakes them. When the flush cannot be queued, since the file does
+    not open, the first put raises the error, and the next one tries again.
 
     Args:
-        prepare: Called with the connection, in the transaction, before anything is written.
-        tell: Called once it is.
-        naive: How a timestamp of a row that is there is read when it has no offset.
+        prepare: Called with the connection, in the transaction, before the first write.
+        tell: Called after the commit.
+        naive: The zone of a stored timestamp without an offset.
     """
 
     def __init__(
@@ -206,22 +206,22 @@ class GroupCommit:
         self._naive = naive
         self._tell = tell
         self._queue: deque[Waiting] = deque()
-        self._asked = Lock()
+        self._flush_requested = Lock()
 
     async def put(self, row: Row, post: Post) -> None:
         """Return when the row is committed.
 
         Args:
             row: What to write.
-            post: Leaves a function for the writing connection's thread.
+            post: Queues a function for the writing connection's thread.
         """
         waiting = Waiting(row)
         self._queue.append(waiting)
         try:
             while not waiting.settled:
-                # Whoever asked, the flush is still to take what waits, this put included.
-                if self._asked.acquire(blocking=False):
-                    await self._ask(post)
+                # A flush that another put requested has not run yet, and takes this put, too.
+                if self._flush_requested.acquire(blocking=False):
+                    await self._request_flush(post)
                 await waiting.wake()
         except BaseException:
             self._withdraw(waiting)
@@ -229,20 +229,20 @@ class GroupCommit:
         if waiting.error is not None:
             raise waiting.error
 
-    async def _ask(self, post: Post) -> None:
+    async def _request_flush(self, post: Post) -> None:
         try:
             await post(self._flush)
         except BaseException:
-            self._asked.release()
+            self._flush_requested.release()
             _wake(self._queue.copy())
             raise
 
     def _flush(self, connection: sqlite3.Connection) -> None:
-        self._asked.release()
+        self._flush_requested.release()
         puts = self._take()
         try:
-            outcomes = self._written(connection, puts)
-        except Exception as error:  # noqa: BLE001 # it belongs to every put, not to one caller
+            outcomes = self._commit(connection, puts)
+        except Exception as error:  # noqa: BLE001 # every put gets the error
             outcomes = [error] * len(puts)
         for put, outcome in zip(puts, outcomes, strict=True):
             put.settle(outcome)
@@ -251,10 +251,10 @@ class GroupCommit:
         finally:
             _wake(puts)
 
-    def _written(
+    def _commit(
         self, connection: sqlite3.Connection, puts: Sequence[Waiting]
     ) -> list[Exception | None]:
-        """Commit the puts; return why each was refused, None where it was not."""
+        """Commit the puts; return for each the error that refused it, else None."""
         try:
             with transaction(connection):
                 self._prepare(connection)
@@ -262,15 +262,15 @@ class GroupCommit:
                 if _write_new(connection, [put.row for put in puts], past):
                     return [None] * len(puts)
                 cursor = connection.cursor()
-                return [_refusal(cursor, put.row, past, self._naive) for put in puts]
+                return [_write_or_refuse(cursor, put.row, past, self._naive) for put in puts]
         except sqlite3.IntegrityError as error:
             if len(puts) == 1:
                 return [error]
-            # A constraint or trigger that is not ours refused one of them; find out which.
-            return [outcome for put in puts for outcome in self._written(connection, [put])]
+            # A constraint or trigger of another program refused one of them: find out which.
+            return [outcome for put in puts for outcome in self._commit(connection, [put])]
 
     def _withdraw(self, waiting: Waiting) -> None:
-        # A flush that runs now takes it first; then there is nothing to remove.
+        # A running flush may have taken the put already.
         with suppress(ValueError, IndexError):
             self._queue.remove(waiting)
 
@@ -287,7 +287,7 @@ def _wake(puts: Iterable[Waiting]) -> None:
     for put in puts:
         by_loop.setdefault(put.loop, []).append(put)
     for loop, some in by_loop.items():
-        # A loop that has ended has nobody left who waits.
+        # In a loop that has ended, no put waits.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_resume, some)
 

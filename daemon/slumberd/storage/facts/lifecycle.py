@@ -75,7 +75,7 @@ class FactFile:
         self._clock = clock or SystemClock()
         self._epoch: int | None = None
         self._head: Checkpoint | None = None
-        self._left = self._catching_up = False
+        self._close_at_once = self._catching_up = False
 
     async def bootstrap(self) -> None:
         """Create the specified table and our own beside it; changes nothing where all is there.
@@ -141,7 +141,7 @@ class FactFile:
 
     async def close(self) -> None:
         """Close the file; the next use opens it."""
-        await self._database.close(at_once=self._left)
+        await self._database.close(at_once=self._close_at_once)
 
     async def __aenter__(self) -> Self:
         return self
@@ -149,16 +149,16 @@ class FactFile:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _one(self, query: str, values: Values) -> tuple[Any, ...] | None:
-        found = await self._all(query, values)
+    async def _fetch_one(self, query: str, values: Values) -> tuple[Any, ...] | None:
+        found = await self._fetch_all(query, values)
         return found[0] if found else None
 
-    async def _all(self, query: str, values: Values) -> list[tuple[Any, ...]]:
+    async def _fetch_all(self, query: str, values: Values) -> list[tuple[Any, ...]]:
         return await self._database.read(
             lambda connection: connection.execute(_SQL[query], values).fetchall()
         )
 
-    async def _write_one(self, query: str, values: dict[str, Any]) -> None:
+    async def _execute(self, query: str, values: dict[str, Any]) -> None:
         def work(connection: sqlite3.Connection) -> None:
             with transaction(connection):
                 self._fence(connection)

@@ -1,4 +1,4 @@
-"""What a file of facts can be asked; nothing here writes."""
+"""All reads of a file of facts; nothing here writes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _EARLIEST = -(2**62)
 
 
 class FactReader(FactFile):
-    """The questions: what stands, how it came to, and how far each rule is."""
+    """Reads of the current facts, the ledger behind them, and the progress of each rule."""
 
     async def query(
         self,
@@ -53,16 +53,16 @@ class FactReader(FactFile):
         valid_at: datetime | None = None,
         believed_at: datetime | None = None,
     ) -> list[Fact]:
-        """Return the facts that are what a pattern asks for, in its order; by id unless it says.
+        """Return the facts that match a pattern, in its order; by id by default.
 
         Args:
-            pattern: What every fact must be like, and how many of them are wanted.
-            valid_at: What was true then: only what had been said by that instant counts.
-            believed_at: What was held then: only what had been recorded by that instant counts.
+            pattern: What every fact must match, the order, and the most facts to return.
+            valid_at: What was true then: only claims of up to that instant count.
+            believed_at: What was held then: only what was recorded by that instant counts.
 
         Raises:
-            UsageError: The pattern holds what is no valid Unicode.
-            PatternError: Its cursor, a glob or a regular expression cannot be read.
+            UsageError: The pattern holds invalid Unicode.
+            PatternError: Its cursor, a glob or a regular expression is invalid.
             ExtraMissingError: It has a regular expression, and the extra ``regex`` is missing.
         """
         if valid_at is None and believed_at is None:
@@ -73,49 +73,49 @@ class FactReader(FactFile):
         )
 
     async def channels(self) -> dict[str, frozenset[str]]:
-        """Return which predicates hold several objects at once, by channel, as it counts now."""
+        """Return which predicates are multi-valued now, by channel."""
         return await self._database.read(lambda connection: channels_at(connection).channels)
 
     async def replaced_predicates(self) -> list[Replaced]:
-        """Return the single-valued predicates of most of whose keys objects replace each other."""
+        """Return the single-valued predicates on most of whose keys an object replaced another."""
 
         def work(connection: sqlite3.Connection) -> list[Replaced]:
             multi = channels_at(connection)  # a slot from before a change may be there still
             counts = connection.execute(_SQL["object_counts"])
-            return replaced_predicates(one for one in counts if one[0] not in multi)
+            return replaced_predicates(row for row in counts if row[0] not in multi)
 
         return await self._database.read(work)
 
     async def watermark(self, rule_id: str) -> Position | None:
-        """Return how far a rule has read; None for a rule that was never seen."""
-        row = await self._one("watermark", (rule_id,))
+        """Return how far a rule has read; None for an unknown rule."""
+        row = await self._fetch_one("watermark", (rule_id,))
         return Position(*row) if row else None
 
     async def watermarks(self) -> dict[str, tuple[Position, datetime]]:
-        """Return every rule's watermark and the instant up to which it is served."""
-        found = await self._all("watermarks", ())
+        """Return every rule's watermark, and the last cron instant that it has served."""
+        found = await self._fetch_all("watermarks", ())
         return {rule: (Position(seq, eid), instant(served)) for rule, seq, eid, served in found}
 
     async def marks(self, rule_id: str) -> list[Position]:
-        """Return every place at which a batch of the rule ended, newest first."""
-        return [Position(*row) for row in await self._all("batch_ends", (rule_id,))]
+        """Return every position at which a batch of the rule ended, newest first."""
+        return [Position(*row) for row in await self._fetch_all("batch_ends", (rule_id,))]
 
     async def served(self, rule_id: str) -> datetime | None:
         """Return the instant up to which a rule's cron instants are served."""
-        row = await self._one("served", (rule_id,))
+        row = await self._fetch_one("served", (rule_id,))
         return instant(row[0]) if row else None
 
     async def successes(self) -> dict[str, datetime]:
-        """Return when the last successful firing of each rule began."""
-        return {rule: instant(at) for rule, at in await self._all("successes", ())}
+        """Return when each rule's last successful firing began."""
+        return {rule: instant(at) for rule, at in await self._fetch_all("successes", ())}
 
     async def counts(self, after: int, *, limit: int) -> list[tuple[int, str, list[Counts]]]:
-        """Return what batches above a number came to: number, rule, and the counts by channel."""
+        """Return number, rule, and counts by channel, of the batches after a number."""
 
         def work(connection: sqlite3.Connection) -> list[tuple[int, str, list[Counts]]]:
             found = connection.execute(_SQL["counts_after"], {"after": after, "limit": limit})
             return [
-                (number, rule, [Counts(**one) for one in orjson.loads(counts).values()])
+                (number, rule, [Counts(**values) for values in orjson.loads(counts).values()])
                 for number, rule, counts in found
             ]
 
@@ -123,24 +123,24 @@ class FactReader(FactFile):
 
     async def last_firings(self) -> dict[str, tuple[int, datetime]]:
         """Return each rule's last batch: its number and instant."""
-        found = await self._all("last_firings", ())
+        found = await self._fetch_all("last_firings", ())
         return {rule: (number, instant(at)) for rule, number, at in found}
 
     async def held(self) -> dict[str, Held]:
-        """Return the batches that wait for a person, or may go on now, by rule."""
+        """Return the batches that await approval, or are approved, by rule."""
         return {
             rule: Held(rule, firing_id_of(rule, n), (seq, eid), problem, bool(approved))
-            for rule, n, seq, eid, problem, approved in await self._all("held_batches", ())
+            for rule, n, seq, eid, problem, approved in await self._fetch_all("held_batches", ())
         }
 
     async def has_any(self, wanted: Wanted) -> bool:
-        """Say whether the ledger has a firing of a run, or any firing of a rule."""
+        """Return whether the ledger has a firing of a run, or any firing of a rule."""
         return await self._database.read(lambda connection: has_any(connection, wanted))
 
     async def episodes_in(self, reach: Reach) -> tuple[set[str], int]:
         """Return the ids of a scope's episodes that the ledger knows, and their latest instant.
 
-        The instant is in microseconds; 0 without any.
+        The instant is in microseconds, and 0 without episodes.
         """
 
         def work(connection: sqlite3.Connection) -> tuple[set[str], int]:
@@ -151,15 +151,15 @@ class FactReader(FactFile):
         return await self._database.read(work)
 
     async def unfinished(self) -> list[Unfinished]:
-        """Return the erasures that memory.db may not have done."""
+        """Return the erasures that may be incomplete in memory.db."""
         return await self._database.read(unfinished)
 
     async def erased_scopes(self) -> tuple[bytes | None, dict[bytes, int]]:
-        """Return the key of the hashes of erased scopes, and up to when each is erased."""
+        """Return the key of the hashes of erased scopes, and the last erased instant of each."""
         return await self._database.read(remembered)
 
     async def has_erased_scopes(self, reach: Reach) -> bool:
-        """Say whether the scope, or a wider one, was erased before."""
+        """Return whether the scope, or a wider one, was erased before."""
         scope = reach.user, reach.session or "", reach.agent or ""
 
         def work(connection: sqlite3.Connection) -> bool:
@@ -169,21 +169,21 @@ class FactReader(FactFile):
         return await self._database.read(work)
 
     async def records(self, *, after: int = 0, limit: int = 1_000) -> list[Record]:
-        """Return ledger rows above a number, oldest first."""
+        """Return the ledger rows after a number, oldest first."""
         return await self._database.read(lambda connection: records(connection, after, limit))
 
     async def records_of(self, fact_id: str) -> list[Record]:
-        """Return the ledger rows that speak of one fact id, oldest first."""
-        found = await self._all("records_of_fact", {"fact_id": fact_id})
+        """Return the ledger rows of one fact id, oldest first."""
+        found = await self._fetch_all("records_of_fact", {"fact_id": fact_id})
         return [record_from(row) for row in found]
 
     async def ledger_rows(self) -> int:
         """Return how many rows the ledger has."""
-        row = await self._one("last_row", ())
+        row = await self._fetch_one("last_row", ())
         return row[0] if row else 0
 
     async def head(self) -> Checkpoint:
-        """Return how far the ledger reaches, as committed, and its chain hash there."""
+        """Return the number of the last committed ledger row, and its chain hash."""
         return await self._database.read(head_of)
 
     async def promotions(self, after: int, *, limit: int, current_only: bool) -> Page:
@@ -213,10 +213,10 @@ class FactReader(FactFile):
         return await self._database.read(lambda connection: promotion_feed.lag(connection, reader))
 
     async def why(self, fact_id: str) -> Explanation:
-        """Explain how a fact came and, when it no longer stands, how it went.
+        """Explain how a fact became current, or how it was removed.
 
         Raises:
-            NoInputError: No fact stands under the id, and the ledger does not speak of it.
+            NoInputError: Neither the facts nor the ledger have the id.
         """
         return await self._database.read(lambda connection: why(connection, fact_id))
 
@@ -226,13 +226,13 @@ class FactReader(FactFile):
         rules: Sequence[ConsolidationRule],
         versions: Mapping[str, EpisodeVersion],
     ) -> list[Decision]:
-        """Return what became of an episode, by rule and channel; one decision for each.
+        """Return the decisions about an episode, one for each rule and channel.
 
         Args:
-            episode_id: The episode; it need not be in memory any more.
-            rules: Those that are loaded. Others that met it are told too.
-            versions: By the id of a loaded rule, its newest version as that rule reads it; read
-                before this is called.
+            episode_id: The episode; it need not exist any more.
+            rules: The loaded rules. Other rules that evaluated the episode are included.
+            versions: By the id of a loaded rule, the newest version as that rule reads it; read
+                before this call.
         """
         return await self._database.read(
             lambda connection: decisions_of(connection, episode_id, rules, versions)
@@ -241,65 +241,64 @@ class FactReader(FactFile):
     async def verify(
         self, against: Iterable[Checkpoint] = (), *, chain_only: bool = False
     ) -> tuple[int, str, Break | None]:
-        """Recompute the chain, and replay it against the facts.
+        """Recompute the chain, and compare its replay with the facts.
 
         Args:
-            against: What was told of the ledger before, to be held against it; read from
-                another thread.
-            chain_only: Whether to look at neither what the rows hold nor at the facts.
+            against: Earlier checkpoints of the ledger to compare with; read in another thread.
+            chain_only: Whether to check neither the content of the rows nor the facts.
 
         Returns:
-            How many rows were read, the chain's head in hexadecimal, and the first break.
+            The number of rows, the head of the chain in hexadecimal, and the first break.
 
         Raises:
-            LedgerKeyError: The store has not the key that the ledger was begun with.
+            LedgerKeyError: The store does not have the key of the ledger's first row.
         """
         return await self._database.read(
             lambda connection: verify(connection, self._depth, against, chain_only=chain_only)
         )
 
     async def replay(self, path: Path) -> Replay:
-        """Build the facts again in a new file, from the ledger alone, and compare.
+        """Rebuild the facts in a new file from the ledger alone, and compare.
 
         Raises:
-            OutputExistsError: The file is there already.
-            LedgerKeyError: The store has not the key that the ledger was begun with.
+            OutputExistsError: The new file exists already.
+            LedgerKeyError: The store does not have the key of the ledger's first row.
         """
         return await asyncio.to_thread(rebuild, self.path, path, self._depth, self._key)
 
     async def exported(self, *, after: int, limit: int) -> tuple[int, list[bytes]]:
-        """Return ledger rows above a number whole, a line of JSON each, and the last one's number.
+        """Return the ledger rows after a number as lines of JSON, and the number of the last one.
 
-        At the end of the ledger there are none, and the number is `after`.
+        At the end of the ledger the list is empty, and the number is `after`.
         """
         return await self._database.read(lambda connection: exported(connection, after, limit))
 
     async def quarantined(self) -> dict[str, int]:
         """Return how many episodes are quarantined, by rule."""
-        return dict(await self._all("quarantine_by_rule", ()))
+        return dict(await self._fetch_all("quarantine_by_rule", ()))
 
     async def quarantined_of(self, rule_id: str) -> list[str]:
         """Return the ids of the episodes that are quarantined for a rule, in order."""
-        return [row[0] for row in await self._all("quarantined", (rule_id,))]
+        return [row[0] for row in await self._fetch_all("quarantined", (rule_id,))]
 
     async def channels_of(self, rule_id: str) -> set[str]:
-        """Return the channels that a rule ever emitted into."""
-        found = await self._all("counts_by_content", (rule_id,))
+        """Return all channels into which a rule has emitted."""
+        found = await self._fetch_all("counts_by_content", (rule_id,))
         return {channel for (counts,) in found for channel in orjson.loads(counts)}
 
     async def promoted_by(self, rule_id: str, fact_ids: Sequence[str]) -> set[str]:
-        """Return those of some fact ids under which a rule ever promoted something."""
+        """Return those of the fact ids that a rule has ever promoted."""
         asked = {"rule": rule_id, "ids": orjson.dumps(fact_ids).decode()}
-        return {fact_id for (fact_id,) in await self._all("promoted_by", asked)}
+        return {fact_id for (fact_id,) in await self._fetch_all("promoted_by", asked)}
 
     async def quarantine(self) -> list[dict[str, Any]]:
         """Return the quarantined episodes, by rule, channel and id."""
         names = ("rule_id", "channel", "episode_id", "reason", "detail", "seq")
-        found = await self._all("list_quarantine", ())
+        found = await self._fetch_all("list_quarantine", ())
         return [dict(zip(names, row, strict=True)) for row in found]
 
 
 def records(connection: sqlite3.Connection, after: int, limit: int) -> list[Record]:
-    """Return ledger rows above a number, oldest first."""
+    """Return the ledger rows after a number, oldest first."""
     found = connection.execute(_SQL["records"], {"after": after, "limit": limit}).fetchall()
     return [record_from(row) for row in found]

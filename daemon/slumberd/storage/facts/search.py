@@ -38,7 +38,7 @@ from slumberd.storage.sqlite.connection import snapshot, texts_as
 
 _FACTS = statements("facts")
 _ID = attrgetter("id")
-_LEADS = (
+_PREFERENCES = (
     ("id", Text), ("id", Among), ("user", Text), ("subject", Text), ("object", Text),
     ("object", Span), ("subject", Among), ("object", Among), ("user", Among), ("id", Span),
     ("subject", Span), ("user", Span), ("object", Missing),
@@ -67,12 +67,12 @@ def search(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
     with snapshot(connection), texts_as(connection, unicode_or_none):
         walks = _walks(connection, pattern, ways) if pattern.order == "id" else None
         if walks is not None:
-            return _walked(walks, page, pattern)
-        statement, values = _lead(ways)
+            return _merge_walks(walks, page, pattern)
+        statement, values = _choose_query(ways)
         return page.of(facts_found(connection.execute(_FACTS[statement], values)))
 
 
-def _walked(walks: Sequence[sqlite3.Cursor], page: Page, pattern: FactPattern) -> list[Fact]:
+def _merge_walks(walks: Sequence[sqlite3.Cursor], page: Page, pattern: FactPattern) -> list[Fact]:
     try:
         merged = merge(*map(facts_found, walks), key=_ID, reverse=pattern.descending)
         return list(islice(page.matching(merged), pattern.limit))
@@ -138,21 +138,21 @@ class Page:
         return place < self._after if self._pattern.descending else place > self._after
 
 
-def _lead(ways: dict[str, Narrow]) -> tuple[str, Values]:
+def _choose_query(ways: dict[str, Narrow]) -> tuple[str, Values]:
     """Return the query that finds the candidates, and its values."""
-    for slot, kind in _LEADS:
+    for slot, kind in _PREFERENCES:
         way = ways[slot]
         if isinstance(way, kind):
-            return _by(slot, way, ways)
+            return _query_by(slot, way, ways)
     return "all_facts", {}
 
 
-def _by(slot: str, way: Narrow, ways: dict[str, Narrow]) -> tuple[str, Values]:
+def _query_by(slot: str, way: Narrow, ways: dict[str, Narrow]) -> tuple[str, Values]:
     match way:
         case Text(text=text) if slot == "id":
             return "facts_from_id", {"low": text, "high": f"{text}\0"}
         case Text(text=text):
-            return _by_text(slot, text, ways)
+            return _query_by_text(slot, text, ways)
         case Among(values=values):
             return f"find_facts_of_{slot}s", {"values": values}
         case Span(low=low, high=high) if slot == "id":
@@ -163,7 +163,7 @@ def _by(slot: str, way: Narrow, ways: dict[str, Narrow]) -> tuple[str, Values]:
             return "find_facts_without_object", {}
 
 
-def _by_text(slot: str, text: str, ways: dict[str, Narrow]) -> tuple[str, Values]:
+def _query_by_text(slot: str, text: str, ways: dict[str, Narrow]) -> tuple[str, Values]:
     values = {slot: text}
     if slot == "user" and isinstance(agent := ways["agent"], Text):
         return "find_facts_of_user_and_agent", values | {"agent": agent.text}
@@ -185,7 +185,7 @@ def _walks(
     connection: sqlite3.Connection, pattern: FactPattern, ways: dict[str, Narrow]
 ) -> list[sqlite3.Cursor] | None:
     """Return what gives the facts by id, together; None where another way is quicker."""
-    between = _between(pattern, ways["id"])
+    between = _id_bounds(pattern, ways["id"])
     backwards = "_backwards" if pattern.descending else ""
     owners: list[Values] = [{}]
     statement = "facts_from_id"
@@ -195,13 +195,13 @@ def _walks(
             return None
         statement = "facts_of_owner_from_id"
         owners = [{"user": user.text, "agent": agent} for agent in agents]
-    elif _lead(ways)[0] not in ("all_facts", "facts_from_id"):
+    elif _choose_query(ways)[0] not in ("all_facts", "facts_from_id"):
         return None
     sql = _FACTS[f"{statement}{backwards}"]
     return [connection.execute(sql, owner | between) for owner in owners]
 
 
-def _between(pattern: FactPattern, id: Narrow) -> Values:
+def _id_bounds(pattern: FactPattern, id: Narrow) -> Values:
     """Return the least id that a page may have, and what is above all of them."""
     low, high = _span(id)
     after = place_after(pattern)

@@ -35,7 +35,7 @@ class WatermarkTable(FactReader):
             "eid": at.eid,
             "served": microseconds(served),
         }
-        await self._write_one("first_watermark", values)
+        await self._execute("first_watermark", values)
 
     async def rewind(self, rule_id: str, to: Position) -> None:
         """Move a watermark back, after memory.db was restored from a backup.

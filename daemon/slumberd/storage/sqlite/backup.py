@@ -19,14 +19,14 @@ _PRAGMAS = Pragmas()
 PAGES = 2_000
 """Pages that are copied at a time: a rollback journal's writer waits no longer than for these."""
 
-_BEGINNINGS = 1_000
+_SNAPSHOT_ATTEMPTS = 1_000
 """How often snapshots of several files are begun again because somebody committed in between."""
 
 _RESTARTS = 3
 """How often a copy begins again because the file changed, before it makes writers wait."""
 
 
-class _RestlessError(Exception):
+class _KeepsChangingError(Exception):
     """The file changes faster than it can be copied; a control flow of this module."""
 
 
@@ -37,7 +37,7 @@ def size_of(path: Path) -> int:
         StoreError: It cannot be looked at.
     """
     with translated(path, _PRAGMAS):
-        return sum(one.stat().st_size for one in (path, _beside(path, "-wal")) if one.exists())
+        return sum(one.stat().st_size for one in (path, _sibling(path, "-wal")) if one.exists())
 
 
 def is_full(error: StoreError) -> bool:
@@ -87,28 +87,28 @@ def copy_together(pairs: Sequence[tuple[Path, Path]], told: Told = lambda *_: No
     before = [untouched(source) for source, _ in pairs]
     if None not in before:
         with ExitStack() as stack:
-            _copy_each(pairs, [_reading(stack, one, UNCHANGING) for one, _ in pairs], told)
+            _copy_each(pairs, [_open_for_reading(stack, one, UNCHANGING) for one, _ in pairs], told)
         if [untouched(source) for source, _ in pairs] == before:
             return
         for _, target in pairs:
             target.unlink()
     with ExitStack() as stack:
-        reading = [_reading(stack, source, LOCKED) for source, _ in pairs]
+        reading = [_open_for_reading(stack, source, LOCKED) for source, _ in pairs]
         _begin_together([source for source, _ in pairs], reading)
         _copy_each(pairs, reading, told)
 
 
-def _reading(stack: ExitStack, source: Path, how: str) -> sqlite3.Connection:
+def _open_for_reading(stack: ExitStack, source: Path, how: str) -> sqlite3.Connection:
     with translated(source, _PRAGMAS):
-        return stack.enter_context(closing(_opened(f"{source.absolute().as_uri()}?{how}")))
+        return stack.enter_context(closing(_open(f"{source.absolute().as_uri()}?{how}")))
 
 
 def _copy_each(
     pairs: Sequence[tuple[Path, Path]], reading: Sequence[sqlite3.Connection], told: Told
 ) -> None:
     for (source, target), connection in zip(pairs, reading, strict=True):
-        with translated(source, _PRAGMAS), closing(_created(target)) as writing:
-            connection.backup(writing, pages=PAGES, progress=_Patience(source, told, 0))
+        with translated(source, _PRAGMAS), closing(_create(target)) as writing:
+            connection.backup(writing, pages=PAGES, progress=_CopyProgress(source, told, 0))
 
 
 def _begin_together(sources: Sequence[Path], reading: Sequence[sqlite3.Connection]) -> None:
@@ -119,7 +119,7 @@ def _begin_together(sources: Sequence[Path], reading: Sequence[sqlite3.Connectio
     first look lies before the first read. So when no file changed, that moment is in all of them.
     Otherwise the connections begin again, which is quicker than a commit.
     """
-    for _ in range(_BEGINNINGS):
+    for _ in range(_SNAPSHOT_ATTEMPTS):
         before = _versions(sources, reading)
         for source, connection in zip(sources, reading, strict=True):
             with translated(source, _PRAGMAS):
@@ -148,7 +148,7 @@ def refuse_in_use(path: Path) -> None:
         StoreBusyError: Somebody has it open.
     """
     try:
-        with translated(path, _PRAGMAS), closing(_opened(f"{path.as_uri()}?mode=rw")) as alone:
+        with translated(path, _PRAGMAS), closing(_open(f"{path.as_uri()}?mode=rw")) as alone:
             alone.execute("PRAGMA busy_timeout = 0")
             # Set before the first read: every other connection keeps the file from us then.
             alone.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -158,39 +158,39 @@ def refuse_in_use(path: Path) -> None:
         return
 
 
-def _beside(path: Path, end: str) -> Path:
+def _sibling(path: Path, end: str) -> Path:
     return path.with_name(path.name + end)
 
 
 def _copy(source: Path, target: Path, told: Told, how: str) -> None:
     with (
         translated(source, _PRAGMAS),
-        closing(_opened(f"{source.absolute().as_uri()}?{how}")) as reading,
-        closing(_created(target)) as writing,
+        closing(_open(f"{source.absolute().as_uri()}?{how}")) as reading,
+        closing(_create(target)) as writing,
     ):
         if _journal_of(reading) == "wal":
-            _copy_at_once(source, reading, writing, told)
+            _copy_snapshot(source, reading, writing, told)
             return
         try:
-            reading.backup(writing, pages=PAGES, progress=_Patience(source, told, _RESTARTS))
-        except _RestlessError:
-            _copy_at_once(source, reading, writing, told)
+            reading.backup(writing, pages=PAGES, progress=_CopyProgress(source, told, _RESTARTS))
+        except _KeepsChangingError:
+            _copy_snapshot(source, reading, writing, told)
 
 
-def _copy_at_once(
+def _copy_snapshot(
     source: Path, reading: sqlite3.Connection, writing: sqlite3.Connection, told: Told
 ) -> None:
     with snapshot(reading):
         # Only a read begins the snapshot: the copy is of this moment, and never begins again.
         reading.execute("PRAGMA schema_version").fetchone()
-        reading.backup(writing, pages=PAGES, progress=_Patience(source, told, 0))
+        reading.backup(writing, pages=PAGES, progress=_CopyProgress(source, told, 0))
 
 
-def _opened(uri: str) -> sqlite3.Connection:
+def _open(uri: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_PRAGMAS.busy_seconds)
 
 
-def _created(target: Path) -> sqlite3.Connection:
+def _create(target: Path) -> sqlite3.Connection:
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(target, isolation_level=None)
     connection.execute("PRAGMA synchronous = OFF")
@@ -202,7 +202,7 @@ def _journal_of(connection: sqlite3.Connection) -> str:
     return mode
 
 
-class _Patience:
+class _CopyProgress:
     """Follows a copy, and ends one that waits, or begins again, for too long."""
 
     def __init__(self, path: Path, told: Told, restarts: int) -> None:
@@ -218,6 +218,6 @@ class _Patience:
         if self._remaining is not None and remaining >= self._remaining > 0:
             self._restarts -= 1
         if self._restarts < 0:
-            raise _RestlessError
+            raise _KeepsChangingError
         self._remaining = remaining
         self._told(total - remaining, total)

@@ -35,12 +35,12 @@ T = TypeVar("T")
 Synchronous = Literal["normal", "full"]
 Access = Literal["write", "read"]
 
-_LARGEST_LOG = 64 * 2**20
-"""Bytes that a write-ahead log keeps of its size once it begins anew, however long it was."""
+_LOG_SIZE_LIMIT = 64 * 2**20
+"""Bytes to which SQLite truncates a write-ahead log when it starts it again."""
 
-_STEPS = 20_000
-"""Of SQLite's machine, between two questions whether it is late: about a millisecond. Each waits
-for the interpreter, so many would slow down who asks while others decide."""
+_STEPS_PER_CHECK = 20_000
+"""Steps of SQLite's machine between two checks of a deadline: about a millisecond. Each check waits
+for the interpreter, so more of them would slow the statement down."""
 
 
 BUSY_SECONDS = 5.0
@@ -67,10 +67,10 @@ class Pragmas:
 class KeyedConnection(sqlite3.Connection):
     """A connection that carries the key of its file's ledger.
 
-    Whoever writes a batch has the connection, so nobody can forget the key.
+    Code that writes a batch has the connection, and so always has the key.
 
     Attributes:
-        key: What the chain of hashes is keyed with; None for a plain one.
+        key: The key of the ledger's hash chain; None for a chain without a key.
     """
 
     key: bytes | None = None
@@ -173,15 +173,15 @@ def connect(
 
     Args:
         path: The file.
-        pragmas: How it is set up.
-        access: What for.
-        key: Of the ledger that is in it.
-        how: Parameters of the URI, instead of those that go with `access`.
+        pragmas: The settings of the connection.
+        access: Whether the connection writes.
+        key: The key of its ledger.
+        how: Parameters of the URI; by default those of `access`.
 
     Raises:
         PermissionDeniedError: The file or its directory may not be read, or written.
-        SchemaError: The file is no SQLite database.
-        StoreError: It cannot be opened, or does not exist and `access` is ``read``.
+        SchemaError: The file is not a SQLite database.
+        StoreError: The file cannot be opened, or `access` is ``read`` and it does not exist.
     """
     with translated(path, pragmas):
         if access == "write":
@@ -208,8 +208,8 @@ def connect(
 def _create(path: Path) -> None:
     make_directory(path.parent)
     # SQLite gives -wal and -shm the mode of the database, so it must be right from the start.
-    # A file that is there is not opened: to close it again would drop the locks that every other
-    # connection of this process has on it, and the next program to end would take our log away.
+    # An existing file is not opened: closing it would drop all locks that this process has on it,
+    # and the next program that ends would then delete the write-ahead log.
     with suppress(FileExistsError):
         os.close(create_file(path.resolve()))
     if not os.access(path, os.R_OK | os.W_OK, effective_ids=True):
@@ -224,29 +224,29 @@ def _configure(connection: sqlite3.Connection, pragmas: Pragmas, access: Access)
         connection.execute("PRAGMA query_only = ON")
         return
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_LOG:d}")
+    connection.execute(f"PRAGMA journal_size_limit = {_LOG_SIZE_LIMIT:d}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {pragmas.log_pages:d}")
     connection.execute(f"PRAGMA synchronous = {pragmas.synchronous}")
 
 
 @contextmanager
 def translated(path: Path, pragmas: Pragmas) -> Iterator[None]:
-    """Turn the errors of SQLite and of the system into ours, with the file named."""
+    """Turn errors of SQLite and of the system into slumberd's errors, which name the file."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise _operational(error, path, pragmas) from error
+        raise _operational_error(error, path, pragmas) from error
     except sqlite3.DatabaseError as error:
-        raise _damaged(error, path) from error
+        raise _damage_error(error, path) from error
     except PermissionError as error:
         raise PermissionDeniedError(path, "open") from error
     except OSError as error:
         raise StoreError(f"{str(path)!r} cannot be opened: {error.strerror}") from error
-    except UnicodeEncodeError as error:  # half of a surrogate pair, which is in no database
+    except UnicodeEncodeError as error:  # half of a surrogate pair; SQLite cannot store it
         raise UsageError(f"{error.object!r} is no valid Unicode") from error
 
 
-def _operational(error: sqlite3.OperationalError, path: Path, pragmas: Pragmas) -> StoreError:
+def _operational_error(error: sqlite3.OperationalError, path: Path, pragmas: Pragmas) -> StoreError:
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     match code:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
@@ -263,7 +263,7 @@ def _operational(error: sqlite3.OperationalError, path: Path, pragmas: Pragmas) 
             return StoreError(f"{str(path)!r}: {error}")
 
 
-def _damaged(error: sqlite3.DatabaseError, path: Path) -> StoreError:
+def _damage_error(error: sqlite3.DatabaseError, path: Path) -> StoreError:
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
         return SchemaError(path, "is no SQLite database")
@@ -274,10 +274,10 @@ def _damaged(error: sqlite3.DatabaseError, path: Path) -> StoreError:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, *, keep: bool = True) -> Iterator[None]:
-    """Write all of the block, or nothing; nothing at all unless `keep`.
+    """Commit all that the block writes, or nothing; roll back in any case unless `keep`.
 
-    ``BEGIN IMMEDIATE`` comes first: a transaction that reads and only then writes is refused
-    at once when another process wrote in between, whatever the busy timeout says.
+    The transaction takes the write lock first. SQLite refuses a transaction that reads before it
+    writes, at once, when another process wrote in between, whatever the busy timeout is.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -292,16 +292,16 @@ def transaction(connection: sqlite3.Connection, *, keep: bool = True) -> Iterato
 
 @contextmanager
 def giving_up(connection: sqlite3.Connection, late: Callable[[], bool] | None) -> Iterator[None]:
-    """Let every statement of the block end once it is late; None never is.
+    """Interrupt the block's statements once `late` returns True; None never interrupts.
 
     Raises:
-        StoppedError: One did; the caller must roll back.
+        StoppedError: A statement was interrupted; the caller must roll back.
     """
     if late is None:
         yield
         return
     # Not interrupt(): executemany goes on after it.
-    connection.set_progress_handler(late, _STEPS)
+    connection.set_progress_handler(late, _STEPS_PER_CHECK)
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -314,7 +314,7 @@ def giving_up(connection: sqlite3.Connection, late: Callable[[], bool] | None) -
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let every read of the block see the same state."""
+    """Run the block's reads on one snapshot."""
     connection.execute("BEGIN")
     try:
         yield
@@ -325,7 +325,7 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def texts_as(connection: sqlite3.Connection, made: Callable[[bytes], Any]) -> Iterator[None]:
-    """Let texts come as something that even a text that is no Unicode can be made into."""
+    """Decode the texts of the block's rows by a function of the caller's."""
     usual = connection.text_factory
     connection.text_factory = made
     try:
@@ -335,11 +335,25 @@ def texts_as(connection: sqlite3.Connection, made: Callable[[bytes], Any]) -> It
 
 
 def escaped(text: bytes) -> str:
-    """Return a text whatever its bytes are, each bad one as a surrogate."""
+    """Decode text, each invalid byte as a surrogate."""
     return text.decode("utf-8", "surrogateescape")
 
 
 def data_version(connection: sqlite3.Connection) -> int:
-    """Return a number that changes whenever another connection has committed."""
+    """Return a number that changes when another connection commits."""
     version: int = connection.execute("PRAGMA data_version").fetchone()[0]
     return version
+
+
+class Mangled(str):
+    """Text of a row that was not valid UTF-8; the invalid bytes are shown as escapes."""
+
+    __slots__ = ()
+
+
+def lenient_text(raw: bytes) -> str:
+    """Decode a text column, even with invalid UTF-8; a text factory for connections."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return Mangled(raw.decode(errors="backslashreplace"))

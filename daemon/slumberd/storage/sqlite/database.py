@@ -1,7 +1,4 @@
-"""One SQLite file with its two connections, and which file it is that lies under its name.
-
-Read a database without a byte left beside it, whoever may write it at any moment.
-"""
+"""Open one SQLite file, with a writing and a reading connection, or without leaving a trace."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ import asyncio
 import os
 import sqlite3
 import stat
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -28,14 +25,14 @@ from slumberd.storage.sqlite.connection import (
 T = TypeVar("T")
 
 Place = tuple[int, int]
-"""Which file it is: the numbers of its file system and its inode."""
+"""The identity of a file: the numbers of its file system and its inode."""
 
 
 class Database:
     """One SQLite file: a connection that writes, and one that reads beside it.
 
-    Both are opened at first use and kept. `close` is optional for hosts that end anyway. Nothing
-    is read or written once another file, or none, lies in the place of the one that is open.
+    Both open at first use and stay open. A host that ends need not call `close`. All calls raise
+    once the path has no file any more, or another file than the open one.
     """
 
     def __init__(self, path: Path, pragmas: Pragmas, *, key: bytes | None = None) -> None:
@@ -43,38 +40,38 @@ class Database:
         self.pragmas = pragmas
         self.key = key
         self._open: dict[Access, Connection] = {}
-        self._place: Place | None = None
+        self._opened_file: Place | None = None
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what `work` makes of the writing connection, in that connection's thread."""
+        """Run `work` with the writing connection, in its thread, and return the result."""
         return await self._run("write", work)
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what `work` makes of the reading connection, in that connection's thread."""
+        """Run `work` with the reading connection, in its thread, and return the result."""
         return await self._run("read", work)
 
     async def post(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """Leave something for the writing connection's thread; return when it is to be done.
+        """Queue `work` for the writing connection's thread, and do not wait for it.
 
         Args:
-            work: Must not raise, for nobody is told.
+            work: Must not raise: no caller gets the error.
         """
         if self._open:
-            _check_place(self.path, self._place)
-        # Nothing is awaited once it is left there: whoever is cancelled has left nothing.
+            _check_same_file(self.path, self._opened_file)
+        # Nothing is awaited after the post: a cancelled caller has queued nothing.
         (await self._connection("write")).post(work)
 
     @property
     def has_log(self) -> bool:
-        """Whether something is in the write-ahead log: of somebody who is there, or who crashed."""
+        """Whether the write-ahead log has content, of a running writer or of one that crashed."""
         log = self.path.with_name(self.path.name + "-wal")
         return log.exists() and log.stat().st_size > 0
 
     async def check(self, work: Callable[[sqlite3.Connection, Path], None]) -> None:
-        """Let something be made sure of before this writes, if a log was left beside the file.
+        """Run a check before the first write when a crash has left a write-ahead log.
 
         Raises:
-            SchemaError: It is not so, or the file cannot be read with its log.
+            SchemaError: The check failed, or the file cannot be read with its log.
         """
         with translated(self.path, self.pragmas):
             needed = self.has_log and not self._open
@@ -85,23 +82,23 @@ class Database:
         except SchemaError as error:
             log = f"{self.path.name}-wal"
             remedy = (
-                f"take away {log} if it may be another file's; "
+                f"move {log} away if it may belong to another file; "
                 "else `slumberd restore DIR` puts back a backup"
             )
             raise SchemaError(self.path, f"is damaged; {remedy}") from error
 
     async def pulse(self) -> int:
-        """Wait until each open connection's thread has read a little.
+        """Make each open connection read, which proves that its thread still works.
 
         Returns:
-            How many rows were written, ever; what was rolled back counts too.
+            How many rows the connections have written so far, rolled back ones included.
         """
         return sum([await self._run(access, _pulse) for access in tuple(self._open)])
 
     async def _run(self, access: Access, work: Callable[[sqlite3.Connection], T]) -> T:
         with translated(self.path, self.pragmas):
             if self._open:
-                _check_place(self.path, self._place)
+                _check_same_file(self.path, self._opened_file)
             return await (await self._connection(access)).run(work)
 
     async def _connection(self, access: Access) -> Connection:
@@ -109,30 +106,52 @@ class Database:
             opened = await Connection(
                 partial(connect, self.path, self.pragmas, access=access, key=self.key)
             )
-            # Two callers may have come here at once; the first to finish is kept.
+            # Two callers may open at once; the first one's connection is kept.
             if access in self._open:
                 await opened.close()
             else:
-                self._place = self._place if self._open else _place_of(self.path)
+                self._opened_file = self._opened_file if self._open else _file_id_at(self.path)
                 self._open[access] = opened  # type: ignore[assignment] # __await__ is untyped
-                _check_place(self.path, self._place)
+                _check_same_file(self.path, self._opened_file)
         return self._open[access]
 
-    def halt(self) -> None:
-        """End the statement that writes, or the checkpoint after it; from any thread."""
+    def interrupt(self) -> None:
+        """Interrupt the writing statement, or the checkpoint after it; from any thread."""
         if "write" in self._open:
             self._open["write"].halt()
+
+    @contextmanager
+    def interrupting(self, late: Callable[[], bool], *, every_seconds: float) -> Iterator[None]:
+        """Interrupt what writes during the block, even a checkpoint after a commit, once `late`.
+
+        Args:
+            late: Called in the event loop.
+            every_seconds: How often `late` is called.
+        """
+        loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+
+        def check() -> None:
+            if late():
+                self.interrupt()
+            timers[:] = [loop.call_later(every_seconds, check)]
+
+        timers.append(loop.call_later(every_seconds, check))
+        try:
+            yield
+        finally:
+            timers.pop().cancel()
 
     async def close(self, *, at_once: bool = False) -> None:
         """Close both connections; the next use opens them again.
 
         Args:
-            at_once: Leave what is in the write-ahead log there, however long it is.
+            at_once: Whether to skip the checkpoint, however long the write-ahead log is.
         """
         with suppress(sqlite3.Error, OSError):
-            if "write" in self._open and _place_of(self.path) != self._place:
-                await self._open["write"].run(_leave)
-        # The last to close empties the write-ahead log, which one that only reads cannot.
+            if "write" in self._open and _file_id_at(self.path) != self._opened_file:
+                await self._open["write"].run(_checkpoint_all)
+        # The last connection to close empties the write-ahead log. A reading one cannot.
         for connection in [self._open.pop(access) for access in sorted(self._open)]:
             if at_once:
                 await connection.run(sqlite3.Connection.interrupt)  # ends its checkpoint, too
@@ -150,17 +169,17 @@ class Database:
 
 
 def harden(path: Path, before: Place | None) -> Place | None:
-    """Let whatever was committed to a database survive a power cut.
+    """Sync a database's write-ahead log, so that all commits survive a power cut.
 
-    With ``normal`` a commit is in the write-ahead log, which the disk need not have. No lock of
-    ours goes when it is closed here again: SQLite locks other files.
+    With ``synchronous: normal`` the last commits may be in the cache of the system only. Closing
+    the log drops none of our locks: SQLite locks other files.
 
     Args:
         path: The database.
-        before: What this returned last; its name is in the directory for good.
+        before: The result of the last call; the directory entry of that log is synced already.
 
     Returns:
-        Which file the log is; None when all of it is in the database.
+        The identity of the log; None when there is no log.
     """
     log = None
     with suppress(FileNotFoundError):
@@ -174,34 +193,34 @@ def _sync(path: Path) -> Place:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
-        return _which(os.fstat(descriptor))
+        return _file_id(os.fstat(descriptor))
     finally:
         os.close(descriptor)
 
 
-def _which(status: os.stat_result) -> Place:
+def _file_id(status: os.stat_result) -> Place:
     return status.st_dev, status.st_ino
 
 
-def _place_of(path: Path) -> Place | None:
-    """Return which file lies under a path; None when there is none."""
+def _file_id_at(path: Path) -> Place | None:
+    """Return the identity of the file at a path; None when there is no file."""
     try:
-        return _which(path.stat())
+        return _file_id(path.stat())
     except FileNotFoundError:
         return None
 
 
-def _check_place(path: Path, place: Place | None) -> None:
-    found = _place_of(path)
+def _check_same_file(path: Path, place: Place | None) -> None:
+    found = _file_id_at(path)
     if found is None:
-        raise StoreError(f"{str(path)!r} is there no more: put it back, or start slumberd again")
+        raise StoreError(f"{str(path)!r} does not exist any more: put it back, or restart slumberd")
     if found != place:
-        raise StoreReplacedError(path, "is another file than the one that was opened")
+        raise StoreReplacedError(path, "is not the file that was opened")
 
 
-def _leave(connection: sqlite3.Connection) -> None:
-    # The file has gone elsewhere without its log, which has stayed behind: all of the log belongs
-    # into the one, and none of it may be found beside whatever takes its place.
+def _checkpoint_all(connection: sqlite3.Connection) -> None:
+    # The file was moved without its log. The whole log belongs into the moved file, and must not
+    # lie beside a file that takes its place.
     connection.execute("PRAGMA wal_checkpoint = TRUNCATE")
 
 
@@ -213,53 +232,53 @@ def _pulse(connection: sqlite3.Connection) -> int:
 Signature = tuple[int, int, int]
 
 LOCKED = "mode=ro"
-"""How SQLite opens a file that others may be writing: it makes two files beside it, if need be."""
+"""URI parameters for a file that others may write: SQLite may create two files beside it."""
 
 UNCHANGING = "mode=ro&immutable=1"
-"""How it opens a file that cannot change: without a lock, and without those two."""
+"""URI parameters for a file that does not change: SQLite takes no lock and creates no file."""
 
 _READS_WAL = 2
 _READ_VERSION_AT = 19
-"""Where the header of a file says whether it is read with a write-ahead log."""
+"""The byte of the header that says whether the file has a write-ahead log."""
 
 
 def untouched(path: Path) -> Signature | None:
-    """Return what tells that a file was not written; None when it may be at any moment.
+    """Return a signature that changes with each write; None when a connection may be open.
 
-    Not for a file that this process has open for writing: the kernel drops all locks that a process
-    has on a file when it closes any descriptor of it.
+    Do not call it for a file that this process has open for writing: when a process closes any
+    descriptor of a file, the kernel drops all locks of that process on it.
 
     Raises:
-        SchemaError: It is a directory, a pipe or the like.
-        StoreError: It is not there, or cannot be read.
+        SchemaError: The path is a directory, a pipe or the like.
+        StoreError: The file does not exist, or cannot be read.
     """
     with translated(path, Pragmas()):
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would hold us for ever
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
             raise SchemaError(path, "is no regular file")
         with path.open("rb") as file:
             header = file.read(_READ_VERSION_AT + 1)
-        # Without these two, no connection is open to a file that has a write-ahead log.
-        open_ones = [end for end in ("-wal", "-shm") if _beside(path, end).exists()]
-        if open_ones or header[_READ_VERSION_AT:] != bytes([_READS_WAL]):
+        # While a connection to a file with a write-ahead log is open, these two files exist.
+        is_open = any(_sibling(path, end).exists() for end in ("-wal", "-shm"))
+        if is_open or header[_READ_VERSION_AT:] != bytes([_READS_WAL]):
             return None
         status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _beside(path: Path, end: str) -> Path:
+def _sibling(path: Path, end: str) -> Path:
     return path.with_name(path.name + end)
 
 
 def traceless(path: Path, read: Callable[[str], T]) -> T:
-    """Return what is read of a file.
+    """Read a file and leave nothing beside it.
 
-    A file that nobody has open is read as if it could not change, which needs no permission to
-    write beside it, and is read again, with SQLite's locks, if it did change.
+    A file that no program has open is read without locks, which needs no permission to write
+    beside it. If the file changed meanwhile, it is read again with SQLite's locks.
 
     Args:
         path: The file.
-        read: Opens it as it is told, and reads; what it did before must not count when it is
-            called a second time.
+        read: Opens the file with the given URI parameters, and reads. It may be called twice; only
+            the result of the last call counts.
     """
     before = untouched(path)
     if before is None:
@@ -267,7 +286,7 @@ def traceless(path: Path, read: Callable[[str], T]) -> T:
     try:
         found = read(UNCHANGING)
     except Exception:
-        # Of half a change anything may come, errors of ours included.
+        # A half-written file may cause any error.
         if untouched(path) == before:
             raise
     else:
@@ -277,10 +296,10 @@ def traceless(path: Path, read: Callable[[str], T]) -> T:
 
 
 class TracelessDatabase(Database):
-    """One SQLite file for whoever reads now and then: opened for each read, and closed after."""
+    """One SQLite file that each read opens and closes again."""
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what `work` makes of a connection of its own; it may be called twice."""
+        """Run `work` with a new connection and return the result; it may be called twice."""
         return await asyncio.to_thread(traceless, self.path, partial(self._read, work))
 
     def _read(self, work: Callable[[sqlite3.Connection], T], how: str) -> T:

@@ -1,4 +1,4 @@
-"""Look at a SQLite file from outside: whether it can be used, where it lies, who holds it."""
+"""Report the health of a SQLite file: usable or not, its file system, its lock."""
 
 from __future__ import annotations
 
@@ -33,42 +33,41 @@ _COLUMNS = {
         "fact_id", "user", "agent", "payload", "lineage", "confidence", "metadata", "pinned_at",
     ),
 }  # fmt: skip
-"""Of the specified tables."""
+"""The columns of the specified tables."""
 
 COUNTING_SECONDS = 2.0
-_PATIENCE_SECONDS = 0.25
-"""Of whoever reads a file that somebody has locked even for reading."""
-_STEPS = 10_000
-_SHARED = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "afs", "ceph", "gluster")
+_BUSY_SECONDS = 0.25
+"""How long a health report waits for a file that is locked even for reading."""
+_STEPS_PER_CHECK = 10_000
+_NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "afs", "ceph", "gluster")
 
 
 async def health(
     database: Database, *, table: str, warn: Warn | None = None, seconds: float = COUNTING_SECONDS
 ) -> StoreHealth:
-    """Describe a store; never raises for the state of its file, and never creates one.
+    """Report the health of a store; never raises for the state of its file, and never creates one.
 
-    Damage is told where the count meets it; who wants all of it found asks ``slumberd doctor``.
-    Nothing is written, and no file appears beside a database that nobody has open; only where a
-    crash has left a log without its index, SQLite makes that.
+    The report names only the damage that counting meets; ``slumberd doctor`` searches for all.
+    Nothing is written. SQLite creates one file only: the index of a log that a crash left behind.
 
     Args:
-        database: The store's.
+        database: The database of the store.
         table: The specified table, whose rows are counted.
-        warn: Says what else is wrong with the file, one sentence each; raises `SchemaError` when
-            it cannot be used.
+        warn: Returns further problems of the file, one sentence each; raises `SchemaError` when
+            the file is not usable.
         seconds: How long the rows may be counted.
     """
-    look = partial(_contents, table=table, warn=warn or _nothing, seconds=seconds)
-    return await asyncio.to_thread(_health, database.path, database.pragmas, look)
+    examiner = partial(_examine_contents, table=table, warn=warn or _no_warnings, seconds=seconds)
+    return await asyncio.to_thread(_health, database.path, database.pragmas, examiner)
 
 
-def _nothing(_: sqlite3.Connection) -> list[str]:
+def _no_warnings(_: sqlite3.Connection) -> list[str]:
     return []
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What is known of a file so far."""
+class _Findings:
+    """What the examination of a file has found so far."""
 
     ok: bool = False
     version: int = 1
@@ -77,72 +76,74 @@ class _Seen:
     warnings: list[str] = field(default_factory=list)
 
 
-_Look = Callable[[sqlite3.Connection, Path, _Seen], None]
+_Examiner = Callable[[sqlite3.Connection, Path, _Findings], None]
 
 
-def _health(path: Path, pragmas: Pragmas, look: _Look) -> StoreHealth:
-    seen = _seen(path, replace(pragmas, busy_seconds=_PATIENCE_SECONDS), look)
+def _health(path: Path, pragmas: Pragmas, examiner: _Examiner) -> StoreHealth:
+    findings = _examine(path, replace(pragmas, busy_seconds=_BUSY_SECONDS), examiner)
     kind = fs_type(path)
-    if kind.startswith(_SHARED):
-        seen.warnings.append(f"{str(path)!r} lies on {kind}: locks there cannot be relied on")
+    if kind.startswith(_NETWORK_FILE_SYSTEMS):
+        findings.warnings.append(f"{str(path)!r} lies on {kind}: file locks are not reliable there")
     return StoreHealth(
-        ok=seen.ok,
-        version=seen.version,
-        fragment_count=seen.count,
+        ok=findings.ok,
+        version=findings.version,
+        fragment_count=findings.count,
         fs_type=kind,
-        lock_state=seen.lock,
-        warnings=seen.warnings,
+        lock_state=findings.lock,
+        warnings=findings.warnings,
     )
 
 
-def _seen(path: Path, pragmas: Pragmas, look: _Look) -> _Seen:
+def _examine(path: Path, pragmas: Pragmas, examiner: _Examiner) -> _Findings:
     try:
         _check_files(path)
-        return _looked_at(path, pragmas, look)
+        return _examine_file(path, pragmas, examiner)
     except StoreBusyError as error:
-        return _Seen(lock="held", warnings=[str(error)])
+        return _Findings(lock="held", warnings=[str(error)])
     except (SlumberdError, ValueError) as error:
-        return _Seen(warnings=[str(error)])
+        return _Findings(warnings=[str(error)])
 
 
-def _looked_at(path: Path, pragmas: Pragmas, look: _Look) -> _Seen:
+def _examine_file(path: Path, pragmas: Pragmas, examiner: _Examiner) -> _Findings:
     if _is_closed(path):
-        before, seen = _signature(path), _Seen()
+        before, findings = _signature(path), _Findings()
         try:
-            _open(path, pragmas, look, seen, UNCHANGING)
+            _examine_opened(path, pragmas, examiner, findings, UNCHANGING)
         except SlumberdError:
             if _signature(path) == before:
                 raise
         else:
             if _signature(path) == before:
-                return seen
-    seen = _Seen()
-    _open(path, pragmas, look, seen, LOCKED)
-    return seen
+                return findings
+    findings = _Findings()
+    _examine_opened(path, pragmas, examiner, findings, LOCKED)
+    return findings
 
 
-def _open(path: Path, pragmas: Pragmas, look: _Look, seen: _Seen, how: str) -> None:
+def _examine_opened(
+    path: Path, pragmas: Pragmas, examiner: _Examiner, findings: _Findings, how: str
+) -> None:
     with (
         closing(connect(path, pragmas, access="read", how=how)) as connection,
         translated(path, pragmas),
     ):
         if how == LOCKED:
-            # While this is open, what asks is not the last to close, which would empty the log.
-            seen.lock = lock_state(path)
-        look(connection, path, seen)
+            # Checked while this is open: the last connection that closes would empty the log.
+            findings.lock = lock_state(path)
+        examiner(connection, path, findings)
     if not _is_writable(path):
-        seen.warnings.append(f"{str(path)!r} may be read here, and not written")
+        findings.warnings.append(f"{str(path)!r} can be read, but not written")
 
 
 def _check_files(path: Path) -> None:
-    """Make sure that a file is there, and that opening it will not wait: a pipe would.
+    """Check that a file exists, and that opening it will not wait, as for a pipe.
 
     Raises:
-        StoreError: It is not there, or cannot be reached.
-        SchemaError: It, or one beside it, is a directory, a pipe or the like.
+        StoreError: The file does not exist, or cannot be reached.
+        SchemaError: The file, or a log beside it, is a directory, a pipe or the like.
     """
     with translated(path, Pragmas()):
-        for file in (path, *_beside(path)):
+        for file in (path, *_log_files(path)):
             try:
                 mode = file.stat().st_mode
             except FileNotFoundError as error:
@@ -153,27 +154,27 @@ def _check_files(path: Path) -> None:
                 raise SchemaError(file, "is no regular file")
 
 
-def _beside(path: Path) -> list[Path]:
+def _log_files(path: Path) -> list[Path]:
     return [path.with_name(path.name + end) for end in ("-wal", "-shm")]
 
 
 def _is_open(path: Path) -> bool:
-    """Say whether somebody may have a file open that has a write-ahead log."""
-    return any(file.exists() for file in _beside(path))
+    """Return whether a program may have a file with a write-ahead log open."""
+    return any(file.exists() for file in _log_files(path))
 
 
 def _signature(path: Path) -> tuple[bool, int, int, int]:
-    """Return what tells that nobody opened a file, or wrote it."""
+    """Return a signature that changes when a program opens or writes a file."""
     with translated(path, Pragmas()):
         status = path.stat()
     return _is_open(path), status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _is_closed(path: Path) -> bool:
-    """Say whether a file has a write-ahead log, and nobody has it open.
+    """Return whether a file is of the write-ahead kind, and no program has it open.
 
-    SQLite is asked, for to close a descriptor of ours would drop all locks that other connections
-    of this process have on the file. Without locks it cannot open what has such a log.
+    SQLite reads the header: if this process closed a descriptor of its own, it would lose all its
+    locks on the file. Without locks, SQLite refuses to open a file of the write-ahead kind.
     """
     if _is_open(path):
         return False
@@ -194,36 +195,38 @@ def _is_writable(path: Path) -> bool:
     return all(os.access(place, wanted, effective_ids=True) for place, wanted in places)
 
 
-def _contents(
+def _examine_contents(
     connection: sqlite3.Connection,
     path: Path,
-    seen: _Seen,
+    findings: _Findings,
     *,
     table: str,
     warn: Warn,
     seconds: float,
 ) -> None:
-    seen.version, problems = _version(connection, path)
-    seen.warnings += problems
+    findings.version, problems = _version(connection, path)
+    findings.warnings += problems
     if not has_table(connection, table):
-        seen.warnings.append(f"{str(path)!r} has no table {table!r}")
+        findings.warnings.append(f"{str(path)!r} has no table {table!r}")
         return
     columns = {name.lower() for (name,) in connection.execute(_SQL["columns"], {"name": table})}
     if lacking := [name for name in _COLUMNS[table] if name not in columns]:
         named = ", ".join(lacking)
-        seen.warnings.append(f"{str(path)!r}: table {table!r} is another one; it lacks {named}")
+        findings.warnings.append(
+            f"{str(path)!r}: table {table!r} has another form; it lacks {named}"
+        )
         return
-    seen.warnings += warn(connection)
-    seen.count = _count(connection, table, seconds)
-    if seen.count is None:
-        seen.warnings.append(f"{str(path)!r}: to count all rows would take over {seconds:g} s")
-    seen.ok = True
+    findings.warnings += warn(connection)
+    findings.count = _count(connection, table, seconds)
+    if findings.count is None:
+        findings.warnings.append(f"{str(path)!r}: counting all rows takes over {seconds:g} s")
+    findings.ok = True
 
 
 def _count(connection: sqlite3.Connection, table: str, seconds: float) -> int | None:
-    """Return how many rows a table has; None when that takes too long to count."""
+    """Return how many rows a table has; None when counting takes too long."""
     end = time.monotonic() + seconds
-    connection.set_progress_handler(lambda: time.monotonic() >= end, _STEPS)
+    connection.set_progress_handler(lambda: time.monotonic() >= end, _STEPS_PER_CHECK)
     try:
         count: int = connection.execute(_SQL[f"count_{table}"]).fetchone()[0]
     except sqlite3.OperationalError as error:
@@ -236,12 +239,12 @@ def _count(connection: sqlite3.Connection, table: str, seconds: float) -> int | 
 
 
 def has_table(connection: sqlite3.Connection, name: str) -> bool:
-    """Say whether a file has a table."""
+    """Return whether a file has a table."""
     return bool(connection.execute(_SQL["table_exists"], {"name": name}).fetchone()[0])
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> tuple[int, list[str]]:
-    """Return the version of the specified tables: the newest migration; 1 without any."""
+    """Return the version of the specified tables: that of the newest migration, else 1."""
     if not has_table(connection, "_migrations"):
         return 1, []
     try:
@@ -252,7 +255,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> tuple[int, list[str]
         found = ""
     if found is None or isinstance(found, int):
         return found or 1, []
-    return 1, [f"{str(path)!r}: table '_migrations' is another program's"]
+    return 1, [f"{str(path)!r}: table '_migrations' belongs to another program"]
 
 
 def _code(error: sqlite3.Error) -> int:
@@ -261,7 +264,7 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def lock_state(path: Path) -> Literal["free", "held"]:
-    """Say whether somebody holds the write lock at this moment; free where nobody can ask."""
+    """Return whether a program holds the write lock now; ``free`` when that cannot be known."""
     try:
         uri = f"{path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as probe:
@@ -274,7 +277,7 @@ def lock_state(path: Path) -> Literal["free", "held"]:
 
 
 def fs_type(path: Path) -> str:
-    """Return the type of the file system that a path lies on, as ``ext4``, or would."""
+    """Return the type of the file system of a path, such as ``ext4``; the path need not exist."""
     try:
         place = path.resolve()
         mounts = [(point, kind) for point, kind in _mounts() if place.is_relative_to(point)]

@@ -147,7 +147,7 @@ def _record(connection: sqlite3.Connection, version: int, at: str) -> str:
     connection.execute(_SQL["create_migrations"])
     problem = _attempt(connection, _SQL["record_migration"], version=version, at=at)
     if problem or not connection.execute(_SQL["has_migration"], {"version": version}).fetchone():
-        return f"table '_migrations' is another program's; {problem}".rstrip("; ")
+        return f"table '_migrations' belongs to another program; {problem}".rstrip("; ")
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Open a database file after a crash, and say whether it is damaged."""
+"""Check a database file after a crash: damage, and a write-ahead log of another file."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _WAL = b"\2\2"
 """The versions in the header of a file that is written and read with a write-ahead log."""
 
 LEFT_LOG_SECONDS = 1.0
-"""How long a start may take to look for damage, when the last end was no orderly one."""
+"""How long a start after a crash may search for damage."""
 
-_STEPS = 10_000
+_STEPS_PER_CHECK = 10_000
 
 
 def look(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
-    """Return what `work` makes of a database as of one moment; others may be writing it.
+    """Run `work` on one snapshot of a database that others may be writing; return the result.
 
-    A file that nobody has open is read as if it could not change, so that nothing is created
-    beside it, and is read again, with SQLite's locks, if it did change.
+    A file that no program has open is read without locks, so that nothing appears beside it. If
+    the file changed meanwhile, it is read again with SQLite's locks.
 
     Raises:
-        SchemaError: It is no SQLite database, or damaged.
-        StoreError: It is not there, or cannot be read.
+        SchemaError: The file is not a SQLite database, or is damaged.
+        StoreError: The file does not exist, or cannot be read.
     """
-    return traceless(path, partial(_looked, path, work))
+    return traceless(path, partial(_read, path, work))
 
 
-def _looked(path: Path, work: Callable[[sqlite3.Connection], T], how: str) -> T:
+def _read(path: Path, work: Callable[[sqlite3.Connection], T], how: str) -> T:
     uri = f"{path.absolute().as_uri()}?{how}"
     with (
         translated(path, _PRAGMAS),
@@ -59,52 +59,55 @@ def _looked(path: Path, work: Callable[[sqlite3.Connection], T], how: str) -> T:
 
 
 def writes_ahead(path: Path) -> bool:
-    """Say whether a database has a write-ahead log; one read as unchanging would not tell."""
+    """Return whether a database is of the write-ahead kind, by its header.
+
+    A connection that takes no locks does not report this.
+    """
     with translated(path, _PRAGMAS), path.open("rb") as file:
         return file.read(_FORMATS.stop)[_FORMATS] == _WAL
 
 
 def damage_in(connection: sqlite3.Connection, seconds: float | None) -> str | None:
-    """Return the first thing that ``PRAGMA quick_check`` finds; nothing when all is well.
+    """Return the first problem that ``PRAGMA quick_check`` finds.
 
     Args:
-        connection: Of the database.
-        seconds: How long it may take; None sets no bound.
+        connection: A connection to the database.
+        seconds: How long the check may take; None sets no limit.
 
     Returns:
-        None when it took too long.
+        An empty text without a problem; None when the check took too long.
     """
-    return _within(connection, seconds, _quick_check)
+    return run_within(connection, seconds, _quick_check)
 
 
 def check_after_a_crash(connection: sqlite3.Connection, path: Path) -> None:
-    """Make sure that a database and the write-ahead log that was left beside it belong together.
+    """Check that a database and the write-ahead log beside it belong together.
 
-    SQLite applies whatever log it finds; another file's leaves pages of both. What is found here
-    can still be taken back, because a connection that only reads keeps the log out of the file.
+    SQLite applies any log that it finds. A log of another file mixes pages of both. This check runs
+    on a connection that only reads, which does not yet write the log into the file.
 
     Raises:
-        SchemaError: They do not, or the database is damaged.
+        SchemaError: The log belongs to another file, or the database is damaged.
     """
     if damage_in(connection, LEFT_LOG_SECONDS) or is_of_another(connection, path):
         raise SchemaError(path, "is damaged")
 
 
 def is_of_another(connection: sqlite3.Connection, path: Path) -> bool:
-    """Say whether a database begins otherwise with its write-ahead log than without."""
+    """Return whether the first entry of a database differs with and without its log."""
     try:
-        own = _looked(path, _origin, UNCHANGING)
-    except StoreError:  # somebody writes it at this moment
+        own = _read(path, _first_entry, UNCHANGING)
+    except StoreError:  # another program writes it now
         return False
-    seen = _origin(connection)
+    seen = _first_entry(connection)
     if seen is None and has_table(connection, "episodes"):  # our log was dropped
         return False
     forgotten = b"" in (own, seen)
     return own is not None and own != seen and not forgotten
 
 
-def _origin(connection: sqlite3.Connection) -> bytes | None:
-    """Return what no other database has: the first link of its ledger, or its first episode."""
+def _first_entry(connection: sqlite3.Connection) -> bytes | None:
+    """Return what is unique to a database: its first ledger hash, or its first episode."""
     for table in ("slumberd_ledger", "slumberd_episode_log"):
         if has_table(connection, table):
             row = connection.execute(_SQL[f"origin_of_{table}"]).fetchone()
@@ -117,13 +120,16 @@ def _quick_check(connection: sqlite3.Connection) -> str:
     return "" if told == "ok" else told
 
 
-def _within(
+def run_within(
     connection: sqlite3.Connection, seconds: float | None, work: Callable[[sqlite3.Connection], T]
 ) -> T | None:
+    """Return the result of `work`; None when its statements take longer than so many seconds."""
     if seconds == 0:
         return None
     until = None if seconds is None else time.monotonic() + seconds
-    connection.set_progress_handler(lambda: until is not None and time.monotonic() > until, _STEPS)
+    connection.set_progress_handler(
+        lambda: until is not None and time.monotonic() > until, _STEPS_PER_CHECK
+    )
     try:
         return work(connection)
     except sqlite3.OperationalError as error:
