@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from slumberd.storage.facts.store import SQLiteFactStore
     from slumberd.storage.protocols import FactStore, MemoryStore
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AddDelta",

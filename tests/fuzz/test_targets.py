@@ -72,7 +72,7 @@ def test_the_oracle_sees_a_decoder_that_stumbles(
 def test_the_oracle_sees_a_decoder_that_takes_one_of_two_keys(
     rows: RowTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strict_json, "_says_each_key_once", lambda *_: True)
+    monkeypatch.setattr(strict_json, "_has_each_key_once", lambda *_: True)
 
     with pytest.raises(Finding, match="a key is given twice"):
         rows.meet(of_metadata(b'{"a":1,"a":1}'))
@@ -81,7 +81,7 @@ def test_the_oracle_sees_a_decoder_that_takes_one_of_two_keys(
 def test_the_oracle_sees_a_decoder_that_rounds(
     rows: RowTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strict_json, "_kept", int)
+    monkeypatch.setattr(strict_json, "_check_integer", int)
 
     with pytest.raises(Finding, match="another reader reads other metadata"):
         rows.meet(of_metadata(b'{"a":18446744073709551617}'))
@@ -126,7 +126,7 @@ TWICE = b"""rules:
 def test_the_oracle_sees_a_loader_that_takes_an_id_twice(
     rules: RuleTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rule_loader, "_repeated_ids", lambda _: [])
+    monkeypatch.setattr(rule_loader, "_find_repeated_ids", lambda _: [])
 
     with pytest.raises(Finding, match=r"rules \['a', 'a'\]"):
         rules.meet(TWICE)
@@ -135,7 +135,7 @@ def test_the_oracle_sees_a_loader_that_takes_an_id_twice(
 def test_the_oracle_sees_a_loader_that_lets_an_error_pass(
     rules: RuleTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rule_loader, "_sheet", lambda *_: 1 / 0)
+    monkeypatch.setattr(rule_loader, "_read_sheet", lambda *_: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
         rules.meet(TWICE)

@@ -24,8 +24,9 @@ from slumberd.errors import ExtraMissingError
 from slumberd.provenance import file_sink
 from slumberd.provenance.fathom_sink import open_engine
 from slumberd.provenance.protocols import ProvenanceSink
-from slumberd.service import composition, heartbeat
+from slumberd.service import composition
 from slumberd.service import daemon as service_daemon
+from slumberd.service.daemon import Intervals
 from tests.provenance.test_fathom_sink import DOUBTS, pack_of
 from tests.service.test_daemon import Life
 from tests.support.builders import rule, triple
@@ -277,8 +278,8 @@ async def test_heartbeat_tells_how_far_the_sink_is_behind(
     sink = FakeSink()
     sink.hangs = True
     monkeypatch.setattr(service_daemon, "provenance_sink", lambda _: given(sink))
-    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0)
     life = Life(tmp_path, ALWAYS, provenance=TO_A_FILE)
+    life.intervals = Intervals(heartbeat_seconds=0)
     await put(life, [triple("e1", "alice", "likes", "tea")])
     with capture_logs() as logs:
         async with life.running():

@@ -190,7 +190,7 @@ async def test_s2_b08_what_is_superseded_never_shows_again_while_a_firing_applie
 
     assert await home.objects() == {"e2": 2}
     again = {one.kind for one in home.log.lines if one.rule_id == "another"}
-    assert again == {"firing", "noop", "update"}
+    assert again == {"noop", "update"}
     assert report.channels["facts"].added == 0
 
 

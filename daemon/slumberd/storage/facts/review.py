@@ -30,7 +30,9 @@ def hold_batch(connection: sqlite3.Connection, firing: Firing, problem: str, dep
     batch = Batch(connection, unmoved, channels_at(connection), depth)
     batch.note = {"held": problem, "held_upto": firing.upto.seq}
     outcome = batch.write(batch.resolution(), {})
-    connection.execute(_SQL["add_held_batch"], (firing.rule_id, batch.number, *firing.upto, problem))
+    connection.execute(
+        _SQL["add_held_batch"], (firing.rule_id, batch.number, *firing.upto, problem)
+    )
     held = Held(firing.rule_id, outcome.firing_id, firing.upto, problem, approved=False)
     return replace(outcome, held=held)
 
