@@ -139,7 +139,7 @@ def test_template_of_a_pack_takes_the_place_of_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("template", "problem"),
     [
-        pytest.param(fitting()[1:], "has no slot 'store'", id="a slot is missing"),
+        pytest.param(fitting()[1:], "has no slot 'seq'", id="a slot is missing"),
         pytest.param(
             [*fitting(), {"name": "more", "type": "string", "required": True}],
             "requires slot 'more'",

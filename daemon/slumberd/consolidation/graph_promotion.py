@@ -6,8 +6,9 @@ predicate may be current. A triple is promoted once, and again only when it chan
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from slumberd.consolidation.claim import Claim
@@ -101,11 +102,12 @@ class Known(NamedTuple):
         edits = self._manual_evaluations(fact_id)
         return edits[-1].claim if edits and self._is_own(edits[-1]) else None
 
-    def _claims_of_people_that_name(self, fact_id: str) -> Iterator[Claim]:
-        for referrer in self.known_state.referrers.get(fact_id, ()):
-            for edit in self._manual_evaluations(referrer):
-                if edit.claim is not None and not self._is_promoted(edit):
-                    yield edit.claim
+    def _claims_of_people_that_name(self, fact_id: str) -> list[Claim]:
+        referrers = self.known_state.referrers.get(fact_id, ())
+        edits = chain.from_iterable(map(self._manual_evaluations, referrers))
+        return [
+            edit.claim for edit in edits if edit.claim is not None and not self._is_promoted(edit)
+        ]
 
     def _is_promoted(self, evaluation: Evaluation) -> bool:
         return is_promotion(self.speakers.get(evaluation.firing, ""))
