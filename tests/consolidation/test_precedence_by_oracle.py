@@ -483,6 +483,28 @@ def test_current_facts_equal_the_oracle_after_every_step(steps: list[tuple[Any, 
         asyncio.run(play(steps, folder))
 
 
+@pytest.mark.parametrize("first", ["p1", "e2"])
+def test_replay_lists_the_facts_that_an_edited_delete_removes_in_the_same_order(
+    tmp_path: Path, first: str
+) -> None:
+    def delete_by_key(later: int) -> dict[str, Any]:
+        metadata = {"subject": "s", "predicate": "is", "intent": "delete"}
+        at = 1_767_268_800_000_000 + later
+        return {"id": "e1", "user": "alice", "agent": "rag", "at": at, "tag": 0} | {
+            "metadata": metadata
+        }
+
+    second = "e2" if first == "p1" else "p1"
+    steps: list[tuple[Any, ...]] = [
+        ("declare", first, "a", 0),
+        ("put", delete_by_key(0)),
+        ("declare", second, "a", 0),
+        ("put", delete_by_key(1)),
+    ]
+
+    asyncio.run(play(steps, str(tmp_path)))
+
+
 def says(id_: str, tag: int, **metadata: str) -> dict[str, Any]:
     return {
         "id": id_, "user": "alice", "agent": "rag", "at": microseconds(START), "tag": tag,

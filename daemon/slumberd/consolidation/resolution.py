@@ -508,8 +508,9 @@ class Resolution:
         """Return the ids of the facts that were removed and restored, each with its key."""
         removed: dict[str, str] = {}
         restored: dict[str, str] = {}
-        for key_slot, previous in before.items():
-            current = self._current_at(key_slot)
+        # Sorted: a replay, which loads the slots in another order, must write the same rows.
+        for key_slot in sorted(before):
+            current, previous = self._current_at(key_slot), before[key_slot]
             if current == previous:
                 continue
             self.dirty[key_slot] = None
