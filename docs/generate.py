@@ -25,7 +25,7 @@ import typer
 
 import slumberd
 from slumberd import errors
-from slumberd.cli.json_schemas import described, schema_of
+from slumberd.cli.json_schemas import describe_attributes, schema_of
 from slumberd.cli.registry import ENTRIES
 from slumberd.config.rule_schema import GraphRuleForm, RuleFile, RuleForm
 from slumberd.config.settings import PREFIX, Settings
@@ -314,7 +314,7 @@ def error_classes() -> str:
     classes = sorted(_error_types(), key=lambda one: one.__name__)
     rows = []
     for one in classes:
-        summary, fields = described(one)
+        summary, fields = describe_attributes(one)
         own = ", ".join(f"`{name}`" for name in fields if name not in ("exit_code", "see"))
         rows.append([f"`{one.__name__}`", str(one.exit_code), _base_of(one), summary, own])
     return table(["error", "exit code", "is a", "meaning", "fields"], rows)
@@ -352,7 +352,7 @@ def _is_error(value: object) -> bool:
 
 def _summary(value: object) -> str:
     if isinstance(value, type):
-        return described(value)[0]
+        return describe_attributes(value)[0]
     if inspect.isfunction(value):
         return _first_line(value)
     return "A union of types, for annotations and `pydantic.TypeAdapter`."

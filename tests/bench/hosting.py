@@ -23,7 +23,7 @@ import orjson
 
 from slumberd.cli import main
 from slumberd.cli.commands import run
-from slumberd.cli.context import loaded, logs
+from slumberd.cli.context import load_settings_and_rules, logs
 from slumberd.clock import SystemClock
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError
@@ -94,7 +94,7 @@ def _wait(descriptor: int) -> float:
 
 async def puts(config: Path, count: int, stop: asyncio.Event) -> list[float]:
     """Put through a store of the host's own; return how long each took to be a fact."""
-    settings, _ = loaded(config, None)
+    settings, _ = load_settings_and_rules(config, None)
     facts = settings.facts_path
     async with SQLiteMemoryStore(settings.memory_path) as memory:
         with closing(sqlite3.connect(facts, isolation_level=None)) as connection:
@@ -115,7 +115,7 @@ async def _put(memory: SQLiteMemoryStore, facts: sqlite3.Connection, id: str) ->
 
 async def overdue(config: Path, count: int, about: float) -> list[float]:
     """Let a rule run into its timeout; return by how much each firing was over."""
-    settings, rules = loaded(config, None)
+    settings, rules = load_settings_and_rules(config, None)
     clock, found = SystemClock(), []
     with logs(settings, clock) as lines:
         async with writing(settings, clock) as stores:

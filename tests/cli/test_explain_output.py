@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slumberd.cli import call
-from slumberd.cli.commands.explain_output import went
+from slumberd.cli.commands.explain_output import describe_removal
 from slumberd.cli.registry import examples
 from slumberd.config.settings import load_settings
 from slumberd.consolidation.explanation import Line
@@ -72,7 +72,7 @@ def line(**given: object) -> Line:
     ],
 )
 def test_reason_why_a_fact_went_names_who_took_it_out(row: Line, words: str) -> None:
-    assert went(row, "e1") == words
+    assert describe_removal(row, "e1") == words
 
 
 def test_epilog_counts_its_examples() -> None:

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from slumberd.cli import call, demo_data
-from slumberd.cli.json_schemas import SHIPPED, described, schema_of, schema_text
+from slumberd.cli.json_schemas import SHIPPED, describe_attributes, schema_of, schema_text
 from slumberd.config.rule_loader import load_rule_files
 from slumberd.config.settings import load_settings
 from slumberd.config.yaml_reader import read_document
@@ -130,8 +130,11 @@ def test_docstring_yields_its_first_line_and_its_attributes() -> None:
             cups: How many.
         """
 
-    assert described(Tea) == ("A drink.", {"leaf": "Green, or black.", "cups": "How many."})
-    assert described(int)[1] == {}
+    assert describe_attributes(Tea) == (
+        "A drink.",
+        {"leaf": "Green, or black.", "cups": "How many."},
+    )
+    assert describe_attributes(int)[1] == {}
 
 
 def _rule(**keys: str | None) -> str:

@@ -10,7 +10,7 @@ import yaml
 
 from slumberd.config.yaml_reader import read_document
 from slumberd.errors import FilterError
-from slumberd.filters.sandbox import check_filter, checking_filters
+from slumberd.filters.sandbox import check_filter, filter_checker
 
 pytestmark = pytest.mark.unit
 
@@ -94,7 +94,7 @@ def test_filters_are_checked_on_one_database_as_they_are_alone() -> None:
             return str(error)
         return ""
 
-    with checking_filters() as shared:
+    with filter_checker() as shared:
         together = [said(shared, fragment) for fragment in fragments * 2]
 
     assert together == [said(check_filter, fragment) for fragment in fragments] * 2

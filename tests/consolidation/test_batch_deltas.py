@@ -16,7 +16,7 @@ from slumberd.model.delta import (
     DeleteDelta,
     NoopDelta,
     UpdateDelta,
-    checked_delta,
+    validate_delta,
 )
 from slumberd.model.episode import EpisodeVersion
 from tests.support.builders import START, at, rule, version
@@ -77,7 +77,7 @@ def test_an_intent_decides_the_kind(metadata: dict[str, Any], expected: type) ->
     [delta] = told(version(metadata=metadata))
 
     assert type(delta) is expected
-    checked_delta(delta)
+    validate_delta(delta)
 
 
 def test_a_replaced_id_may_be_one_text() -> None:

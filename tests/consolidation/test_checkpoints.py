@@ -13,7 +13,7 @@ from slumberd.consolidation.checkpoints import ROWS, SECONDS, Checkpoints
 from slumberd.errors import InputError
 from slumberd.model.record import Checkpoint
 from slumberd.observability.line_format import json_line
-from slumberd.observability.log_writer import Sink
+from slumberd.observability.log_writer import LineStream
 from slumberd.observability.logs import DeltaLines
 from tests.support.builders import START
 from tests.support.fakes import FakeClock, FakeDeltaLog, FakeLedger
@@ -69,7 +69,7 @@ async def test_checkpoint_names_the_head_of_the_ledger(log: FakeDeltaLog, clock:
 
 def line(head: Checkpoint) -> bytes:
     stream = io.BytesIO()
-    lines = DeltaLines(Sink(stream), level="info", now=lambda: START, render=json_line)
+    lines = DeltaLines(LineStream(stream), level="info", now=lambda: START, render=json_line)
     lines.checkpointed(head)
     return stream.getvalue()
 

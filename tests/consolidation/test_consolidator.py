@@ -118,7 +118,7 @@ async def test_repeating_lines_ends_at_once_while_the_log_accepts_none() -> None
     await bench.consolidator.fire(FireRequest(rule("all"), "every", START))
     bench.ledger.queries.clear()
 
-    repeated = await bench.consolidator.tell_again()
+    repeated = await bench.consolidator.log_pending_records()
 
     assert (repeated, bench.consolidator.behind) == (0, True)
     assert bench.ledger.queries == ["unlogged"]
@@ -131,12 +131,12 @@ async def test_lines_of_a_jammed_log_are_written_once_when_it_accepts_them_again
     await bench.consolidator.fire(FireRequest(rule("all"), "every", START))
     jammed.jammed = False
 
-    repeated = await bench.consolidator.tell_again()
+    repeated = await bench.consolidator.log_pending_records()
 
     assert (repeated, bench.consolidator.behind) == (6, False)
     assert [record.fact_id for record in jammed.lines] == ["e1", "e2", "e3"]
     assert bench.ledger.logged == 6
-    assert await bench.consolidator.tell_again() == 0
+    assert await bench.consolidator.log_pending_records() == 0
 
 
 async def test_pending_lines_are_written_page_by_page() -> None:
@@ -145,7 +145,7 @@ async def test_pending_lines_are_written_page_by_page() -> None:
     await bench.consolidator.fire(FireRequest(rule("all"), "every", START))
     jammed.jammed = False
 
-    repeated = await bench.consolidator.tell_again()
+    repeated = await bench.consolidator.log_pending_records()
 
     assert repeated == 10
     assert [record.fact_id for record in jammed.lines] == ["e1", "e2", "e3", "e4", "e5"]

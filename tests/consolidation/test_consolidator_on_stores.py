@@ -72,7 +72,7 @@ async def test_every_ledger_row_is_logged_once_after_its_commit(tmp_path: Path) 
         told = [record.seq for record in home.log.lines]
 
         assert told == [record.seq for record in without_firings(await home.facts.records())]
-        assert await home.consolidator.tell_again() == 0
+        assert await home.consolidator.log_pending_records() == 0
 
 
 async def test_a_crash_between_commit_and_log_repeats_lines_and_skips_none(
@@ -84,7 +84,7 @@ async def test_a_crash_between_commit_and_log_repeats_lines_and_skips_none(
         with pytest.raises(OSError, match="no space"):
             await home.fire()
     async with house(tmp_path) as home:
-        repeated = await home.consolidator.tell_again()
+        repeated = await home.consolidator.log_pending_records()
 
         assert repeated == 4
         assert [record.kind for record in home.log.lines] == ["add", "add", "add"]
@@ -391,7 +391,7 @@ async def test_a_firing_that_takes_too_long_is_stopped_and_keeps_whole_batches(
 
         assert await home.facts.watermark("all") == Position(8, "e7")
         assert len(await home.objects()) == 8
-        assert await home.consolidator.tell_again() == 0
+        assert await home.consolidator.log_pending_records() == 0
         report = await home.fire(slow)
         assert report.channels["facts"].added == 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slumberd.consolidation.claim import EPISODE, MANUAL, Claim, Precedence
-from slumberd.consolidation.precedence import HANDS, Evaluation, effective_claims
+from slumberd.consolidation.precedence import MANUAL_RULE_ID, Evaluation, effective_claims
 
 pytestmark = pytest.mark.unit
 
@@ -16,7 +16,9 @@ def claim(owner: str, precedence: Precedence) -> Claim:
 
 def test_a_person_keeps_an_id_that_another_owners_episode_claims_too() -> None:
     episodes = Evaluation(1, "all", 1, claim("ann/rag/facts/", Precedence(1, EPISODE, "e1")), 0)
-    persons = Evaluation(2, HANDS, 0, claim("bob/rag/facts/", Precedence(2, MANUAL, "2")), 0)
+    persons = Evaluation(
+        2, MANUAL_RULE_ID, 0, claim("bob/rag/facts/", Precedence(2, MANUAL, "2")), 0
+    )
 
     [found] = effective_claims([episodes, persons])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.consolidation.multi_valued_hints import replaced_predicates
+from slumberd.consolidation.multi_valued_hints import find_multi_valued_hints
 
 pytestmark = pytest.mark.unit
 
@@ -12,6 +12,6 @@ pytestmark = pytest.mark.unit
 def test_keys_without_a_subject_are_passed_over() -> None:
     counts = [("alice/rag/facts//e1", 9), ("alice/rag/facts/alice/likes", 9)]
 
-    found = replaced_predicates(counts)
+    found = find_multi_valued_hints(counts)
 
     assert [(one.channel, one.predicate) for one in found] == [("facts", "likes")]

@@ -22,7 +22,7 @@ from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.storage.audit import partition
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule
@@ -161,7 +161,7 @@ class World:
         """Erase a session, with the hands that took out what it said."""
         moment = microseconds(START) + 10
         at = START + timedelta(days=2, seconds=self.fired)
-        reach = Reach("alice", FORGETTABLE, None)
+        reach = ScopeFilter("alice", FORGETTABLE, None)
         await self.store.forget(reach, eids, moment=moment, at=at, by="me", dry_run=False)
         gone = {
             fact_id(channel, one.eid)

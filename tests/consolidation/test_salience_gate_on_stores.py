@@ -22,7 +22,7 @@ from slumberd.errors import ExtraMissingError, FiringTimeoutError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock, without_firings
 from tests.support.house import House, house
@@ -506,7 +506,7 @@ async def test_erased_scope_leaves_neither_reads_nor_scores(home: House, tmp_pat
     await read(home)
     await read(home, user="bob")
 
-    reach = Reach.of("alice", None, None)
+    reach = ScopeFilter.of("alice", None, None)
     counts = await home.memory.forget(reach, [], moment=2**51)
     done = await home.facts.forget(reach, ["e1"], moment=2**51, at=START, by="me", dry_run=False)
 
@@ -526,7 +526,7 @@ async def test_read_of_an_erased_episode_leaves_no_row(home: House) -> None:
     await home.put(TEA, triple("b1", "bob", "likes", "figs", user="bob"))
     await home.fire(PLAIN)
     await home.fire(NOTES)
-    reach = Reach.of("alice", None, None)
+    reach = ScopeFilter.of("alice", None, None)
     await home.facts.forget(reach, [], moment=2**51, at=START, by="me", dry_run=False)
     before = len(await said(home))
 
@@ -546,7 +546,7 @@ async def test_erasure_of_the_owner_of_a_held_back_episode_removes_no_fact_of_an
     fact = await _pinned_by_bob(home)
 
     await home.facts.forget(
-        Reach.of("alice", None, None), ["e1"], moment=2**51, at=START, by="me", dry_run=False
+        ScopeFilter.of("alice", None, None), ["e1"], moment=2**51, at=START, by="me", dry_run=False
     )
 
     assert await home.facts.query(FactPattern()) == [fact]
@@ -587,7 +587,7 @@ async def test_a_new_file_without_what_was_erased_still_knows_reads_from_version
     [firing] = (await home.fire(PLAIN)).firing_ids
     await home.facts.undo(firing, at=START, by="me", dry_run=False)
     await home.fire(NOTES)
-    await home.memory.forget(Reach.of("bob", None, None), [], moment=2**51)
+    await home.memory.forget(ScopeFilter.of("bob", None, None), [], moment=2**51)
     await read(home)
 
     await home.memory.scrub()

@@ -19,7 +19,7 @@ from slumberd.errors import FactConflictError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position, Trigger
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.storage.audit import partition
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, rule
@@ -219,7 +219,7 @@ class World:
     async def forget(self, user: str) -> None:
         now = self.clock.now()
         await self.store.forget(
-            Reach(user, None, None), moment=microseconds(now), at=now, by="", dry_run=False
+            ScopeFilter(user, None, None), moment=microseconds(now), at=now, by="", dry_run=False
         )
         self.words = [word for word in self.words if word.user != user]
         self.forgotten.add(user)

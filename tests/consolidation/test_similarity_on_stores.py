@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.consolidation.incoming import meet
-from slumberd.consolidation.precedence import HANDS
+from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.errors import ExtraMissingError
-from slumberd.model.episode import EpisodeVersion, Gated
+from slumberd.model.episode import EpisodeVersion, SalienceShortfall
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position, Trigger
 from slumberd.model.record import Outcome
 from slumberd.model.rule import ConsolidationRule, Similarity
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.retrieval.embeddings import WordEmbedder
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import at, rule, version
@@ -255,7 +255,7 @@ def test_an_erased_session_leaves_the_facts_that_it_was_linked_with(tell: Any) -
     async def story(store: SQLiteFactStore) -> None:
         await fire(store, NEAR, said("e1", 1, MORNING))
         await fire(store, NEAR, said("e2", 2, TURNED, session="s2"))
-        reach = Reach.of("alice", "s2", None)
+        reach = ScopeFilter.of("alice", "s2", None)
         await store.forget(reach, moment=10**15 * 2, at=at(300), by="", dry_run=False)
         assert await standing(store) == {"e1": []}
 
@@ -276,7 +276,7 @@ def test_without_the_extra_a_firing_says_what_to_install(tmp_path: Path) -> None
 def test_an_episode_below_the_salience_minimum_is_not_compared(tell: Any) -> None:
     async def story(store: SQLiteFactStore) -> None:
         await fire(store, NEAR, said("e1", 1, MORNING))
-        held = said("e2", 2, TURNED)._replace(gated=Gated(0.01, 0.1))
+        held = said("e2", 2, TURNED)._replace(gated=SalienceShortfall(0.01, 0.1))
         await fire(store, NEAR, held, said("e3", 3, "ada drinks tea"))
         assert await standing(store) == {"e1": [], "e3": ["e1"]}
         await fire(store, NEAR, said("e2", 2, TURNED), trigger="backfill")
@@ -371,7 +371,7 @@ def test_manual_edits_are_not_compared(tell: Any) -> None:
         [row] = await store.query(FactPattern())
         await store.pin(row.model_copy(update={"id": "p1"}))
         assert await standing(store) == {"e1": [], "p1": []}
-        assert (await store.why("p1")).sayings[-1].line.rule_id == HANDS
+        assert (await store.why("p1")).sayings[-1].line.rule_id == MANUAL_RULE_ID
 
     tell(story)
 
@@ -379,7 +379,7 @@ def test_manual_edits_are_not_compared(tell: Any) -> None:
 async def test_claim_that_the_precedence_rule_never_sees_is_linked_with_nothing(
     tmp_path: Path,
 ) -> None:
-    held = said("e1", 1, "tea tea")._replace(gated=Gated(0.02, 0.03))
+    held = said("e1", 1, "tea tea")._replace(gated=SalienceShortfall(0.02, 0.03))
     passed = said("e2", 2, "tea tea")._replace(reread=True)
     async with opened(tmp_path) as store:
         await fire(store, NEAR, held, passed, said("e3", 3, "tea tea"))

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, Precedence
-from slumberd.consolidation.precedence import Assertion, Head, link
+from slumberd.consolidation.precedence import Assertion, SlotState, link
 
 pytestmark = pytest.mark.unit
 
@@ -23,7 +23,7 @@ def by(at: int) -> Precedence:
 
 
 def test_the_assertion_with_the_highest_precedence_is_current() -> None:
-    head = Head()
+    head = SlotState()
 
     for at in (2, 3, 1):
         head.asserted(said(at), DEPTH)
@@ -32,7 +32,7 @@ def test_the_assertion_with_the_highest_precedence_is_current() -> None:
 
 
 def test_retraction_covers_only_older_assertions() -> None:
-    head = Head()
+    head = SlotState()
     head.asserted(said(2), DEPTH)
     seen = []
 
@@ -46,7 +46,7 @@ def test_retraction_covers_only_older_assertions() -> None:
 
 
 def test_slot_state_links_to_what_the_winner_replaced_newest_first() -> None:
-    head = Head()
+    head = SlotState()
 
     for at in (1, 2, 3, 4):
         head.asserted(said(at), DEPTH)
@@ -55,7 +55,7 @@ def test_slot_state_links_to_what_the_winner_replaced_newest_first() -> None:
 
 
 def test_a_late_assertion_leaves_the_trail_to_be_worked_out() -> None:
-    head = Head()
+    head = SlotState()
 
     for at in (2, 1, 3):
         head.asserted(said(at), DEPTH)
@@ -74,7 +74,7 @@ def test_the_order_of_folding_does_not_matter() -> None:
     heads = set()
 
     for order in permutations(steps):
-        head = Head()
+        head = SlotState()
         for at, what, asserts in order:
             if asserts:
                 head.asserted(said(at, what), DEPTH)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.cli.client import asked
+from slumberd.cli.client import ask_daemon
 from slumberd.cli.commands import status as commands_status
 from slumberd.clock import SystemClock
 from slumberd.config.settings import load_settings
@@ -325,7 +325,7 @@ def deaf_daemon(directory: Path) -> Iterator[None]:
 
 def test_daemon_that_does_not_answer_is_not_waited_for(site: Site) -> None:
     with deaf_daemon(site.state):
-        daemon, (finding,) = asked(site.state, seconds=0.05)
+        daemon, (finding,) = ask_daemon(site.state, seconds=0.05)
 
     assert daemon is None
     assert (finding.id, finding.problem) == ("daemon.silent", "does not answer within 0.05 s")

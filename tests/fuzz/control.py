@@ -16,13 +16,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
+from tests.support.state_directory import state_directory
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.service.control_socket import MOST_BYTES, SOCKET, VERSION, Operation, listen
 from slumberd.service.pause import Pausing
 from tests.fuzz.targets import Finding
 from tests.support.builders import at, rule, triple
-from tests.support.estate import estate
 
 SAID = [triple(f"e{n}", f"s{n % 2}", "is", n, timestamp=at(n)) for n in range(6)]
 RULES = [rule("all"), rule("notes", then_emits=["notes"], when_filter="subject = 's1'")]
@@ -134,7 +134,7 @@ class ControlTarget:
     async def _begin(self) -> None:
         self._path = Path(self._folder.name) / str(next(self._numbers))
         self._path.mkdir()
-        home = await self._open.enter_async_context(estate(self._path, RULES))
+        home = await self._open.enter_async_context(state_directory(self._path, RULES))
         await home.stores.memory.put_many(SAID)
         await home.fire(RULES[0])
         pausing = Pausing(self._path, lambda: RuleSet(tuple(RULES), {}, {}))

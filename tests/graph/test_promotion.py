@@ -23,8 +23,8 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.graph import MOST_ROWS, Owner, Triple, fact_id_for
 from slumberd.model.health import MigrationPlan, StoreHealth
-from slumberd.model.provenance import ProvenanceBundle, encoded_bundle
-from slumberd.model.scope import Reach
+from slumberd.model.provenance import ProvenanceBundle, encode_bundle
+from slumberd.model.scope import ScopeFilter
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
 from tests.support.fakes import FakeClock
@@ -159,7 +159,7 @@ async def test_provenance_names_a_source_that_every_sink_takes_whatever_the_path
         "source": f"fakegraph:{path}" if path else "fakegraph",
     }  # fmt: skip
     assert slots["source"] == fact.payload["source"]
-    assert encoded_bundle(bundle) == {
+    assert encode_bundle(bundle) == {
         "_origin": "graph_promotion", "_source": "fakegraph", "_run_id": "team", "_step": 0,
         "_confidence": "1.0", "_timestamp": "2026-01-01T12:00:09Z",
     }  # fmt: skip
@@ -617,7 +617,7 @@ async def test_the_id_of_another_users_fact_is_left_alone(store: SQLiteFactStore
 
 async def test_a_scope_that_was_forgotten_is_not_filled_again(store: SQLiteFactStore) -> None:
     await promote(store, TEA)
-    reach = Reach.of("alice", None, None)
+    reach = ScopeFilter.of("alice", None, None)
     await store.forget(reach, moment=10**15, at=at(20), by="me", dry_run=False)
 
     assert await promote(store, TEA, WORK, clock=FakeClock(at(10**7))) == []

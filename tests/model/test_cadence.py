@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.model.cadence import MOST_EVERY, Cron, Every, cadence_of
+from slumberd.model.cadence import MAX_EVERY, Cron, Every, cadence_of
 from slumberd.model.firing import Limits
 from slumberd.model.rule import ConsolidationRule, Similarity
 from slumberd.model.salience import Gate
@@ -42,7 +42,7 @@ def test_cron_has_an_expression_and_may_have_a_time_zone() -> None:
         pytest.param({"evry": 1}, "unknown key 'evry'", id="slip"),
         pytest.param({"every": 0}, "from 1 to", id="zero"),
         pytest.param({"every": -1}, "from 1 to", id="negative"),
-        pytest.param({"every": MOST_EVERY + 1}, "from 1 to", id="huge"),
+        pytest.param({"every": MAX_EVERY + 1}, "from 1 to", id="huge"),
         pytest.param({"every": True}, "from 1 to", id="boolean"),
         pytest.param({"every": 1.5}, "from 1 to", id="fraction"),
         pytest.param({"every": "0 episodes"}, "as '100 episodes'", id="zero in words"),

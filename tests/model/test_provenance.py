@@ -18,9 +18,9 @@ from slumberd.errors import ProvenanceError
 from slumberd.model.provenance import (
     ProvenanceBundle,
     asserted,
+    encode_bundle,
     encoded,
-    encoded_bundle,
-    identifier_of,
+    make_identifier,
 )
 from tests.support.builders import START
 
@@ -148,22 +148,22 @@ def test_slot_has_an_identifier_for_a_name(name: str) -> None:
 @pytest.mark.parametrize("text", ["", "abc\n", "a b", "1a", "a.b", "a:b", "ä", "\n", "-a"])
 def test_identifier_is_looked_at_as_a_whole(key: str, text: str) -> None:
     with pytest.raises(ProvenanceError, match="is no identifier") as caught:
-        encoded_bundle(bundle(**{key: text}))
+        encode_bundle(bundle(**{key: text}))
     assert caught.value.slot == f"_{key}"
 
 
 def test_member_of_an_enumeration_can_be_an_origin() -> None:
-    assert encoded_bundle(bundle(origin=Colour.RED))["_origin"] == "Colour.RED"
+    assert encode_bundle(bundle(origin=Colour.RED))["_origin"] == "Colour.RED"
     with pytest.raises(ProvenanceError, match="is no identifier"):
-        encoded_bundle(bundle(origin=Enum("Colour", ["RÖD"]).RÖD))  # type: ignore[attr-defined]
+        encode_bundle(bundle(origin=Enum("Colour", ["RÖD"]).RÖD))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("key", ["origin", "source", "run_id"])
 @pytest.mark.parametrize("text", ["a(", "a)(", ")", "(()"])
 def test_parentheses_of_provenance_match(key: str, text: str) -> None:
     with pytest.raises(ProvenanceError, match="parentheses"):
-        encoded_bundle(bundle(**{key: text}))
-    assert encoded_bundle(bundle(run_id="a(b(c))()"))["_run_id"] == "a(b(c))()"
+        encode_bundle(bundle(**{key: text}))
+    assert encode_bundle(bundle(run_id="a(b(c))()"))["_run_id"] == "a(b(c))()"
 
 
 @pytest.mark.parametrize(
@@ -186,28 +186,28 @@ def test_parentheses_of_provenance_match(key: str, text: str) -> None:
 )
 def test_key_accepts_what_the_specification_allows(key: str, value: object) -> None:
     with pytest.raises(ProvenanceError, match="cannot be a") as caught:
-        encoded_bundle(bundle(**{key: value}))
+        encode_bundle(bundle(**{key: value}))
     assert caught.value.slot == f"_{key}"
 
 
 @pytest.mark.parametrize("confidence", [2, -1, Decimal("1.01"), Decimal("-0.1")], ids=str)
 def test_confidence_lies_between_zero_and_one(confidence: object) -> None:
     with pytest.raises(ProvenanceError, match=r"must lie in 0\.\.1"):
-        encoded_bundle(bundle(confidence=confidence))
-    assert encoded_bundle(bundle(confidence=1))["_confidence"] == 1
+        encode_bundle(bundle(confidence=confidence))
+    assert encode_bundle(bundle(confidence=1))["_confidence"] == 1
 
 
 def test_bundle_lacks_nothing_and_holds_nothing_else() -> None:
     less = {key: value for key, value in bundle().items() if key != "step"}
     with pytest.raises(ProvenanceError, match="slot '_step': missing"):
-        encoded_bundle(cast("ProvenanceBundle", less))
+        encode_bundle(cast("ProvenanceBundle", less))
     with pytest.raises(ProvenanceError, match="slot '_extra': no key of provenance"):
-        encoded_bundle(bundle(extra=1))
+        encode_bundle(bundle(extra=1))
 
 
 @given(st.lists(st.text(), min_size=2, max_size=2, unique=True))
 def test_two_names_never_share_an_identifier(names: list[str]) -> None:
-    one, other = (f"rule-{identifier_of(name)}" for name in names)
+    one, other = (f"rule-{make_identifier(name)}" for name in names)
     assert one != other
     assert IDENTIFIER.fullmatch(one)
     assert IDENTIFIER.fullmatch(other)
@@ -218,7 +218,7 @@ def test_two_names_never_share_an_identifier(names: list[str]) -> None:
     [("tea", "tea"), ("9-tea_x", "9-tea_x"), ("tea.v2", "teaX2eXv2"), ("X2eX", "X58X2eX58X")],
 )
 def test_common_names_stay_readable(name: str, identifier: str) -> None:
-    assert identifier_of(name) == identifier
+    assert make_identifier(name) == identifier
 
 
 anything = st.recursive(

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slumberd.errors import MemoryScopeError
-from slumberd.model.scope import Scope, checked_scope, escape, scope_of, unescape
+from slumberd.model.scope import Scope, escape, scope_of, unescape, validate_scope
 
 pytestmark = pytest.mark.unit
 
@@ -75,7 +75,7 @@ def test_invalid_part_is_refused_with_its_axis(axis: str, part: str) -> None:
     scope = Scope("alice", "s1", "rag")._replace(**{axis: part})
 
     with pytest.raises(MemoryScopeError, match=axis) as caught:
-        checked_scope(scope, operation="put")
+        validate_scope(scope, operation="put")
 
     assert caught.value.scope == scope
     assert caught.value.operation == "put"
@@ -84,4 +84,4 @@ def test_invalid_part_is_refused_with_its_axis(axis: str, part: str) -> None:
 def test_unprintable_character_other_than_a_control_character_is_valid_in_a_scope() -> None:
     joined = Scope("zero\u200dwidth", "s", "a")
 
-    assert checked_scope(joined, operation="put") == joined
+    assert validate_scope(joined, operation="put") == joined

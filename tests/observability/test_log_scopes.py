@@ -15,7 +15,7 @@ from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Outcome, Record
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, episode, rule, triple, version
@@ -104,7 +104,7 @@ async def test_rows_that_were_erased_before_they_were_logged_name_nobody(
     await everything(store)
 
     await store.forget(
-        Reach.of("al/ice%", None, None), moment=microseconds(LATER), at=LATER, by="me",
+        ScopeFilter.of("al/ice%", None, None), moment=microseconds(LATER), at=LATER, by="me",
         dry_run=False,
     )  # fmt: skip
 

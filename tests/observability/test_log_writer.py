@@ -14,16 +14,22 @@ import orjson
 import pytest
 import structlog
 
-from slumberd.cli.context import unhurried_logs
+from slumberd.cli.context import daemon_logs
 from slumberd.config.settings import LoggingSettings, Settings
 from slumberd.observability.line_format import console_line, json_line
 from slumberd.observability.log_writer import (
     EVENT_BYTES,
-    Outbox,
-    Sink,
+    LineStream,
+    LineWriter,
     WriteRequest,
 )
-from slumberd.observability.logs import DeltaLines, leads_to_journal, prioritised, send, unhurried
+from slumberd.observability.logs import (
+    DeltaLines,
+    leads_to_journal,
+    prioritised,
+    queued_writer,
+    send,
+)
 from tests.observability.test_logs import TS, _now, _outcome, _record
 from tests.support.calling import logging_as_before
 from tests.support.fakes import FakeClock
@@ -57,49 +63,49 @@ def reader() -> Iterator[Reader]:
     reader.reads.set()
 
 
-def _outbox(write: Callable[[bytes], None], patience: float = 0.0) -> Outbox:
-    return Outbox(write, _lost, patience_seconds=patience)
+def _outbox(write: Callable[[bytes], None], patience: float = 0.0) -> LineWriter:
+    return LineWriter(write, _lost, patience_seconds=patience)
 
 
 def _lost(lines: int) -> bytes:
     return b"%d lost\n" % lines
 
 
-def _stalled(reader: Reader) -> Outbox:
-    outbox = _outbox(reader.write)
-    outbox.write(b"first\n")
+def _stalled(reader: Reader) -> LineWriter:
+    line_writer = _outbox(reader.write)
+    line_writer.write(b"first\n")
     assert reader.writing.wait(PATIENCE_SECONDS)
-    return outbox
+    return line_writer
 
 
-def _deltas(outbox: Outbox) -> DeltaLines:
-    return DeltaLines(outbox, level="info", now=_now, render=json_line)
+def _deltas(line_writer: LineWriter) -> DeltaLines:
+    return DeltaLines(line_writer, level="info", now=_now, render=json_line)
 
 
-def _read_all(outbox: Outbox, reader: Reader) -> None:
+def _read_all(line_writer: LineWriter, reader: Reader) -> None:
     reader.reads.set()
-    outbox.close(seconds=PATIENCE_SECONDS)
+    line_writer.close(seconds=PATIENCE_SECONDS)
 
 
 def test_lines_are_written_in_order(reader: Reader) -> None:
-    outbox = _stalled(reader)
+    line_writer = _stalled(reader)
 
-    outbox.write(b"second\n")
-    outbox.write(b"third\n", must=True)
-    outbox.write_and_wait(b"fourth\n")
-    _read_all(outbox, reader)
+    line_writer.write(b"second\n")
+    line_writer.write(b"third\n", must=True)
+    line_writer.write_and_wait(b"fourth\n")
+    _read_all(line_writer, reader)
 
     assert reader.lines == [b"first", b"second", b"third", b"fourth"]
 
 
 def test_lines_without_room_are_counted_and_reported(reader: Reader) -> None:
-    outbox, big = _stalled(reader), b"x" * (EVENT_BYTES // 2) + b"\n"
+    line_writer, big = _stalled(reader), b"x" * (EVENT_BYTES // 2) + b"\n"
 
-    taken = [outbox.write(big) for _ in range(5)]
-    _read_all(outbox, reader)
+    taken = [line_writer.write(big) for _ in range(5)]
+    _read_all(line_writer, reader)
 
     assert taken == [True, False, False, False, False]
-    assert outbox.dropped == 4
+    assert line_writer.dropped == 4
     assert reader.lines == [b"first", big.strip(), b"4 lost"]
 
 
@@ -111,69 +117,69 @@ def test_lines_that_a_full_disk_refuses_are_counted_and_reported_later() -> None
             raise OSError(28, "full")
         taken.append(lines)
 
-    outbox = _outbox(write, patience=PATIENCE_SECONDS)
-    outbox.write(b"first\n")
-    outbox.write(b"second\n", must=True)
-    assert outbox.write_and_wait(b"delta\n").error is not None
+    line_writer = _outbox(write, patience=PATIENCE_SECONDS)
+    line_writer.write(b"first\n")
+    line_writer.write(b"second\n", must=True)
+    assert line_writer.write_and_wait(b"delta\n").error is not None
     disk["full"] = False
 
-    outbox.write_and_wait(b"delta\n")
-    outbox.close()
+    line_writer.write_and_wait(b"delta\n")
+    line_writer.close()
 
     assert taken == [b"delta\n", b"2 lost\n"]
-    assert outbox.dropped == 2
+    assert line_writer.dropped == 2
 
 
 def test_lines_that_must_be_written_have_room_when_others_have_none(reader: Reader) -> None:
-    outbox = _stalled(reader)
-    outbox.write(b"x" * (EVENT_BYTES - 100) + b"\n")
+    line_writer = _stalled(reader)
+    line_writer.write(b"x" * (EVENT_BYTES - 100) + b"\n")
 
-    assert not outbox.write(b"y" * 200 + b"\n")
-    assert outbox.write(b"z" * 200 + b"\n", must=True)
-    _read_all(outbox, reader)
+    assert not line_writer.write(b"y" * 200 + b"\n")
+    assert line_writer.write(b"z" * 200 + b"\n", must=True)
+    _read_all(line_writer, reader)
 
     assert reader.lines[-1] == b"z" * 200
-    assert outbox.dropped == 1
+    assert line_writer.dropped == 1
 
 
 def test_lines_that_must_be_written_do_not_fill_the_memory(reader: Reader) -> None:
-    outbox = Outbox(reader.write, _lost, event_bytes=10, must_bytes=20)
+    line_writer = LineWriter(reader.write, _lost, event_bytes=10, must_bytes=20)
 
-    taken = [outbox.write(b"x" * 10, must=True) for _ in range(5)]
+    taken = [line_writer.write(b"x" * 10, must=True) for _ in range(5)]
 
     assert taken == [True, True, True, False, False]
-    assert outbox.dropped == 2
-    _read_all(outbox, reader)
+    assert line_writer.dropped == 2
+    _read_all(line_writer, reader)
 
 
 def test_request_is_done_when_its_lines_are_written(reader: Reader) -> None:
     reader.reads.set()
-    outbox = _outbox(reader.write, patience=PATIENCE_SECONDS)
+    line_writer = _outbox(reader.write, patience=PATIENCE_SECONDS)
 
-    request = outbox.write_and_wait(b"line\n")
+    request = line_writer.write_and_wait(b"line\n")
 
     assert request.done
     assert reader.taken == b"line\n"
-    outbox.close(seconds=PATIENCE_SECONDS)
+    line_writer.close(seconds=PATIENCE_SECONDS)
 
 
 def test_end_does_not_wait_for_a_reader_that_is_stuck(reader: Reader) -> None:
-    outbox = _stalled(reader)
+    line_writer = _stalled(reader)
 
-    outbox.close(seconds=0.01)
+    line_writer.close(seconds=0.01)
 
     assert reader.taken == b""
 
 
 def test_delta_lines_that_wait_for_a_reader_are_queued_once(reader: Reader) -> None:
-    outbox = _stalled(reader)
-    deltas = _deltas(outbox)
+    line_writer = _stalled(reader)
+    deltas = _deltas(line_writer)
 
     for _ in range(3):
         with pytest.raises(TimeoutError, match="reader"):
             deltas.applied([_record(seq) for seq in range(1, 100)])
 
-    _read_all(outbox, reader)
+    _read_all(line_writer, reader)
     assert len(reader.lines) == 100, "and not three times as many"
 
 
@@ -211,42 +217,42 @@ def test_delta_lines_that_cannot_be_written_raise_the_error() -> None:
     def full(_: bytes) -> None:
         raise OSError(28, "full")
 
-    outbox = _outbox(full, patience=PATIENCE_SECONDS)
+    line_writer = _outbox(full, patience=PATIENCE_SECONDS)
 
     with pytest.raises(OSError, match="full"):
-        _deltas(outbox).applied([_record()])
+        _deltas(line_writer).applied([_record()])
 
-    outbox.close(seconds=PATIENCE_SECONDS)
+    line_writer.close(seconds=PATIENCE_SECONDS)
 
 
 def test_events_and_firings_do_not_wait_for_a_pipe_without_a_reader() -> None:
     source, target = os.pipe()
     stream = os.fdopen(target, "wb", buffering=0)
-    sink = Sink(cast("Any", stream))
-    with logging_as_before(), unhurried(sink, json_line, _now) as outbox:
-        deltas, log = send(outbox, json_line, "info", _now), structlog.get_logger()
+    sink = LineStream(cast("Any", stream))
+    with logging_as_before(), queued_writer(sink, json_line, _now) as line_writer:
+        deltas, log = send(line_writer, json_line, "info", _now), structlog.get_logger()
         for _ in range(20_000):
             log.info("external.noticed", rows=1)
         deltas.completed(_outcome())
-        outbox.do(stream.close)
+        line_writer.do(stream.close)
 
         with os.fdopen(source, "rb") as reader:
             lines = [orjson.loads(line) for line in reader]
 
     names = Counter(line["event"] for line in lines)
     assert names["firing.completed"] == 1
-    assert sum(line.get("lines", 0) for line in lines) == outbox.dropped > 0
-    assert names["external.noticed"] == 20_000 - outbox.dropped
+    assert sum(line.get("lines", 0) for line in lines) == line_writer.dropped > 0
+    assert names["external.noticed"] == 20_000 - line_writer.dropped
 
 
 def _log_into(folder: Path, *steps: Callable[[Path], None]) -> Path:
     """Log a line before each of some steps, and one after; the file is opened anew after each."""
     settings = Settings(state_dir=folder, rules_dir=folder, logging=LoggingSettings(file="log"))
     file, log = folder / "log", structlog.get_logger()
-    with logging_as_before(), unhurried_logs(settings, FakeClock()) as logs:
+    with logging_as_before(), daemon_logs(settings, FakeClock()) as logs:
         for row, step in enumerate(steps):
             log.info("external.noticed", rows=row)
-            logs.outbox.do(partial(step, file))
+            logs.line_writer.do(partial(step, file))
             logs.reopen()
         log.info("external.noticed", rows=len(steps))
     return file

@@ -22,7 +22,7 @@ from slumberd.errors import ConfigurationError
 from slumberd.model.firing import Counts, Firing, Position
 from slumberd.model.record import Outcome, Record
 from slumberd.observability.line_format import MOST_BYTES, console_line, json_line, timestamp
-from slumberd.observability.log_writer import Sink, open_file
+from slumberd.observability.log_writer import LineStream, open_file
 from slumberd.observability.logs import DeltaLines, Level, ScopeForm, configure, send
 from tests.support.calling import logging_as_before
 from tests.support.patience import PATIENCE_SECONDS
@@ -324,7 +324,7 @@ def test_delta_line_holds_the_record_without_content(stream: io.BytesIO) -> None
 
 def _named(stream: io.BytesIO, scope: ScopeForm, *keys: bytes, **who: Any) -> list[tuple[Any, Any]]:
     """Return what lines of stores with these keys name in place of user and agent."""
-    first = send(Sink(stream), json_line, "info", _now, scope)
+    first = send(LineStream(stream), json_line, "info", _now, scope)
     for key in keys:
         first.keyed(key).applied([_record(**who)])
     return [(line["user"], line["agent"]) for line in _lines(stream)]
@@ -444,8 +444,8 @@ class _Choosy(io.RawIOBase):
         return min(take, len(data))
 
 
-def _sink(stream: _Choosy) -> Sink:
-    return Sink(cast("Any", stream))
+def _sink(stream: _Choosy) -> LineStream:
+    return LineStream(cast("Any", stream))
 
 
 def test_batch_is_written_at_once() -> None:
@@ -517,7 +517,7 @@ def test_stream_that_was_made_non_blocking_is_waited_for() -> None:
     thread = threading.Thread(target=drain)
     thread.start()
     with os.fdopen(writer, "wb", buffering=0) as stream:
-        Sink(cast("Any", stream)).write(lines, must=True)
+        LineStream(cast("Any", stream)).write(lines, must=True)
     thread.join(timeout=PATIENCE_SECONDS)
     os.close(reader)
 
@@ -530,7 +530,7 @@ def test_file_is_appended_to_and_for_owner_and_group_only(tmp_path: Path) -> Non
 
     for line in (b"one\n", b"two\n"):
         with open_file(file) as stream:
-            Sink(stream).write(line)
+            LineStream(stream).write(line)
 
     os.umask(before)
     assert file.read_bytes() == b"one\ntwo\n"
@@ -542,7 +542,7 @@ def test_two_writers_of_one_file_lose_nothing(tmp_path: Path) -> None:
 
     with open_file(file) as first, open_file(file) as second:
         for stream in (first, second, first):
-            Sink(stream).write(b"line\n")
+            LineStream(stream).write(b"line\n")
 
     assert file.read_bytes() == b"line\n" * 3
 
@@ -560,7 +560,7 @@ def test_line_begins_anew_after_what_a_killed_process_left(
 ) -> None:
     file = tmp_path / "deltas.log"
     file.write_bytes(left)
-    sink = Sink(open_file(file))
+    sink = LineStream(open_file(file))
 
     sink.write(b"next\n")
     sink.close()
@@ -570,7 +570,7 @@ def test_line_begins_anew_after_what_a_killed_process_left(
 
 def test_line_begins_anew_in_a_file_that_is_opened_again(tmp_path: Path) -> None:
     file = tmp_path / "deltas.log"
-    sink = Sink(open_file(file))
+    sink = LineStream(open_file(file))
     file.write_bytes(b"half")
 
     sink.replace(open_file(file))

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
+from tests.support.state_directory import StateDirectory, state_directory
 
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
@@ -19,7 +20,6 @@ from slumberd.service.health_metrics import HealthSources
 from slumberd.service.heartbeat import Heartbeat
 from tests.support.builders import rule, triple
 from tests.support.calling import logging_as_before
-from tests.support.estate import Estate, estate
 from tests.support.fakes import FakeClock
 from tests.support.logql import Entry
 from tests.support.monitoring import MINUTE, alerts, collected
@@ -91,27 +91,27 @@ def test_episodes_that_nobody_can_read_trip_their_alert(
 
 
 class DoctorContext:
-    """An estate with a heartbeat, and the lines that it has logged."""
+    """A state directory with a heartbeat, and the lines that it has logged."""
 
-    def __init__(self, estate: Estate, stream: io.BytesIO, folder: Path) -> None:
-        self.estate = estate
+    def __init__(self, state_directory: StateDirectory, stream: io.BytesIO, folder: Path) -> None:
+        self.state_directory = state_directory
         self.troubles = FailureTracker()
         self._stream = stream
         body = HealthSources(
-            estate.stores.memory,
-            estate.runner.facts,
-            rules=lambda: (estate.rules, "UTC"),
+            state_directory.stores.memory,
+            state_directory.runner.facts,
+            rules=lambda: (state_directory.rules, "UTC"),
             awake=list,
             troubles=lambda: self.troubles.by_rule,
             files=[folder / "memory.db"],
             dropped=lambda: 0,
         )
-        self._heart = Heartbeat(body, estate.clock)
+        self._heart = Heartbeat(body, state_directory.clock)
 
     async def live(self, minutes: int) -> set[str]:
         """Beat once a minute; return which alerts fire on all the lines up to now."""
         for _ in range(minutes):
-            self.estate.clock.advance(MINUTE)
+            self.state_directory.clock.advance(MINUTE)
             await self._heart.beat()
         return firing(map(collected, self._stream.getvalue().splitlines()))
 
@@ -120,7 +120,7 @@ class DoctorContext:
 async def living(folder: Path, one: ConsolidationRule) -> AsyncIterator[DoctorContext]:
     stream = io.BytesIO()
     with logging_as_before():
-        async with estate(folder, [one]) as state:
+        async with state_directory(folder, [one]) as state:
             clock: FakeClock = state.clock
             configure("json", "info", stream, terminal=False, now=clock.now)
             await state.stores.memory.put_many([triple("e0", "alice", "likes", "tea")])
@@ -135,9 +135,13 @@ async def test_daemon_that_is_well_trips_nothing(tmp_path: Path) -> None:
 
 async def test_rule_that_lags_trips_its_alert_until_it_has_caught_up(tmp_path: Path) -> None:
     async with living(tmp_path, rule("tea", cadence={"every": 2})) as context:
-        await context.estate.stores.memory.put_many([triple("e1", "alice", "likes", "cake")])
+        await context.state_directory.stores.memory.put_many(
+            [triple("e1", "alice", "likes", "cake")]
+        )
         filling = await context.live(40)
-        await context.estate.stores.memory.put_many([triple("e2", "alice", "likes", "pie")])
+        await context.state_directory.stores.memory.put_many(
+            [triple("e2", "alice", "likes", "pie")]
+        )
 
         assert filling == set()
         assert await context.live(30) == {"SlumberdLagging"}
@@ -147,9 +151,9 @@ async def test_batch_that_is_held_trips_its_alert(tmp_path: Path) -> None:
     braked = rule("tea", limits={"max_deletes": 0})
     async with living(tmp_path, braked) as context:
         taken = triple("e1", "alice", "likes", "tea", metadata=TAKEN)
-        await context.estate.stores.memory.put_many([taken])
+        await context.state_directory.stores.memory.put_many([taken])
         before = await context.live(1)
-        await context.estate.fire(braked)
+        await context.state_directory.fire(braked)
 
         assert before == set()
         assert await context.live(30) == {"SlumberdFiringHeld"}
@@ -158,9 +162,9 @@ async def test_batch_that_is_held_trips_its_alert(tmp_path: Path) -> None:
 async def test_rule_that_fails_too_often_trips_its_alert(tmp_path: Path) -> None:
     async with living(tmp_path, rule("tea")) as context:
         for _ in range(DEGRADED_AFTER - 1):
-            context.troubles.failed("tea", context.estate.clock.now(), "StoreError")
+            context.troubles.failed("tea", context.state_directory.clock.now(), "StoreError")
         before = await context.live(1)
-        context.troubles.failed("tea", context.estate.clock.now(), "StoreError")
+        context.troubles.failed("tea", context.state_directory.clock.now(), "StoreError")
 
         assert before == set()
         assert await context.live(1) == {"SlumberdRuleDegraded"}

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slumberd.model.health import ProvenanceVitals, RuleVitals, Tallies, Tally, Vitals
+from slumberd.model.health import (
+    BatchTotals,
+    DaemonHealth,
+    LedgerCounters,
+    ProvenanceHealth,
+    RuleHealth,
+)
 from slumberd.observability.prometheus import (
     OF_DAEMON,
     OF_RULE,
@@ -22,10 +28,10 @@ from tests.support.builders import at
 
 pytestmark = pytest.mark.unit
 
-SOME, NONE = Tally(batches=4, read=30, changed=20, quarantined=2), Tally()
-TEA = RuleVitals("tea", 3, 4.5, 2.5, at(-60), 1, quarantined=2, held=1, failed=6, tally=SOME)
-IDLE = RuleVitals("idle", 0, None, 0.0, None, failures=0, quarantined=0, held=0, tally=NONE)
-VITALS = Vitals(
+SOME, NONE = BatchTotals(batches=4, read=30, changed=20, quarantined=2), BatchTotals()
+TEA = RuleHealth("tea", 3, 4.5, 2.5, at(-60), 1, quarantined=2, held=1, failed=6, tally=SOME)
+IDLE = RuleHealth("idle", 0, None, 0.0, None, failures=0, quarantined=0, held=0, tally=NONE)
+VITALS = DaemonHealth(
     at=at(0),
     uptime_seconds=90.5,
     loop_lag_seconds=0.25,
@@ -39,12 +45,12 @@ VITALS = Vitals(
     succeeded_at=at(-60),
     quarantined=5,
     held=1,
-    provenance=ProvenanceVitals(rows=4, seconds=1.5, refused=2),
-    tallies=Tallies(rows=50, versions=40, by_rule={"tea": SOME, "gone": SOME}),
+    provenance=ProvenanceHealth(rows=4, seconds=1.5, refused=2),
+    tallies=LedgerCounters(rows=50, versions=40, by_rule={"tea": SOME, "gone": SOME}),
 )
 
 
-def figures(vitals: Vitals) -> dict[str, float]:
+def figures(vitals: DaemonHealth) -> dict[str, float]:
     """Return each figure by its name, with the rule where there is one."""
     return {
         "/".join([sample.name, *sample.labels.values()]).removeprefix("slumberd_"): sample.value

@@ -9,7 +9,7 @@ from typing import Protocol
 import pytest
 
 from slumberd.model.episode import microseconds
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.provenance.protocols import Promotions
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import at
@@ -55,7 +55,7 @@ class Stored:
         await fire(self.ledger, ALL, told)
 
     async def forget(self) -> None:
-        reach, moment = Reach.of("alice", None, None), microseconds(at(9_999))
+        reach, moment = ScopeFilter.of("alice", None, None), microseconds(at(9_999))
         await self.ledger.forget(reach, moment=moment, at=at(200), by="me", dry_run=False)
 
 

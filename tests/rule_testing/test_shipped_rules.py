@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.rule_testing.loader import Trial, case_files, prepared
+from slumberd.rule_testing.loader import Trial, case_files, load_trials
 from slumberd.rule_testing.runner import Verdict, tried
 
 pytestmark = pytest.mark.integration
@@ -21,7 +21,7 @@ async def _failed(trials: list[Trial]) -> list[Verdict]:
 
 
 def test_shipped_rules_do_what_their_tests_say() -> None:
-    trials = prepared(case_files([RULES]), timezone="UTC")
+    trials = load_trials(case_files([RULES]), timezone="UTC")
 
     assert asyncio.run(_failed(trials)) == []
 
@@ -82,6 +82,6 @@ def test_change_of_a_shipped_rule_fails_its_tests(
     assert rules.count(old) == 1, "it is not the rule's own any more"
     (tmp_path / f"{name}.yaml").write_text(rules.replace(old, new))
 
-    trials = prepared([tmp_path / f"{name}.test.yaml"], timezone="UTC")
+    trials = load_trials([tmp_path / f"{name}.test.yaml"], timezone="UTC")
 
     assert asyncio.run(_failed(trials)) != []

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.state_directory import StateDirectory, state_directory
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
@@ -20,7 +21,6 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import START, at, rule, triple
-from tests.support.estate import Estate, estate
 from tests.support.fakes import FakeClock
 from tests.support.house import House, house
 
@@ -188,11 +188,11 @@ async def test_a_table_that_is_written_anew_during_a_firing_changes_no_fact(
 # rules
 
 
-async def standing(home: Estate) -> dict[str, dict[str, Any]]:
+async def standing(home: StateDirectory) -> dict[str, dict[str, Any]]:
     return {fact.id: fact.payload for fact in await home.facts()}
 
 
-async def promoters(home: Estate) -> set[str]:
+async def promoters(home: StateDirectory) -> set[str]:
     return {
         own["rule_id"] for fact in await home.facts() for own in fact.lineage if "rule_id" in own
     }
@@ -217,7 +217,7 @@ async def test_a_rule_that_is_changed_during_its_firing_ends_it_and_counts_from_
     tmp_path: Path, how: str
 ) -> None:
     rules, ids, by = AFTERWARDS[how]
-    async with estate(tmp_path, [OLD]) as home:
+    async with state_directory(tmp_path, [OLD]) as home:
         await home.stores.memory.put_many([*SAID, BOBS])
 
         async def change() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.state_directory import state_directory
 
 from slumberd.model.episode import Episode
 from slumberd.service.control_socket import Peer
@@ -22,7 +23,6 @@ from slumberd.service.requests import (
     UnpinForm,
 )
 from tests.support.builders import rule, triple
-from tests.support.estate import estate
 from tests.support.site import CONFIG, Site
 
 pytestmark = pytest.mark.integration
@@ -38,7 +38,7 @@ def put(id: str, **overrides: Any) -> Episode:
 
 
 async def test_a_firing_reports_and_logs_the_deltas_of_all_its_channels(tmp_path: Path) -> None:
-    async with estate(tmp_path, RULES) as home:
+    async with state_directory(tmp_path, RULES) as home:
         await home.stores.memory.put_many([put("e1")])
 
         answer = await home.operations.fire(FireForm(rules=["everywhere"]), ME)
@@ -54,7 +54,7 @@ async def test_a_firing_reports_and_logs_the_deltas_of_all_its_channels(tmp_path
 async def test_rules_share_the_facts_of_a_channel_in_a_ledger_that_verifies(
     tmp_path: Path,
 ) -> None:
-    async with estate(tmp_path, RULES) as home:
+    async with state_directory(tmp_path, RULES) as home:
         await home.stores.memory.put_many([put("e1")])
         await home.fire(EVERYWHERE)
         await home.fire(ABROAD)
@@ -65,7 +65,7 @@ async def test_rules_share_the_facts_of_a_channel_in_a_ledger_that_verifies(
 
 
 async def test_an_undo_of_a_firing_reaches_all_its_channels(tmp_path: Path) -> None:
-    async with estate(tmp_path, [EVERYWHERE]) as home:
+    async with state_directory(tmp_path, [EVERYWHERE]) as home:
         await home.stores.memory.put_many([put("e1")])
         answer = await home.operations.fire(FireForm(rules=["everywhere"]), ME)
         [firing_id] = answer["reports"][0]["firing_ids"]
@@ -82,7 +82,7 @@ async def test_one_unpin_takes_facts_of_several_channels_out(tmp_path: Path) -> 
         user="alice", agent="rag", subject="s", predicate="is", object=1, reason="so", id="p1",
         channel="work",
     )  # fmt: skip
-    async with estate(tmp_path, RULES) as home:
+    async with state_directory(tmp_path, RULES) as home:
         await home.stores.memory.put_many([put("e1")])
         await home.fire(EVERYWHERE)
         await home.operations.pin(said, ME)
@@ -94,7 +94,7 @@ async def test_one_unpin_takes_facts_of_several_channels_out(tmp_path: Path) -> 
 
 
 async def test_forget_reaches_every_channel(tmp_path: Path) -> None:
-    async with estate(tmp_path, RULES) as home:
+    async with state_directory(tmp_path, RULES) as home:
         canary = put("canary-1", user="canary-user", what="canary-what", content="canary-said")
         await home.stores.memory.put_many([canary, put("e1")])
         await home.operations.fire(FireForm(), ME)
@@ -115,7 +115,7 @@ async def test_forget_reaches_every_channel(tmp_path: Path) -> None:
 
 
 async def test_the_quarantine_of_every_channel_is_retried_and_dropped(tmp_path: Path) -> None:
-    async with estate(tmp_path, [EVERYWHERE]) as home:
+    async with state_directory(tmp_path, [EVERYWHERE]) as home:
         await home.stores.memory.put_many([put("e1", metadata={"intent": "shout"})])
         await home.operations.fire(FireForm(rules=["everywhere"]), ME)
 

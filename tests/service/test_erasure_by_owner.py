@@ -10,13 +10,13 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.state_directory import StateDirectory, state_directory
 
 from slumberd.config.settings import MemorySettings
 from slumberd.model.scope import Scope
 from slumberd.service.control_socket import Peer
 from slumberd.service.requests import ForgetForm
 from tests.support.builders import START, at, rule, triple
-from tests.support.estate import Estate, estate
 
 pytestmark = pytest.mark.integration
 
@@ -25,9 +25,9 @@ VICTIM, OTHER = Scope("victim", "s1", "rag"), Scope("other", "s1", "rag")
 
 
 @asynccontextmanager
-async def opened(folder: Path, mismatch: Any) -> AsyncIterator[Estate]:
+async def opened(folder: Path, mismatch: Any) -> AsyncIterator[StateDirectory]:
     memory = MemorySettings(scope_mismatch=mismatch)
-    async with estate(folder, [rule("all")], memory=memory) as there:
+    async with state_directory(folder, [rule("all")], memory=memory) as there:
         await there.stores.memory.bootstrap()
         yield there
 
@@ -49,7 +49,7 @@ def episodes(folder: Path) -> list[str]:
         return [id for (id,) in memory.execute("SELECT id FROM episodes ORDER BY id")]
 
 
-async def forget(there: Estate, user: str) -> dict[str, Any]:
+async def forget(there: StateDirectory, user: str) -> dict[str, Any]:
     return await there.operations.forget(ForgetForm(user=user), ME)
 
 

@@ -19,7 +19,7 @@ from slumberd.model.episode import Episode
 from slumberd.model.fact import Fact, FactPattern, Order, cursor
 from slumberd.model.pattern import Equals, Glob, Matches, OneOf, Prefix
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Scheduler
 from tests.support.builders import START, at, rule, triple
@@ -160,7 +160,7 @@ async def test_a_put_takes_as_many_steps_whether_many_were_forgotten_or_one(
         async with house(folder) as home:
             await home.put(*said(1, "before"))
             for number in range(forgotten):
-                reach = Reach.of(f"gone {number}", None, None)
+                reach = ScopeFilter.of(f"gone {number}", None, None)
                 await home.memory.forget(reach, [], moment=0)
             return await Steps(home).of(lambda home: home.put(*said(1, "new")))
 

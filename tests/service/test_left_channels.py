@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.state_directory import state_directory
 
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.control_socket import Peer
 from slumberd.service.requests import BackfillForm
 from tests.support.builders import at, rule, triple
-from tests.support.estate import estate
 from tests.support.house import House, house
 
 pytestmark = pytest.mark.integration
@@ -91,7 +91,7 @@ async def test_another_rule_keeps_what_it_says_in_the_channel(tmp_path: Path) ->
 
 
 async def test_an_edit_and_then_a_backfill_withdraw_all_of_the_channel(tmp_path: Path) -> None:
-    async with estate(tmp_path, [BOTH]) as home:
+    async with state_directory(tmp_path, [BOTH]) as home:
         await home.stores.memory.put_many([TEA, triple("e2", "bob", "drinks", "milk")])
         await home.fire(BOTH)
         home.rules[:] = [ONE]

@@ -10,7 +10,7 @@ import pytest
 
 from slumberd.errors import UsageError
 from slumberd.model.firing import Counts
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, rule, triple
 from tests.support.house import House, house
 
@@ -56,7 +56,7 @@ async def test_firing_that_does_not_exist_is_refused(home: House, firing_id: str
 
 
 async def test_forgetting_cannot_be_undone(home: House) -> None:
-    reach = Reach.of("alice", None, None)
+    reach = ScopeFilter.of("alice", None, None)
     await home.facts.forget(reach, moment=10**17, at=START, by="me", dry_run=False)
 
     with pytest.raises(UsageError, match="firing '@erasure@3' is an erasure"):

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from slumberd.observability.event_catalogue import CATALOGUE
 from slumberd.observability.line_format import json_line
-from slumberd.observability.log_writer import Sink
+from slumberd.observability.log_writer import LineStream
 
 LOGS = "*.log*"
 """What tests call the files that daemons and commands log to."""
@@ -83,13 +83,13 @@ def _validator(name: str) -> Draft202012Validator:
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Hold what this process logs in the block against the catalogue; yield what is wrong."""
     wrong: list[str] = []
-    write = Sink.write
+    write = LineStream.write
 
-    def watch(sink: Sink, lines: bytes, *, must: bool = False) -> bool:
+    def watch(sink: LineStream, lines: bytes, *, must: bool = False) -> bool:
         wrong.extend(complaints(lines.splitlines()))
         return write(sink, lines, must=must)
 
-    monkeypatch.setattr(Sink, "write", watch)
+    monkeypatch.setattr(LineStream, "write", watch)
     monkeypatch.setattr(structlog.testing.LogCapture, "__call__", _captured(wrong))
     structlog.configure(processors=[_checking(wrong), *structlog.get_config()["processors"]])
     yield wrong

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import pytest
 
 from slumberd.cli import main
-from slumberd.observability.log_writer import Sink
+from slumberd.observability.log_writer import LineStream
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import connection as sqlite_connection
@@ -101,7 +101,7 @@ def _prepare(fatal: str, passed: Path | None, plant: Plant | None) -> None:
     boundaries = Boundaries(fatal, passed)
     patch = pytest.MonkeyPatch()
     patch.setattr(sqlite_connection, "KeyedConnection", _watched(boundaries))
-    patch.setattr(Sink, "write", _write_across(boundaries))
+    patch.setattr(LineStream, "write", _write_across(boundaries))
     if plant is not None:
         plant(patch)
 
@@ -158,9 +158,9 @@ def _watched(boundaries: Boundaries) -> type[_Watched]:
 
 
 def _write_across(boundaries: Boundaries) -> Callable[..., bool]:
-    write = Sink.write
+    write = LineStream.write
 
-    def write_across(sink: Sink, lines: bytes, *, must: bool = False) -> bool:
+    def write_across(sink: LineStream, lines: bytes, *, must: bool = False) -> bool:
         boundaries.cross("log before")
         if boundaries.is_next("log half"):
             write(sink, lines[: len(lines) // 2], must=must)

@@ -26,7 +26,7 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import ForgottenError
 from slumberd.model.episode import Episode, EpisodeVersion, instant, microseconds
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import Reach, Scope
+from slumberd.model.scope import Scope, ScopeFilter
 from slumberd.storage.episodes.rows import encode
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
@@ -309,7 +309,7 @@ class Machine(RuleBasedStateMachine):
         self._run(self._forget())
 
     async def _forget(self) -> None:
-        reach = Reach("alice", law.FORGETTABLE, None)
+        reach = ScopeFilter("alice", law.FORGETTABLE, None)
         stored = (await self.memory.episodes_in(reach)).eids
         known, _ = await self.world.store.episodes_in(reach)
         eids = known.union(stored)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import slumberd
-from slumberd.model.delta import checked_delta
+from slumberd.model.delta import validate_delta
 from slumberd.model.graph import ResultSet
 
 HOMES: dict[str, tuple[str, ...]] = {
@@ -74,7 +74,7 @@ def pytest_configure() -> None:
             setattr(module, name, getattr(slumberd, name))
     vars(errors)["MigrationNotSupported"] = either
     # It is private there, and the one way in which their tests reach the check of provenance.
-    vars(import_module("stargraph.stores._delta"))["_validate_delta_provenance"] = checked_delta
+    vars(import_module("stargraph.stores._delta"))["_validate_delta_provenance"] = validate_delta
     stores = import_module("stargraph.stores")
     for name in ("FactStore", "MemoryStore", "SQLiteFactStore", "SQLiteMemoryStore"):
         setattr(stores, name, getattr(slumberd, name))

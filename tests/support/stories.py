@@ -11,7 +11,7 @@ from typing import Any
 
 from slumberd.consolidation.incoming import meet
 from slumberd.model.delta import NoopDelta
-from slumberd.model.episode import EpisodeVersion, Gated
+from slumberd.model.episode import EpisodeVersion, SalienceShortfall
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Outcome
@@ -77,7 +77,7 @@ LATER = [
     said("e11", 15, subject="alice", predicate="lives_in", object="Faro"),
     said("e12", 16, intent="delete", subject="alice", predicate="lives_in"),
     said("e13", 17, subject="cat", predicate="has", object="a mat")._replace(
-        gated=Gated(0.02, 0.03)
+        gated=SalienceShortfall(0.02, 0.03)
     ),
 ]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
+from tests.support.state_directory import StateDirectory, state_directory
 
 from slumberd.config.settings import LimitsSettings
 from slumberd.errors import ForgottenError, NothingKeptError, SlumberdError
@@ -26,7 +27,6 @@ from slumberd.model.scope import Scope
 from slumberd.service.control_socket import Peer
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import at, rule
-from tests.support.estate import Estate, estate
 
 Step = tuple[Any, ...]
 
@@ -76,24 +76,24 @@ class World:
 
     story: Story
     folder: Path
-    estate: Estate
+    state_directory: StateDirectory
     told: list[Any] = field(default_factory=list)
     firings: list[list[str]] = field(default_factory=list)
     pending: bool = False
 
     @property
     def facts(self) -> SQLiteFactStore:
-        return self.estate.stores.facts
+        return self.state_directory.stores.facts
 
     async def play(self, *, hostile: bool) -> None:
         """Tell the story to its end; keep what the one was answered."""
         for step, others in zip(self.story.steps, self.story.between, strict=True):
-            self.estate.clock.advance(60)
+            self.state_directory.clock.advance(60)
             self.told.append(await _answered(self, *step))
             for other in others if hostile else ():
                 with suppress(SlumberdError):
                     await getattr(_Other(self), other[0])(*other[1:])
-        self.estate.clock.advance(60)
+        self.state_directory.clock.advance(60)
         await self.fire()
 
     async def put(self, owner: Owner, id: str, session: str, seconds: int, **fields: Any) -> None:
@@ -107,7 +107,7 @@ class World:
             **fields,
         }
         scope: dict[str, Any] = {"user": owner.user, "session": session, "agent": owner.agent}
-        await self.estate.stores.memory.put(Episode(**told), **scope)
+        await self.state_directory.stores.memory.put(Episode(**told), **scope)
 
     async def fire(self) -> list[str]:
         """Fire every rule until nothing is pending; whatever is held is approved."""
@@ -121,7 +121,7 @@ class World:
         return found
 
     async def ask(self, name: str, **request: Any) -> dict[str, Any]:
-        return await self.estate.operations.by_name()[name](request, PEER)
+        return await self.state_directory.operations.by_name()[name](request, PEER)
 
     async def undo(self, firing_ids: Sequence[str]) -> list[str]:
         answers = [await self.ask("undo", firing=one) for one in reversed(firing_ids)]
@@ -206,7 +206,9 @@ class _Other:
 
     async def _has_episode(self, id: str) -> bool:
         one = self._world.story.one
-        found = await self._world.estate.stores.memory.recent(one.user, agent=one.agent, limit=MUCH)
+        found = await self._world.state_directory.stores.memory.recent(
+            one.user, agent=one.agent, limit=MUCH
+        )
         return id in {episode.id for episode in found}
 
     async def row(self, id: str, key: str, said: str, metadata: str, timestamp: str) -> None:
@@ -275,7 +277,7 @@ def play(story: Story, *, hostile: bool, look: Look) -> dict[str, Any]:
 
     async def main(folder: Path) -> dict[str, Any]:
         limits = LimitsSettings(max_deletes=0) if story.held else LimitsSettings()
-        async with estate(
+        async with state_directory(
             folder, RULES, multi_valued=MULTI, limits=limits, batch=story.batch
         ) as there:
             world = World(story, folder, there)

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from slumberd.cli.commands.episodes import document as episode_document
-from slumberd.cli.commands.explain_output import Told, decision_document, would_change
+from slumberd.cli.commands.explain_output import FactExplanation, decision_document, would_change
 from slumberd.cli.commands.facts import document as fact_document
 from slumberd.errors import NoInputError
 from slumberd.model.fact import FactPattern
@@ -78,7 +78,7 @@ async def _called(world: World, *words: str) -> list[Any]:
 
 
 async def _recent(world: World) -> list[Any]:
-    one, recent = world.story.one, world.estate.stores.memory.recent
+    one, recent = world.story.one, world.state_directory.stores.memory.recent
     reaches: list[tuple[str | None, str | None]] = [
         (None, one.agent),
         ("s1", one.agent),
@@ -116,7 +116,7 @@ async def _facts(world: World) -> list[Any]:
 
 
 def _instants(world: World) -> Iterator[dict[str, datetime]]:
-    now = world.estate.clock.now()
+    now = world.state_directory.clock.now()
     yield {"valid_at": at(2)}
     yield {"valid_at": now, "believed_at": now}
     for steps in range(1, len(world.story.steps), 2):
@@ -129,12 +129,12 @@ async def _why(world: World, fact_id: str) -> Any:
     except NoInputError as error:
         return str(error)
     wanted = [source.id for source in explanation.sources]
-    versions = await world.estate.stores.memory.reread(RULES[0], wanted, upto=MUCH)
-    return Told(explanation, {one.id: one for one in versions}, content=True).document()
+    versions = await world.state_directory.stores.memory.reread(RULES[0], wanted, upto=MUCH)
+    return FactExplanation(explanation, {one.id: one for one in versions}, content=True).document()
 
 
 async def _why_not(world: World, eid: str) -> list[Any]:
-    memory = world.estate.stores.memory
+    memory = world.state_directory.stores.memory
     newest = {rule.id: await memory.reread(rule, [eid], upto=MUCH) for rule in RULES}
     versions = {rule_id: found[0] for rule_id, found in newest.items() if found}
     decisions = await world.facts.decisions_of(eid, RULES, versions)

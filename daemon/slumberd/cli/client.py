@@ -146,7 +146,7 @@ class _DeltaLogWithBar:
         self._log.misspelled(found)
 
 
-def asked(
+def ask_daemon(
     directory: Path, operation: str = "status", *, seconds: float = PATIENCE_SECONDS
 ) -> tuple[Any, list[Finding]]:
     """Return the daemon's answer, and findings about a daemon that does not answer.

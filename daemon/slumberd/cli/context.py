@@ -19,15 +19,15 @@ from slumberd.config.settings import Settings, load_settings
 from slumberd.errors import ConfigurationError, Mistake
 from slumberd.file_modes import make_directory
 from slumberd.observability.line_format import json_line
-from slumberd.observability.log_writer import Outbox, Sink, open_file
+from slumberd.observability.log_writer import LineStream, LineWriter, open_file
 from slumberd.observability.logs import (
     DeltaLines,
     Render,
     leads_to_journal,
     prioritised,
+    queued_writer,
     rendering,
     send,
-    unhurried,
 )
 from slumberd.service.composition import rules_in, rules_of
 
@@ -43,7 +43,9 @@ def settings_of(config: Path | None, state_dir: Path | None) -> Settings:
     return load_settings(config, overrides={"state_dir": state_dir}, environ=settings_variables())
 
 
-def loaded(config: Path | None, state_dir: Path | None) -> tuple[Settings, RuleSet]:
+def load_settings_and_rules(
+    config: Path | None, state_dir: Path | None
+) -> tuple[Settings, RuleSet]:
     """Return the settings, and the rules that they name.
 
     Raises:
@@ -91,22 +93,22 @@ def logs(settings: Settings, clock: Clock, *, quiet: bool = False) -> Iterator[D
 @contextmanager
 def standard_error_logs(clock: Clock) -> Iterator[None]:
     """Write errors to standard error as JSON, whatever the settings say."""
-    send(Sink(sys.stderr.buffer), _for_journal(json_line), "error", clock.now)
+    send(LineStream(sys.stderr.buffer), _for_journal(json_line), "error", clock.now)
     yield
 
 
 @contextmanager
-def unhurried_logs(settings: Settings, clock: Clock) -> Iterator[DaemonLogs]:
+def daemon_logs(settings: Settings, clock: Clock) -> Iterator[DaemonLogs]:
     """Write log lines as `logs` does, but never block on a slow reader.
 
     Raises:
         ConfigurationError: The file cannot be opened.
     """
     render = _render(settings)
-    with _sink(settings) as sink, unhurried(sink, render, clock.now) as outbox:
+    with _sink(settings) as sink, queued_writer(sink, render, clock.now) as line_writer:
         logging = settings.logging
-        lines = send(outbox, render, logging.level, clock.now, logging.scope)
-        yield DaemonLogs(lines, outbox, partial(_reopen, sink, settings.log_path))
+        lines = send(line_writer, render, logging.level, clock.now, logging.scope)
+        yield DaemonLogs(lines, line_writer, partial(_reopen, sink, settings.log_path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +117,19 @@ class DaemonLogs:
 
     Attributes:
         lines: The log of the deltas.
-        outbox: The queue before the file, or before standard error.
+        line_writer: The queue before the file, or before standard error.
     """
 
     lines: DeltaLines
-    outbox: Outbox
+    line_writer: LineWriter
     _reopen: Callable[[], None]
 
     def reopen(self) -> None:
         """Open the log file anew by its name, without waiting for lines of the old file."""
-        self.outbox.do(self._reopen)
+        self.line_writer.do(self._reopen)
 
 
-def _reopen(sink: Sink, path: Path | None) -> None:
+def _reopen(sink: LineStream, path: Path | None) -> None:
     if path is None:
         return
     try:
@@ -137,12 +139,12 @@ def _reopen(sink: Sink, path: Path | None) -> None:
 
 
 @contextmanager
-def _sink(settings: Settings) -> Iterator[Sink]:
+def _sink(settings: Settings) -> Iterator[LineStream]:
     if settings.log_path is None:
-        yield Sink(sys.stderr.buffer)
+        yield LineStream(sys.stderr.buffer)
         return
     make_state_dir(settings)
-    sink = Sink(open_file(settings.log_path))
+    sink = LineStream(open_file(settings.log_path))
     try:
         yield sink
     finally:

@@ -66,7 +66,7 @@ class _Generator(GenerateJsonSchema):
     def model_schema(self, schema: core_schema.ModelSchema) -> Schema:
         """Return the schema of a form, with the descriptions of its docstring."""
         plain = super().model_schema(schema)
-        summary, keys = described(schema["cls"])
+        summary, keys = describe_attributes(schema["cls"])
         for name, value in plain["properties"].items():
             value["description"] = keys[name]
             if isinstance(value.get("default"), dict):
@@ -97,7 +97,7 @@ _SECTION = re.compile(r"\n\nAttributes:\n(.*?)(?:\n\n|\Z)", re.DOTALL)
 _ENTRY = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
 
 
-def described(form: type) -> tuple[str, dict[str, str]]:
+def describe_attributes(form: type) -> tuple[str, dict[str, str]]:
     """Return the first line of a docstring, and the description of each attribute."""
     text = inspect.getdoc(form) or ""
     section = _SECTION.search(text)

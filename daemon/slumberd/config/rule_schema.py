@@ -17,7 +17,7 @@ from pydantic.config import JsonDict
 
 from slumberd.config.validation import Form, Name, TimeZone, shown, tag
 from slumberd.errors import MemoryScopeError
-from slumberd.model.cadence import EPISODES, MOST_EVERY, Duration, cadence_of, count_in
+from slumberd.model.cadence import EPISODES, MAX_EVERY, Duration, cadence_of, count_in
 from slumberd.model.rule import FACTS, NO_EPISODE, ConsolidationRule, Kind, OnMissed
 from slumberd.model.salience import TAU_SECONDS, USUAL_WEIGHTS, check_gate
 from slumberd.model.scope import checked
@@ -50,7 +50,7 @@ class CadenceForm(Form):
 
     model_config = ConfigDict(json_schema_extra=_add_cadence_schema)
 
-    every: int | None = Field(default=None, ge=1, le=MOST_EVERY)
+    every: int | None = Field(default=None, ge=1, le=MAX_EVERY)
     cron: str | None = Field(default=None, pattern=r"\S")
     timezone: TimeZone | None = None
 

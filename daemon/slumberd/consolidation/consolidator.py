@@ -506,7 +506,7 @@ class Consolidator:
 
     async def _log_outcome(self, outcome: Outcome) -> None:
         if self.behind:
-            await self.tell_again()
+            await self.log_pending_records()
         else:
             await self._log_records([*outcome.noticed, *outcome.records])
         self._log.completed(outcome)
@@ -528,7 +528,7 @@ class Consolidator:
         """Log the ledger's number of rows and its head."""
         await self._checkpoints.write()
 
-    async def tell_again(self) -> int:
+    async def log_pending_records(self) -> int:
         """Write the pending log lines, as long as the log takes them; return how many."""
         written = 0
         while records := await self._ledger.unlogged(limit=self._sizes.logged):

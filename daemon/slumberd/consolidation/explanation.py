@@ -102,7 +102,7 @@ class Line(NamedTuple):
         return "; ".join(str(reason) for reason in reasons if reason)
 
 
-class Saying(NamedTuple):
+class AssertingRow(NamedTuple):
     """A row that asserts a fact, or restores it.
 
     Attributes:
@@ -145,7 +145,7 @@ class Explanation:
 
     fact_id: str
     fact: Fact | None
-    sayings: list[Saying]
+    sayings: list[AssertingRow]
     replacing: list[Line]
     sources: list[Source]
 
@@ -174,7 +174,7 @@ class Explanation:
         return None if self.fact or not self.replacing else self.replacing[-1]
 
 
-class Rival(NamedTuple):
+class NewerClaim(NamedTuple):
     """The newer claim that took precedence over an episode's claim.
 
     Attributes:
@@ -210,7 +210,7 @@ class Decision:
     stands: bool = False
     taken_out: Line | None = None
     holder: str = ""
-    rival: Rival | None = None
+    rival: NewerClaim | None = None
 
     @property
     def reason(self) -> str:

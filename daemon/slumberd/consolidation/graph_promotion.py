@@ -12,8 +12,8 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from slumberd.consolidation.claim import Claim
-from slumberd.consolidation.manual import says_the_same
-from slumberd.consolidation.precedence import GRAPH, HANDS, Evaluation, History
+from slumberd.consolidation.manual import is_same_statement
+from slumberd.consolidation.precedence import GRAPH, MANUAL_RULE_ID, Evaluation, History
 from slumberd.consolidation.state import KnownState
 from slumberd.model.fact import Fact
 from slumberd.model.record import Outcome
@@ -42,7 +42,7 @@ class Promoted:
     withheld: Mapping[str, Withheld] = field(default_factory=dict)
 
 
-def speaker_of(rule_id: str) -> str:
+def ledger_rule_id(rule_id: str) -> str:
     """Return the ledger's rule id for the promotions of a graph rule."""
     return f"{GRAPH}{rule_id}"
 
@@ -52,7 +52,7 @@ def is_promotion(rule_id: str) -> bool:
     return rule_id.startswith(GRAPH)
 
 
-class Known(NamedTuple):
+class PromotionState(NamedTuple):
     """What the ledger knows of the triples' fact ids and keys.
 
     Attributes:
@@ -77,7 +77,7 @@ class Known(NamedTuple):
         own = self._own_evaluations(claim.fact_id)
         said = [evaluation.claim for evaluation in own if evaluation.claim is not None]
         known = [one for one in (mine, *said[-1:]) if one is not None]
-        return "unchanged" if any(says_the_same(one, claim) for one in known) else "news"
+        return "unchanged" if any(is_same_statement(one, claim) for one in known) else "news"
 
     def _is_retracted(self, claim: Claim, mine: Claim | None) -> bool:
         """Return whether a person retracted the belief (key, object) of a claim."""
@@ -88,7 +88,7 @@ class Known(NamedTuple):
 
     def _manual_evaluations(self, fact_id: str) -> list[Evaluation]:
         known = self.known_state.evaluations.get(fact_id, ())
-        return [edit for edit in known if edit.rule_id == HANDS and edit.claim is not None]
+        return [edit for edit in known if edit.rule_id == MANUAL_RULE_ID and edit.claim is not None]
 
     def _is_own(self, evaluation: Evaluation) -> bool:
         return self.speakers.get(evaluation.firing) == self.me

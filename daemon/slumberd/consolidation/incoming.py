@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from slumberd.consolidation.claim import Claim, Fault, claim_of
-from slumberd.model.episode import EpisodeVersion, Gated
+from slumberd.model.episode import EpisodeVersion, SalienceShortfall
 from slumberd.model.fact_ids import fact_id_of, owner_of
 from slumberd.model.rule import ConsolidationRule
 
@@ -20,7 +20,7 @@ class Candidate(NamedTuple):
     Attributes:
         fact_id: The fact id of its claim.
         owner: User, agent and channel that it comes from.
-        rule_id: The rule, or `precedence.HANDS`.
+        rule_id: The rule, or `precedence.MANUAL_RULE_ID`.
         version: Number of the episode's version; 0 for manual edits.
         at: Its instant, microseconds since 1970 UTC.
         eid: The episode's id; of a manual edit the fact id.
@@ -46,7 +46,7 @@ class Candidate(NamedTuple):
     contested: bool = False
     session: str = ""
     undoes: int = 0
-    gated: Gated | None = None
+    gated: SalienceShortfall | None = None
     reread: bool = False
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from slumberd.consolidation.claim import ALL, MANUAL, Claim, Precedence
 from slumberd.consolidation.incoming import Candidate
-from slumberd.consolidation.precedence import HANDS, is_declared_slot
+from slumberd.consolidation.precedence import MANUAL_RULE_ID, is_declared_slot
 from slumberd.consolidation.state import KnownState
 from slumberd.model.fact_ids import canonical, channel_of, key_of, owner_of
 
@@ -122,7 +122,7 @@ def retraction(
     )
 
 
-def silence(
+def noop_claim(
     precedence: Precedence, *, number: int, confidence: float, lineage: Sequence[dict[str, Any]]
 ) -> Claim:
     """Return the claim of a noop delta: the ledger records it, and it changes nothing."""
@@ -156,7 +156,7 @@ def _candidate(about: Claim, *, claim: Claim | None) -> Candidate:
     return Candidate(
         fact_id=about.fact_id,
         owner=about.owner,
-        rule_id=HANDS,
+        rule_id=MANUAL_RULE_ID,
         version=0,
         at=about.precedence.at,
         eid=about.fact_id,
@@ -184,14 +184,14 @@ def newest_instant(
     return max([*of_ids, *of_tops, *of_reach], default=None)
 
 
-def says_the_same(one: Claim, other: Claim) -> bool:
+def is_same_statement(one: Claim, other: Claim) -> bool:
     """Return whether two claims are equal but for their precedence and promotion instants."""
     return _fields_without_time(one) == _fields_without_time(other)
 
 
-def declares_the_same(one: Claim, other: Claim) -> bool:
+def is_same_declaration(one: Claim, other: Claim) -> bool:
     """Return whether two claims declare the same fact as of the same instant."""
-    return says_the_same(one, other) and one.pinned_at == other.pinned_at
+    return is_same_statement(one, other) and one.pinned_at == other.pinned_at
 
 
 def _fields_without_time(claim: Claim) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ _PARTS = 5
 """Of a key: user, agent, channel, subject and predicate."""
 
 
-class Replaced(NamedTuple):
+class MultiValuedHint(NamedTuple):
     """A single-valued predicate whose objects keep replacing each other.
 
     Attributes:
@@ -32,19 +32,19 @@ class Replaced(NamedTuple):
     most: int
 
 
-def replaced_predicates(counts: Iterable[tuple[str, int]]) -> list[Replaced]:
+def find_multi_valued_hints(counts: Iterable[tuple[str, int]]) -> list[MultiValuedHint]:
     """Return the predicates whose objects keep replacing each other in at least half of their keys.
 
     Args:
         counts: The keys of single-valued predicates, each with its number of different objects.
     """
-    found: dict[tuple[str, str], Replaced] = {}
+    found: dict[tuple[str, str], MultiValuedHint] = {}
     for key, objects in counts:
         parts = key.split("/")
         if len(parts) != _PARTS or not parts[3]:
             continue
         channel, predicate = unescape(parts[2]), unescape(parts[4])
-        before = found.get((channel, predicate), Replaced(channel, predicate, 0, 0, 0))
+        before = found.get((channel, predicate), MultiValuedHint(channel, predicate, 0, 0, 0))
         found[channel, predicate] = before._replace(
             keys=before.keys + 1,
             replaced=before.replaced + (objects >= MANY_OBJECTS),

@@ -3,7 +3,7 @@
 A retraction covers what is older than itself. Per key (per object, when multi-valued) the
 assertion with the highest precedence is current, unless a retraction covers it.
 
-A `Head` is all of a slot that the rule needs when more claims arrive: the assertion with the
+A `SlotState` is all of a slot that the rule needs when more claims arrive: the assertion with the
 highest precedence, and per object the newest retraction above it. Claims are folded into a head
 one at a time, in any order. So a stored head equals one that is folded from every claim.
 """
@@ -21,7 +21,7 @@ Link = dict[str, Any]
 DELETIONS = "@"
 """The slot of a key that holds its newest deletes by key, per object; it has no assertion."""
 
-HANDS = "@manual"
+MANUAL_RULE_ID = "@manual"
 """The rule id of manual edits."""
 
 EXTERNAL = "@external"
@@ -33,7 +33,7 @@ GRAPH = "@graph/"
 
 def said_by(rule_id: str) -> str:
     """Map a rule id of the ledger to the author that its claims count as."""
-    return HANDS if rule_id == EXTERNAL or rule_id.startswith(GRAPH) else rule_id
+    return MANUAL_RULE_ID if rule_id == EXTERNAL or rule_id.startswith(GRAPH) else rule_id
 
 
 class Evaluation(NamedTuple):
@@ -41,7 +41,7 @@ class Evaluation(NamedTuple):
 
     Attributes:
         seq: The row's number.
-        rule_id: The rule, or `HANDS`.
+        rule_id: The rule, or `MANUAL_RULE_ID`.
         version: Number of the episode's version; 0 for manual edits.
         claim: Its claim; None when the filter no longer matches, or it cannot be read.
         promoted_at: The firing's instant, microseconds since 1970 UTC.
@@ -58,7 +58,7 @@ class Evaluation(NamedTuple):
     owner: str = ""
 
 
-class Undone(NamedTuple):
+class UndoneEvaluation(NamedTuple):
     """One ledger row that withdraws a firing's evaluation of one fact id.
 
     Attributes:
@@ -78,7 +78,7 @@ class History(NamedTuple):
     """All that the ledger knows of one fact id, oldest first."""
 
     evaluations: list[Evaluation]
-    undone: list[Undone]
+    undone: list[UndoneEvaluation]
 
     def remaining(self) -> list[Evaluation]:
         """Return the evaluations that were not undone.
@@ -151,7 +151,7 @@ class Assertion(NamedTuple):
     object: str
 
 
-class Head:
+class SlotState:
     """The state of a slot: its winner, the retractions above it, and what the winner replaced.
 
     Attributes:
@@ -221,7 +221,7 @@ def effective_claims(evaluations: Sequence[Evaluation]) -> tuple[EffectiveClaim,
         _, rule_id, _, claim, promoted_at, *_ = evaluations[0]
         return () if claim is None else (EffectiveClaim(claim, ((rule_id, promoted_at),)),)
     latest = {evaluation.rule_id: evaluation for evaluation in evaluations}
-    edit = latest.pop(HANDS, None)
+    edit = latest.pop(MANUAL_RULE_ID, None)
     of_episode = _claim_of_newest_version(list(latest.values()))
     of_edit = () if edit is None or edit.claim is None else (_claim_of_edit(edit, edit.claim),)
     return _separate(*of_episode, *of_edit)
@@ -241,7 +241,7 @@ def _claim_of_newest_version(evaluations: list[Evaluation]) -> tuple[EffectiveCl
 
 
 def _claim_of_edit(evaluation: Evaluation, claim: Claim) -> EffectiveClaim:
-    return EffectiveClaim(claim, ((HANDS, evaluation.promoted_at),))
+    return EffectiveClaim(claim, ((MANUAL_RULE_ID, evaluation.promoted_at),))
 
 
 def _separate(*claims: EffectiveClaim) -> tuple[EffectiveClaim, ...]:

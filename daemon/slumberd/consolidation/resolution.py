@@ -69,7 +69,7 @@ def order_of(incoming: Candidate) -> tuple[int, int, str]:
     return incoming.claim.precedence if incoming.claim else (incoming.at, 0, incoming.eid)
 
 
-def is_heard(candidate: Candidate, known_state: KnownState) -> bool:
+def reaches_precedence_rule(candidate: Candidate, known_state: KnownState) -> bool:
     """Return whether the precedence rule applies to a candidate.
 
     It does not when a gate holds the candidate back, or when the rule has passed it already.
@@ -218,7 +218,7 @@ class Resolution:
         else:
             self._resolve_again(candidate, before, after)
 
-    def redraw(self) -> None:
+    def rewrite_facts(self) -> None:
         """Mark every fact of the keys that are known in full, to be written again."""
         self.dirty |= dict.fromkeys(self._current_by_slot(self._known_state.full))
 
@@ -242,7 +242,7 @@ class Resolution:
         )
         self._add_restored_rows(restored)
 
-    def resettle(self, keys: Iterable[str], former: MultiValued) -> None:
+    def resolve_again(self, keys: Iterable[str], former: MultiValued) -> None:
         """Fold keys again after a change of multi-valued predicates; add rows of the difference."""
         known_state = self._known_state
         for key in sorted(keys):

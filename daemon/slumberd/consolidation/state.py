@@ -13,9 +13,9 @@ from slumberd.consolidation.precedence import (
     Assertion,
     EffectiveClaim,
     Evaluation,
-    Head,
     Link,
     MultiValued,
+    SlotState,
     effective_claims,
     is_declared_slot,
     link,
@@ -67,12 +67,12 @@ class KnownState:
     depth: int
     evaluations: dict[str, list[Evaluation]] = field(default_factory=dict)
     referrers: dict[str, set[str]] = field(default_factory=dict)
-    heads: dict[str, dict[str, Head]] = field(default_factory=dict)
+    heads: dict[str, dict[str, SlotState]] = field(default_factory=dict)
     full: dict[str, set[str]] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
     until: int | None = None
 
-    def as_decided(self, candidate: Candidate) -> Candidate:
+    def with_earlier_claim(self, candidate: Candidate) -> Candidate:
         """Return a candidate with the claim of the version's earlier evaluation, if it has one.
 
         So the links to similar facts stay as the first evaluation found them.
@@ -114,13 +114,13 @@ class KnownState:
             if effective.claim.asserts and effective.claim.owner == claim.owner
         ]
 
-    def head(self, key: str, slot: str) -> Head:
+    def head(self, key: str, slot: str) -> SlotState:
         """Return a slot's head; a new head gets the retraction of the whole key."""
         slots = self.heads.get(key)
         if slots is None:
             slots = self.heads[key] = {}
         if slot not in slots:
-            slots[slot] = Head()
+            slots[slot] = SlotState()
             # Only deletes by key cover declared facts; the slot DELETIONS holds those.
             own = slot == ALL or slot.startswith(DELETIONS)
             if not own and ALL in slots and ALL in slots[ALL].reach:
@@ -170,12 +170,12 @@ class KnownState:
             if claim.object in (ALL, head.top and head.top.object):
                 head.retracted(claim.object, claim.precedence)
 
-    def _retract_by_deletions(self, claim: Claim, head: Head) -> None:
+    def _retract_by_deletions(self, claim: Claim, head: SlotState) -> None:
         for what, by in self.head(claim.key, DELETIONS).reach.items():
             if what in (ALL, claim.object):
                 head.retracted(what, by)
 
-    def _retract_by_referrers(self, claim: Claim, head: Head) -> None:
+    def _retract_by_referrers(self, claim: Claim, head: SlotState) -> None:
         referrers: Set[str] = self.referrers.get(claim.fact_id, _NO_REFERRERS)
         if len(self.evaluations.get(claim.fact_id, ())) > 1:
             referrers = {*referrers, claim.fact_id}

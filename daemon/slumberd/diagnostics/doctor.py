@@ -59,7 +59,7 @@ _NETWORK_TYPES = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "afs", "ceph", "glus
 
 
 @dataclass(frozen=True, slots=True)
-class Checkup:
+class DoctorReport:
     """The result of all checks.
 
     Attributes:
@@ -71,12 +71,12 @@ class Checkup:
     unfinished: Sequence[str]
 
 
-def run_checks(context: DoctorContext) -> Checkup:
+def run_checks(context: DoctorContext) -> DoctorReport:
     """Run all checks, whether the daemon runs or not. Errors of a check become findings."""
     unfinished: list[str] = []
     findings = [*_check_host(context), *_check_state(context, unfinished)]
     findings.sort(key=lambda finding: finding.severity == "warning")
-    return Checkup(findings, unfinished)
+    return DoctorReport(findings, unfinished)
 
 
 def urgent(context: DoctorContext) -> list[Finding]:
@@ -210,7 +210,7 @@ def _check_database(
         damage = look(path, partial(recovery.damage_in, seconds=context.seconds))
         if damage is None and not context.hurried:
             unfinished.append(f"quick_check of {str(path)!r}")
-        elif damage or look(path, partial(recovery.is_of_another, path=path)):
+        elif damage or look(path, partial(recovery.has_foreign_log, path=path)):
             yield _damaged_finding(
                 path, damage or "its write-ahead log seems to belong to another database"
             )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
-from slumberd.consolidation.graph_promotion import speaker_of
+from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.model.cadence import Cron
 from slumberd.model.episode import instant
 from slumberd.model.firing import Counts
@@ -136,7 +136,7 @@ class Survey:
         return self.seen.rows if self.seen else 0
 
 
-def surveyed(settings: Settings, rules: RuleSet, now: datetime) -> Survey:
+def read_status(settings: Settings, rules: RuleSet, now: datetime) -> Survey:
     """Read the status of the databases and rules. Creates no file, not even a write-ahead log.
 
     Raises:
@@ -218,7 +218,7 @@ def _start(rule: ConsolidationRule, mark: int | None) -> int | None:
 
 def _rule_state(rule: ConsolidationRule, file: str, context: _Context) -> RuleState:
     seen, memory = context.seen, context.memory
-    name = rule.id if rule.reads_episodes else speaker_of(rule.id)
+    name = rule.id if rule.reads_episodes else ledger_rule_id(rule.id)
     mark = seen.marks.get(rule.id)
     waiting = memory.above[_start(rule, mark)] if memory and rule.reads_episodes else None
     return RuleState(

@@ -356,12 +356,12 @@ def check_filter(rule_id: str, fragment: str) -> None:
     Raises:
         FilterError: It is not allowed, or fails; with the position if that is known.
     """
-    with checking_filters() as check:
+    with filter_checker() as check:
         check(rule_id, fragment)
 
 
 @contextmanager
-def checking_filters() -> Iterator[Callable[[str, str], None]]:
+def filter_checker() -> Iterator[Callable[[str, str], None]]:
     """Yield a `check_filter` for many filters: they share one connection, which is slow to make."""
     timer = _Timer()
     with _sample() as connection, _restricted(connection, [1], timer.late):

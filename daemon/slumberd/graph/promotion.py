@@ -249,7 +249,7 @@ class Promoter:
             by=request.by,
             run=run,
         )
-        await self.consolidator.tell_again()
+        await self.consolidator.log_pending_records()
         report = self._report(rule, rows, promoted, run)
         self._log_promotion(rule, rows, promoted, report, self.clock.monotonic() - started)
         return report

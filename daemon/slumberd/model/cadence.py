@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-MOST_EVERY = 10**9
+MAX_EVERY = 10**9
 """The largest N of ``every: N``; a larger one is a typing error."""
 
 
@@ -66,9 +66,9 @@ def _every(document: Mapping[str, Any]) -> Every:
     count = count_in(document["every"])
     if "timezone" in document:
         raise ValueError("'timezone' goes with 'cron', not with 'every'")
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_EVERY:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_EVERY:
         raise ValueError(
-            f"'every' is a whole number from 1 to {MOST_EVERY}, or in words as '100 episodes',"
+            f"'every' is a whole number from 1 to {MAX_EVERY}, or in words as '100 episodes',"
             f" not {count!r}"
         )
     return Every(count)

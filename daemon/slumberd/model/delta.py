@@ -93,7 +93,7 @@ class Delta(Protocol):
         ...
 
 
-def checked_delta(delta: Delta) -> AnyDelta:
+def validate_delta(delta: Delta) -> AnyDelta:
     """Return a delta of any class as one of this module's classes, with valid provenance.
 
     Raises:

@@ -39,7 +39,7 @@ class Episode(BaseModel):
     metadata: dict[str, Any] = Field(default_factory=dict)
 
 
-class Gated(NamedTuple):
+class SalienceShortfall(NamedTuple):
     """Why a salience gate holds an episode back.
 
     Attributes:
@@ -85,7 +85,7 @@ class EpisodeVersion(NamedTuple):
     matched: bool = True
     fault: str = ""
     contested: bool = False
-    gated: Gated | None = None
+    gated: SalienceShortfall | None = None
     reread: bool = False
 
 

@@ -21,7 +21,7 @@ from slumberd.model.pattern import (
     LONGEST,
     Equals,
     Glob,
-    GlobProblem,
+    InvalidGlobError,
     Matches,
     OneOf,
     Prefix,
@@ -265,7 +265,7 @@ def _check_length(slot: str, text: str) -> str:
 def _compile_glob(slot: str, glob: str) -> Callable[[str], bool]:
     try:
         return matcher_of(glob)
-    except GlobProblem as error:
+    except InvalidGlobError as error:
         raise PatternError(slot, glob, error.problem, error.position) from error
 
 

@@ -58,7 +58,7 @@ class MigrationPlan(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class BatchTotals:
     """Totals of the committed batches of a ledger, of one rule or of all.
 
     Attributes:
@@ -73,9 +73,9 @@ class Tally:
     changed: int = 0
     quarantined: int = 0
 
-    def plus(self, other: Tally) -> Tally:
+    def plus(self, other: BatchTotals) -> BatchTotals:
         """Return the sum, field by field."""
-        return Tally(
+        return BatchTotals(
             self.batches + other.batches,
             self.read + other.read,
             self.changed + other.changed,
@@ -83,7 +83,7 @@ class Tally:
         )
 
     @classmethod
-    def of(cls, channels: Sequence[Counts]) -> Tally:
+    def of(cls, channels: Sequence[Counts]) -> BatchTotals:
         """Return the totals of one batch; a version counts once for all channels."""
         whole = reduce(Counts.plus, channels, Counts())
         changed = whole.added + whole.updated + whole.deleted + whole.restored
@@ -92,7 +92,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Tallies:
+class LedgerCounters:
     """Counters that only grow, as long as the databases are the same.
 
     Attributes:
@@ -103,16 +103,16 @@ class Tallies:
 
     rows: int
     versions: int
-    by_rule: Mapping[str, Tally]
+    by_rule: Mapping[str, BatchTotals]
 
     @property
-    def whole(self) -> Tally:
+    def whole(self) -> BatchTotals:
         """The totals of all rules."""
-        return reduce(Tally.plus, self.by_rule.values(), Tally())
+        return reduce(BatchTotals.plus, self.by_rule.values(), BatchTotals())
 
 
 @dataclass(frozen=True, slots=True)
-class RuleVitals:
+class RuleHealth:
     """The health of one enabled rule.
 
     Attributes:
@@ -137,11 +137,11 @@ class RuleVitals:
     quarantined: int
     held: int
     failed: int = 0
-    tally: Tally | None = None
+    tally: BatchTotals | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ProvenanceVitals:
+class ProvenanceHealth:
     """How far a provenance sink is behind.
 
     Attributes:
@@ -156,7 +156,7 @@ class ProvenanceVitals:
 
 
 @dataclass(frozen=True, slots=True)
-class Vitals:
+class DaemonHealth:
     """The health of the daemon.
 
     Attributes:
@@ -184,14 +184,14 @@ class Vitals:
     rss_bytes: int | None
     dropped: int
     loaded: int
-    rules: Sequence[RuleVitals]
+    rules: Sequence[RuleHealth]
     oldest_seconds: float | None
     next_at: datetime | None
     succeeded_at: datetime | None
     quarantined: int
     held: int
-    provenance: ProvenanceVitals | None = None
-    tallies: Tallies | None = None
+    provenance: ProvenanceHealth | None = None
+    tallies: LedgerCounters | None = None
 
     @property
     def late_seconds(self) -> float:

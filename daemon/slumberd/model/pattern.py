@@ -138,7 +138,7 @@ def _finite(value: object) -> bool:
 _STAR = "*"
 
 
-class GlobProblem(ValueError):  # noqa: N818 # the caller, who knows the slot, raises the error
+class InvalidGlobError(ValueError):  # the caller, who knows the slot, raises the error
     """An invalid glob.
 
     Attributes:
@@ -163,7 +163,7 @@ def matcher_of(glob: str) -> Callable[[str], bool]:
     """Return a function that matches a text against a glob.
 
     Raises:
-        GlobProblem: The glob is invalid.
+        InvalidGlobError: The glob is invalid.
     """
     runs: list[str] = [""]
     for piece in _pieces(glob):
@@ -185,11 +185,11 @@ def _full(expression: str) -> Callable[[str], bool]:
     return lambda text: match(text) is not None
 
 
-def literal_start(glob: str) -> tuple[str, bool]:
+def literal_prefix(glob: str) -> tuple[str, bool]:
     """Return the text that a glob begins with, and whether the glob is nothing but that text.
 
     Raises:
-        GlobProblem: The glob is invalid.
+        InvalidGlobError: The glob is invalid.
     """
     start = ""
     for piece in _pieces(glob):
@@ -227,7 +227,7 @@ def _class(glob: str, start: int) -> tuple[_Piece, int]:
     # A bracket that comes first is a plain character.
     end = glob.find("]", place + 1)
     if end < 0:
-        raise GlobProblem("'[' has no ']'; write '[[]' for the character itself", start)
+        raise InvalidGlobError("'[' has no ']'; write '[[]' for the character itself", start)
     members = _members(glob, place, end)
     if len(members) == 1 and not negated and isinstance(members[0], str):
         return _Piece(re.escape(members[0]), members[0]), end + 1
@@ -245,7 +245,7 @@ def _members(glob: str, place: int, end: int) -> list[_Member]:
         if place + 2 < end and glob[place + 1] == "-":
             low, high = glob[place], glob[place + 2]
             if low > high:
-                raise GlobProblem(f"{low}-{high} is no range: it ends before it begins", place)
+                raise InvalidGlobError(f"{low}-{high} is no range: it ends before it begins", place)
             found.append((low, high))
             place += 3
         else:

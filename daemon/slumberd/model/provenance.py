@@ -67,7 +67,7 @@ def asserted(slots: Mapping[str, object], provenance: ProvenanceBundle) -> dict[
     """
     return {
         **{_slot_name(name): encoded(value, slot=name) for name, value in slots.items()},
-        **encoded_bundle(provenance),
+        **encode_bundle(provenance),
     }
 
 
@@ -77,7 +77,7 @@ def _slot_name(name: str) -> str:
     return _identifier(name, slot=name)
 
 
-def encoded_bundle(provenance: ProvenanceBundle) -> dict[str, Plain]:
+def encode_bundle(provenance: ProvenanceBundle) -> dict[str, Plain]:
     """Return a bundle as a sink stores it, each key after ``_``.
 
     Raises:
@@ -204,7 +204,7 @@ def _json(value: object, slot: str) -> str:
         raise ProvenanceError(slot, f"is no JSON: {error}") from error
 
 
-def identifier_of(name: str) -> str:
+def make_identifier(name: str) -> str:
     """Return an identifier for any name; two names never share one.
 
     Letters, digits, ``_`` and ``-`` stay; every other character, and ``X``, becomes its hex
@@ -311,7 +311,7 @@ def bundle_of(promotion: Promotion) -> ProvenanceBundle:
     """Return the provenance of a promotion; it is valid for any rule id."""
     return {
         "origin": ORIGIN,
-        "source": f"rule-{identifier_of(promotion.rule_id)}",
+        "source": f"rule-{make_identifier(promotion.rule_id)}",
         "run_id": promotion.firing_id,
         "step": promotion.seq,
         "confidence": Decimal(str(promotion.confidence)),
@@ -319,7 +319,7 @@ def bundle_of(promotion: Promotion) -> ProvenanceBundle:
     }
 
 
-def text_of(value: object) -> str:
+def payload_text(value: object) -> str:
     """Return a value of a payload as text: JSON when it is not a text, empty when it is None."""
     if value is None:
         return ""

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from slumberd.model.cadence import Duration
-from slumberd.model.episode import Gated, instant
+from slumberd.model.episode import SalienceShortfall, instant
 
 USUAL_WEIGHTS = {"recency": 1.0, "relevance": 0.0, "importance": 0.0}
 """The default weights: recency alone."""
@@ -159,7 +159,7 @@ class Gate(BaseModel):
         at: datetime,
         relevance: float = 0.0,
         importance: float = 0.0,
-    ) -> Gated | None:
+    ) -> SalienceShortfall | None:
         """Return why an episode is held back; None when it passes.
 
         Writing an episode counts as its first access, and this rule as its only match. Other rules
@@ -180,7 +180,7 @@ class Gate(BaseModel):
             decay_tau_seconds=self.tau,
         )
         score = salience(context, at=at, relevance=relevance, importance=importance)
-        return None if score >= self.min else Gated(score, self.min, access.reads)
+        return None if score >= self.min else SalienceShortfall(score, self.min, access.reads)
 
 
 def check_gate(least: float, weights: Mapping[str, float], about: str) -> None:

@@ -75,7 +75,7 @@ def checked(part: str, *, axis: str, scope: tuple[str | None, ...], operation: s
     return part
 
 
-def checked_scope(scope: Scope, *, operation: str) -> Scope:
+def validate_scope(scope: Scope, *, operation: str) -> Scope:
     """Return a scope if each of its parts is valid.
 
     Raises:
@@ -116,7 +116,7 @@ class Scoped(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ScopeFilter:
     """The scopes that one read may see, compared exactly and case-sensitively.
 
     Attributes:
@@ -130,7 +130,7 @@ class Reach:
     agent: str | None
 
     @classmethod
-    def of(cls, user: str, session: str | None, agent: str | None) -> Reach:
+    def of(cls, user: str, session: str | None, agent: str | None) -> ScopeFilter:
         """Return a reach with valid parts.
 
         Raises:

@@ -50,8 +50,8 @@ class WriteRequest:
     error: Exception | None = None
 
 
-class Out(Protocol):
-    """Where lines go, from any thread: a `Sink`, or an `Outbox` before it.
+class LineOutput(Protocol):
+    """Where lines go, from any thread: a `LineStream`, or an `LineWriter` before it.
 
     Attributes:
         dropped: How many lines were dropped for want of room.
@@ -76,7 +76,7 @@ class Out(Protocol):
         ...
 
 
-class Outbox:
+class LineWriter:
     """A queue of lines, and a thread that writes them in order; a slow reader blocks no caller.
 
     Attributes:
@@ -245,7 +245,7 @@ def _is_torn(stream: BinaryIO) -> bool:
     return isinstance(stream, LogFile) and stream.torn
 
 
-class Sink:
+class LineStream:
     """Writes whole lines to a stream, from any thread, and waits for its reader.
 
     After a write that failed half-way, in this process or an earlier one, the next write begins a

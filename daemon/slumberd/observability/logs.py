@@ -17,7 +17,7 @@ from slumberd.model.firing import Held
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.spelling import Misspelling
 from slumberd.observability.line_format import CHECKPOINT, Event, console_line, json_line, timestamp
-from slumberd.observability.log_writer import Out, Outbox, Sink, WriteRequest
+from slumberd.observability.log_writer import LineOutput, LineStream, LineWriter, WriteRequest
 
 Format = Literal["auto", "json", "console"]
 Level = Literal["debug", "info", "warning", "error"]
@@ -43,7 +43,7 @@ def configure(
         colors: Whether that terminal shows colours.
         now: Returns the time.
     """
-    return send(Sink(stream), rendering(style, terminal=terminal, colors=colors), level, now)
+    return send(LineStream(stream), rendering(style, terminal=terminal, colors=colors), level, now)
 
 
 def rendering(style: Format, *, terminal: bool, colors: bool = True) -> Render:
@@ -68,7 +68,9 @@ def prioritised(render: Render) -> Render:
     return render_with_priority
 
 
-def send(out: Out, render: Render, level: Level, now: Now, scope: ScopeForm = "full") -> DeltaLines:
+def send(
+    out: LineOutput, render: Render, level: Level, now: Now, scope: ScopeForm = "full"
+) -> DeltaLines:
     """Send all log lines to a writer; return the log of deltas there. See `configure`.
 
     Args:
@@ -84,21 +86,21 @@ def send(out: Out, render: Render, level: Level, now: Now, scope: ScopeForm = "f
 
 
 @contextmanager
-def unhurried(sink: Sink, render: Render, now: Now) -> Iterator[Outbox]:
+def queued_writer(sink: LineStream, render: Render, now: Now) -> Iterator[LineWriter]:
     """Yield a queue before a sink, so that a slow reader of the sink blocks no caller."""
 
     def render_dropped(lines: int) -> bytes:
         event = {"ts": timestamp(now()), "level": "warning", "event": "logs.dropped"}
         return render({**event, "lines": lines})
 
-    outbox = Outbox(partial(sink.write, must=True), render_dropped)
+    line_writer = LineWriter(partial(sink.write, must=True), render_dropped)
     try:
-        yield outbox
+        yield line_writer
     finally:
-        outbox.close()
+        line_writer.close()
 
 
-def _configure_structlog(sink: Out, *, level: Level, now: Now, render: Render) -> None:
+def _configure_structlog(sink: LineOutput, *, level: Level, now: Now, render: Render) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -123,7 +125,7 @@ def _render_event(
 class _EventLogger:
     """Writes the lines that structlog renders."""
 
-    def __init__(self, out: Out) -> None:
+    def __init__(self, out: LineOutput) -> None:
         self._out = out
 
     def msg(self, line: bytes) -> None:
@@ -170,7 +172,7 @@ class DeltaLines:
 
     def __init__(
         self,
-        sink: Out,
+        sink: LineOutput,
         *,
         level: Level,
         now: Now,

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from slumberd.model.health import RuleVitals, Vitals
+from slumberd.model.health import DaemonHealth, RuleHealth
 
 Of = TypeVar("Of")
 
@@ -36,7 +36,7 @@ def _epoch(at: datetime | None) -> float | None:
     return at.timestamp() if at else None
 
 
-OF_DAEMON: Sequence[Family[Vitals]] = (
+OF_DAEMON: Sequence[Family[DaemonHealth]] = (
     Family("heartbeat_timestamp_seconds", "The time of this heartbeat.", lambda v: _epoch(v.at)),
     Family("uptime_seconds", "The time since the start of the daemon.", lambda v: v.uptime_seconds),
     Family(
@@ -106,7 +106,7 @@ OF_DAEMON: Sequence[Family[Vitals]] = (
 )
 """The metrics of the daemon."""
 
-OF_RULE: Sequence[Family[RuleVitals]] = (
+OF_RULE: Sequence[Family[RuleHealth]] = (
     Family(
         "rule_pending_episodes",
         "Versions of episodes that are pending, up to 10,000.",
@@ -174,7 +174,7 @@ OF_RULE: Sequence[Family[RuleVitals]] = (
 """The metrics of each enabled rule, with a label ``rule``."""
 
 
-def exposition(vitals: Vitals) -> bytes:
+def exposition(vitals: DaemonHealth) -> bytes:
     """Return the metrics in the text format of Prometheus, version 0.0.4."""
     lines = [
         *_lines(OF_DAEMON, [("", vitals)]),

@@ -14,7 +14,7 @@ from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import UsageError
 from slumberd.model.rule import ConsolidationRule
 from slumberd.rule_testing.data_copy import Copy, ProgressCallback, copied
-from slumberd.rule_testing.preview import Tally
+from slumberd.rule_testing.preview import BatchTotals
 from slumberd.service.composition import rule_runner_of
 from slumberd.storage.audit.compare import Comparison, Totals
 
@@ -98,7 +98,7 @@ class Differences:
     facts: Comparison
 
 
-def candidate_of(present: RuleSet, candidate: RuleSet, only: Sequence[str]) -> RuleSet:
+def select_candidate(present: RuleSet, candidate: RuleSet, only: Sequence[str]) -> RuleSet:
     """Return the candidate, or the present rules with only some rules of the candidate.
 
     Args:
@@ -213,11 +213,13 @@ class _Trial:
         self._clock = clock
         self._tell = tell
         self._facts = copy.stores.facts
-        self._consolidator = rule_runner_of(copy.settings, copy.stores, Tally(), clock).consolidator
+        self._consolidator = rule_runner_of(
+            copy.settings, copy.stores, BatchTotals(), clock
+        ).consolidator
 
     async def consolidate(self) -> dict[str, str]:
         """Consolidate pending episodes; return the rules that exceeded a deletion limit."""
-        await self._facts.redraw(at=self._clock.now())
+        await self._facts.rewrite_facts(at=self._clock.now())
         await self._facts.set_channels(self._rules.multi_valued, at=self._clock.now())
         enabled = [rule for rule in self._rules.rules if rule.enabled]
         held = {rule.id: await self._fire_all(rule) for rule in enabled}

@@ -15,7 +15,7 @@ from slumberd.filters.sandbox import check_filter
 from slumberd.model.episode import Episode
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import Scope, checked_scope
+from slumberd.model.scope import Scope, validate_scope
 from slumberd.rule_testing.case_schema import (
     CaseFile,
     CaseForm,
@@ -182,7 +182,7 @@ class _Reading:
 
     def _check_scope(self, episode: Episode, earlier: Episode, trail: Trail) -> None:
         try:
-            scope = checked_scope(_scope(episode), operation="put")
+            scope = validate_scope(_scope(episode), operation="put")
         except MemoryScopeError as error:
             self._add(trail, error.violation)
             return
@@ -269,7 +269,7 @@ def _is_test_file(path: Path) -> bool:
     return path.name.endswith(ENDINGS) and not path.name.startswith(".")
 
 
-def prepared(files: Sequence[Path], *, timezone: str) -> list[Trial]:
+def load_trials(files: Sequence[Path], *, timezone: str) -> list[Trial]:
     """Return the trials of test files, in order.
 
     Args:

@@ -11,7 +11,7 @@ from slumberd.clock import Clock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.consolidation.fire_request import FireRequest
-from slumberd.consolidation.multi_valued_hints import Replaced
+from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.errors import NoInputError
 from slumberd.model.firing import Counts
 from slumberd.model.record import Checkpoint, Outcome, Record
@@ -52,7 +52,7 @@ class Preview:
     held: str = ""
 
 
-class Previewed(NamedTuple):
+class PreviewResult(NamedTuple):
     """The previews of all rules.
 
     Attributes:
@@ -61,16 +61,16 @@ class Previewed(NamedTuple):
     """
 
     previews: list[Preview]
-    replaced: list[Replaced]
+    replaced: list[MultiValuedHint]
 
 
-class Tally:
+class BatchTotals:
     """Counts the reasons of deltas without a change; implements `Logs` and `DeltaLog`."""
 
     def __init__(self) -> None:
         self._counters: dict[str, tuple[Counter[str], Counter[str]]] = {}
 
-    def keyed(self, _: bytes) -> Tally:
+    def keyed(self, _: bytes) -> BatchTotals:
         """Return itself."""
         return self
 
@@ -110,9 +110,9 @@ def _by_channel(outcome: Outcome) -> Iterator[tuple[str, Sequence[Record]]]:
         yield channel, outcome.records[begin:end]
 
 
-async def previewed(
+async def preview_rules(
     settings: Settings, rules: RuleSet, *, whole: bool, clock: Clock, tell: ProgressCallback
-) -> Previewed:
+) -> PreviewResult:
     """Return what each rule of kind ``episodes`` selects and what its firing would do, in order.
 
     The rules fire on a copy. The function takes no lock and writes nothing; a daemon may run.
@@ -137,7 +137,7 @@ async def previewed(
         previewer = _Previewer(copy, rules, clock, tell)
         await previewer.apply_channels(whole=whole)
         previews = [await previewer.preview(rule) for rule in rules.of_episodes().rules]
-        return Previewed(previews, await previewer.replaced())
+        return PreviewResult(previews, await previewer.replaced())
 
 
 class _Previewer:
@@ -148,7 +148,7 @@ class _Previewer:
         self._rules = rules
         self._clock = clock
         self._tell = tell
-        self._tally = Tally()
+        self._tally = BatchTotals()
         self._facts = copy.stores.facts
         self._runner = rule_runner_of(copy.settings, copy.stores, self._tally, clock)
 
@@ -159,7 +159,7 @@ class _Previewer:
             for channel, predicates in (await self._facts.channels()).items():
                 multi[channel] = predicates.union(multi.get(channel, ()))
         now = self._clock.now()
-        await self._facts.redraw(at=now)
+        await self._facts.rewrite_facts(at=now)
         await self._facts.set_channels(multi, at=now)
 
     async def preview(self, rule: ConsolidationRule) -> Preview:
@@ -175,9 +175,9 @@ class _Previewer:
         held = report.held.problem if report.held else ""
         return Preview(rule, matching, pending, report.channels, self._tally.reasons(), held)
 
-    async def replaced(self) -> list[Replaced]:
+    async def replaced(self) -> list[MultiValuedHint]:
         """Return the predicates whose objects keep replacing each other."""
-        return await self._facts.replaced_predicates()
+        return await self._facts.find_multi_valued_hints()
 
     async def _pending(self, rule: ConsolidationRule) -> int:
         """Return the number of versions above the watermark of the rule."""

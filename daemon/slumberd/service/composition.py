@@ -20,7 +20,7 @@ from slumberd.config.settings import Settings
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.protocols import Logs
 from slumberd.errors import NoInputError, UsageError
-from slumberd.filters.sandbox import checking_filters
+from slumberd.filters.sandbox import filter_checker
 from slumberd.graph.cypher_linter import Linter
 from slumberd.graph.ladybug_store import LadybugGraphStore
 from slumberd.graph.promotion import EVIDENCE, EVIDENCE_SLOTS, Promoter
@@ -69,7 +69,7 @@ def rules_in(directory: Path, timezone: str, *, graph: bool = True) -> RuleSet:
     Raises:
         ConfigurationError: With every mistake of every rule file.
     """
-    with checking_filters() as check:
+    with filter_checker() as check:
         return load_rules(
             directory,
             check_filter=check,
@@ -226,7 +226,7 @@ async def adopt(facts: SQLiteFactStore) -> None:
 
 
 @asynccontextmanager
-async def rehearsing(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
+async def open_for_dry_run(settings: Settings, clock: Clock) -> AsyncIterator[Stores]:
     """Lock the state directory and open the stores for a dry run.
 
     Raises:

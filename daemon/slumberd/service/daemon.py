@@ -29,9 +29,9 @@ from slumberd.scheduling.due import Due
 from slumberd.scheduling.scheduler import Alarm, Scheduler
 from slumberd.service.background import Effects, keep_noticing
 from slumberd.service.composition import (
+    open_for_dry_run,
     provenance_sink,
     publisher_of,
-    rehearsing,
     rule_runner_of,
     rules_of,
     writing,
@@ -358,7 +358,7 @@ class Daemon:
 
 
 async def _write_missing_lines(consolidator: Consolidator) -> None:
-    repeated = await consolidator.tell_again()
+    repeated = await consolidator.log_pending_records()
     if repeated:
         _log.info("logs.repeated", rows=repeated)
 
@@ -407,10 +407,10 @@ async def perform(
     """
     rules = rules_of(settings)
     dry_run = bool(request.get("dry_run"))
-    async with rehearsing(settings, clock) if dry_run else writing(settings, clock) as stores:
+    async with open_for_dry_run(settings, clock) if dry_run else writing(settings, clock) as stores:
         runner = rule_runner_of(settings, stores, logs, clock)
         if not dry_run:
-            await runner.consolidator.tell_again()
+            await runner.consolidator.log_pending_records()
             await apply_channels(runner, rules, clock.now())
         operations = Operations(stores.memory, runner, lambda: rules, clock)
         if not dry_run:

@@ -17,7 +17,13 @@ from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.model.cadence import Cron, Every
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import Position
-from slumberd.model.health import ProvenanceVitals, RuleVitals, Tallies, Tally, Vitals
+from slumberd.model.health import (
+    BatchTotals,
+    DaemonHealth,
+    LedgerCounters,
+    ProvenanceHealth,
+    RuleHealth,
+)
 from slumberd.model.rule import ConsolidationRule
 from slumberd.scheduling import cron
 from slumberd.scheduling.due import Trouble
@@ -43,9 +49,9 @@ class TallyCounter:
 
     def __init__(self) -> None:
         self._upto = 0
-        self._sums: dict[str, Tally] = defaultdict(Tally)
+        self._sums: dict[str, BatchTotals] = defaultdict(BatchTotals)
 
-    async def tallies(self, facts: SQLiteFactStore, episodes: EpisodeLog) -> Tallies:
+    async def tallies(self, facts: SQLiteFactStore, episodes: EpisodeLog) -> LedgerCounters:
         """Read the new batches, and return the sums over all batches.
 
         Raises:
@@ -53,10 +59,10 @@ class TallyCounter:
         """
         while found := await facts.counts(self._upto, limit=AT_ONCE):
             for number, rule, channels in found:
-                self._sums[rule] = self._sums[rule].plus(Tally.of(channels))
+                self._sums[rule] = self._sums[rule].plus(BatchTotals.of(channels))
                 self._upto = number
         rows = await facts.ledger_rows()
-        return Tallies(rows, (await episodes.newest()).seq, dict(self._sums))
+        return LedgerCounters(rows, (await episodes.newest()).seq, dict(self._sums))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +138,7 @@ class _RuleFigures(NamedTuple):
     backlogs: Mapping[Position, _Backlog]
     late: Mapping[str, float]
     ledger: _LedgerFigures
-    tallies: Tallies | None
+    tallies: LedgerCounters | None
 
     @property
     def oldest_seconds(self) -> float | None:
@@ -154,7 +160,7 @@ class HealthCollector:
         self._full_since: dict[str, float] = {}
         self._tally_counter = TallyCounter()
 
-    async def vitals(self, loop_lag: float) -> Vitals:
+    async def vitals(self, loop_lag: float) -> DaemonHealth:
         """Return the health figures of this instant.
 
         Args:
@@ -166,7 +172,7 @@ class HealthCollector:
         (rules, timezone), now = self._sources.rules(), self._clock.now()
         active = {rule.id: rule for rule in rules if rule.enabled}
         figures = await self._figures(active, timezone, now)
-        return Vitals(
+        return DaemonHealth(
             at=now,
             uptime_seconds=round(self._clock.monotonic() - self._began, 3),
             loop_lag_seconds=round(loop_lag, 3),
@@ -196,10 +202,10 @@ class HealthCollector:
         late = await self._lateness(active, timezone, unheld, backlogs, now)
         return _RuleFigures(read, backlogs, late, ledger, await self._tallies())
 
-    def _rule_vitals(self, rule_id: str, figures: _RuleFigures) -> RuleVitals:
+    def _rule_vitals(self, rule_id: str, figures: _RuleFigures) -> RuleHealth:
         backlog, ledger, tallies = figures.backlog_of(rule_id), figures.ledger, figures.tallies
         trouble = self._sources.troubles().get(rule_id)
-        return RuleVitals(
+        return RuleHealth(
             rule_id,
             backlog.pending,
             backlog.oldest_seconds,
@@ -209,22 +215,22 @@ class HealthCollector:
             quarantined=ledger.quarantined[rule_id],
             held=int(rule_id in ledger.held),
             failed=self._sources.failed().get(rule_id, 0),
-            tally=tallies.by_rule.get(rule_id, Tally()) if tallies else None,
+            tally=tallies.by_rule.get(rule_id, BatchTotals()) if tallies else None,
         )
 
-    async def _tallies(self) -> Tallies | None:
+    async def _tallies(self) -> LedgerCounters | None:
         if not self._sources.counted:
             return None
         return await self._tally_counter.tallies(self._sources.facts, self._sources.episodes)
 
-    async def _provenance(self, now: datetime) -> ProvenanceVitals | None:
+    async def _provenance(self, now: datetime) -> ProvenanceHealth | None:
         """Return how far the provenance sink is behind; None without a sink."""
         reader = self._sources.reader
         if reader is None:
             return None
         lag = await self._sources.facts.lag(reader)
         _, refused = await self._sources.facts.published_position(reader)
-        return ProvenanceVitals(lag.rows, lag.seconds(now), refused)
+        return ProvenanceHealth(lag.rows, lag.seconds(now), refused)
 
     async def _backlogs(self, marks: Iterable[Position], now: datetime) -> dict[Position, _Backlog]:
         """Return the backlog above each watermark; most rules share a few watermarks."""

@@ -12,7 +12,7 @@ import structlog
 
 from slumberd.clock import Clock, set_within
 from slumberd.errors import SlumberdError
-from slumberd.model.health import Vitals
+from slumberd.model.health import DaemonHealth
 from slumberd.observability.line_format import timestamp
 from slumberd.observability.prometheus import exposition
 from slumberd.service.health_metrics import HealthCollector, HealthSources
@@ -82,7 +82,7 @@ class Heartbeat:
             self._unwritten = False
 
 
-def _line(vitals: Vitals) -> dict[str, Any]:
+def _line(vitals: DaemonHealth) -> dict[str, Any]:
     """Return the keys of the log line."""
     since = vitals.at - vitals.succeeded_at if vitals.succeeded_at else None
     return {
@@ -103,7 +103,7 @@ def _line(vitals: Vitals) -> dict[str, Any]:
     }
 
 
-def _backlog(vitals: Vitals) -> dict[str, Any]:
+def _backlog(vitals: DaemonHealth) -> dict[str, Any]:
     """Return the keys of the log line about pending episodes."""
     behind = [rule for rule in vitals.rules if rule.pending]
     named = nlargest(MOST_NAMED, behind, key=lambda rule: rule.pending)

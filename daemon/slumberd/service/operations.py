@@ -19,7 +19,7 @@ from slumberd.model.episode import microseconds
 from slumberd.model.firing import Held
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.service import requests as forms
 from slumberd.service.control_socket import Answer, Operation, Peer
 from slumberd.service.requests import (
@@ -41,7 +41,7 @@ from slumberd.service.responses import (
 from slumberd.service.rule_runner import RuleRunner
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.ledger.erasure import Erasure, Unfinished
-from slumberd.storage.ledger.manual_edits import HandAtWork
+from slumberd.storage.ledger.manual_edits import ManualEdits
 from slumberd.storage.ledger.undo import Undoer, Wanted
 
 _RANDOM_BYTES, _CHARACTERS = 8, 12
@@ -207,7 +207,7 @@ class Operations:
                 dry_run=dry_run,
             )
             if not dry_run:
-                await self._consolidator.tell_again()
+                await self._consolidator.log_pending_records()
         return {"dropped": dropped}
 
     async def _check_named(self, request: forms.DropForm) -> None:
@@ -228,7 +228,7 @@ class Operations:
             if request.dry_run:
                 return reported(await self._rehearse(rules), limit=_limit(request))
             await self._facts.decide(held, approve=approve, at=self._clock.now(), by=str(peer))
-            await self._consolidator.tell_again()
+            await self._consolidator.log_pending_records()
             run = new_run_id()
             reports = [await self._fire(rule, peer, run) for rule in rules]
         self.decided()
@@ -236,7 +236,7 @@ class Operations:
 
     async def forget(self, request: forms.ForgetForm, peer: Peer) -> Answer:
         """Erase a scope from both databases, and return the certificate."""
-        reach = Reach.of(request.user, request.session, request.agent)
+        reach = ScopeFilter.of(request.user, request.session, request.agent)
         dry_run = request.dry_run
         async with self.turn:
             now = self._clock.now()
@@ -307,7 +307,7 @@ class Operations:
                 await self._scrub_files()
         return len(erasures)
 
-    async def _check_kept(self, reach: Reach) -> None:
+    async def _check_kept(self, reach: ScopeFilter) -> None:
         """Check that the facts hold something of a scope without episodes.
 
         A scope may be erased twice: the first erasure may have ended before it rewrote the files
@@ -328,7 +328,7 @@ class Operations:
     async def _scrub_files(self) -> Answer:
         """Rewrite both files after an erasure; return that part of the certificate."""
         emptied = {"facts.db": await self._facts.scrub(), "memory.db": await self._memory.scrub()}
-        await self._consolidator.tell_again()
+        await self._consolidator.log_pending_records()
         head = (await self._facts.head()).head.hex()
         return {"head_after": head, "write_ahead_log_emptied": emptied}
 
@@ -364,7 +364,7 @@ class Operations:
             raise UsageError(describe_unknown(wanted))
         done = await self._facts.undo_each(wanted, undoer, dry_run=dry_run, limit=_limit(request))
         if not dry_run:
-            await self._consolidator.tell_again()
+            await self._consolidator.log_pending_records()
         return undone(done, None if dry_run else undoer.run)
 
     async def pin(self, request: forms.PinForm, peer: Peer) -> Answer:
@@ -389,7 +389,7 @@ class Operations:
 
     async def _edit_manually(
         self,
-        work: Callable[[HandAtWork], None],
+        work: Callable[[ManualEdits], None],
         request: forms.ChangeForm,
         peer: Peer,
     ) -> tuple[Answer, Sequence[Record]]:
@@ -404,7 +404,7 @@ class Operations:
         async with self.turn:
             rows = len(await self._facts.notice_external())
             if rows:
-                await self._consolidator.tell_again()
+                await self._consolidator.log_pending_records()
         return rows
 
     async def _answer(
@@ -412,7 +412,7 @@ class Operations:
     ) -> Answer:
         """Write the log lines of an outcome, and return the outcome as JSON."""
         if not dry_run:
-            await self._consolidator.tell_again()
+            await self._consolidator.log_pending_records()
         records = outcome.records if outcome else []
         return {
             "firing_id": outcome.firing_id if outcome and not dry_run else None,

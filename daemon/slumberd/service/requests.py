@@ -13,12 +13,12 @@ from pydantic import Field
 from slumberd.config.validation import NAME, Form, problems
 from slumberd.config.yaml_reader import dotted
 from slumberd.consolidation.manual import ManualAssertion
-from slumberd.consolidation.precedence import HANDS
+from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.errors import UsageError
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of, fact_id_of
 from slumberd.model.rule import FACTS
-from slumberd.model.scope import Scope, checked_scope
+from slumberd.model.scope import Scope, validate_scope
 from slumberd.service.control_socket import Answer, Operation, Peer
 from slumberd.storage.ledger.undo import ByRun, BySince, Wanted
 
@@ -163,7 +163,7 @@ def lineage_entry(reason: str, peer: Peer, at: datetime) -> dict[str, Any]:
     """
     return {
         "kind": "hand",
-        "rule_id": HANDS,
+        "rule_id": MANUAL_RULE_ID,
         "source_episode_ids": [],
         "promotion_ts": at.isoformat(),
         "by": str(peer),
@@ -206,7 +206,7 @@ def assertion_of(request: PinForm, entry: dict[str, Any]) -> ManualAssertion:
         MemoryScopeError: The user or the agent cannot be part of a scope.
     """
     user, agent = _nonblank("user", request.user), _nonblank("agent", request.agent)
-    checked_scope(Scope(user, "-", agent), operation="pin")
+    validate_scope(Scope(user, "-", agent), operation="pin")
     fact_id = _fact_id(request)
     payload = {
         "id": fact_id,

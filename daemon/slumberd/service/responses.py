@@ -10,7 +10,7 @@ from slumberd.consolidation.consolidator import Report
 from slumberd.model.episode import instant
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.observability.line_format import timestamp
 from slumberd.service.control_socket import Answer
 from slumberd.storage.ledger.erasure import Erasure
@@ -33,7 +33,7 @@ LISTED = 10_000
 
 def reported(reports: Iterable[Report], *, limit: int = LISTED, run: str = "") -> Answer:
     """Return the firings of one run, with at most `limit` deltas of each rehearsal."""
-    documents = [as_document(report, limit=limit) for report in reports]
+    documents = [report_document(report, limit=limit) for report in reports]
     fired = any(document["firing_ids"] for document in documents)
     return {"run": run if fired else None, "reports": documents}
 
@@ -65,7 +65,7 @@ def counted(records: Sequence[Record]) -> dict[str, int]:
     return dict(sorted(kinds.items()))
 
 
-def as_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
+def report_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
     """Return a report as JSON, with at most `limit` deltas of a rehearsal."""
     document: dict[str, Any] = {
         "rule_id": report.rule_id,
@@ -81,7 +81,7 @@ def as_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
 
 
 def certificate(
-    reach: Reach,
+    reach: ScopeFilter,
     moment: int,
     erasure: Erasure,
     memory: dict[str, int],

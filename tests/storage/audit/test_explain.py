@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from slumberd.cli import call
-from slumberd.cli.commands.explain_output import went, would_change
+from slumberd.cli.commands.explain_output import describe_removal, would_change
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.consolidation.fire_request import FireRequest
@@ -25,7 +25,7 @@ from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Limits, Position
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, episode, rule, triple
@@ -105,7 +105,7 @@ class House:
         explanation = await self.facts.why(fact_id)
         assert explanation.fact is None
         assert explanation.taken_out is not None
-        return went(explanation.taken_out, fact_id)
+        return describe_removal(explanation.taken_out, fact_id)
 
     def sql(self, file: str, statement: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.folder / file)) as connection, connection:
@@ -518,7 +518,11 @@ async def test_forgotten_scope_needs_newer_episodes(home: House) -> None:
     await home.told(PORTO, TEA)
     moment = microseconds(home.clock.now())
     await home.facts.forget(
-        Reach.of("alice", None, None), moment=moment, at=home.clock.now(), by="me", dry_run=False
+        ScopeFilter.of("alice", None, None),
+        moment=moment,
+        at=home.clock.now(),
+        by="me",
+        dry_run=False,
     )
 
     became, remedy = await home.told_of("e1")
@@ -769,7 +773,7 @@ def test_why_prints_fact_lineage_episodes_and_firing(
     (told,) = shown(site, capfd, "why", "e2")
     out, _ = said(site, capfd, "why", "e2")
 
-    assert (told["stands"], told["went"], told["replaced"]) == (True, None, ["e1"])
+    assert (told["current"], told["went"], told["replaced"]) == (True, None, ["e1"])
     assert told["fact"]["lineage"][0]["rule_id"] == "all"
     (promoted,) = told["promoted"]
     assert (promoted["firing_id"], promoted["by"], promoted["kind"]) == ("all@1", "uid 7", "update")
@@ -807,7 +811,7 @@ def test_why_of_what_went_tells_how(site: Home, capfd: pytest.CaptureFixture[str
     (told,) = shown(site, capfd, "why", "e1")
     out, _ = said(site, capfd, "why", "e1")
 
-    assert (told["stands"], told["fact"], told["went"]) == (False, None, "e2 replaced it")
+    assert (told["current"], told["fact"], told["went"]) == (False, None, "e2 replaced it")
     assert [line["fact_id"] for line in told["replaced_by"]] == ["e2"]
     assert "current     no: e2 replaced it" in out
 
@@ -826,7 +830,7 @@ def test_why_not_prints_one_decision_a_rule_and_channel(
     told = shown(site, capfd, "why-not", "e1")
     out, _ = said(site, capfd, "why-not", "odd")
 
-    found = [(one["rule_id"], one["channel"], one["became"], one["stands"]) for one in told]
+    found = [(one["rule_id"], one["channel"], one["became"], one["current"]) for one in told]
     assert found == [("all", "facts", "add", False), ("later", "notes", "pending", False)]
     assert told[0]["went"] == "e2 replaced it"
     assert told[1]["would_change"] == "`slumberd fire later`"
@@ -889,5 +893,5 @@ def test_both_commands_only_read_while_a_daemon_runs(
         (why,) = shown(site, capfd, "why", "e2")
         decisions = shown(site, capfd, "why-not", "e2")
 
-    assert why["stands"]
+    assert why["current"]
     assert [one["became"] for one in decisions] == ["update", "pending"]

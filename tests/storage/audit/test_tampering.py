@@ -17,7 +17,7 @@ import pytest
 from slumberd.errors import LedgerKeyError
 from slumberd.model.fact import Fact
 from slumberd.model.record import Break, Checkpoint
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.rows import (
@@ -357,7 +357,7 @@ def erased(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def tell() -> None:
         await tell_everything(path, KEY)
         async with SQLiteFactStore(path, key=KEY, clock=FakeClock(at(3000))) as store:
-            mallory = Reach("mallory", None, None)
+            mallory = ScopeFilter("mallory", None, None)
             await store.forget(mallory, moment=10**15, at=at(2000), by="", dry_run=False)
             await store.pin(
                 Fact(

@@ -11,7 +11,7 @@ import pytest
 
 from slumberd.model.episode import microseconds
 from slumberd.model.firing import Limits
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from tests.support.builders import START, at, rule, triple
 from tests.support.house import House, house
 
@@ -138,7 +138,7 @@ async def test_everything_that_changes_these_tables_properly_verifies(tmp_path: 
         await home.put(triple("bobs", "bob", "drinks", "x", user="bob", metadata={"intent": "?"}))
         await home.fire()
         await home.facts.forget(
-            Reach("bob", None, None), moment=microseconds(at(99)), dry_run=False, **told
+            ScopeFilter("bob", None, None), moment=microseconds(at(99)), dry_run=False, **told
         )
         await verified("an erasure")
 

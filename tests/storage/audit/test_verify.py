@@ -15,7 +15,7 @@ from slumberd.storage.audit import fact_check
 from slumberd.storage.audit.fact_check import KeyPages, MixedKeysError
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.facts.store import SQLiteFactStore
-from slumberd.storage.ledger.history import facts_then
+from slumberd.storage.ledger.history import facts_at
 from slumberd.storage.sqlite.connection import Pragmas, connect
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING
 from tests.support.stories import (
@@ -71,7 +71,7 @@ def test_key_pages_of_any_size_have_the_same_current_facts(
 
     with copied(request.getfixturevalue(story)) as copy:
         paged = [fact for page in KeyPages(copy, DEPTH) for fact in page]
-        whole = facts_then(copy, user=None, depth=DEPTH)
+        whole = facts_at(copy, user=None, depth=DEPTH)
 
     assert sorted(paged, key=lambda fact: fact.fact_id) == whole
 
@@ -262,10 +262,8 @@ def test_what_stood_of_a_user_is_that_users_part_of_what_stood(
     with copied(path) as copy:
         for valid_at, believed_at in asked_at(path):
             at = {"valid_at": valid_at, "believed_at": believed_at}
-            whole = facts_then(copy, user=None, depth=DEPTH, **at)
+            whole = facts_at(copy, user=None, depth=DEPTH, **at)
             owners = {one.counted.claim.owner.split("/")[0] for one in whole}
-            parts = [
-                one for user in owners for one in facts_then(copy, user=user, depth=DEPTH, **at)
-            ]
+            parts = [one for user in owners for one in facts_at(copy, user=user, depth=DEPTH, **at)]
 
             assert sorted(parts, key=lambda one: one.fact_id) == whole

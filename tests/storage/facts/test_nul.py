@@ -12,7 +12,7 @@ import pytest
 from slumberd.errors import InputError
 from slumberd.model.delta import UpdateDelta
 from slumberd.model.fact import Fact
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, triple
 from tests.support.house import house
@@ -61,7 +61,7 @@ async def test_a_hand_takes_no_id_that_could_be_taken_for_anothers(
             with pytest.raises(InputError, match="holds NUL or no valid Unicode"):
                 await facts.apply_delta(one)
 
-        await facts.forget(Reach("bob", None, None), moment=1, at=START, by="", dry_run=False)
+        await facts.forget(ScopeFilter("bob", None, None), moment=1, at=START, by="", dry_run=False)
         assert (await facts.why("e1")).sayings
 
 

@@ -21,7 +21,7 @@ from slumberd.errors import ExtraMissingError, PatternError, UsageError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.pattern import LONGEST, Equals, Glob, Matches, OneOf, Prefix
 from slumberd.sql_statements import statements
-from slumberd.storage.facts.index_ranges import BEYOND, after_all, compiled, literal_start
+from slumberd.storage.facts.index_ranges import BEYOND, compiled, literal_prefix, upper_bound
 from slumberd.storage.facts.search import search
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.fact_rows import find, is_specified
@@ -354,7 +354,7 @@ def test_a_span_of_a_prefix_holds_every_text_with_it_and_no_other(
         asked = "SELECT ?1 >= ?2 AND ?1 < ?3"
 
         def inside(text: str) -> bool:
-            high = after_all(start)
+            high = upper_bound(start)
             return bool(connection.execute(asked, (text, start, high)).fetchone()[0])
 
         assert inside(start + rest)
@@ -382,7 +382,7 @@ def test_a_text_with_nul_is_found_whether_sqlite_reads_it_to_its_end_or_not(
 
 
 def test_nothing_comes_after_the_last_of_all_characters() -> None:
-    assert after_all("\U0010ffff" * 3) == BEYOND
+    assert upper_bound("\U0010ffff" * 3) == BEYOND
 
 
 @given(st.text("ab|^$.?*+{}()[]\\1", max_size=8), st.text("ab1", max_size=4))
@@ -395,7 +395,7 @@ def test_what_an_expression_matches_begins_with_its_literal_start(
         return
 
     if matches(text):
-        assert text.startswith(literal_start(expression))
+        assert text.startswith(literal_prefix(expression))
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_what_an_expression_matches_begins_with_its_literal_start(
     ],
 )  # fmt: skip
 def test_an_expression_is_looked_up_by_what_it_begins_with(expression: str, start: str) -> None:
-    assert literal_start(expression) == start
+    assert literal_prefix(expression) == start
 
 
 @pytest.mark.parametrize(

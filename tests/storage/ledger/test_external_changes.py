@@ -21,7 +21,7 @@ from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger import external_changes
-from slumberd.storage.ledger.bulk_write import MANY, by_us
+from slumberd.storage.ledger.bulk_write import MANY, own_writes
 from tests.support.builders import START, at, rule, triple, version
 from tests.support.daemons import Home, processor_seconds
 from tests.support.fakes import FakeClock, without_firings
@@ -600,7 +600,7 @@ async def test_what_we_write_ourselves_is_not_noted_and_notes_go_on_after_it(
 ) -> None:
     def write_ours(connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        with by_us(connection, rows=rows):
+        with own_writes(connection, rows=rows):
             connection.execute(PIN, row("ours"))
             connection.execute("UPDATE facts SET confidence = 0.1")
             connection.execute("DELETE FROM facts")
@@ -618,7 +618,7 @@ async def test_what_we_write_ourselves_is_not_noted_and_notes_go_on_after_it(
 async def test_what_is_rolled_back_leaves_the_notes_on(store: SQLiteFactStore, rows: int) -> None:
     with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        with pytest.raises(KeyError), by_us(connection, rows=rows):
+        with pytest.raises(KeyError), own_writes(connection, rows=rows):
             raise KeyError
         connection.execute("ROLLBACK")
     write(store.path, PIN, row("theirs"))

@@ -16,7 +16,7 @@ from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of
 from slumberd.model.provenance import SLOTS, Lag, Promotion, asserted, bundle_of, slots_of
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.promotion_feed import readers
 from tests.support.builders import START, at, rule
@@ -156,7 +156,7 @@ async def test_forgotten_rows_are_told_to_nobody(tmp_path: Path) -> None:
         [told] = await told_by(store)
         assert await store.is_publishable(told.seq)
         await store.forget(
-            Reach.of("alice", None, None),
+            ScopeFilter.of("alice", None, None),
             moment=microseconds(at(200)),
             at=at(9),
             by="me",

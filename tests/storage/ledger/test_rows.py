@@ -165,8 +165,8 @@ async def test_another_depth_of_lineages_is_carried_into_every_fact(tmp_path: Pa
             if not await store.ledger_rows():
                 firing = Firing("all", "h", "every", START, Position(), Position(5, "e5"))
                 await store.commit(firing, meet(said, rule("all")))
-            assert (await store.redraw(at=START) > 0) == (depth != 8)
-            assert await store.redraw(at=START) == 0
+            assert (await store.rewrite_facts(at=START) > 0) == (depth != 8)
+            assert await store.rewrite_facts(at=START) == 0
             (fact,) = await store.query(FactPattern())
             lengths.append(len(fact.lineage))
             assert (await store.verify())[2] is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slumberd.storage.ledger.undo import Undoing, in_order, undone_firings
+from slumberd.storage.ledger.undo import Undoing, in_order, undone_firing_ids
 
 pytestmark = pytest.mark.unit
 
@@ -12,20 +12,20 @@ UNDO = "@undo"
 
 
 def test_firing_is_undone_until_its_undoing_is_undone() -> None:
-    assert undone_firings([(5, "all@1")], UNDO) == {"all@1"}
-    assert undone_firings([(7, "@undo@5"), (5, "all@1")], UNDO) == {"@undo@5"}
+    assert undone_firing_ids([(5, "all@1")], UNDO) == {"all@1"}
+    assert undone_firing_ids([(7, "@undo@5"), (5, "all@1")], UNDO) == {"@undo@5"}
 
 
 def test_firing_that_is_undone_twice_stays_undone_when_one_undoing_is_undone() -> None:
     undoings = [(9, "@undo@7"), (7, "all@1"), (5, "all@1")]
 
-    assert undone_firings(undoings, UNDO) == {"@undo@7", "all@1"}
+    assert undone_firing_ids(undoings, UNDO) == {"@undo@7", "all@1"}
 
 
 def test_firing_whose_undoing_was_undone_can_be_undone_again() -> None:
     undoings = [(9, "all@1"), (7, "@undo@5"), (5, "all@1")]
 
-    assert undone_firings(undoings, UNDO) == {"all@1", "@undo@5"}
+    assert undone_firing_ids(undoings, UNDO) == {"all@1", "@undo@5"}
 
 
 def test_older_firings_are_undone_first_and_of_undoings_the_newest() -> None:

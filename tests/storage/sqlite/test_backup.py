@@ -17,7 +17,7 @@ import pytest
 from slumberd.errors import PermissionDeniedError, SchemaError, StoreError
 from slumberd.storage.sqlite import backup
 from slumberd.storage.sqlite.backup import copy_database, copy_together, is_full, size_of
-from slumberd.storage.sqlite.connection import Pragmas, connect, translated
+from slumberd.storage.sqlite.connection import Pragmas, connect, translate_errors
 from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
@@ -310,7 +310,7 @@ def test_a_full_disk_is_told_from_other_failures(
     with closing(connect(tmp_path / "a.db", pragmas, access="write")) as connection:
         connection.execute("PRAGMA max_page_count = 2")
 
-        with pytest.raises(StoreError) as error, translated(tmp_path / "a.db", pragmas):
+        with pytest.raises(StoreError) as error, translate_errors(tmp_path / "a.db", pragmas):
             connection.execute(statement)
 
     assert is_full(error.value) == full

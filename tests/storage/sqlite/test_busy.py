@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from slumberd.errors import StoppedError
-from slumberd.storage.sqlite.connection import giving_up, transaction
+from slumberd.storage.sqlite.connection import interrupting_when, transaction
 
 pytestmark = pytest.mark.unit
 
@@ -27,7 +27,7 @@ def connection() -> Iterator[sqlite3.Connection]:
 def test_statement_without_an_end_is_ended(connection: sqlite3.Connection) -> None:
     questions = itertools.count(1)
 
-    with pytest.raises(StoppedError), giving_up(connection, lambda: next(questions) == 3):
+    with pytest.raises(StoppedError), interrupting_when(connection, lambda: next(questions) == 3):
         connection.execute(ENDLESS)
 
 
@@ -37,7 +37,7 @@ def test_many_rows_are_taken_back_however_many_are_to_come(connection: sqlite3.C
     with (
         pytest.raises(StoppedError),
         transaction(connection),
-        giving_up(connection, lambda: next(questions) == 3),
+        interrupting_when(connection, lambda: next(questions) == 3),
     ):
         connection.executemany("INSERT INTO numbers VALUES (?)", ((n,) for n in itertools.count()))
 
@@ -48,7 +48,7 @@ def test_many_rows_are_taken_back_however_many_are_to_come(connection: sqlite3.C
 def test_what_is_in_time_is_done(
     connection: sqlite3.Connection, late: Callable[[], bool] | None
 ) -> None:
-    with transaction(connection), giving_up(connection, late):
+    with transaction(connection), interrupting_when(connection, late):
         connection.executemany("INSERT INTO numbers VALUES (?)", ((n,) for n in range(20_000)))
 
     assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (20_000,)
@@ -57,14 +57,14 @@ def test_what_is_in_time_is_done(
 def test_other_mistakes_stay_what_they_are(connection: sqlite3.Connection) -> None:
     with (
         pytest.raises(sqlite3.OperationalError, match="no such table"),
-        giving_up(connection, lambda: False),
+        interrupting_when(connection, lambda: False),
     ):
         connection.execute("SELECT 1 FROM nowhere")
 
 
 def test_nobody_is_asked_afterwards(connection: sqlite3.Connection) -> None:
     late = False
-    with giving_up(connection, lambda: late):
+    with interrupting_when(connection, lambda: late):
         late = True
 
     connection.execute(ENDLESS.replace("FROM n)", "FROM n WHERE i < 99999)"))

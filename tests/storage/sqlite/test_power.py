@@ -19,7 +19,7 @@ import pytest
 
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import FactPattern
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.storage.episodes.store import SQLiteMemoryStore
 from slumberd.storage.sqlite import connection
 from slumberd.storage.sqlite.connection import Pragmas
@@ -128,7 +128,7 @@ def test_episode_that_went_with_the_power_and_is_put_again_otherwise_is_met(
 
 @pytest.mark.parametrize("fate", ["none", "all"])
 def test_what_was_forgotten_is_not_back_with_the_power(tmp_path: Path, fate: Fate) -> None:
-    reach = Reach.of("bob", None, None)
+    reach = ScopeFilter.of("bob", None, None)
 
     async def live(disk: Disk) -> None:
         async with opened(tmp_path / "life", "normal") as place:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.cli.commands.verify import Told
+from slumberd.cli.commands.verify import Checkpoints
 from slumberd.errors import SchemaError
 from slumberd.model.record import Checkpoint
 from slumberd.storage.facts.store import SQLiteFactStore
@@ -224,7 +224,7 @@ async def test_replay_of_a_ledger_that_grows_under_it_begins_again(
 
 
 def test_checkpoints_that_are_read_again_are_all_there_and_counted_once() -> None:
-    told = Told(Checkpoint(rows, b"") for rows in range(3))
+    told = Checkpoints(Checkpoint(rows, b"") for rows in range(3))
 
     first = next(iter(told))
     again = list(told)

@@ -12,21 +12,21 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.commands.run import clean_up_on_sigterm
-from slumberd.cli.context import loaded, settings_of
+from slumberd.cli.context import load_settings_and_rules, settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table, steps
 from slumberd.cli.wording import plural
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet, load_rule_files
 from slumberd.config.settings import Settings
-from slumberd.consolidation.multi_valued_hints import Replaced
+from slumberd.consolidation.multi_valued_hints import MultiValuedHint
 from slumberd.errors import ConfigurationError, UsageError
 from slumberd.filters.sandbox import check_filter
 from slumberd.model.firing import Counts
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable
 from slumberd.rule_testing.loader import ENDINGS
-from slumberd.rule_testing.preview import Preview, Previewed, Reasons, previewed
+from slumberd.rule_testing.preview import Preview, PreviewResult, Reasons, preview_rules
 from slumberd.scheduling import cron
 from slumberd.service.composition import checking_cypher
 
@@ -59,13 +59,15 @@ _SLIPS = (
 """Frequent mistakes in filters that select nothing, each with its correction."""
 
 
-async def _preview(settings: Settings, rules: RuleSet, *, whole: bool) -> Previewed:
-    """Return what each rule would do to the data; arguments and errors as of `previewed`."""
+async def _preview(settings: Settings, rules: RuleSet, *, whole: bool) -> PreviewResult:
+    """Return what each rule would do to the data; arguments and errors as of `preview_rules`."""
     with clean_up_on_sigterm(), steps() as show_step:
-        return await previewed(settings, rules, whole=whole, clock=SystemClock(), tell=show_step)
+        return await preview_rules(
+            settings, rules, whole=whole, clock=SystemClock(), tell=show_step
+        )
 
 
-def print_previews(found: Previewed) -> None:
+def print_previews(found: PreviewResult) -> None:
     """Print a row for each rule and channel, then remarks and suggestions."""
     print_table(COLUMNS, (row for preview in found.previews for row in _rows(preview)))
     for preview in found.previews:
@@ -75,7 +77,7 @@ def print_previews(found: Previewed) -> None:
         print(suggestion_for(replaced))
 
 
-def suggestion_for(replaced: Replaced) -> str:
+def suggestion_for(replaced: MultiValuedHint) -> str:
     """Return the suggestion for a predicate whose objects keep replacing each other."""
     predicate, channel = printable(replaced.predicate), printable(replaced.channel)
     return (
@@ -187,7 +189,7 @@ def check(
             settings = settings_of(config, state_dir) if against_data else None
             rules = _rules_in(paths, settings)
         else:
-            settings, rules = loaded(config, state_dir)
+            settings, rules = load_settings_and_rules(config, state_dir)
     except ConfigurationError as error:
         _print_mistakes(error, json=json)
         raise typer.Exit(error.exit_code) from error
@@ -224,8 +226,8 @@ def _print_mistakes(error: ConfigurationError, *, json: bool) -> None:
         print(mistake)
 
 
-def _print_valid(rules: RuleSet, found: Previewed | None, *, json: bool) -> None:
-    """Print that the rules have no mistakes, and what they would do if that was previewed."""
+def _print_valid(rules: RuleSet, found: PreviewResult | None, *, json: bool) -> None:
+    """Print that the rules have no mistakes, and what they would do if a preview was asked for."""
     ids = [rule.id for rule in rules.rules]
     if json:
         previews = {} if found is None else _previews_document(found)
@@ -239,7 +241,7 @@ def _print_valid(rules: RuleSet, found: Previewed | None, *, json: bool) -> None
         print_previews(found)
 
 
-def _previews_document(found: Previewed) -> dict[str, Any]:
+def _previews_document(found: PreviewResult) -> dict[str, Any]:
     replaced = [
         {**predicate._asdict(), "remark": suggestion_for(predicate)} for predicate in found.replaced
     ]

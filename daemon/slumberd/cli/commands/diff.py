@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from slumberd.cli.commands.run import clean_up_on_sigterm
-from slumberd.cli.context import loaded
+from slumberd.cli.context import load_settings_and_rules
 from slumberd.cli.options import MOST, Config, Json, StateDir
 from slumberd.cli.output import cell, print_json, print_table, steps
 from slumberd.cli.wording import plural
@@ -20,7 +20,7 @@ from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings
 from slumberd.model.fact_ids import channel_of
 from slumberd.observability.line_format import printable
-from slumberd.rule_testing.diff import Differences, RuleChange, candidate_of, differing
+from slumberd.rule_testing.diff import Differences, RuleChange, differing, select_candidate
 from slumberd.service.composition import rules_in
 from slumberd.service.operations import of_episodes
 from slumberd.storage.audit.compare import Difference, Side, Totals
@@ -67,12 +67,12 @@ def diff(
     With --json, each difference is printed on a line, also when only the promoting rules differ;
     the last line is the summary. The exit code is 1 when a fact would differ, else 0.
     """
-    settings, in_force = loaded(config, state_dir)
+    settings, in_force = load_settings_and_rules(config, state_dir)
     offered = rules_in(directory, settings.timezone)
     named = [rule for side in (in_force, offered) for rule in side.rules if rule.id in (only or [])]
     of_episodes(named, "diff")
     in_force = in_force.of_episodes()
-    candidate = candidate_of(in_force, offered.of_episodes(), only or [])
+    candidate = select_candidate(in_force, offered.of_episodes(), only or [])
     totals = asyncio.run(_compare(settings, in_force, candidate, user=user, limit=limit, json=json))
     if totals.differ:
         raise typer.Exit(DIFFERENT)

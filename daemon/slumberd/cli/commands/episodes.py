@@ -51,7 +51,7 @@ class LineWarning(NamedTuple):
 
 
 @dataclass
-class Tally:
+class BatchTotals:
     """What became of the lines.
 
     Attributes:
@@ -129,13 +129,13 @@ def import_(
     settings = settings_of(config, state_dir)
     with open_input(file) as source, logs(settings, SystemClock()):
         make_state_dir(settings)
-        tally = asyncio.run(_import(settings, source, Tally(keep=json)))
+        tally = asyncio.run(_import(settings, source, BatchTotals(keep=json)))
     _print_tally(tally)
     if tally.rejected:
         raise typer.Exit(InputError.exit_code)
 
 
-def _print_tally(tally: Tally) -> None:
+def _print_tally(tally: BatchTotals) -> None:
     if tally.keep:
         rejected = [rejection._asdict() for rejection in tally.kept]
         warnings = [warning._asdict() for warning in tally.warnings]
@@ -148,7 +148,7 @@ def _print_tally(tally: Tally) -> None:
     print(tally)
 
 
-async def _import(settings: Settings, source: Source, tally: Tally) -> Tally:
+async def _import(settings: Settings, source: Source, tally: BatchTotals) -> BatchTotals:
     # The tally reports misspelled keys, by line.
     memory = memory_of(settings, SystemClock(), misspelled=lambda _: None)
     try:
@@ -159,7 +159,9 @@ async def _import(settings: Settings, source: Source, tally: Tally) -> Tally:
     return tally
 
 
-async def _put_all(memory: SQLiteMemoryStore, source: Source, tally: Tally, shown: Bar) -> None:
+async def _put_all(
+    memory: SQLiteMemoryStore, source: Source, tally: BatchTotals, shown: Bar
+) -> None:
     for lines in batches(read_lines(source.stream)):
         await put_lines(memory, lines, tally)
         shown.at(source.position(), plural(tally.put, "episode"))
@@ -172,7 +174,7 @@ def batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
         yield batch
 
 
-async def put_lines(memory: SQLiteMemoryStore, lines: Sequence[Line], tally: Tally) -> None:
+async def put_lines(memory: SQLiteMemoryStore, lines: Sequence[Line], tally: BatchTotals) -> None:
     """Put lines in order, and record in the tally what became of each."""
     counts, refused = await _put([line for line in lines if line.episode], memory)
     unread = [Rejection(line.number, line.problem) for line in lines if not line.episode]

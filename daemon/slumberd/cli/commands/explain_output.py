@@ -7,8 +7,8 @@ from typing import Any
 
 from slumberd.cli.commands.facts import document as fact_document
 from slumberd.cli.output import cell, print_table
-from slumberd.consolidation.explanation import Decision, Explanation, Line, Saying, Source
-from slumberd.consolidation.precedence import EXTERNAL, GRAPH, HANDS
+from slumberd.consolidation.explanation import AssertingRow, Decision, Explanation, Line, Source
+from slumberd.consolidation.precedence import EXTERNAL, GRAPH, MANUAL_RULE_ID
 from slumberd.consolidation.resolution import ID_TAKEN
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
@@ -20,7 +20,7 @@ from slumberd.observability.line_format import printable, timestamp
 LATER = "say it again with a later timestamp"
 NOTHING = "nothing needs to change"
 
-_AUTHORS = {HANDS: "a person", EXTERNAL: "another program"}
+_AUTHORS = {MANUAL_RULE_ID: "a person", EXTERNAL: "another program"}
 """Who writes the rows of a rule id that no rule has."""
 
 _REMOVALS = {
@@ -35,7 +35,7 @@ _NOOPS = {
 }
 
 
-def went(line: Line, fact_id: str) -> str:
+def describe_removal(line: Line, fact_id: str) -> str:
     """Return why a fact is not current, from the row that took it out."""
     if line.rule_id in _REMOVALS:
         return _REMOVALS[line.rule_id]
@@ -174,7 +174,7 @@ def _gated(line: Line) -> str:
 
 
 def _removed(line: Line, decision: Decision, again: str) -> str:
-    removal = went(line, decision.fact_id)
+    removal = describe_removal(line, decision.fact_id)
     if line.undoes and line.fact_id == decision.fact_id:
         return f"{removal}: `slumberd undo {line.firing_id}`"
     return f"{removal}; {again}"
@@ -193,7 +193,7 @@ Versions = dict[str, EpisodeVersion]
 """The newest version of each episode, by the episode's id."""
 
 
-class Told:
+class FactExplanation:
     """An explanation of a fact in the forms that `slumberd why` prints.
 
     Args:
@@ -213,7 +213,7 @@ class Told:
         fact_id, fact = explanation.fact_id, explanation.fact
         return {
             "id": fact_id,
-            "stands": fact is not None,
+            "current": fact is not None,
             "went": self._describe_removal(),
             "fact": fact and {**fact_document(fact), "payload": self._payload_of(fact)},
             "declared": explanation.declared,
@@ -225,7 +225,7 @@ class Told:
             "replaced": explanation.replaced,
             "near": [near._asdict() for near in explanation.near],
             "replaced_by": [
-                {**_line_document(line), "how": went(line, fact_id)}
+                {**_line_document(line), "how": describe_removal(line, fact_id)}
                 for line in explanation.replacing
             ],
         }
@@ -256,7 +256,7 @@ class Told:
         if explanation.fact:
             return None
         if explanation.taken_out:
-            return went(explanation.taken_out, explanation.fact_id)
+            return describe_removal(explanation.taken_out, explanation.fact_id)
         if any(saying.line.kind in ("add", "update") for saying in explanation.sayings):
             return "the row that took it out was erased"
         id = printable(episode_id_of(explanation.fact_id))
@@ -318,11 +318,11 @@ class Told:
         return source.at or (instant(version.at) if version else None)
 
     def _replacing_row(self, line: Line) -> tuple[object, ...]:
-        how = went(line, self._explanation.fact_id)
+        how = describe_removal(line, self._explanation.fact_id)
         return line.seq, line.at, line.firing_id, line.kind, how
 
 
-def _saying_row(saying: Saying) -> tuple[object, ...]:
+def _saying_row(saying: AssertingRow) -> tuple[object, ...]:
     line = saying.line
     return (
         line.seq, line.at, line.firing_id, line.rule_hash or None, line.trigger, line.by or None,
@@ -386,8 +386,8 @@ def decision_document(decision: Decision, remedy: str) -> dict[str, Any]:
         "reason": decision.reason,
         "detail": decision.detail,
         "fact_id": decision.fact_id,
-        "stands": decision.stands,
-        "went": went(removal, decision.fact_id) if removal else None,
+        "current": decision.stands,
+        "went": describe_removal(removal, decision.fact_id) if removal else None,
         "row": _line_document(decision.line) if decision.line else None,
         "would_change": remedy,
     }

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.client import asked
+from slumberd.cli.client import ask_daemon
 from slumberd.cli.context import settings_of
 from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import cell, print_json_lines
@@ -152,7 +152,7 @@ def _in_force(settings: Settings) -> Answer:
     Raises:
         StoreError: A daemon runs, but does not answer.
     """
-    answer, silent = asked(settings.state_dir, "next")
+    answer, silent = ask_daemon(settings.state_dir, "next")
     if silent:
         raise StoreError(silent[0].problem)
     if answer is None:

@@ -14,7 +14,7 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.cli.wording import number, plural
 from slumberd.clock import SystemClock
-from slumberd.diagnostics.status import RemovedRule, RuleState, surveyed
+from slumberd.diagnostics.status import RemovedRule, RuleState, read_status
 from slumberd.observability.line_format import printable
 from slumberd.service.composition import rules_of
 from slumberd.service.control_socket import Answer, ask
@@ -46,7 +46,7 @@ def rules(
     back, it goes on from its watermark. `slumberd undo` undoes its firings.
     """
     settings = settings_of(config, state_dir)
-    survey = surveyed(settings, rules_of(settings), SystemClock().now())
+    survey = read_status(settings, rules_of(settings), SystemClock().now())
     if removed:
         _print_removed(survey.removed, json=json)
     else:

@@ -15,10 +15,10 @@ import structlog
 
 from slumberd.cli.context import (
     DaemonLogs,
-    loaded,
+    daemon_logs,
+    load_settings_and_rules,
     settings_of,
     standard_error_logs,
-    unhurried_logs,
 )
 from slumberd.cli.context import logs as file_logs
 from slumberd.cli.environment import notify_socket, watchdog_seconds
@@ -42,12 +42,12 @@ def run(config: Config = None, state_dir: StateDir = None) -> None:
     `slumberd reload` loads changed rules. So does SIGHUP, but only the log reports the result.
     SIGHUP also reopens the log file, for log rotation.
     """
-    load = partial(loaded, config, state_dir)
+    load = partial(load_settings_and_rules, config, state_dir)
     clock = SystemClock()
     with ExitStack() as stack:
         try:
             settings, rules = load()
-            logs = stack.enter_context(unhurried_logs(settings, clock))
+            logs = stack.enter_context(daemon_logs(settings, clock))
         except ConfigurationError as error:
             _log_failed_start(error, config, state_dir, clock)
             raise

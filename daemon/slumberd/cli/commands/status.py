@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slumberd.cli.client import asked
+from slumberd.cli.client import ask_daemon
 from slumberd.cli.commands.rules import documents
 from slumberd.cli.context import settings_of
 from slumberd.cli.empty_results import no_rules
@@ -24,9 +24,9 @@ from slumberd.cli.wording import number, plural
 from slumberd.clock import SystemClock
 from slumberd.config.rule_loader import RuleSet
 from slumberd.config.settings import Settings, config_file
-from slumberd.diagnostics.doctor import Checkup, run_checks, urgent
+from slumberd.diagnostics.doctor import DoctorReport, run_checks, urgent
 from slumberd.diagnostics.host_checks import THIS_MACHINE, megabytes
-from slumberd.diagnostics.status import RuleState, Survey, surveyed
+from slumberd.diagnostics.status import RuleState, Survey, read_status
 from slumberd.diagnostics.store_checks import QUICK_SECONDS, DoctorContext
 from slumberd.errors import ConfigurationError, Mistake, StoreError
 from slumberd.model.finding import KINDS, Finding
@@ -75,7 +75,7 @@ def doctor(
         raise typer.Exit(PROBLEMS)
 
 
-def examine(config: Path | None, state_dir: Path | None, *, seconds: float | None) -> Checkup:
+def examine(config: Path | None, state_dir: Path | None, *, seconds: float | None) -> DoctorReport:
     """Run the checks on the installation that the options name.
 
     Args:
@@ -86,11 +86,11 @@ def examine(config: Path | None, state_dir: Path | None, *, seconds: float | Non
     try:
         settings = settings_of(config, state_dir)
     except ConfigurationError as error:
-        return Checkup(mistake_findings(error.mistakes), [])
+        return DoctorReport(mistake_findings(error.mistakes), [])
     context, findings = build_context(settings, config, seconds=seconds)
     if context.daemon is not None:
         # A daemon that cannot read its files now does not answer this: the findings name the files.
-        outdated, _ = asked(settings.state_dir, "outdated")
+        outdated, _ = ask_daemon(settings.state_dir, "outdated")
         context = replace(context, outdated=outdated or {})
     found = run_checks(context)
     return replace(found, findings=[*findings, *found.findings])
@@ -101,7 +101,7 @@ def build_context(
 ) -> tuple[DoctorContext, list[Finding]]:
     """Return the context of the checks, and the findings made while building it."""
     rules, mistakes = _load_rules(settings)
-    daemon, silent = asked(settings.state_dir)
+    daemon, silent = ask_daemon(settings.state_dir)
     context = DoctorContext(
         settings,
         rules,
@@ -148,7 +148,7 @@ def _print_kinds(*, json: bool) -> None:
         print_table(("id", "severity", "well when"), ((id, *kind) for id, kind in KINDS.items()))
 
 
-def _checkup_document(checkup: Checkup) -> dict[str, object]:
+def _checkup_document(checkup: DoctorReport) -> dict[str, object]:
     return {
         "ok": not checkup.findings,
         "findings": [finding.document() for finding in checkup.findings],
@@ -156,7 +156,7 @@ def _checkup_document(checkup: Checkup) -> dict[str, object]:
     }
 
 
-def _print_checkup(checkup: Checkup) -> None:
+def _print_checkup(checkup: DoctorReport) -> None:
     for finding in checkup.findings:
         print(f"{finding.severity:8} {finding.id}  {cell(finding.subject)}")
         print(f"         {cell(finding.problem)}")
@@ -193,10 +193,10 @@ def status(
         return
     settings = settings_of(config, state_dir)
     loaded = rules_of(settings)
-    daemon, silent = asked(settings.state_dir)
+    daemon, silent = ask_daemon(settings.state_dir)
     if silent:
         raise StoreError(silent[0].problem)
-    survey = surveyed(settings, loaded, SystemClock().now())
+    survey = read_status(settings, loaded, SystemClock().now())
     stale = daemon is not None and daemon["rules_hash"] != loaded.content_hash
     if json:
         print_json(_status_document(settings, daemon, survey) | {"reload_needed": stale})

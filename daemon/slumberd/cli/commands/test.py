@@ -22,7 +22,7 @@ from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.rule import FACTS
 from slumberd.observability.line_format import printable
 from slumberd.rule_testing.comparison import Entry, Line, Part
-from slumberd.rule_testing.loader import Trial, case_files, prepared
+from slumberd.rule_testing.loader import Trial, case_files, load_trials
 from slumberd.rule_testing.runner import Finding, Verdict, tried
 
 FAILED = 1
@@ -219,9 +219,9 @@ def _find_trials(
     paths: Sequence[Path] | None, config: Path | None, state_dir: Path | None
 ) -> list[Trial]:
     if paths:
-        return prepared(case_files(paths), timezone="UTC")
+        return load_trials(case_files(paths), timezone="UTC")
     settings = settings_of(config, state_dir)
-    return prepared(case_files([settings.rules_dir]), timezone=settings.timezone)
+    return load_trials(case_files([settings.rules_dir]), timezone=settings.timezone)
 
 
 async def _run_all(trials: Sequence[Trial]) -> list[Verdict]:

@@ -113,7 +113,7 @@ def verify(
         raise typer.Exit(BROKEN)
 
 
-class Told:
+class Checkpoints:
     """Checkpoints that can be read again, though their source can be read only once."""
 
     def __init__(self, found: Iterable[Checkpoint] = ()) -> None:
@@ -183,16 +183,18 @@ def _log_result(verification: Verification) -> None:
 
 async def _verify(settings: Settings, against: str | None, chain_only: bool) -> Verification:
     if against is None:
-        return await _verify_against(settings, Told(), chain_only)
+        return await _verify_against(settings, Checkpoints(), chain_only)
     with open_input(against) as source:
-        checkpoints = Told(checkpoints_in(source.stream, against))
+        checkpoints = Checkpoints(checkpoints_in(source.stream, against))
         verification = await _verify_against(settings, checkpoints, chain_only)
     if verification.broken is None and not checkpoints.count:
         raise InputError(f"{against!r} holds no checkpoint of the ledger; is it the daemon's log?")
     return verification
 
 
-async def _verify_against(settings: Settings, checkpoints: Told, chain_only: bool) -> Verification:
+async def _verify_against(
+    settings: Settings, checkpoints: Checkpoints, chain_only: bool
+) -> Verification:
     async with auditing(settings) as facts:
         rows, head, broken = await facts.verify(checkpoints, chain_only=chain_only)
     return Verification(rows, head, broken, checkpoints.count, chain_only)

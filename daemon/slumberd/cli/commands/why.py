@@ -12,7 +12,7 @@ import typer
 from slumberd.cli.client import reading_facts, reading_facts_or_none, reading_memory
 from slumberd.cli.commands.explain_output import (
     DECISION_COLUMNS,
-    Told,
+    FactExplanation,
     Versions,
     decision_document,
     decision_row,
@@ -54,7 +54,7 @@ def why(
     """
     settings = settings_of(config, state_dir)
     explanation, versions = asyncio.run(_explain(settings, _check_unicode(fact)))
-    output = Told(explanation, versions, content=content)
+    output = FactExplanation(explanation, versions, content=content)
     if json:
         print_json(output.document())
     else:

@@ -10,16 +10,16 @@ import orjson
 
 from slumberd.consolidation.claim import ALL
 from slumberd.consolidation.explanation import (
+    AssertingRow,
     Decision,
     Explanation,
     Line,
+    NewerClaim,
     Read,
-    Rival,
-    Saying,
     Source,
     became,
 )
-from slumberd.consolidation.precedence import HANDS, effective_claims, said_by
+from slumberd.consolidation.precedence import MANUAL_RULE_ID, effective_claims, said_by
 from slumberd.consolidation.resolution import Delta
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, instant
@@ -63,7 +63,7 @@ def why(connection: sqlite3.Connection, fact_id: str) -> Explanation:
             lines = _of_owner(fact, lines)
         effective = _find_effective(connection, fact_id)
         sayings = [
-            Saying(line, line.seq in effective)
+            AssertingRow(line, line.seq in effective)
             for line in lines
             if line.asserts or line.kind in ("add", "update")
         ]
@@ -198,7 +198,7 @@ class _Inquiry:
         removals = _find_removals(self._connection, fact_id, lines) if lines else []
         return removals[-1] if removals else None
 
-    def _find_rival(self, line: Line | None) -> Rival | None:
+    def _find_rival(self, line: Line | None) -> NewerClaim | None:
         """Return the newest claim against a stale claim, or one retracted before it arrived."""
         if line is None or line.said is None or line.reason not in ("stale", "retracted"):
             return None
@@ -209,28 +209,30 @@ class _Inquiry:
         newer = (rival for rival in rivals if rival.at >= line.said)
         return max(newer, default=None, key=_by_instant)
 
-    def _read_rivals(self, key: str, slot: str, what: str, *, retracting: bool) -> Iterator[Rival]:
+    def _read_rivals(
+        self, key: str, slot: str, what: str, *, retracting: bool
+    ) -> Iterator[NewerClaim]:
         """Yield the newest assertion of a slot, or its retractions of an object and of all."""
         parameters = {"keys": orjson.dumps([key]).decode()}
         for _, name, _, at, _, _, fact_id, _, reach, _ in self._connection.execute(
             _SQL["states_of_keys"], parameters
         ).fetchall():
             if not retracting and name == slot and at is not None:
-                yield Rival(fact_id, at)
+                yield NewerClaim(fact_id, at)
             if retracting and reach and name in (slot, slot_name(ALL)):
                 retracted = orjson.loads(reach)
                 for covered in (what, ALL):
                     if covered in retracted:
                         at, _, retracting_id = retracted[covered]
-                        yield Rival(retracting_id, at)
+                        yield NewerClaim(retracting_id, at)
 
 
-def _by_instant(rival: Rival) -> int:
+def _by_instant(rival: NewerClaim) -> int:
     return rival.at
 
 
-def _rival_of(line: Line) -> Rival | None:
-    return None if line.said is None else Rival(line.fact_id, line.said)
+def _rival_of(line: Line) -> NewerClaim | None:
+    return None if line.said is None else NewerClaim(line.fact_id, line.said)
 
 
 def _by_seq(found: tuple[str, str, Line]) -> int:
@@ -302,7 +304,7 @@ def _find_remaining(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> 
     return {evaluation.seq for evaluations in found.values() for evaluation in evaluations}
 
 
-def _find_sources(sayings: Sequence[Saying]) -> list[Source]:
+def _find_sources(sayings: Sequence[AssertingRow]) -> list[Source]:
     """Return the source episodes of the claims that count, or of all claims when none counts."""
     asserting = [saying.line for saying in sayings if saying.line.asserts]
     lines = [saying.line for saying in sayings if saying.counts] or asserting
@@ -311,7 +313,7 @@ def _find_sources(sayings: Sequence[Saying]) -> list[Source]:
 
 
 def _sources_of(line: Line) -> list[Source]:
-    if said_by(line.rule_id) == HANDS or line.said is None:
+    if said_by(line.rule_id) == MANUAL_RULE_ID or line.said is None:
         return [Source(id, "", None, "") for id in sources_of(line.fact_id, line.document)]
     session = str(line.document.get("session", ""))
     node = str(line.document.get("payload", {}).get("source_node", ""))

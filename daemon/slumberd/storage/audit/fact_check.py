@@ -21,10 +21,10 @@ from slumberd.model.record import Break
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.external_changes import UNREADABLE, said_by, shown
-from slumberd.storage.ledger.history import channels_at, current_facts_on, facts_then
+from slumberd.storage.ledger.history import channels_at, current_facts_on, facts_at
 from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
 from slumberd.storage.ledger.state_loader import summary_rows
-from slumberd.storage.sqlite.connection import escaped, texts_as
+from slumberd.storage.sqlite.connection import decode_texts_with, escaped
 
 _SQL = statements("fact_check")
 _LEDGER = statements("ledger")
@@ -148,7 +148,7 @@ class Summaries:
         """Compare the summaries of keys, given by number; the state must hold the keys in full."""
         stored: dict[str, set[_Row]] = {key: set() for key in keys.values()}
         parameters = {"keys": orjson.dumps([*stored]).decode()}
-        with texts_as(self._connection, escaped):
+        with decode_texts_with(self._connection, escaped):
             for row in self._connection.execute(_LEDGER["states_of_keys"], parameters):
                 if _has_content(row):
                     stored[row[0]].add(_normalize(row))
@@ -223,7 +223,7 @@ def first_changed_fact(connection: sqlite3.Connection, depth: int) -> Break | No
 def _read_texts(
     connection: sqlite3.Connection, sql: str, parameters: Sequence[str] | Mapping[str, str] = ()
 ) -> set[str]:
-    with texts_as(connection, escaped):
+    with decode_texts_with(connection, escaped):
         return {text for (text,) in connection.execute(sql, parameters)}
 
 
@@ -235,7 +235,7 @@ def _find_changes(connection: sqlite3.Connection, depth: int) -> tuple[list[_Pro
         comparison = _compare(connection, pages)
         summary = _find_changed_summary(connection, by_number.summaries)
     except MixedKeysError:
-        pages = [facts_then(connection, user=None, depth=depth)]
+        pages = [facts_at(connection, user=None, depth=depth)]
         comparison = _compare(connection, pages)
     differing = comparison.differing
     if comparison.found < connection.execute(_FACTS["count_facts"]).fetchone()[0]:
@@ -277,14 +277,14 @@ def _read_facts(connection: sqlite3.Connection, fact_ids: Sequence[str]) -> dict
     try:
         return {row[0]: row for row in connection.execute(_SQL["facts_of"], parameters)}
     except sqlite3.OperationalError:  # a text is not valid UTF-8
-        with texts_as(connection, escaped):
+        with decode_texts_with(connection, escaped):
             return {row[0]: row for row in connection.execute(_SQL["facts_of"], parameters)}
 
 
 def _surplus(connection: sqlite3.Connection, pages: Iterable[Sequence[CurrentFact]]) -> list[_Row]:
     """Return the stored facts whose ids belong to no current fact."""
     current = {fact.fact_id for facts in pages for fact in facts}
-    with texts_as(connection, escaped):
+    with decode_texts_with(connection, escaped):
         return [row for row in connection.execute(_SQL["all_facts"]) if row[0] not in current]
 
 

@@ -21,7 +21,7 @@ from slumberd.storage.episodes import erased_content
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.rows import decode
 from slumberd.storage.ledger import promotion_feed
-from slumberd.storage.ledger.bulk_write import notes_others
+from slumberd.storage.ledger.bulk_write import has_change_triggers
 from slumberd.storage.ledger.rows import firing_id_of
 from slumberd.storage.ledger.schema import has_ledger
 from slumberd.storage.sqlite.connection import lenient_text
@@ -288,7 +288,7 @@ def facts_in(connection: sqlite3.Connection) -> FactsSeen | None:
         facts=connection.execute(_COUNTS["count_facts"]).fetchone()[0],
         rows=last[0] if last else 0,
         unlogged=connection.execute(_SQL["unlogged"]).fetchone()[0],
-        triggered=notes_others(connection),
+        triggered=has_change_triggers(connection),
         marks={rule: seq for rule, seq, _, _ in marks},
         served={rule: served for rule, _, _, served in marks},
         fired={rule: at for rule, _, at, _ in fired},

@@ -14,7 +14,7 @@ from slumberd.consolidation.claim import MANUAL
 from slumberd.consolidation.incoming import UNREADABLE, Candidate
 from slumberd.consolidation.precedence import MultiValued, said_by
 from slumberd.consolidation.resolution import Entry, Resolution
-from slumberd.model.episode import Gated
+from slumberd.model.episode import SalienceShortfall
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.record import Break
 from slumberd.model.scope import FORGOTTEN
@@ -24,7 +24,7 @@ from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.bulk_write import Row
 from slumberd.storage.ledger.history import current_facts_on
 from slumberd.storage.ledger.rows import KINDS, WHATS, claim_from, histories_from
-from slumberd.storage.ledger.state_loader import LoadedGround
+from slumberd.storage.ledger.state_loader import LoadedState
 from slumberd.storage.ledger.undo import withdraw
 
 _SQL = statements("replay")
@@ -135,7 +135,7 @@ class _RecomputedPart:
     def __init__(self, connection: sqlite3.Connection, depth: int, unclear_from: int) -> None:
         self._connection = connection
         self._unclear_from = unclear_from
-        self._loaded = LoadedGround(connection, MultiValued(), depth)
+        self._loaded = LoadedState(connection, MultiValued(), depth)
         self._state = self._loaded.known_state
         self._differing = self._unclear = 0
         self._first: Break | None = None
@@ -174,7 +174,7 @@ class _RecomputedPart:
                 seq = first.get(self._loaded.key_ids.get(key))
                 if seq is not None:
                     resolution.skip_to(seq)
-                resolution.resettle([key], before)
+                resolution.resolve_again([key], before)
         self._by_channels += [(change.n, entry.seq, entry.key) for entry in resolution.entries]
         self._compare(change.n, rows, resolution.entries)
 
@@ -230,7 +230,7 @@ class _RecomputedPart:
             case "gated":
                 return Candidate(
                     fact_id, document["owner"], rule_id, row.version, at, document["eid"], None,
-                    gated=Gated(document["salience"], document["min"]),
+                    gated=SalienceShortfall(document["salience"], document["min"]),
                 )  # fmt: skip
             case _:
                 # A quarantine row that removes a fact has no reason of its own.

@@ -19,15 +19,15 @@ from slumberd.storage.audit.partition import DependentPartsError, Part, Partitio
 from slumberd.storage.audit.recompute import Findings, Recomputation, ResolvedPart
 from slumberd.storage.audit.verify import first_break
 from slumberd.storage.ledger import schema
-from slumberd.storage.ledger.bulk_write import by_us, insert
+from slumberd.storage.ledger.bulk_write import insert, own_writes
 from slumberd.storage.ledger.external_changes import UNREADABLE, shown
 from slumberd.storage.sqlite.connection import (
     Pragmas,
     connect,
+    decode_texts_with,
     escaped,
-    texts_as,
     transaction,
-    translated,
+    translate_errors,
 )
 from slumberd.storage.sqlite.database import traceless
 
@@ -108,7 +108,7 @@ def rebuild(live: Path, path: Path, depth: int, key: bytes | None) -> Replay:
 
 def _rebuild(live: Path, path: Path, depth: int, key: bytes | None, how: str) -> Replay:
     build = partial(_write_file, f"{live.absolute().as_uri()}?{how}", path, depth, key)
-    with translated(live, _PRAGMAS):
+    with translate_errors(live, _PRAGMAS):
         # Not in `except`: the frames of an error hold cursors, and these keep the file locked.
         with suppress(DependentPartsError):
             return build(Partition)
@@ -182,7 +182,7 @@ def _write_resolved(
     """Write the facts and keys of all parts, of about so many rows; return all findings."""
     total = Findings()
     with (
-        by_us(connection, rows=rows),
+        own_writes(connection, rows=rows),
         _indexed_after(connection, "facts_owner", "facts_subject_predicate", "facts_object"),
     ):
         for (facts, heads), findings in resolved:
@@ -202,7 +202,7 @@ def _changed_facts(connection: sqlite3.Connection) -> list[object]:
     and facts that the ledger records as unreadable.
     """
     parameters = {"rule": EXTERNAL, "reason": UNREADABLE}
-    with texts_as(connection, escaped):
+    with decode_texts_with(connection, escaped):
         others = {
             shown(row[0]) for row in connection.execute(_SQL["facts_of_other_programs"], parameters)
         }

@@ -28,11 +28,11 @@ from slumberd.storage.ledger.rows import (
     WHATS,
     ErasedRows,
     chain_of,
-    checked_key,
     commitment_of,
     fixed_part,
+    require_key,
 )
-from slumberd.storage.sqlite.connection import escaped, snapshot, texts_as
+from slumberd.storage.sqlite.connection import decode_texts_with, escaped, snapshot
 
 _SQL = statements("ledger")
 _FACTS = statements("facts")
@@ -101,9 +101,9 @@ def verify(
 
 
 def _check_chain(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
-    key = checked_key(connection)
+    key = require_key(connection)
     previous, before = GENESIS, 0
-    with texts_as(connection, bytes):
+    with decode_texts_with(connection, bytes):
         for *numbers, reason, commitment, chain in connection.execute(_SQL["hash_links"]):
             seq = numbers[0]
             if seq != before + 1:
@@ -116,8 +116,8 @@ def _check_chain(connection: sqlite3.Connection) -> tuple[int, bytes, Break | No
 
 def first_break(connection: sqlite3.Connection) -> tuple[int, bytes, Break | None]:
     """Recompute the chain and check the firings; return rows read, the head and the first break."""
-    key = checked_key(connection)
-    with texts_as(connection, bytes):
+    key = require_key(connection)
+    with decode_texts_with(connection, bytes):
         firings, erasures = _Firings(connection), _ErasureCheck()
         previous, seq = GENESIS, 0
         for row in connection.execute(_SQL["rows_to_export"]):
@@ -306,7 +306,7 @@ def _check_against(
 
 
 def _first_changed_name(connection: sqlite3.Connection) -> Break | None:
-    with texts_as(connection, escaped):
+    with decode_texts_with(connection, escaped):
         stored = set(connection.execute(_SQL["all_references"]))
         expected = {
             (name, fact_id)

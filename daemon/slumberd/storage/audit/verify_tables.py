@@ -20,9 +20,9 @@ from slumberd.model.record import Break
 from slumberd.model.scope import unescape
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import GENERATION_BITS
-from slumberd.storage.ledger.bulk_write import notes_others
+from slumberd.storage.ledger.bulk_write import has_change_triggers
 from slumberd.storage.ledger.rows import firing_id_of
-from slumberd.storage.sqlite.connection import escaped, texts_as
+from slumberd.storage.sqlite.connection import decode_texts_with, escaped
 
 _SQL = statements("verify_tables")
 _LOG_NUMBER = (1 << GENERATION_BITS) - 1
@@ -33,7 +33,7 @@ def first_changed_schema(connection: sqlite3.Connection) -> Break | None:
     found = connection.execute(_SQL["kind_of_facts"]).fetchone()
     if found is None or found[0] != "table":
         return Break(0, "'facts' is not a table")
-    if not notes_others(connection):
+    if not has_change_triggers(connection):
         return Break(
             0, "'facts' lacks slumberd's triggers: it does not notice what other programs write"
         )
@@ -49,7 +49,7 @@ def first_changed_table(connection: sqlite3.Connection) -> Break | None:
         _check_quarantine,
         _check_missing_quarantine,
     )
-    with texts_as(connection, escaped):
+    with decode_texts_with(connection, escaped):
         for check in checks:
             broken = next(check(connection), None)
             if broken is not None:

@@ -52,7 +52,7 @@ def remembered(connection: sqlite3.Connection) -> tuple[bytes | None, dict[bytes
     return key, dict(connection.execute(_FORGETTING["moments"]))
 
 
-def learn_all(connection: sqlite3.Connection, key: bytes, moments: Iterable[Moments]) -> None:
+def learn_moments(connection: sqlite3.Connection, key: bytes, moments: Iterable[Moments]) -> None:
     """Store the erased scopes of other databases with the same key; in a transaction."""
     for some in moments:
         for digest, moment in some.items():

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 import orjson
 
 from slumberd.model.naive_timestamps import NaiveTimestamps
-from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, ScopeMismatch, escape, scope_of
+from slumberd.model.scope import (
+    PLACEHOLDER_KEY,
+    Scope,
+    ScopeFilter,
+    ScopeMismatch,
+    escape,
+    scope_of,
+)
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes.rows import instant_or_zero, scope_in
@@ -38,7 +45,7 @@ class Found(NamedTuple):
 
 def find_scope(
     connection: sqlite3.Connection,
-    reach: Reach,
+    reach: ScopeFilter,
     mismatch: ScopeMismatch,
     naive: NaiveTimestamps = "local",
 ) -> Found:
@@ -75,7 +82,7 @@ def _scope_in_key(key: object) -> Scope | None:
 
 
 def ids_kept(
-    connection: sqlite3.Connection, reach: Reach, eids: Iterable[str], mismatch: ScopeMismatch
+    connection: sqlite3.Connection, reach: ScopeFilter, eids: Iterable[str], mismatch: ScopeMismatch
 ) -> set[str]:
     """Return those of the ids that belong to an episode outside of a scope."""
     asked = {"eids": orjson.dumps([*eids]).decode()}
@@ -106,7 +113,7 @@ class EpisodeErasure(NamedTuple):
         key: The key of the hashes of scopes, if the database has none yet.
     """
 
-    reach: Reach
+    reach: ScopeFilter
     eids: frozenset[str]
     moment: int
     key: bytes | None

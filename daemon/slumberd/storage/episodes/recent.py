@@ -30,10 +30,10 @@ import orjson
 
 from slumberd.model.episode import Episode, EpisodeVersion, instant
 from slumberd.model.naive_timestamps import NaiveTimestamps
-from slumberd.model.scope import PLACEHOLDER_KEY, Reach, Scope, ScopeMismatch, escape
+from slumberd.model.scope import PLACEHOLDER_KEY, Scope, ScopeFilter, ScopeMismatch, escape
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import decode, episode_of
-from slumberd.storage.sqlite.connection import lenient_text, texts_as
+from slumberd.storage.sqlite.connection import decode_texts_with, lenient_text
 
 _SQL = statements("recent")
 # A day for the offset, and one for a blank in place of the T, which sorts before it.
@@ -76,7 +76,7 @@ class _Range(NamedTuple):
         return _SQL[f"owned_{self.axis}" if self.is_by_content else f"{self.axis}_{form}"]
 
 
-def _ranges(connection: sqlite3.Connection, reach: Reach) -> list[_Range]:
+def _ranges(connection: sqlite3.Connection, reach: ScopeFilter) -> list[_Range]:
     """Return the ranges to read: by scope key, and by content where only that names the owner."""
     user = f',"user":{_quoted(reach.user)}'
     found = [one for one in (user, "") if _has_owned_rows(connection, one)]
@@ -88,7 +88,7 @@ def _has_owned_rows(connection: sqlite3.Connection, user: str) -> bool:
     return bool(found[0])
 
 
-def _by_content(reach: Reach, user: str) -> _Range:
+def _by_content(reach: ScopeFilter, user: str) -> _Range:
     agent = f',"agent":{_quoted(reach.agent)},' if user and reach.agent is not None else ""
     if reach.session is None:
         return _Range("user", {"user": user, "agent": agent})
@@ -100,7 +100,7 @@ def _quoted(part: str) -> str:
     return orjson.dumps(part).decode()
 
 
-def _ranges_of_key(reach: Reach) -> list[_Range]:
+def _ranges_of_key(reach: ScopeFilter) -> list[_Range]:
     """Return one range for each spelling of the reach, but none for the placeholder."""
     raw = Scope(reach.user, reach.session or "", reach.agent or "")
     escaped = Scope(*(escape(part) for part in raw))
@@ -110,7 +110,7 @@ def _ranges_of_key(reach: Reach) -> list[_Range]:
     return [one for one in ranges if one.values.get("key") != PLACEHOLDER_KEY]
 
 
-def _range(reach: Reach, user: str, session: str, agent: str) -> _Range:
+def _range(reach: ScopeFilter, user: str, session: str, agent: str) -> _Range:
     within = f"/user/{user}/"
     if reach.session is None:
         one = {"last": ""} if reach.agent is None else {"agent": f"{agent}/"}
@@ -200,7 +200,7 @@ class _Newest:
 
 def recall(
     connection: sqlite3.Connection,
-    reach: Reach,
+    reach: ScopeFilter,
     limit: int,
     *,
     mismatch: ScopeMismatch,
@@ -214,12 +214,15 @@ def recall(
         if "decode to UTF-8" not in str(error):
             raise
         # Some text of another program is not UTF-8. The lenient text factory reads it, but slowly.
-        with texts_as(connection, lenient_text):
+        with decode_texts_with(connection, lenient_text):
             return _find(connection, reach, limit, read)
 
 
 def _find(
-    connection: sqlite3.Connection, reach: Reach, limit: int, read: Callable[[Row], EpisodeVersion]
+    connection: sqlite3.Connection,
+    reach: ScopeFilter,
+    limit: int,
+    read: Callable[[Row], EpisodeVersion],
 ) -> list[Episode]:
     newest, ranges = _Newest(limit), _ranges(connection, reach)
     for wanted in ranges:
@@ -235,7 +238,7 @@ def _take(
     rows: Iterable[Row],
     newest: _Newest,
     slack: timedelta,
-    reach: Reach,
+    reach: ScopeFilter,
     read: Callable[[Row], EpisodeVersion],
 ) -> None:
     """Add rows, in descending text order, until no later row can be among the newest."""

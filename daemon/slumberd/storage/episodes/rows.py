@@ -18,9 +18,9 @@ from slumberd.model.scope import (
     PLACEHOLDER_KEY,
     Scope,
     ScopeMismatch,
-    checked_scope,
     is_key_of,
     scope_of,
+    validate_scope,
 )
 from slumberd.storage.sqlite.connection import Mangled
 from slumberd.storage.sqlite.strict_json import (
@@ -62,7 +62,7 @@ def encode(
         InputError: A value of the episode has no JSON form, such as NaN.
         MemoryScopeError: A part of the scope is malformed.
     """
-    checked_scope(scope, operation=operation)
+    validate_scope(scope, operation=operation)
     _check_id(episode.id)
     return Row(
         episode.id,
@@ -400,7 +400,7 @@ def _check_scope(scope: Scope | None) -> Scope:
             SCOPE_UNREADABLE, "neither scope key nor content names user, session and agent"
         )
     try:
-        return checked_scope(scope, operation="read")
+        return validate_scope(scope, operation="read")
     except MemoryScopeError as error:
         raise _UnreadableError(SCOPE_UNREADABLE, error.violation) from error
 

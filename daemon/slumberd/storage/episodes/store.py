@@ -21,12 +21,12 @@ from slumberd.model.health import MigrationPlan, StoreHealth
 from slumberd.model.naive_timestamps import NaiveTimestamps
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
-from slumberd.model.scope import PLACEHOLDER, Reach, Scope, ScopeMismatch
+from slumberd.model.scope import PLACEHOLDER, Scope, ScopeFilter, ScopeMismatch
 from slumberd.model.spelling import Misspelling
 from slumberd.storage.episodes import access_tracking
 from slumberd.storage.episodes import log as episode_log
 from slumberd.storage.episodes.batch_deltas import classify_all, log_left_out
-from slumberd.storage.episodes.erased_content import Moments, learn_all, remembered
+from slumberd.storage.episodes.erased_content import Moments, learn_moments, remembered
 from slumberd.storage.episodes.erasure import (
     EpisodeErasure,
     Found,
@@ -51,11 +51,11 @@ from slumberd.storage.sqlite.connection import (
     data_version,
     snapshot,
     transaction,
-    translated,
+    translate_errors,
 )
 from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, harden
 from slumberd.storage.sqlite.recovery import check_after_a_crash
-from slumberd.storage.sqlite.watch import Watch, tell_here
+from slumberd.storage.sqlite.watch import Watch, notify_watches
 
 T = TypeVar("T")
 
@@ -118,12 +118,12 @@ class SQLiteMemoryStore:
         self._future = FutureReporter(self._clock, tolerance)
         self._installation = Installation(self._path)
         self._puts = GroupCommit(
-            self._installation.complete, partial(tell_here, self._path), naive=naive_timestamps
+            self._installation.complete, partial(notify_watches, self._path), naive=naive_timestamps
         )
         self._reads = access_tracking.AccessRecorder(
             lambda work: self._database.write(work),
             self._installation.complete,
-            partial(tell_here, self._path),
+            partial(notify_watches, self._path),
         )
         self._notes = not traceless
         self._spelling = SpellingReporter(misspelled)
@@ -215,7 +215,7 @@ class SQLiteMemoryStore:
         try:
             await self._puts.put(row, self._database.post)
         except Exception:
-            with translated(self._path, self._database.pragmas):
+            with translate_errors(self._path, self._database.pragmas):
                 raise
         self._spelling.check(episode)
         self._future.report_rows([row])
@@ -247,7 +247,7 @@ class SQLiteMemoryStore:
         with transaction(connection):
             self._installation.complete(connection)
             counts = write(connection, rows, self._naive)
-        tell_here(self._path)
+        notify_watches(self._path)
         self._future.report_rows(rows)
         return counts
 
@@ -269,7 +269,7 @@ class SQLiteMemoryStore:
         """
         if limit < 1:
             raise ValueError(f"limit is {limit}; it must be at least 1")
-        reach = Reach.of(user, session, agent)
+        reach = ScopeFilter.of(user, session, agent)
         look = partial(recall, reach=reach, limit=limit, mismatch=self._mismatch, naive=self._naive)
         found = await self._read(look)
         if self._notes:
@@ -366,11 +366,11 @@ class SQLiteMemoryStore:
                 return access_tracking.hold(connection, seen)
 
         if await self._database.write(work):
-            tell_here(self._path)
+            notify_watches(self._path)
 
     async def harden(self) -> None:
         """Sync all that was read so far to the disk, whichever program wrote it."""
-        with translated(self._path, self._database.pragmas):
+        with translate_errors(self._path, self._database.pragmas):
             self._hardened = await asyncio.to_thread(harden, self._path, self._hardened)
 
     async def changed(self) -> bool:
@@ -388,13 +388,13 @@ class SQLiteMemoryStore:
         """
         return Watch(self._path, tell, poll_seconds=poll_seconds)
 
-    async def episodes_in(self, reach: Reach) -> Found:
+    async def episodes_in(self, reach: ScopeFilter) -> Found:
         """Return the episodes of a scope."""
         return await self._database.read(
             partial(find_scope, reach=reach, mismatch=self._mismatch, naive=self._naive)
         )
 
-    async def ids_kept(self, reach: Reach, eids: Iterable[str]) -> set[str]:
+    async def ids_kept(self, reach: ScopeFilter, eids: Iterable[str]) -> set[str]:
         """Return those of the ids that belong to an episode outside of a scope."""
         return await self._database.read(
             partial(ids_kept, reach=reach, eids=eids, mismatch=self._mismatch)
@@ -405,7 +405,7 @@ class SQLiteMemoryStore:
         return await self._database.read(remembered)
 
     async def forget(
-        self, reach: Reach, eids: Iterable[str], *, moment: int, key: bytes | None = None
+        self, reach: ScopeFilter, eids: Iterable[str], *, moment: int, key: bytes | None = None
     ) -> dict[str, int]:
         """Erase a scope; episodes of it up to the moment are refused from now on.
 
@@ -432,7 +432,7 @@ class SQLiteMemoryStore:
 
         def work(connection: sqlite3.Connection) -> None:
             with transaction(connection):
-                learn_all(connection, key, moments)
+                learn_moments(connection, key, moments)
 
         await self._database.write(work)
 
@@ -456,7 +456,7 @@ class SQLiteMemoryStore:
         prepare: Callable[[sqlite3.Connection], None] | None = None,
     ) -> T:
         """Run `work` on one snapshot, install what is missing first, and return the result."""
-        with translated(self._path, self._database.pragmas):
+        with translate_errors(self._path, self._database.pragmas):
             missing = not self._path.exists()
         if missing:
             await self.bootstrap()

@@ -22,7 +22,7 @@ from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeMismatch
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import FILTER_FAILED, decode, shown
-from slumberd.storage.sqlite.connection import giving_up, lenient_text
+from slumberd.storage.sqlite.connection import interrupting_when, lenient_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Reader:
         upto: int | None = None,
     ) -> Window:
         """Return the episodes of at most `limit` log rows after a position, none after `upto`."""
-        with giving_up(connection, self._stop.is_set):
+        with interrupting_when(connection, self._stop.is_set):
             rows = _fetch(connection, _LOG["window"], {"after": after.seq, "limit": limit})
         if upto is not None:
             rows = [row for row in rows if row[0] <= upto]

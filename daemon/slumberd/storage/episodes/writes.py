@@ -22,7 +22,7 @@ from slumberd.model.scope import PLACEHOLDER_KEY, ErasedScopes, Scope, scope_of
 from slumberd.sql_statements import statements
 from slumberd.storage.episodes.rows import Row, decode, encode, owner_of, same
 from slumberd.storage.sqlite.connection import transaction
-from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
+from slumberd.storage.sqlite.erased_scopes import erased_scope_lookup
 
 Post = Callable[[Callable[[sqlite3.Connection], None]], Awaitable[None]]
 """Queues a function for the writing connection's thread, or raises."""
@@ -85,7 +85,7 @@ def write(
     Raises:
         MemoryScopeError: An id belongs to another scope.
     """
-    past = forgotten_if_asked(connection)
+    past = erased_scope_lookup(connection)
     if _write_new(connection, rows, past):
         return PutCounts(new=len(rows))
     cursor = connection.cursor()
@@ -258,7 +258,7 @@ class GroupCommit:
         try:
             with transaction(connection):
                 self._prepare(connection)
-                past = forgotten_if_asked(connection)
+                past = erased_scope_lookup(connection)
                 if _write_new(connection, [put.row for put in puts], past):
                     return [None] * len(puts)
                 cursor = connection.cursor()

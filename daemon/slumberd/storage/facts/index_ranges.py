@@ -13,8 +13,8 @@ import orjson
 
 from slumberd.errors import ExtraMissingError, PatternError
 from slumberd.model.fact_ids import canonical
-from slumberd.model.pattern import Equals, Glob, GlobProblem, Matches, OneOf, Prefix
-from slumberd.model.pattern import literal_start as start_of_glob
+from slumberd.model.pattern import Equals, Glob, InvalidGlobError, Matches, OneOf, Prefix
+from slumberd.model.pattern import literal_prefix as start_of_glob
 
 _MOST_MEMORY = 8 * 2**20
 """Bytes of one expression; with less the engine is slower, and still linear."""
@@ -60,7 +60,7 @@ def _error(slot: str, expression: str, told: bytes | str) -> PatternError:
     return PatternError(slot, expression, problem, place if place >= 0 else None)
 
 
-def literal_start(expression: str) -> str:
+def literal_prefix(expression: str) -> str:
     """Return a text that everything begins with that an expression matches whole; may be empty."""
     if "|" in expression:
         return ""
@@ -123,7 +123,7 @@ def narrowed(form: object) -> Narrow:
         case Glob(glob=glob):
             return _glob(glob)
         case Matches(matches=expression):
-            return _beginning(literal_start(expression))
+            return _beginning(literal_prefix(expression))
         case OneOf(one_of=values):
             return _among(values)
         case Equals(equals=value):
@@ -141,7 +141,7 @@ def _text(text: str) -> Narrow:
 def _glob(glob: str) -> Narrow:
     try:
         start, whole = start_of_glob(glob)
-    except GlobProblem:
+    except InvalidGlobError:
         return None  # whoever matches with it tells of it
     return _text(start) if whole else _beginning(start)
 
@@ -149,10 +149,10 @@ def _glob(glob: str) -> Narrow:
 def _beginning(start: str) -> Narrow:
     start.encode()
     start = start.partition("\0")[0]
-    return Span(start, after_all(start)) if start else None
+    return Span(start, upper_bound(start)) if start else None
 
 
-def after_all(start: str) -> Any:  # noqa: ANN401 # a text, or `BEYOND`
+def upper_bound(start: str) -> Any:  # noqa: ANN401 # a text, or `BEYOND`
     """Return the least that is more than every text that begins like this.
 
     UTF-8 sorts as code points do: it is the text with its last character replaced by the next
@@ -195,4 +195,4 @@ def _value(value: object) -> Narrow:
             return Span(float(value) - about, float(value) + about)
         case _:
             start = canonical(value)[0]  # of an object or an array: its keys may be in any order
-            return Span(start, after_all(start))
+            return Span(start, upper_bound(start))

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from slumberd.consolidation.manual import ManualAssertion
-from slumberd.consolidation.precedence import HANDS
+from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.model.fact import Fact
 
 
@@ -37,7 +37,7 @@ def lineage_entry(by: str, reason: str, at: datetime) -> dict[str, Any]:
         raise ValueError("'by' and 'reason' must be non-empty: name the author and the reason")
     return {
         "kind": "hand",
-        "rule_id": HANDS,
+        "rule_id": MANUAL_RULE_ID,
         "source_episode_ids": [],
         "promotion_ts": at.isoformat(),
         "by": by,

@@ -12,14 +12,14 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.explanation import Decision, Explanation
-from slumberd.consolidation.multi_valued_hints import Replaced, replaced_predicates
+from slumberd.consolidation.multi_valued_hints import MultiValuedHint, find_multi_valued_hints
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Counts, Held, Position
 from slumberd.model.provenance import Lag, Page
 from slumberd.model.record import Break, Checkpoint, Record
 from slumberd.model.rule import ConsolidationRule
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.sql_statements import statements
 from slumberd.storage.audit.explain import decisions_of, why
 from slumberd.storage.audit.export import exported
@@ -27,7 +27,7 @@ from slumberd.storage.audit.replay import Replay, rebuild
 from slumberd.storage.audit.verify import verify
 from slumberd.storage.episodes.erased_content import remembered
 from slumberd.storage.facts.lifecycle import FactFile, head_of
-from slumberd.storage.facts.search import search, search_then
+from slumberd.storage.facts.search import search, search_as_of
 from slumberd.storage.ledger import promotion_feed
 from slumberd.storage.ledger.erasure import Unfinished, find_scope, unfinished
 from slumberd.storage.ledger.fact_rows import find, is_specified
@@ -35,7 +35,7 @@ from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import firing_id_of, record_from
 from slumberd.storage.ledger.undo import Wanted, has_any
 from slumberd.storage.sqlite.connection import snapshot
-from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
+from slumberd.storage.sqlite.erased_scopes import erased_scope_lookup
 
 _SQL = statements("ledger")
 
@@ -69,20 +69,20 @@ class FactReader(FactFile):
             finds = find if is_specified(pattern) else search
             return await self._database.read(lambda connection: finds(connection, pattern))
         return await self._database.read(
-            lambda connection: search_then(connection, pattern, self._depth, valid_at, believed_at)
+            lambda connection: search_as_of(connection, pattern, self._depth, valid_at, believed_at)
         )
 
     async def channels(self) -> dict[str, frozenset[str]]:
         """Return which predicates are multi-valued now, by channel."""
         return await self._database.read(lambda connection: channels_at(connection).channels)
 
-    async def replaced_predicates(self) -> list[Replaced]:
+    async def find_multi_valued_hints(self) -> list[MultiValuedHint]:
         """Return the single-valued predicates on most of whose keys an object replaced another."""
 
-        def work(connection: sqlite3.Connection) -> list[Replaced]:
+        def work(connection: sqlite3.Connection) -> list[MultiValuedHint]:
             multi = channels_at(connection)  # a slot from before a change may be there still
             counts = connection.execute(_SQL["object_counts"])
-            return replaced_predicates(row for row in counts if row[0] not in multi)
+            return find_multi_valued_hints(row for row in counts if row[0] not in multi)
 
         return await self._database.read(work)
 
@@ -137,7 +137,7 @@ class FactReader(FactFile):
         """Return whether the ledger has a firing of a run, or any firing of a rule."""
         return await self._database.read(lambda connection: has_any(connection, wanted))
 
-    async def episodes_in(self, reach: Reach) -> tuple[set[str], int]:
+    async def episodes_in(self, reach: ScopeFilter) -> tuple[set[str], int]:
         """Return the ids of a scope's episodes that the ledger knows, and their latest instant.
 
         The instant is in microseconds, and 0 without episodes.
@@ -158,12 +158,12 @@ class FactReader(FactFile):
         """Return the key of the hashes of erased scopes, and the last erased instant of each."""
         return await self._database.read(remembered)
 
-    async def has_erased_scopes(self, reach: Reach) -> bool:
+    async def has_erased_scopes(self, reach: ScopeFilter) -> bool:
         """Return whether the scope, or a wider one, was erased before."""
         scope = reach.user, reach.session or "", reach.agent or ""
 
         def work(connection: sqlite3.Connection) -> bool:
-            past = forgotten_if_asked(connection)
+            past = erased_scope_lookup(connection)
             return past is not None and past.covers(*scope, _EARLIEST)
 
         return await self._database.read(work)
@@ -200,7 +200,9 @@ class FactReader(FactFile):
 
     async def is_publishable(self, seq: int) -> bool:
         """Return whether a row still promotes the same fact, and was not erased."""
-        return await self._database.read(lambda connection: promotion_feed.is_told(connection, seq))
+        return await self._database.read(
+            lambda connection: promotion_feed.has_content(connection, seq)
+        )
 
     async def published_position(self, reader: str) -> tuple[int, int]:
         """Return a reader's position: the last row it passed, and the number of refused rows."""

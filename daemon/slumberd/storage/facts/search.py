@@ -32,9 +32,9 @@ from slumberd.storage.facts.index_ranges import (
     compiled,
     narrowed,
 )
-from slumberd.storage.ledger.fact_rows import fact_of, facts_found, unicode_or_none
-from slumberd.storage.ledger.history import facts_then
-from slumberd.storage.sqlite.connection import snapshot, texts_as
+from slumberd.storage.ledger.fact_rows import fact_of, readable_facts, unicode_or_none
+from slumberd.storage.ledger.history import facts_at
+from slumberd.storage.sqlite.connection import decode_texts_with, snapshot
 
 _FACTS = statements("facts")
 _ID = attrgetter("id")
@@ -64,24 +64,24 @@ def search(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
     if ways["id"] is None and pattern.channel not in (None, FACTS):
         ways["id"] = narrowed(Prefix(f"@{pattern.channel}/"))
     page = Page(pattern)
-    with snapshot(connection), texts_as(connection, unicode_or_none):
+    with snapshot(connection), decode_texts_with(connection, unicode_or_none):
         walks = _walks(connection, pattern, ways) if pattern.order == "id" else None
         if walks is not None:
             return _merge_walks(walks, page, pattern)
         statement, values = _choose_query(ways)
-        return page.of(facts_found(connection.execute(_FACTS[statement], values)))
+        return page.of(readable_facts(connection.execute(_FACTS[statement], values)))
 
 
 def _merge_walks(walks: Sequence[sqlite3.Cursor], page: Page, pattern: FactPattern) -> list[Fact]:
     try:
-        merged = merge(*map(facts_found, walks), key=_ID, reverse=pattern.descending)
+        merged = merge(*map(readable_facts, walks), key=_ID, reverse=pattern.descending)
         return list(islice(page.matching(merged), pattern.limit))
     finally:
         for walk in walks:  # most of them are not at their end, and hold the snapshot
             walk.close()
 
 
-def search_then(
+def search_as_of(
     connection: sqlite3.Connection,
     pattern: FactPattern,
     depth: int,
@@ -93,7 +93,7 @@ def search_then(
         narrowed(getattr(pattern, slot))  # a text that is no Unicode is refused here, too
     page = Page(pattern)
     with snapshot(connection):
-        standing = facts_then(
+        standing = facts_at(
             connection,
             user=pattern.user if isinstance(pattern.user, str) else None,
             depth=depth,

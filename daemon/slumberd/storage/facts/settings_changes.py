@@ -43,7 +43,7 @@ def _rewrite(connection: sqlite3.Connection, keys: Sequence[str], depth: int, at
     batch.note = {"lineage_depth": depth}
     batch.loaded.load_in_full(set(keys))
     resolution = batch.resolution()
-    resolution.redraw()
+    resolution.rewrite_facts()
     batch.write(resolution, {})
 
 
@@ -71,5 +71,5 @@ def change_channels(
     }
     batch.loaded.load_in_full(keys)
     resolution = batch.resolution()
-    resolution.resettle(keys, before)
+    resolution.resolve_again(keys, before)
     return batch.write(resolution, {})

@@ -9,18 +9,18 @@ from datetime import datetime
 from functools import partial
 from threading import Event
 
-from slumberd.consolidation.graph_promotion import Promoted, speaker_of
+from slumberd.consolidation.graph_promotion import Promoted, ledger_rule_id
 from slumberd.consolidation.incoming import Candidate
-from slumberd.consolidation.precedence import HANDS, MultiValued
+from slumberd.consolidation.precedence import MANUAL_RULE_ID, MultiValued
 from slumberd.errors import ExtraMissingError
-from slumberd.model.delta import Delta, checked_delta
+from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, aware
 from slumberd.model.firing import Firing, Held, Trigger
 from slumberd.model.record import Outcome, Record
-from slumberd.model.scope import Reach
+from slumberd.model.scope import ScopeFilter
 from slumberd.sql_statements import statements
-from slumberd.storage.episodes.erased_content import Moments, learn_all
+from slumberd.storage.episodes.erased_content import Moments, learn_moments
 from slumberd.storage.facts.lifecycle import set_number
 from slumberd.storage.facts.manual_statements import assertion_of, lineage_entry
 from slumberd.storage.facts.review import drop_entries, hold_batch, record_decision
@@ -32,10 +32,10 @@ from slumberd.storage.ledger.erasure import Erasing, Erasure, erase
 from slumberd.storage.ledger.external_changes import has_news
 from slumberd.storage.ledger.graph_promotion import promote
 from slumberd.storage.ledger.history import channels_at
-from slumberd.storage.ledger.manual_edits import HandAtWork
-from slumberd.storage.ledger.similarity import Nearness
+from slumberd.storage.ledger.manual_edits import ManualEdits
+from slumberd.storage.ledger.similarity import BatchSimilarity
 from slumberd.storage.ledger.undo import Undoer, UndoneFirings, Wanted, undo, undo_each
-from slumberd.storage.sqlite.connection import giving_up, transaction
+from slumberd.storage.sqlite.connection import interrupting_when, transaction
 from slumberd.storage.sqlite.erased_scopes import overwriting, scrub
 
 _SQL = statements("ledger")
@@ -122,11 +122,11 @@ class SQLiteFactStore(WatermarkTable):
             FactConflictError: It names a fact of another user, agent or channel, or an id in
                 ``replaces`` is unknown and `strict` is set.
         """
-        own = checked_delta(delta)
+        own = validate_delta(delta)
         await self.manually(lambda hand: hand.apply(own, strict=strict))
 
     async def manually(
-        self, work: Callable[[HandAtWork], None], *, by: str = "", dry_run: bool = False
+        self, work: Callable[[ManualEdits], None], *, by: str = "", dry_run: bool = False
     ) -> Outcome | None:
         """Run a manual edit; return its outcome, or None when it changed nothing.
 
@@ -135,11 +135,11 @@ class SQLiteFactStore(WatermarkTable):
             by: The person.
             dry_run: Return the outcome, and write nothing.
         """
-        firing = Firing(HANDS, "", "manual", self._clock.now(), by=by)
+        firing = Firing(MANUAL_RULE_ID, "", "manual", self._clock.now(), by=by)
 
         def transact(connection: sqlite3.Connection) -> Outcome | None:
             with self._committing(connection, keep=not dry_run):
-                hand = HandAtWork(connection, self._depth, firing)
+                hand = ManualEdits(connection, self._depth, firing)
                 work(hand)
                 return hand.finish()
 
@@ -164,7 +164,7 @@ class SQLiteFactStore(WatermarkTable):
 
         Args:
             facts: From `core.triple.facts_of`.
-            rule_id: The rule; the ledger has it as `core.hearsay.speaker_of`.
+            rule_id: The rule that promotes; `ledger_rule_id` gives the id that the ledger records.
             rule_hash: The hash of the rule's content; empty for a rule without a file.
             trigger: What started it.
             at: The instant; None means now.
@@ -177,7 +177,7 @@ class SQLiteFactStore(WatermarkTable):
         """
         now = self._clock.now() if at is None else at
         author = f"rule:{rule_id}" + (f", {by}" if by else "")
-        firing = Firing(speaker_of(rule_id), rule_hash, trigger, now, by=author, run=run)
+        firing = Firing(ledger_rule_id(rule_id), rule_hash, trigger, now, by=author, run=run)
 
         def transact(connection: sqlite3.Connection) -> Promoted:
             with self._committing(connection, keep=not dry_run):
@@ -231,7 +231,7 @@ class SQLiteFactStore(WatermarkTable):
             if backlog:
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
             try:
-                with self._committing(connection) as noticed, giving_up(connection, late):
+                with self._committing(connection) as noticed, interrupting_when(connection, late):
                     done = self._resolve(connection, firing, met, late, decided)
                     outcome = replace(done, noticed=noticed)
                     written.set()
@@ -310,12 +310,12 @@ class SQLiteFactStore(WatermarkTable):
 
     def _nearness(
         self, connection: sqlite3.Connection, firing: Firing, late: Callable[[], bool] | None
-    ) -> Nearness | None:
+    ) -> BatchSimilarity | None:
         if firing.alike is None:
             return None
         if self._comparer is None:
             raise ExtraMissingError("vectors", f"rule {firing.rule_id!r} compares what it adds")
-        return Nearness(connection, self._comparer(), firing.alike, late)
+        return BatchSimilarity(connection, self._comparer(), firing.alike, late)
 
     async def undo(
         self, firing_id: str, *, at: datetime, by: str, dry_run: bool, run: str = ""
@@ -364,7 +364,7 @@ class SQLiteFactStore(WatermarkTable):
 
     async def forget(  # noqa: PLR0913 # the fields of one request
         self,
-        reach: Reach,
+        reach: ScopeFilter,
         eids: Iterable[str] = (),
         *,
         kept: Iterable[str] = (),
@@ -395,7 +395,7 @@ class SQLiteFactStore(WatermarkTable):
 
         return await self._database.write(work)
 
-    async def end_erasures(self, reaches: Collection[Reach]) -> None:
+    async def end_erasures(self, reaches: Collection[ScopeFilter]) -> None:
         """Record that some erasures are complete in memory.db, too."""
 
         def work(connection: sqlite3.Connection) -> None:
@@ -411,7 +411,7 @@ class SQLiteFactStore(WatermarkTable):
         def work(connection: sqlite3.Connection) -> None:
             with transaction(connection):
                 self._fence(connection)
-                learn_all(connection, key, moments)
+                learn_moments(connection, key, moments)
 
         await self._database.write(work)
 
@@ -419,7 +419,7 @@ class SQLiteFactStore(WatermarkTable):
         """Rewrite the file without the erased bytes; return whether its log could be emptied."""
         return await self._database.write(scrub)
 
-    async def redraw(self, *, at: datetime) -> int:
+    async def rewrite_facts(self, *, at: datetime) -> int:
         """Rewrite every fact when the configured depth of lineages has changed.
 
         Returns:

@@ -14,7 +14,7 @@ from slumberd.sql_statements import statements
 from slumberd.storage.facts.lifecycle import set_number
 from slumberd.storage.facts.reads import FactReader, records
 from slumberd.storage.ledger.batch import number
-from slumberd.storage.ledger.promotion_feed import keep_place
+from slumberd.storage.ledger.promotion_feed import save_position
 from slumberd.storage.sqlite.connection import transaction
 
 _SQL = statements("ledger")
@@ -98,7 +98,7 @@ class WatermarkTable(FactReader):
         def work(connection: sqlite3.Connection) -> None:
             with transaction(connection):
                 self._fence(connection)
-                keep_place(connection, reader, seq, refused)
+                save_position(connection, reader, seq, refused)
 
         await self._database.write(work)
 

@@ -17,7 +17,7 @@ import orjson
 
 from slumberd.consolidation.claim import MANUAL, Claim, user_and_agent
 from slumberd.consolidation.incoming import Candidate
-from slumberd.consolidation.precedence import HANDS, EffectiveClaim, MultiValued
+from slumberd.consolidation.precedence import MANUAL_RULE_ID, EffectiveClaim, MultiValued
 from slumberd.consolidation.resolution import Entry, Resolution, order_of
 from slumberd.consolidation.state import CurrentFact
 from slumberd.errors import StoppedError
@@ -27,21 +27,21 @@ from slumberd.model.firing import FEW, NO_LIMITS, Counts, Firing
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import FORGOTTEN, ErasedScopes
 from slumberd.sql_statements import statements
-from slumberd.storage.ledger.bulk_write import Row, by_us, insert
+from slumberd.storage.ledger.bulk_write import Row, insert, own_writes
 from slumberd.storage.ledger.rows import (
     GENESIS,
     Draft,
-    adopt_key,
-    checked_key,
     document_of,
     draft_of,
     firing_id_of,
     is_known_whose,
+    record_key,
+    require_key,
     seal,
     sources_of,
 )
-from slumberd.storage.ledger.similarity import Nearness
-from slumberd.storage.ledger.state_loader import LoadedGround
+from slumberd.storage.ledger.similarity import BatchSimilarity
+from slumberd.storage.ledger.state_loader import LoadedState
 from slumberd.storage.sqlite.erased_scopes import forgotten
 from slumberd.storage.sqlite.strict_json import written
 
@@ -90,18 +90,18 @@ class Batch:
         last = connection.execute(_SQL["last_row"]).fetchone()
         self.number: int = last[0] + 1 if last else 1
         self.head: bytes = last[1] if last else GENESIS
-        self._key = checked_key(connection) if last else adopt_key(connection)
+        self._key = require_key(connection) if last else record_key(connection)
         recorded = connection.execute(_SQL["last_instant"]).fetchone()
         self.at = max(microseconds(firing.at), recorded[0] if recorded else -(2**62))
         self._generations = connection.execute(_SQL["generations"]).fetchall()
         self._generation = self._generations[0][1] if self._generations else 0
-        self.loaded = LoadedGround(connection, multi, depth)
+        self.loaded = LoadedState(connection, multi, depth)
         self.note: dict[str, Any] = {}
         self.overwrites = False
         self.found: dict[str, Row] = {}
 
     def commit(
-        self, met: Mapping[str, Sequence[Candidate]], nearness: Nearness | None = None
+        self, met: Mapping[str, Sequence[Candidate]], nearness: BatchSimilarity | None = None
     ) -> Outcome:
         """Resolve the candidates and write the result.
 
@@ -136,7 +136,9 @@ class Batch:
     def _apply_past_decisions(self, ones: Sequence[Candidate]) -> Sequence[Candidate]:
         known_state = self.loaded.known_state
         known = known_state.evaluations
-        return [known_state.as_decided(one) if one.fact_id in known else one for one in ones]
+        return [
+            known_state.with_earlier_claim(one) if one.fact_id in known else one for one in ones
+        ]
 
     def _check_cancelled(self) -> None:
         # The engine interrupts a statement; between statements only this check does.
@@ -287,7 +289,7 @@ class Batch:
             for fact_id in gone
             if fact_id not in current_ids and (self.overwrites or not self._is_new(fact_id))
         ]
-        with by_us(self._connection, rows=len(dropped) + len(current)):
+        with own_writes(self._connection, rows=len(dropped) + len(current)):
             asked = {"ids": orjson.dumps(dropped).decode()}
             self._connection.execute(_FACTS["drop_facts"], asked)
             changed = [row for row in current if self.found.get(str(row[0])) != row]
@@ -432,7 +434,9 @@ def metadata_of(claim: Claim) -> dict[str, Any]:
 def lineage_of(current: CurrentFact) -> list[dict[str, Any]]:
     """Return the lineage of a current fact."""
     claim, promoters = current.counted
-    own = list(claim.lineage) if promoters[0][0] == HANDS else _own_entries(current.counted)
+    own = (
+        list(claim.lineage) if promoters[0][0] == MANUAL_RULE_ID else _own_entries(current.counted)
+    )
     # A pinned fact keeps the lineage of its pin; other facts link the assertions they replaced.
     return own if claim.metadata is not None else [*own, *current.trail]
 

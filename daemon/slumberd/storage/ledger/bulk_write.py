@@ -50,7 +50,7 @@ _LOOKING = statements("looking")
 
 
 @contextmanager
-def by_us(connection: sqlite3.Connection, *, rows: int) -> Iterator[None]:
+def own_writes(connection: sqlite3.Connection, *, rows: int) -> Iterator[None]:
     """Keep the triggers from recording what the block writes; inside a transaction.
 
     Other connections never see the change: the block restores it before the transaction ends.
@@ -76,7 +76,7 @@ def _without_triggers(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute(_SCHEMA[f"{kind}_trigger"])
 
 
-def notes_others(connection: sqlite3.Connection) -> bool:
+def has_change_triggers(connection: sqlite3.Connection) -> bool:
     """Return whether the triggers that record writes of other programs are in place."""
     found = dict(connection.execute(_LOOKING["triggers"], {"table": "facts"}).fetchall())
     wanted = {

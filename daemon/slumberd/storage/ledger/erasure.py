@@ -20,10 +20,10 @@ from slumberd.model.episode import instant
 from slumberd.model.fact_ids import episode_id_of
 from slumberd.model.firing import Firing
 from slumberd.model.record import Outcome
-from slumberd.model.scope import Reach, escape
+from slumberd.model.scope import ScopeFilter, escape
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import Batch
-from slumberd.storage.ledger.bulk_write import by_us
+from slumberd.storage.ledger.bulk_write import own_writes
 from slumberd.storage.ledger.history import channels_at
 from slumberd.storage.ledger.rows import ErasedRows
 from slumberd.storage.sqlite.erased_scopes import remember
@@ -41,7 +41,7 @@ class Unfinished(NamedTuple):
         by: Who requested the erasure.
     """
 
-    reach: Reach
+    reach: ScopeFilter
     eids: frozenset[str]
     moment: int
     by: str
@@ -60,7 +60,7 @@ def begin(connection: sqlite3.Connection, erasure: Unfinished) -> None:
     )
 
 
-def end(connection: sqlite3.Connection, reaches: Collection[Reach]) -> None:
+def end(connection: sqlite3.Connection, reaches: Collection[ScopeFilter]) -> None:
     """Delete the records of finished erasures; the transaction overwrites deleted rows."""
     connection.executemany(_UNFINISHED["end"], [(_written(reach),) for reach in reaches])
 
@@ -68,19 +68,19 @@ def end(connection: sqlite3.Connection, reaches: Collection[Reach]) -> None:
 def unfinished(connection: sqlite3.Connection) -> list[Unfinished]:
     """Return the erasures that memory.db may not have done yet."""
     return [
-        Unfinished(Reach(*orjson.loads(scope)), frozenset(orjson.loads(eids)), moment, by)
+        Unfinished(ScopeFilter(*orjson.loads(scope)), frozenset(orjson.loads(eids)), moment, by)
         for scope, eids, moment, by in connection.execute(_UNFINISHED["all"])
     ]
 
 
-def _written(reach: Reach) -> str:
+def _written(reach: ScopeFilter) -> str:
     return orjson.dumps([reach.user, reach.session, reach.agent]).decode()
 
 
 FORGET = "@erasure"
 """The rule id of erasures."""
 
-OF_NOBODY = "//"
+WITHOUT_OWNER = "//"
 """The first part of an owner whose user and agent are unknown."""
 
 _SQL = {**statements("facts"), **statements("erasure")}
@@ -122,7 +122,7 @@ class Erasure:
 
 
 def find_scope(
-    connection: sqlite3.Connection, reach: Reach, eids: Set[str] = frozenset()
+    connection: sqlite3.Connection, reach: ScopeFilter, eids: Set[str] = frozenset()
 ) -> Scoped:
     """Return the content of the ledger that belongs to a scope.
 
@@ -148,7 +148,7 @@ def find_scope(
 
 
 def _rows(
-    connection: sqlite3.Connection, reach: Reach, eids: Set[str]
+    connection: sqlite3.Connection, reach: ScopeFilter, eids: Set[str]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows whose key or owner is in the scope, of any session."""
     span = _span(reach)
@@ -163,15 +163,15 @@ def _rows(
 
 
 def _has_no_owner(owner: str) -> bool:
-    return owner.startswith(OF_NOBODY)
+    return owner.startswith(WITHOUT_OWNER)
 
 
-def _prefix(reach: Reach) -> str:
+def _prefix(reach: ScopeFilter) -> str:
     user = f"{escape(reach.user)}/"
     return user if reach.agent is None else f"{user}{escape(reach.agent)}/"
 
 
-def _span(reach: Reach) -> dict[str, str]:
+def _span(reach: ScopeFilter) -> dict[str, str]:
     low = _prefix(reach)
     return {"low": low, "high": f"{low[:-1]}0"}
 
@@ -215,7 +215,7 @@ class Erasing(NamedTuple):
         key: The key of the scope hashes, for a database without one.
     """
 
-    reach: Reach
+    reach: ScopeFilter
     eids: frozenset[str]
     kept: frozenset[str]
     moment: int
@@ -258,7 +258,7 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
 
 
 def _rows_of(
-    connection: sqlite3.Connection, reach: Reach, claims: set[tuple[str, str]]
+    connection: sqlite3.Connection, reach: ScopeFilter, claims: set[tuple[str, str]]
 ) -> Iterator[int]:
     """Yield the numbers of the rows of some claims, without rows of other owners."""
     owners = {
@@ -309,7 +309,7 @@ def _delete_beside(
     # The id of an episode that is kept stays, or its rules would read it again.
     for name in ("blank_firings", "blank_watermarks", "blank_held_batches"):
         connection.execute(_SQL[name], {"eids": _json(eids - asked.kept)})
-    with by_us(connection, rows=0):
+    with own_writes(connection, rows=0):
         return {
             table: connection.execute(_SQL[name], values).rowcount
             for table, (name, values) in deletions.items()

@@ -29,8 +29,8 @@ from slumberd.model.record import Record
 from slumberd.model.scope import escape
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
-from slumberd.storage.ledger.manual_edits import HandAtWork
-from slumberd.storage.sqlite.connection import escaped, texts_as
+from slumberd.storage.ledger.manual_edits import ManualEdits
+from slumberd.storage.sqlite.connection import decode_texts_with, escaped
 from slumberd.storage.sqlite.strict_json import MOST_DEPTH, too_deep, written
 
 UNREADABLE = "external_unreadable"
@@ -216,14 +216,14 @@ def notice(connection: sqlite3.Connection, depth: int, at: datetime) -> list[Rec
     """
     if not has_news(connection):
         return []
-    with texts_as(connection, escaped):
+    with decode_texts_with(connection, escaped):
         changed = connection.execute(_SQL["changes"]).fetchall()
     firing = Firing(EXTERNAL, "", "manual", at)
     adopting = not connection.execute(_LEDGER["last_row"]).fetchone()
     records = []
     for first in range(0, len(changed), CHUNK):
         changes = _changes(connection, changed[first : first + CHUNK])
-        hand = HandAtWork(connection, depth, firing)
+        hand = ManualEdits(connection, depth, firing)
         records += _record(hand, connection, changes, adopting=adopting)
     connection.execute(_SQL["drop_changes"])
     return records
@@ -232,7 +232,7 @@ def notice(connection: sqlite3.Connection, depth: int, at: datetime) -> list[Rec
 def _changes(
     connection: sqlite3.Connection, changed: Iterable[tuple[object, int | None]]
 ) -> list[_Change]:
-    with texts_as(connection, escaped):
+    with decode_texts_with(connection, escaped):
         return sorted(_read(connection, changed), key=lambda change: change.place)
 
 
@@ -246,7 +246,7 @@ def _read(
 
 
 def _record(
-    hand: HandAtWork,
+    hand: ManualEdits,
     connection: sqlite3.Connection,
     changes: Sequence[_Change],
     *,
@@ -277,7 +277,7 @@ def _quarantine_key(change: _Change) -> dict[str, str]:
     return {"rule": EXTERNAL, "channel": channel, "eid": change.fact_id}
 
 
-def _said(hand: HandAtWork, change: _Change) -> Claim | Candidate | None:
+def _said(hand: ManualEdits, change: _Change) -> Claim | Candidate | None:
     """Return the claim of a change; None when it changes nothing, or is quarantined."""
     fact = hand.known_state.fact(change.fact_id)
     stored = fact_row(fact) if fact else None
@@ -301,7 +301,7 @@ def _said(hand: HandAtWork, change: _Change) -> Claim | Candidate | None:
 
 
 def _quarantined_candidate(
-    hand: HandAtWork, change: _Change, owner: str, reason: str, detail: str
+    hand: ManualEdits, change: _Change, owner: str, reason: str, detail: str
 ) -> Candidate:
     fact_id = change.fact_id
     return Candidate(
@@ -309,7 +309,7 @@ def _quarantined_candidate(
     )
 
 
-def _instant(hand: HandAtWork, said: ManualAssertion, fact: CurrentFact | None) -> int | None:
+def _instant(hand: ManualEdits, said: ManualAssertion, fact: CurrentFact | None) -> int | None:
     """Return the instant of a change: that of its row, if it is new, and now at the latest."""
     kept = None if fact is None else fact.counted.pinned_at
     if said.pinned_at is None or said.pinned_at == kept:

@@ -17,7 +17,7 @@ from slumberd.model.episode import instant
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import lineage_of, metadata_of
-from slumberd.storage.sqlite.connection import texts_as
+from slumberd.storage.sqlite.connection import decode_texts_with
 
 _FACTS = statements("facts")
 _ID = attrgetter("id")
@@ -35,7 +35,7 @@ def find(connection: sqlite3.Connection, pattern: FactPattern) -> list[Fact]:
     """
     said = {slot: text for slot in SPECIFIED if (text := getattr(pattern, slot)) is not None}
     found = _fetch(connection, _FACTS[_query(said)], said)
-    return sorted(filter(_equal_to(said), facts_found(found)), key=_ID)
+    return sorted(filter(_equal_to(said), readable_facts(found)), key=_ID)
 
 
 def is_specified(pattern: FactPattern) -> bool:
@@ -67,7 +67,7 @@ def _fetch(
     except sqlite3.OperationalError as error:
         if "decode to UTF-8" not in str(error):
             raise
-    with texts_as(connection, unicode_or_none):
+    with decode_texts_with(connection, unicode_or_none):
         return connection.execute(sql, values).fetchall()
 
 
@@ -79,7 +79,7 @@ def unicode_or_none(text: bytes) -> str | None:
         return None
 
 
-def facts_found(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:
+def readable_facts(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:
     """Yield the facts of rows, without unreadable rows of other programs."""
     for row in rows:
         try:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import orjson
 
 from slumberd.consolidation.claim import Claim
-from slumberd.consolidation.graph_promotion import Known, Promoted, Verdict, Withheld
+from slumberd.consolidation.graph_promotion import Promoted, PromotionState, Verdict, Withheld
 from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.manual import ManualAssertion, declaration, incoming
-from slumberd.consolidation.precedence import HANDS
+from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.consolidation.state import KnownState
 from slumberd.model.episode import instant
 from slumberd.model.fact import Fact
@@ -19,8 +19,8 @@ from slumberd.model.firing import Firing
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
 from slumberd.storage.ledger.fact_rows import fact_from
-from slumberd.storage.ledger.manual_edits import HandAtWork, checked
-from slumberd.storage.sqlite.erased_scopes import forgotten_if_asked
+from slumberd.storage.ledger.manual_edits import ManualEdits, checked
+from slumberd.storage.sqlite.erased_scopes import erased_scope_lookup
 
 _SQL = statements("ledger")
 _EVER = -(2**63)
@@ -38,24 +38,24 @@ def promote(
         connection: Of facts.db.
         facts: The facts of the triples.
         depth: Links of lineage.
-        firing: Its rule id is `speaker_of` the rule.
+        firing: Its rule id is `ledger_rule_id` the rule.
 
     Raises:
         InputError: The ledger cannot store a fact unchanged.
     """
-    work = _Promoting(connection, HandAtWork(connection, depth, firing), firing)
+    work = _Promoting(connection, ManualEdits(connection, depth, firing), firing)
     return work.promote(facts)
 
 
 class _Promoting:
     """One promotion of a graph."""
 
-    def __init__(self, connection: sqlite3.Connection, hand: HandAtWork, firing: Firing) -> None:
+    def __init__(self, connection: sqlite3.Connection, hand: ManualEdits, firing: Firing) -> None:
         self._connection = connection
         self._edits = hand
         self._rule_id = firing.rule_id
         self._known_state: KnownState = hand.known_state
-        self._past = forgotten_if_asked(connection)
+        self._past = erased_scope_lookup(connection)
         self._said: dict[str, ManualAssertion] = {}
 
     def promote(self, facts: Sequence[Fact]) -> Promoted:
@@ -94,7 +94,7 @@ class _Promoting:
                 taken[claim.fact_id] = known.verdict(claim)
         return taken
 
-    def _known(self, claims: Sequence[Claim]) -> Known:
+    def _known(self, claims: Sequence[Claim]) -> PromotionState:
         """Load the state that the verdicts and the resolution need."""
         loaded, known_state = self._edits.batch.loaded, self._known_state
         histories = loaded.load_histories([claim.fact_id for claim in claims])
@@ -106,11 +106,11 @@ class _Promoting:
                 *(one.evaluations for one in histories.values()),
             )
             for met in evaluations
-            if met.rule_id == HANDS
+            if met.rule_id == MANUAL_RULE_ID
         }
         asked = {"numbers": orjson.dumps(sorted(firings)).decode()}
         speakers = dict(self._connection.execute(_SQL["rules_of_firings"], asked).fetchall())
-        return Known(known_state, histories, speakers, self._rule_id)
+        return PromotionState(known_state, histories, speakers, self._rule_id)
 
     @staticmethod
     def _candidates_of(claims: Sequence[Claim]) -> list[Candidate]:

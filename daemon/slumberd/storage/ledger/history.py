@@ -33,7 +33,7 @@ def seq_at(connection: sqlite3.Connection, believed_at: int | None) -> int:
     return found[0] if found else 0
 
 
-def facts_then(
+def facts_at(
     connection: sqlite3.Connection,
     *,
     user: str | None,

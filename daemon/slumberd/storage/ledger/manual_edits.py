@@ -16,16 +16,16 @@ from slumberd.consolidation.manual import (
     ManualAssertion,
     assertion,
     declaration,
-    declares_the_same,
     incoming,
+    is_same_declaration,
+    is_same_statement,
     newest_instant,
+    noop_claim,
     precedence_of,
     retraction,
-    says_the_same,
-    silence,
     withdrawal,
 )
-from slumberd.consolidation.precedence import HANDS
+from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.errors import FactConflictError, InputError, NoInputError
 from slumberd.model.delta import AddDelta, AnyDelta, DeleteDelta, NoopDelta, UpdateDelta
@@ -39,7 +39,7 @@ from slumberd.storage.sqlite.strict_json import MOST_DEPTH, too_deep
 _FACTS = statements("facts")
 
 
-class HandAtWork:
+class ManualEdits:
     """One batch of manual edits, inside a transaction.
 
     Attributes:
@@ -77,7 +77,7 @@ class HandAtWork:
         self._refuse_foreign(claim)
         self.batch.loaded.load([incoming(claim)])
         last = self._last_manual_claim(claim.fact_id)
-        if last and says_the_same(last, claim) and (self._is_current(last) or not again):
+        if last and is_same_statement(last, claim) and (self._is_current(last) or not again):
             return
         self.do([claim])
 
@@ -100,7 +100,7 @@ class HandAtWork:
         claim = self.declared(said)
         self._refuse_foreign(claim)
         last = self._last_manual_claim(claim.fact_id)
-        if last is None or not self._is_current(last) or not declares_the_same(last, claim):
+        if last is None or not self._is_current(last) or not is_same_declaration(last, claim):
             self.do([claim])
 
     def edits_manually(self, fact_id: str) -> bool:
@@ -165,7 +165,7 @@ class HandAtWork:
                 precedence = precedence_of(self.batch.at, number)
                 self.do(
                     [
-                        silence(
+                        noop_claim(
                             precedence, number=number, confidence=delta.confidence, lineage=lineage
                         )
                     ]
@@ -232,7 +232,7 @@ class HandAtWork:
 
     def _last_manual_claim(self, fact_id: str) -> Claim | None:
         met = reversed(self.known_state.evaluations.get(fact_id, ()))
-        return next((one.claim for one in met if one.rule_id == HANDS and one.claim), None)
+        return next((one.claim for one in met if one.rule_id == MANUAL_RULE_ID and one.claim), None)
 
     def _is_current(self, claim: Claim) -> bool:
         fact = self.known_state.fact(claim.fact_id)

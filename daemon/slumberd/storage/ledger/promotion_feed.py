@@ -12,7 +12,7 @@ from slumberd.consolidation.claim import Claim, user_and_agent
 from slumberd.consolidation.precedence import effective_claims
 from slumberd.model.episode import instant
 from slumberd.model.fact_ids import channel_of
-from slumberd.model.provenance import Lag, Page, Promotion, text_of
+from slumberd.model.provenance import Lag, Page, Promotion, payload_text
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.rows import claim_from, firing_id_of, histories_from
 from slumberd.storage.sqlite.connection import snapshot
@@ -114,15 +114,15 @@ def _promotion(row: _Row, claim: Claim) -> Promotion:
         user,
         agent,
         channel_of(row.fact_id),
-        text_of(claim.payload.get("subject")),
-        text_of(claim.payload.get("predicate")),
+        payload_text(claim.payload.get("subject")),
+        payload_text(claim.payload.get("predicate")),
         claim.object,
         claim.confidence,
         row.went,
     )
 
 
-def is_told(connection: sqlite3.Connection, seq: int) -> bool:
+def has_content(connection: sqlite3.Connection, seq: int) -> bool:
     """Return whether a row has its content; an erased row does not."""
     return connection.execute(_SQL["has_content"], {"seq": seq}).fetchone() is not None
 
@@ -142,7 +142,7 @@ def readers(connection: sqlite3.Connection) -> list[str]:
     return [name for (name,) in connection.execute(_SQL["sinks"]).fetchall()]
 
 
-def keep_place(connection: sqlite3.Connection, reader: str, seq: int, refused: int) -> None:
+def save_position(connection: sqlite3.Connection, reader: str, seq: int, refused: int) -> None:
     """Write the values that `place` returns; inside a transaction."""
     for what, value in ((ASSERTED, seq), (REFUSED, refused)):
         connection.execute(_SQL["put_number"], {"name": what + reader, "value": value})

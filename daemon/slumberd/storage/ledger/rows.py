@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, Claim, Precedence, user_and_agent
-from slumberd.consolidation.precedence import Evaluation, History, Undone, said_by
+from slumberd.consolidation.precedence import Evaluation, History, UndoneEvaluation, said_by
 from slumberd.consolidation.resolution import ID_TAKEN, Entry
 from slumberd.errors import LedgerKeyError
 from slumberd.model.episode import instant
@@ -257,7 +257,9 @@ def histories_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, History]:
             history = found[fact_id] = History([], [])
         if what == _WHAT["undone"]:
             document = orjson.loads(payload)
-            history.undone.append(Undone(seq, document["undoes"], firing, document["owner"]))
+            history.undone.append(
+                UndoneEvaluation(seq, document["undoes"], firing, document["owner"])
+            )
         else:
             history.evaluations.append(evaluation_from(row))
     return found
@@ -340,14 +342,14 @@ _NOT_KEYED = (
 )
 
 
-def adopt_key(connection: sqlite3.Connection) -> bytes | None:
+def record_key(connection: sqlite3.Connection) -> bytes | None:
     """Record the key of the connection, if any, for a new ledger; inside a transaction."""
     key = _key_of_connection(connection)
     connection.execute(_SQL["set_number"], {"name": "key", "value": _fingerprint_of(key)})
     return key
 
 
-def checked_key(connection: sqlite3.Connection) -> bytes | None:
+def require_key(connection: sqlite3.Connection) -> bytes | None:
     """Return the key of the connection, if any, after checking it against the ledger.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from slumberd.sql_statements import statements
-from slumberd.storage.ledger.rows import checked_key
+from slumberd.storage.ledger.rows import require_key
 from slumberd.storage.sqlite import migrations
 from slumberd.storage.sqlite.connection import transaction
 from slumberd.storage.sqlite.health import has_table
@@ -29,7 +29,7 @@ def create(connection: sqlite3.Connection) -> None:
         connection.execute(_FACTS["create_facts"])
     steps = [";\n".join(_SCHEMA.values())]
     migrations.upgrade(connection, steps, component=_COMPONENT, oldest=_OLDEST)
-    checked_key(connection)
+    require_key(connection)
 
 
 def lacking(connection: sqlite3.Connection) -> list[str]:

@@ -15,7 +15,7 @@ import orjson
 from slumberd.consolidation.claim import Precedence
 from slumberd.consolidation.incoming import Candidate
 from slumberd.consolidation.precedence import MultiValued, is_declared_slot
-from slumberd.consolidation.resolution import is_heard, order_of
+from slumberd.consolidation.resolution import order_of, reaches_precedence_rule
 from slumberd.consolidation.similarity import Statement, family_of, statement_of
 from slumberd.consolidation.state import KnownState
 from slumberd.errors import StoppedError
@@ -33,7 +33,7 @@ _SQL = statements("similarity")
 _DIGITS = 4
 
 
-class Nearness:
+class BatchSimilarity:
     """Compares new facts with current facts.
 
     Args:
@@ -153,7 +153,12 @@ class _Left:
 def _is_new(candidate: Candidate, known_state: KnownState) -> bool:
     """Return whether a candidate asserts, names no id, and its version is new."""
     claim = candidate.claim
-    if claim is None or not claim.asserts or claim.names or not is_heard(candidate, known_state):
+    if (
+        claim is None
+        or not claim.asserts
+        or claim.names
+        or not reaches_precedence_rule(candidate, known_state)
+    ):
         return False
     known = known_state.evaluations.get(candidate.fact_id, ())
     return all(evaluation.version != candidate.version for evaluation in known)

@@ -15,9 +15,9 @@ from slumberd.consolidation.precedence import (
     DELETIONS,
     Assertion,
     Evaluation,
-    Head,
     History,
     MultiValued,
+    SlotState,
     slot_of_declared,
 )
 from slumberd.consolidation.resolution import keys_to_load
@@ -33,7 +33,7 @@ _GATED = WHATS.index("gated")
 _HeadRow = tuple[Any, ...]
 
 
-class LoadedGround:
+class LoadedState:
     """The known state of a batch, with the stored rows of its slot states.
 
     Attributes:
@@ -194,7 +194,7 @@ class LoadedGround:
         for key, key_id in self.key_ids.items():
             slots = self.known_state.heads.setdefault(key, {})
             if ALL not in slots:
-                slots[ALL] = Head()
+                slots[ALL] = SlotState()
             for slot, head in slots.items():
                 row = _row_of(key, slot, key_id, head, self.known_state)
                 lost = slot != ALL and key in folded
@@ -213,15 +213,17 @@ def slot_name(slot: str) -> str:
     return f"{DELETIONS}{hashed}" if slot.startswith(DELETIONS) else hashed
 
 
-def _head_from(row: _HeadRow) -> Head:
+def _head_from(row: _HeadRow) -> SlotState:
     _, _, _, at, rank, precedence_id, fact_id, object_, retractions, replaced = row
     if at is None:
-        return Head(None, _retractions_from(retractions))
+        return SlotState(None, _retractions_from(retractions))
     winner = Assertion(Precedence(at, rank, precedence_id), fact_id, object_)
-    return Head(winner, _retractions_from(retractions), orjson.loads(replaced) if replaced else [])
+    return SlotState(
+        winner, _retractions_from(retractions), orjson.loads(replaced) if replaced else []
+    )
 
 
-def _retractions_json(head: Head) -> bytes:
+def _retractions_json(head: SlotState) -> bytes:
     return written({object_: tuple(precedence) for object_, precedence in head.reach.items()})
 
 
@@ -231,7 +233,7 @@ def _retractions_from(stored: bytes | None) -> dict[str, Precedence]:
     return {object_: Precedence(*parts) for object_, parts in orjson.loads(stored).items()}
 
 
-def _row_of(key: str, slot: str, key_id: int, head: Head, known_state: KnownState) -> _HeadRow:
+def _row_of(key: str, slot: str, key_id: int, head: SlotState, known_state: KnownState) -> _HeadRow:
     retractions = _retractions_json(head) if head.reach else None
     if head.top is None:
         return (key, slot_name(slot), key_id, None, None, None, None, None, retractions, None)
@@ -247,7 +249,7 @@ def _row_of(key: str, slot: str, key_id: int, head: Head, known_state: KnownStat
 
 def summary_rows(known_state: KnownState, key: str, key_id: int) -> Iterator[_HeadRow]:
     """Yield the slot state rows of a key that is fully loaded."""
-    for slot, head in ({ALL: Head()} | known_state.heads.get(key, {})).items():
+    for slot, head in ({ALL: SlotState()} | known_state.heads.get(key, {})).items():
         yield _row_of(key, slot, key_id, head, known_state)
 
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import orjson
 
-from slumberd.consolidation.graph_promotion import speaker_of
+from slumberd.consolidation.graph_promotion import ledger_rule_id
 from slumberd.consolidation.incoming import Candidate
-from slumberd.consolidation.precedence import History, Undone
+from slumberd.consolidation.precedence import History, UndoneEvaluation
 from slumberd.consolidation.resolution import Resolution
 from slumberd.errors import UsageError
 from slumberd.model.episode import microseconds
@@ -38,7 +38,7 @@ class Undoing(NamedTuple):
     rule_id: str
 
 
-def undone_firings(undoings: Iterable[tuple[int, str]], undo: str) -> set[str]:
+def undone_firing_ids(undoings: Iterable[tuple[int, str]], undo: str) -> set[str]:
     """Return the ids of the undone firings, which may be undo firings themselves.
 
     Args:
@@ -145,7 +145,7 @@ def undo_each(
     Yields:
         The id of each firing, with the outcome of its undo.
     """
-    undone = undone_firings(connection.execute(_SQL["undone_by"], {"undo": UNDO}), UNDO)
+    undone = undone_firing_ids(connection.execute(_SQL["undone_by"], {"undo": UNDO}), UNDO)
     for one in in_order(find_firings(connection, wanted), UNDO):
         firing_id = firing_id_of(one.rule_id, one.number)
         if firing_id not in undone:
@@ -185,7 +185,7 @@ def has_any(connection: sqlite3.Connection, wanted: Wanted) -> bool:
 
 def _names_of(rule_id: str) -> str:
     """Return the rule ids of a rule in the ledger as JSON: for episodes, and for a graph."""
-    return orjson.dumps([rule_id, speaker_of(rule_id)]).decode()
+    return orjson.dumps([rule_id, ledger_rule_id(rule_id)]).decode()
 
 
 def _undo(connection: sqlite3.Connection, undone: Undoing, depth: int, undoer: Undoer) -> Outcome:
@@ -217,7 +217,9 @@ def withdraw(
     """
     number, by = firings
     owner = history.owner_in(number)
-    left = History(history.evaluations, [*history.undone, Undone(by + 1, number, by, owner)])
+    left = History(
+        history.evaluations, [*history.undone, UndoneEvaluation(by + 1, number, by, owner)]
+    )
     met = Candidate(fact_id, owner, UNDO, 0, at, episode_id_of(fact_id), None, undoes=number)
     resolution.undo(met, left.remaining())
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from slumberd.errors import SchemaError, StoreBusyError, StoreError
-from slumberd.storage.sqlite.connection import Pragmas, data_version, snapshot, translated
+from slumberd.storage.sqlite.connection import Pragmas, data_version, snapshot, translate_errors
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, untouched
 
 Told = Callable[[int, int], object]
@@ -36,7 +36,7 @@ def size_of(path: Path) -> int:
     Raises:
         StoreError: It cannot be looked at.
     """
-    with translated(path, _PRAGMAS):
+    with translate_errors(path, _PRAGMAS):
         return sum(one.stat().st_size for one in (path, _sibling(path, "-wal")) if one.exists())
 
 
@@ -99,7 +99,7 @@ def copy_together(pairs: Sequence[tuple[Path, Path]], told: Told = lambda *_: No
 
 
 def _open_for_reading(stack: ExitStack, source: Path, how: str) -> sqlite3.Connection:
-    with translated(source, _PRAGMAS):
+    with translate_errors(source, _PRAGMAS):
         return stack.enter_context(closing(_open(f"{source.absolute().as_uri()}?{how}")))
 
 
@@ -107,7 +107,7 @@ def _copy_each(
     pairs: Sequence[tuple[Path, Path]], reading: Sequence[sqlite3.Connection], told: Told
 ) -> None:
     for (source, target), connection in zip(pairs, reading, strict=True):
-        with translated(source, _PRAGMAS), closing(_create(target)) as writing:
+        with translate_errors(source, _PRAGMAS), closing(_create(target)) as writing:
             connection.backup(writing, pages=PAGES, progress=_CopyProgress(source, told, 0))
 
 
@@ -122,7 +122,7 @@ def _begin_together(sources: Sequence[Path], reading: Sequence[sqlite3.Connectio
     for _ in range(_SNAPSHOT_ATTEMPTS):
         before = _versions(sources, reading)
         for source, connection in zip(sources, reading, strict=True):
-            with translated(source, _PRAGMAS):
+            with translate_errors(source, _PRAGMAS):
                 connection.execute("BEGIN")
                 connection.execute("PRAGMA schema_version").fetchone()
         # Inside the reads: a further connection would wait for a writer that waits for them.
@@ -136,7 +136,7 @@ def _begin_together(sources: Sequence[Path], reading: Sequence[sqlite3.Connectio
 def _versions(sources: Sequence[Path], reading: Sequence[sqlite3.Connection]) -> list[int]:
     found = []
     for source, connection in zip(sources, reading, strict=True):
-        with translated(source, _PRAGMAS):
+        with translate_errors(source, _PRAGMAS):
             found.append(data_version(connection))
     return found
 
@@ -148,7 +148,7 @@ def refuse_in_use(path: Path) -> None:
         StoreBusyError: Somebody has it open.
     """
     try:
-        with translated(path, _PRAGMAS), closing(_open(f"{path.as_uri()}?mode=rw")) as alone:
+        with translate_errors(path, _PRAGMAS), closing(_open(f"{path.as_uri()}?mode=rw")) as alone:
             alone.execute("PRAGMA busy_timeout = 0")
             # Set before the first read: every other connection keeps the file from us then.
             alone.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -164,7 +164,7 @@ def _sibling(path: Path, end: str) -> Path:
 
 def _copy(source: Path, target: Path, told: Told, how: str) -> None:
     with (
-        translated(source, _PRAGMAS),
+        translate_errors(source, _PRAGMAS),
         closing(_open(f"{source.absolute().as_uri()}?{how}")) as reading,
         closing(_create(target)) as writing,
     ):

@@ -183,7 +183,7 @@ def connect(
         SchemaError: The file is not a SQLite database.
         StoreError: The file cannot be opened, or `access` is ``read`` and it does not exist.
     """
-    with translated(path, pragmas):
+    with translate_errors(path, pragmas):
         if access == "write":
             _create(path)
         how = how or ("mode=rw" if access == "write" else "mode=ro")
@@ -230,7 +230,7 @@ def _configure(connection: sqlite3.Connection, pragmas: Pragmas, access: Access)
 
 
 @contextmanager
-def translated(path: Path, pragmas: Pragmas) -> Iterator[None]:
+def translate_errors(path: Path, pragmas: Pragmas) -> Iterator[None]:
     """Turn errors of SQLite and of the system into slumberd's errors, which name the file."""
     try:
         yield
@@ -291,7 +291,9 @@ def transaction(connection: sqlite3.Connection, *, keep: bool = True) -> Iterato
 
 
 @contextmanager
-def giving_up(connection: sqlite3.Connection, late: Callable[[], bool] | None) -> Iterator[None]:
+def interrupting_when(
+    connection: sqlite3.Connection, late: Callable[[], bool] | None
+) -> Iterator[None]:
     """Interrupt the block's statements once `late` returns True; None never interrupts.
 
     Raises:
@@ -324,7 +326,9 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def texts_as(connection: sqlite3.Connection, made: Callable[[bytes], Any]) -> Iterator[None]:
+def decode_texts_with(
+    connection: sqlite3.Connection, made: Callable[[bytes], Any]
+) -> Iterator[None]:
     """Decode the texts of the block's rows by a function of the caller's."""
     usual = connection.text_factory
     connection.text_factory = made

@@ -19,7 +19,7 @@ from slumberd.storage.sqlite.connection import (
     Pragmas,
     connect,
     data_version,
-    translated,
+    translate_errors,
 )
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Database:
         Raises:
             SchemaError: The check failed, or the file cannot be read with its log.
         """
-        with translated(self.path, self.pragmas):
+        with translate_errors(self.path, self.pragmas):
             needed = self.has_log and not self._open
         if not needed:
             return
@@ -96,7 +96,7 @@ class Database:
         return sum([await self._run(access, _pulse) for access in tuple(self._open)])
 
     async def _run(self, access: Access, work: Callable[[sqlite3.Connection], T]) -> T:
-        with translated(self.path, self.pragmas):
+        with translate_errors(self.path, self.pragmas):
             if self._open:
                 _check_same_file(self.path, self._opened_file)
             return await (await self._connection(access)).run(work)
@@ -252,7 +252,7 @@ def untouched(path: Path) -> Signature | None:
         SchemaError: The path is a directory, a pipe or the like.
         StoreError: The file does not exist, or cannot be read.
     """
-    with translated(path, Pragmas()):
+    with translate_errors(path, Pragmas()):
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
             raise SchemaError(path, "is no regular file")
         with path.open("rb") as file:
@@ -304,7 +304,7 @@ class TracelessDatabase(Database):
 
     def _read(self, work: Callable[[sqlite3.Connection], T], how: str) -> T:
         with (
-            translated(self.path, self.pragmas),
+            translate_errors(self.path, self.pragmas),
             closing(
                 connect(self.path, self.pragmas, access="read", key=self.key, how=how)
             ) as connection,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from slumberd.model.scope import ErasedScopes, Reach, digest_of
+from slumberd.model.scope import ErasedScopes, ScopeFilter, digest_of
 from slumberd.sql_statements import statements
 
 _SQL = statements("erased_scopes")
@@ -22,7 +22,7 @@ def forgotten(connection: sqlite3.Connection) -> ErasedScopes | None:
     return ErasedScopes(key, dict(connection.execute(_SQL["moments"]).fetchall()).get)
 
 
-def forgotten_if_asked(connection: sqlite3.Connection) -> ErasedScopes | None:
+def erased_scope_lookup(connection: sqlite3.Connection) -> ErasedScopes | None:
     """Return what was forgotten, looked up for each scope; None when nothing ever was."""
     key = _key(connection)
     return None if key is None else ErasedScopes(key, partial(_moment_of, connection))
@@ -46,7 +46,7 @@ def key_of(connection: sqlite3.Connection) -> bytes | None:
 
 
 def remember(
-    connection: sqlite3.Connection, reach: Reach, moment: int, key: bytes | None = None
+    connection: sqlite3.Connection, reach: ScopeFilter, moment: int, key: bytes | None = None
 ) -> bytes:
     """Remember that a scope is forgotten up to a moment, in microseconds; return its hash.
 

@@ -18,7 +18,7 @@ from typing import Literal
 from slumberd.errors import SchemaError, SlumberdError, StoreBusyError, StoreError
 from slumberd.model.health import StoreHealth
 from slumberd.sql_statements import statements
-from slumberd.storage.sqlite.connection import Pragmas, connect, data_version, translated
+from slumberd.storage.sqlite.connection import Pragmas, connect, data_version, translate_errors
 from slumberd.storage.sqlite.database import LOCKED, UNCHANGING, Database
 
 Warn = Callable[[sqlite3.Connection], list[str]]
@@ -125,7 +125,7 @@ def _examine_opened(
 ) -> None:
     with (
         closing(connect(path, pragmas, access="read", how=how)) as connection,
-        translated(path, pragmas),
+        translate_errors(path, pragmas),
     ):
         if how == LOCKED:
             # Checked while this is open: the last connection that closes would empty the log.
@@ -142,7 +142,7 @@ def _check_files(path: Path) -> None:
         StoreError: The file does not exist, or cannot be reached.
         SchemaError: The file, or a log beside it, is a directory, a pipe or the like.
     """
-    with translated(path, Pragmas()):
+    with translate_errors(path, Pragmas()):
         for file in (path, *_log_files(path)):
             try:
                 mode = file.stat().st_mode
@@ -165,7 +165,7 @@ def _is_open(path: Path) -> bool:
 
 def _signature(path: Path) -> tuple[bool, int, int, int]:
     """Return a signature that changes when a program opens or writes a file."""
-    with translated(path, Pragmas()):
+    with translate_errors(path, Pragmas()):
         status = path.stat()
     return _is_open(path), status.st_ino, status.st_size, status.st_mtime_ns
 

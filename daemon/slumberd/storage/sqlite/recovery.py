@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from slumberd.errors import SchemaError, StoreError
 from slumberd.sql_statements import statements
-from slumberd.storage.sqlite.connection import Pragmas, snapshot, translated
+from slumberd.storage.sqlite.connection import Pragmas, snapshot, translate_errors
 from slumberd.storage.sqlite.database import UNCHANGING, traceless
 from slumberd.storage.sqlite.health import has_table
 
@@ -49,7 +49,7 @@ def look(path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
 def _read(path: Path, work: Callable[[sqlite3.Connection], T], how: str) -> T:
     uri = f"{path.absolute().as_uri()}?{how}"
     with (
-        translated(path, _PRAGMAS),
+        translate_errors(path, _PRAGMAS),
         closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection,
     ):
         connection.execute("PRAGMA query_only = ON")
@@ -63,7 +63,7 @@ def writes_ahead(path: Path) -> bool:
 
     A connection that takes no locks does not report this.
     """
-    with translated(path, _PRAGMAS), path.open("rb") as file:
+    with translate_errors(path, _PRAGMAS), path.open("rb") as file:
         return file.read(_FORMATS.stop)[_FORMATS] == _WAL
 
 
@@ -89,11 +89,11 @@ def check_after_a_crash(connection: sqlite3.Connection, path: Path) -> None:
     Raises:
         SchemaError: The log belongs to another file, or the database is damaged.
     """
-    if damage_in(connection, LEFT_LOG_SECONDS) or is_of_another(connection, path):
+    if damage_in(connection, LEFT_LOG_SECONDS) or has_foreign_log(connection, path):
         raise SchemaError(path, "is damaged")
 
 
-def is_of_another(connection: sqlite3.Connection, path: Path) -> bool:
+def has_foreign_log(connection: sqlite3.Connection, path: Path) -> bool:
     """Return whether the first entry of a database differs with and without its log."""
     try:
         own = _read(path, _first_entry, UNCHANGING)

@@ -24,7 +24,7 @@ class Watch:
 
     The watch polls SQLite's data version: a notification of the file system would come before the
     commit is visible. When the file cannot be read, the watch tries again at its next look, and
-    then counts it as changed. A store of this process calls `tell_here` after a commit.
+    then counts it as changed. A store of this process calls `notify_watches` after a commit.
 
     Args:
         path: The file; must exist.
@@ -101,7 +101,7 @@ _WATCHES: list[Watch] = []
 """All watches of this process. Two stores on one file share nothing else."""
 
 
-def tell_here(path: Path) -> None:
+def notify_watches(path: Path) -> None:
     """Notify the watches of this process about a commit to a file."""
     for watch in tuple(_WATCHES):
         watch.hear(path)

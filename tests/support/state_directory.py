@@ -21,7 +21,7 @@ from tests.support.fakes import FakeClock, FakeLogs
 
 
 @dataclass
-class Estate:
+class StateDirectory:
     """The open stores of a state directory, with a rule runner and the operations."""
 
     stores: Stores
@@ -44,14 +44,14 @@ class Estate:
 
 
 @asynccontextmanager
-async def estate(
+async def state_directory(
     folder: Path,
     rules: Sequence[ConsolidationRule],
     *,
     multi_valued: Mapping[str, frozenset[str]] | None = None,
     batch: int = 8_000,
     **settings: Any,
-) -> AsyncIterator[Estate]:
+) -> AsyncIterator[StateDirectory]:
     """Open a state directory; the same folder may be opened again afterwards."""
     clock, logs, owned = FakeClock(at(3600)), FakeLogs(), list(rules)
     facts = FactsSettings(batch=batch)
@@ -65,4 +65,4 @@ async def estate(
         await stores.facts.take_over()
         await stores.facts.set_channels(multi_valued or {}, at=clock.now())
         operations = Operations(stores.memory, runner, in_force, clock)
-        yield Estate(stores, runner, operations, logs, clock, owned)
+        yield StateDirectory(stores, runner, operations, logs, clock, owned)
