@@ -92,7 +92,7 @@ def test_dry_run_of_an_undo_and_a_backfill_count_and_cut_alike(site: Site) -> No
 
 
 def test_dry_run_says_what_it_did_not_look_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slumberd.consolidation.consolidator.REHEARSED", 10)
+    monkeypatch.setattr("slumberd.consolidation.consolidator.MAX_PREVIEWED_ROWS", 10)
     put_many(site, 1_012)
 
     fired = site.call("fire", "profile", "--dry-run").stdout

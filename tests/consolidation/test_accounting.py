@@ -267,12 +267,12 @@ async def test_lines_that_are_written_at_once_equal_those_that_a_crash_repeats(
 async def test_dry_run_reports_the_rows_that_a_firing_then_writes(home: House) -> None:
     await home.put(*MORNING)
 
-    rehearsed = await home.consolidator.rehearse(DRINKS, START)
+    rehearsed = await home.consolidator.preview(DRINKS, START)
     report = await home.fire(DRINKS)
 
     assert rehearsed.records == await home.facts.records()
     assert rehearsed.channels == report.channels
-    assert (rehearsed.firing_ids, rehearsed.rehearsed, rehearsed.held) == ([], True, None)
+    assert (rehearsed.firing_ids, rehearsed.dry_run, rehearsed.held) == ([], True, None)
     assert rehearsed.unread == 0
 
 

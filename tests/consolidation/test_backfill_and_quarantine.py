@@ -137,7 +137,7 @@ async def test_versions_keep_their_numbers_when_the_log_went_back(tmp_path: Path
     async with house(tmp_path, batch=1) as home:
         await home.put(TEA, PORTO)
         await home.fire()
-        mark = (await home.facts.marks("all"))[-1]
+        mark = (await home.facts.batch_ends("all"))[-1]
         await home.facts.rewind("all", mark)
         await home.fire()
         rows = await home.facts.ledger_rows()

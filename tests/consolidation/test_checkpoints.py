@@ -89,7 +89,7 @@ def read(log: bytes) -> list[Checkpoint]:
 
 
 def test_a_checkpoint_is_found_in_a_log_again() -> None:
-    assert read(line(HEAD)) == [HEAD._replace(told="2026-01-01T12:00:00.000000Z")]
+    assert read(line(HEAD)) == [HEAD._replace(logged_at="2026-01-01T12:00:00.000000Z")]
 
 
 @pytest.mark.parametrize(

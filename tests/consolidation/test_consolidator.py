@@ -12,7 +12,7 @@ from slumberd.consolidation import consolidator as module
 from slumberd.consolidation.consolidator import Consolidator, Sizes
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import FiringTimeoutError
-from slumberd.model.firing import Held, Position, Window
+from slumberd.model.firing import HeldBatch, Position, Window
 from slumberd.model.record import Record
 from slumberd.model.rule import ConsolidationRule
 from tests.support.builders import START, rule
@@ -154,7 +154,7 @@ async def test_pending_lines_are_written_page_by_page() -> None:
 async def test_dry_backfill_covers_the_first_rows_and_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "REHEARSED", 2)
+    monkeypatch.setattr(module, "MAX_PREVIEWED_ROWS", 2)
     bench = Bench(5)
     await bench.consolidator.fire(FireRequest(rule("all"), "manual", START))
 
@@ -194,7 +194,7 @@ async def test_firing_that_is_stopped_while_it_evaluates_commits_nothing() -> No
 
     assert report.cut_short
     assert "commit" not in bench.ledger.queries
-    assert "harden" not in bench.episodes.queries
+    assert "fsync" not in bench.episodes.queries
 
 
 async def _hang(*_: object, **__: object) -> Any:
@@ -214,7 +214,7 @@ async def test_read_that_hangs_ends_with_the_timeout_of_its_rule(
 ) -> None:
     bench = Bench(3)
     if is_held:
-        bench.ledger.holds["all"] = Held("all", "all@1", (2, "e2"), "too many", approved=True)
+        bench.ledger.holds["all"] = HeldBatch("all", "all@1", (2, "e2"), "too many", approved=True)
     monkeypatch.setattr(bench.episodes, hanging, _hang)
     bench.clock.on_time = on_time
 

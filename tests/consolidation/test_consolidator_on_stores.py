@@ -57,7 +57,7 @@ async def test_rehearsal_reports_and_writes_nothing(tmp_path: Path) -> None:
     async with house(tmp_path) as home:
         await home.put(*stream(3))
 
-        report = await home.consolidator.rehearse(rule("all"), START)
+        report = await home.consolidator.preview(rule("all"), START)
 
         assert report.channels["facts"].added == 3
         assert await home.objects() == {}
@@ -257,8 +257,8 @@ async def test_a_commit_that_fails_leaves_nothing_running(tmp_path: Path) -> Non
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def _decide_and_die(*_: object, decided: Callable[[], None], late: object) -> None:
-    decided()
+async def _decide_and_die(*_: object, on_decided: Callable[[], None], cancelled: object) -> None:
+    on_decided()
     await asyncio.sleep(0)
     _die(None)
 
@@ -269,7 +269,7 @@ async def test_a_rule_that_starts_now_does_so_where_the_log_ends_after_a_power_c
 
     await consolidator.fire(FireRequest(rule("late", start="now"), "manual", START))
 
-    assert "harden" in episodes.queries
+    assert "fsync" in episodes.queries
 
 
 async def test_a_rule_that_starts_now_leaves_the_past_alone(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from typing import Protocol
 
 import pytest
 
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.consolidation.protocols import Ledger
 from slumberd.errors import StoppedError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.firing import START as BEGINNING
-from slumberd.model.firing import Counts, Firing, Held, Limits, Position
+from slumberd.model.firing import Counts, Firing, HeldBatch, Limits, Position
 from slumberd.model.record import Outcome
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import START, at, rule, version
@@ -45,7 +45,7 @@ class FakeProvider:
         self.ledger = FakeLedger()
 
     async def hold(self, upto: Position) -> None:
-        self.ledger.holds[ALL.id] = Held(ALL.id, "all@1", upto, "too many", approved=False)
+        self.ledger.holds[ALL.id] = HeldBatch(ALL.id, "all@1", upto, "too many", approved=False)
 
 
 class StoreProvider:
@@ -56,10 +56,10 @@ class StoreProvider:
 
     async def hold(self, upto: Position) -> None:
         told = said(1, **READABLE)
-        await self.ledger.commit(firing([told]), meet([told], ALL))
+        await self.ledger.commit(firing([told]), evaluate([told], ALL))
         retraction = said(upto.seq, intent="delete", replaces=["e1"])
         held = replace(firing([retraction]), upto=upto, limits=Limits(max_deletes=0))
-        assert (await self.ledger.commit(held, meet([retraction], ALL))).held is not None
+        assert (await self.ledger.commit(held, evaluate([retraction], ALL))).held is not None
 
 
 @pytest.fixture(params=["fake", "sqlite"])
@@ -88,7 +88,7 @@ def firing(versions: Sequence[EpisodeVersion], fired: str = ALL.id, seconds: flo
 
 
 async def fire(ledger: Ledger, *versions: EpisodeVersion, seconds: float = 0) -> Outcome:
-    return await ledger.commit(firing(versions, seconds=seconds), meet(versions, ALL))
+    return await ledger.commit(firing(versions, seconds=seconds), evaluate(versions, ALL))
 
 
 @pytest.mark.parametrize("implementation", [FakeLedger, SQLiteFactStore])
@@ -106,7 +106,7 @@ def test_methods_of_a_ledger_take_what_the_port_says(implementation: type) -> No
 async def test_new_ledger_knows_no_rule(ledger: Ledger) -> None:
     assert await ledger.watermark("all") is None
     assert await ledger.served("all") is None
-    assert await ledger.marks("all") == []
+    assert await ledger.batch_ends("all") == []
     assert await ledger.held() == {}
     assert await ledger.unlogged(limit=EVERYTHING) == []
     assert (await ledger.head()).rows == 0
@@ -123,7 +123,7 @@ async def test_rule_begins_at_its_first_watermark_only(ledger: Ledger) -> None:
 async def test_first_watermark_is_no_end_of_a_batch(ledger: Ledger) -> None:
     await ledger.begin("all", Position(3, "e3"), served=START)
 
-    assert await ledger.marks("all") == []
+    assert await ledger.batch_ends("all") == []
 
 
 async def test_batch_moves_the_watermark_of_its_rule_only(ledger: Ledger) -> None:
@@ -139,7 +139,7 @@ async def test_batch_ends_are_listed_newest_first(ledger: Ledger) -> None:
     await fire(ledger, said(1))
     await fire(ledger, said(2), said(3))
 
-    assert await ledger.marks("all") == [Position(3, "e3"), Position(1, "e1")]
+    assert await ledger.batch_ends("all") == [Position(3, "e3"), Position(1, "e1")]
 
 
 async def test_rewound_watermark_leaves_the_ends_of_batches(ledger: Ledger) -> None:
@@ -149,7 +149,7 @@ async def test_rewound_watermark_leaves_the_ends_of_batches(ledger: Ledger) -> N
     await ledger.rewind("all", Position(1, "e1"))
 
     assert await ledger.watermark("all") == Position(1, "e1")
-    assert await ledger.marks("all") == [Position(2, "e2"), Position(1, "e1")]
+    assert await ledger.batch_ends("all") == [Position(2, "e2"), Position(1, "e1")]
 
 
 async def test_served_instant_never_moves_back(ledger: Ledger) -> None:
@@ -219,7 +219,7 @@ async def test_batch_that_is_stopped_writes_nothing(ledger: Ledger) -> None:
     versions = [said(1)]
 
     with pytest.raises(StoppedError):
-        await ledger.commit(firing(versions), meet(versions, ALL), late=lambda: True)
+        await ledger.commit(firing(versions), evaluate(versions, ALL), cancelled=lambda: True)
 
     assert (await ledger.head()).rows == 0
     assert await ledger.watermark("all") is None
@@ -230,7 +230,10 @@ async def test_batch_says_when_all_is_decided(ledger: Ledger) -> None:
     versions = [said(1)]
 
     await ledger.commit(
-        firing(versions), meet(versions, ALL), decided=lambda: decided.append(1), late=lambda: False
+        firing(versions),
+        evaluate(versions, ALL),
+        on_decided=lambda: decided.append(1),
+        cancelled=lambda: False,
     )
 
     assert decided == [1]
@@ -239,7 +242,7 @@ async def test_batch_says_when_all_is_decided(ledger: Ledger) -> None:
 async def test_rehearsal_returns_the_outcome_and_writes_nothing(ledger: Ledger) -> None:
     versions = [said(1), said(2, **UNREADABLE)]
 
-    rehearsed = await ledger.rehearse(firing(versions), meet(versions, ALL))
+    rehearsed = await ledger.preview(firing(versions), evaluate(versions, ALL))
 
     assert (await ledger.head()).rows == 0
     assert await ledger.watermark("all") is None
@@ -264,7 +267,7 @@ async def test_ledger_knows_the_channels_and_the_facts_of_each_rule(ledger: Ledg
     versions = [said(1), said(2, **UNREADABLE)]
 
     await fire(ledger, *versions)
-    await ledger.commit(firing(versions, OTHER.id), meet(versions, OTHER))
+    await ledger.commit(firing(versions, OTHER.id), evaluate(versions, OTHER))
 
     assert await ledger.channels_of("all") == {"facts"}
     assert await ledger.channels_of("other") == {"notes"}
@@ -310,7 +313,7 @@ async def test_head_changes_with_each_batch_and_with_nothing_else(ledger: Ledger
     first = await ledger.head()
     await ledger.begin("other", BEGINNING, served=START)
     await ledger.mark_logged(1)
-    await ledger.rest()
+    await ledger.checkpoint_after_backlog()
     assert await ledger.head() == first
     await fire(ledger, said(2))
     second = await ledger.head()
@@ -323,6 +326,6 @@ async def test_head_changes_with_each_batch_and_with_nothing_else(ledger: Ledger
 async def test_ledger_that_may_leave_its_file_as_it_is_still_takes_a_batch(ledger: Ledger) -> None:
     await fire(ledger, said(1))
 
-    ledger.leave()
+    ledger.skip_checkpoint_on_close()
 
     assert (await fire(ledger, said(2))).firing_id == "all@3"

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import EpisodeVersion, instant, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
@@ -119,7 +119,7 @@ class World:
         at = START + timedelta(seconds=self.fired)
         position = Position(upto, self.log[upto - 1])
         outcome = await self.store.commit(
-            Firing(fired.id, "h", "every", at, Position(), position), meet(versions, fired)
+            Firing(fired.id, "h", "every", at, Position(), position), evaluate(versions, fired)
         )
         self.read[name] = upto
         self.firings.append(outcome.firing_id)

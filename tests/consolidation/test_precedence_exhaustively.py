@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
@@ -111,7 +111,7 @@ async def test_every_story_ends_as_the_oracle_says(
                 "all", "h", "every", START, after, Position(batch[-1].seq, batch[-1].id)
             )
             after = firing.upto
-            await store.commit(firing, meet(batch, rule("all")))
+            await store.commit(firing, evaluate(batch, rule("all")))
             facts = {
                 fact.id: fact.payload.get("object") for fact in await store.query(FactPattern())
             }

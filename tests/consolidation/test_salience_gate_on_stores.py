@@ -369,13 +369,13 @@ async def test_what_was_read_between_the_judgement_and_its_record_is_logged_at_o
     home: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await home.put(TEA)
-    hold = home.memory.hold
+    hold = home.memory.log_again_after_read
 
     async def hold_late(seen: dict[str, int]) -> None:
         await read(home)
         await hold(seen)
 
-    monkeypatch.setattr(home.memory, "hold", hold_late)
+    monkeypatch.setattr(home.memory, "log_again_after_read", hold_late)
     await home.fire(GATED)
 
     await home.fire(GATED)
@@ -420,7 +420,7 @@ async def test_rehearsal_reports_what_is_held_back_and_marks_nothing(home: House
     await home.memory.newest()
     before = dump(home)
 
-    report = await home.consolidator.rehearse(GATED, START)
+    report = await home.consolidator.preview(GATED, START)
 
     assert report.channels["facts"] == Counts(read=1, noop=1)
     assert dump(home) == before
@@ -483,7 +483,7 @@ async def test_why_not_explains_the_gate_and_what_would_change_its_result(home: 
 
     found = await decision(home, GATED)
 
-    assert (found.became, found.reason, found.stands) == ("noop", "below_salience", False)
+    assert (found.outcome, found.reason, found.is_current) == ("noop", "below_salience", False)
     assert would_change(found, GATED) == (
         "its salience was 0.0197, and gated requires 0.03; the rule scores it again when it is read"
     )
@@ -497,7 +497,7 @@ async def test_why_not_tells_of_the_fact_once_it_was_read(home: House) -> None:
 
     found = await decision(home, GATED)
 
-    assert (found.became, found.stands) == ("add", True)
+    assert (found.outcome, found.is_current) == ("add", True)
 
 
 async def test_erased_scope_leaves_neither_reads_nor_scores(home: House, tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ async def test_log_row_of_another_user_is_not_read_again_when_an_id_was_shared(
 
     await forget(home, "ann")
 
-    assert await home.facts.marks("all") != []
+    assert await home.facts.batch_ends("all") != []
     assert selected(tmp_path, "SELECT upto_eid FROM slumberd_firings ORDER BY n") == [
         ("e0",), ("e0",), ("",)
     ]  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.errors import FactConflictError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
@@ -134,7 +134,7 @@ class World:
         versions = [self._version(name, number) for number in numbers]
         end = Position(self.read[name], self.log[self.read[name] - 1]["id"])
         firing = Firing(name, "h", trigger, self.clock.now(), Position(), end)
-        outcome = await self.store.commit(firing, meet(versions, rule(name)))
+        outcome = await self.store.commit(firing, evaluate(versions, rule(name)))
         number = outcome.records[0].seq
         for one in sorted(versions, key=lambda one: (one.at, one.id)):
             self._remember(number, name, one)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.consolidation.precedence import MANUAL_RULE_ID
 from slumberd.errors import ExtraMissingError
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
@@ -56,8 +56,10 @@ async def fire(
 ) -> Outcome:
     upto = Position(versions[-1].seq, versions[-1].id)
     alike = fired.similarity.min if fired.similarity else None
-    firing = Firing(fired.id, fired.content_hash, trigger, at(100), Position(), upto, alike=alike)
-    return await store.commit(firing, meet(versions, fired))
+    firing = Firing(
+        fired.id, fired.content_hash, trigger, at(100), Position(), upto, min_similarity=alike
+    )
+    return await store.commit(firing, evaluate(versions, fired))
 
 
 async def standing(store: SQLiteFactStore) -> dict[str, Any]:
@@ -371,7 +373,7 @@ def test_manual_edits_are_not_compared(tell: Any) -> None:
         [row] = await store.query(FactPattern())
         await store.pin(row.model_copy(update={"id": "p1"}))
         assert await standing(store) == {"e1": [], "p1": []}
-        assert (await store.why("p1")).sayings[-1].line.rule_id == MANUAL_RULE_ID
+        assert (await store.why("p1")).assertions[-1].line.rule_id == MANUAL_RULE_ID
 
     tell(story)
 

@@ -26,41 +26,41 @@ def test_the_assertion_with_the_highest_precedence_is_current() -> None:
     head = SlotState()
 
     for at in (2, 3, 1):
-        head.asserted(said(at), DEPTH)
+        head.fold_assertion(said(at), DEPTH)
 
-    assert head.standing == said(3)
+    assert head.current == said(3)
 
 
 def test_retraction_covers_only_older_assertions() -> None:
     head = SlotState()
-    head.asserted(said(2), DEPTH)
+    head.fold_assertion(said(2), DEPTH)
     seen = []
 
     for at in (1, 3):
-        head.retracted(ALL, by(at))
-        seen.append(head.standing)
-    head.asserted(said(4), DEPTH)
+        head.fold_retraction(ALL, by(at))
+        seen.append(head.current)
+    head.fold_assertion(said(4), DEPTH)
 
-    assert [*seen, head.standing] == [said(2), None, said(4)]
-    assert head.reach == {}
+    assert [*seen, head.current] == [said(2), None, said(4)]
+    assert head.retractions == {}
 
 
 def test_slot_state_links_to_what_the_winner_replaced_newest_first() -> None:
     head = SlotState()
 
     for at in (1, 2, 3, 4):
-        head.asserted(said(at), DEPTH)
+        head.fold_assertion(said(at), DEPTH)
 
-    assert head.trail == [link(said(3)), link(said(2))]
+    assert head.replaced == [link(said(3)), link(said(2))]
 
 
 def test_a_late_assertion_leaves_the_trail_to_be_worked_out() -> None:
     head = SlotState()
 
     for at in (2, 1, 3):
-        head.asserted(said(at), DEPTH)
+        head.fold_assertion(said(at), DEPTH)
 
-    assert (head.standing, head.trail) == (said(3), None)
+    assert (head.current, head.replaced) == (said(3), None)
 
 
 def test_link_to_a_manual_edit_names_no_episode() -> None:
@@ -77,9 +77,9 @@ def test_the_order_of_folding_does_not_matter() -> None:
         head = SlotState()
         for at, what, asserts in order:
             if asserts:
-                head.asserted(said(at, what), DEPTH)
+                head.fold_assertion(said(at, what), DEPTH)
             else:
-                head.retracted(what, by(at))
-        heads.add((head.top, head.standing, tuple(head.reach.items())))
+                head.fold_retraction(what, by(at))
+        heads.add((head.winner, head.current, tuple(head.retractions.items())))
 
     assert heads == {(said(4, "b"), said(4, "b"), ())}

@@ -64,11 +64,11 @@ class Hasty(SQLiteFactStore):
     """A store whose watermark moves first, in a transaction of its own."""
 
     async def commit(
-        self, firing: Firing, met: Mapping[str, Sequence[Candidate]], **more: Any
+        self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]], **more: Any
     ) -> Outcome:
         end = {"rule": firing.rule_id, **firing.upto._asdict(), "served": 0}
         await self._database.write(lambda connection: connection.execute(MOVE, end).rowcount)
-        return await super().commit(firing, met, **more)
+        return await super().commit(firing, candidates, **more)
 
 
 class HastyMachine(Machine):

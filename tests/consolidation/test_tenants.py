@@ -234,7 +234,7 @@ def normalise_owners(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def replace_whoever_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
     def targets(self: KnownState, said: claim.Claim) -> list[claim.Claim]:
-        found = [one.claim for name in said.names for one in self.counted(name)]
+        found = [one.claim for name in said.names for one in self.effective_claims(name)]
         return [one for one in found if one.asserts]
 
     monkeypatch.setattr(KnownState, "targets", targets)

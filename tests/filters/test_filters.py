@@ -45,7 +45,7 @@ def judged(
 ) -> Verdict:
     with store(*episodes) as connection:
         judge = Filter("r1", fragment, mismatch=mismatch, seconds=seconds)
-        return judge.judge(connection, range(1, len(episodes) + 1))
+        return judge.select(connection, range(1, len(episodes) + 1))
 
 
 def selected(fragment: str) -> str:
@@ -131,8 +131,8 @@ def test_an_episode_too_large_for_a_filter_fails_alone_and_only_where_it_is_read
         f"UPDATE episodes SET {column} = '{{\"content\": \"{'a' * LARGEST}\"}}' WHERE id = 'tea'"
     )
     with store(TEA, AGE, afterwards=large) as connection:
-        read = Filter("r1", f"{column} NOT LIKE '%b'").judge(connection, [1, 2])
-        unread = Filter("r1", "user = 'alice'").judge(connection, [1, 2])
+        read = Filter("r1", f"{column} NOT LIKE '%b'").select(connection, [1, 2])
+        unread = Filter("r1", "user = 'alice'").select(connection, [1, 2])
 
     assert read.matched == {2}
     assert read.failed == {1: "reads or makes a text of more than 1048576 bytes"}
@@ -153,7 +153,7 @@ def test_filter_ends_when_stop_is_set() -> None:
     many = [episode(f"e{n}") for n in range(200)]
 
     with store(*many) as connection, pytest.raises(StoppedError):
-        Filter("r1", "content LIKE '%x%'", stop=stop).judge(connection, range(1, 201))
+        Filter("r1", "content LIKE '%x%'", stop=stop).select(connection, range(1, 201))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_row_whose_error_cannot_be_read_takes_no_other_with_it() -> None:
     mangled = "UPDATE episodes SET id = CAST(x'24ff' AS TEXT) WHERE id = 'tea'"
     with store(TEA, AGE, afterwards=mangled) as connection:
         fragment = "json_extract('{}', CASE WHEN user = 'alice' THEN id ELSE '$' END) = '{}'"
-        verdict = Filter("r1", fragment).judge(connection, [1, 2])
+        verdict = Filter("r1", fragment).select(connection, [1, 2])
 
     assert verdict == Verdict({2}, {1: "fails on a text that is no UTF-8"})
 
@@ -277,7 +277,7 @@ def test_rows_that_cannot_be_parsed_have_no_columns_and_raise_nothing() -> None:
     with store(TEA, afterwards=garbage) as connection:
         rest = "intent IS NULL AND subject IS NULL AND object IS NULL AND metadata IS NULL"
 
-        verdict = Filter("r1", f"{rest} AND content IS NULL AND confidence = 1").judge(
+        verdict = Filter("r1", f"{rest} AND content IS NULL AND confidence = 1").select(
             connection, [1]
         )
 
@@ -300,7 +300,7 @@ def test_the_owner_that_a_filter_sees_is_the_one_that_the_store_trusts(
 ) -> None:
     moved = "UPDATE episodes SET scope_key = replace(scope_key, 'bob', 'alice')"
     with store(episode("e1", user="bob"), afterwards=moved) as connection:
-        verdict = Filter("r1", f"user = '{user}'", mismatch=mismatch).judge(connection, [1])
+        verdict = Filter("r1", f"user = '{user}'", mismatch=mismatch).select(connection, [1])
 
     assert verdict.matched == {1}
 
@@ -308,7 +308,7 @@ def test_the_owner_that_a_filter_sees_is_the_one_that_the_store_trusts(
 def test_a_judgement_leaves_the_connection_as_it_was() -> None:
     with store(TEA) as connection:
         limits = [connection.getlimit(limit) for limit in range(11)]
-        Filter("r1", "user = 'alice'").judge(connection, [1])
+        Filter("r1", "user = 'alice'").select(connection, [1])
 
         assert [connection.getlimit(limit) for limit in range(11)] == limits
         assert connection.execute("SELECT count(*), hex(randomblob(1)) FROM episodes").fetchone()
@@ -317,8 +317,8 @@ def test_a_judgement_leaves_the_connection_as_it_was() -> None:
 
 def test_filter_reads_only_the_requested_rows() -> None:
     with store(TEA, AGE, BARE) as connection:
-        assert Filter("r1", "1").judge(connection, [1, 3]).matched == {1, 3}
-        assert Filter("r1", "1").judge(connection, []).matched == set()
+        assert Filter("r1", "1").select(connection, [1, 3]).matched == {1, 3}
+        assert Filter("r1", "1").select(connection, []).matched == set()
 
 
 def test_an_empty_filter_is_accepted() -> None:

@@ -120,7 +120,7 @@ def test_a_filter_that_takes_long_on_hostile_rows_is_stopped_at_its_budget(
 
 def test_the_corpus_and_the_seeds_of_the_fuzzer_still_find_nothing(target: FilterTarget) -> None:
     for given in [*target.seeds(), *(file.read_bytes() for file in corpus("filter"))]:
-        target.meet(given)
+        target.run_once(given)
 
 
 def test_the_oracle_sees_an_authorizer_that_is_too_lax(
@@ -130,7 +130,7 @@ def test_the_oracle_sees_an_authorizer_that_is_too_lax(
     monkeypatch.setattr(filter_sandbox, "_authorize", lambda *_: sqlite3.SQLITE_OK)
 
     with pytest.raises(Finding, match=r"the authorizer let pass .*'secrets', 'secret'"):
-        target.meet(b"EXISTS (SELECT secret FROM secrets)")
+        target.run_once(b"EXISTS (SELECT secret FROM secrets)")
 
 
 def test_the_oracle_sees_a_lexer_that_lets_parentheses_close(
@@ -139,7 +139,7 @@ def test_the_oracle_sees_a_lexer_that_lets_parentheses_close(
     monkeypatch.setattr(filter_sandbox, "tokens_of", lambda *_: [])
 
     with pytest.raises(Finding, match="more than one expression"):
-        target.meet(b"1) OR (1")
+        target.run_once(b"1) OR (1")
 
 
 def test_the_oracle_sees_a_deadline_that_nobody_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:

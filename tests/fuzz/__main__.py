@@ -65,16 +65,16 @@ def _sow(folder: Path, target: Target, name: str) -> None:
 
 
 def _reporting(target: Target) -> Callable[[bytes], None]:
-    def meet(given: bytes) -> None:
+    def run_once(given: bytes) -> None:
         try:
-            target.meet(given)
+            target.run_once(given)
         except Exception:
             saved = Path(f"finding-{hashlib.sha256(given).hexdigest()[:12]}")
             saved.write_bytes(given)
             print(f"finding: {given!r}, saved as {saved}", flush=True)
             raise
 
-    return meet
+    return run_once
 
 
 if __name__ == "__main__":

@@ -16,13 +16,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
-from tests.support.state_directory import state_directory
 
 from slumberd.config.rule_loader import RuleSet
 from slumberd.service.control_socket import MOST_BYTES, SOCKET, VERSION, Operation, listen
 from slumberd.service.pause import Pausing
 from tests.fuzz.targets import Finding
 from tests.support.builders import at, rule, triple
+from tests.support.state_directory import state_directory
 
 SAID = [triple(f"e{n}", f"s{n % 2}", "is", n, timestamp=at(n)) for n in range(6)]
 RULES = [rule("all"), rule("notes", then_emits=["notes"], when_filter="subject = 's1'")]
@@ -89,7 +89,7 @@ class ControlTarget:
         yield from ("null", "true", "[]", "{}", "1e308", "-1", '\\"all\\"', '\\"e1\\"', "\\\\u0000")
         yield from ('\\"2026-01-01\\"', '\\"all@1\\"', '\\"@notes/e1\\"', "18446744073709551616")
 
-    def meet(self, given: bytes) -> None:
+    def run_once(self, given: bytes) -> None:
         self._tries += 1
         if self._tries % _ANEW == 0:
             self._runner.run(self._anew())

@@ -122,7 +122,7 @@ class FilterTarget:
         yield from (f" {word} " for word in (*_COLUMNS, *_KEYWORDS))
         yield from (f"{name}(" for name in (*_FUNCTIONS, "printf", "load_extension"))
 
-    def meet(self, given: bytes) -> None:
+    def run_once(self, given: bytes) -> None:
         fragment = (
             spelled(given[1:])
             if given.startswith(_SPELLED)
@@ -150,7 +150,7 @@ class FilterTarget:
         with _watched() as granted:
             began = time.thread_time()
             try:
-                verdict = Filter("fuzz", fragment, seconds=SECONDS).judge(
+                verdict = Filter("fuzz", fragment, seconds=SECONDS).select(
                     self._connection, sorted(_ASKED)
                 )
             finally:

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.errors import SlumberdError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.scope import Scope, ScopeMismatch
@@ -75,7 +75,7 @@ class RowTarget:
         yield from ('\\"delete\\"', '\\"update\\"', '\\"noop\\"', "\\\\ud800", "\\\\u0000", "1e400")
         yield from ("18446744073709551616", "[[[[[[[[", "null", "NaN", "+14:00", "9999-12-31T")
 
-    def meet(self, given: bytes) -> None:
+    def run_once(self, given: bytes) -> None:
         row = row_of(given)
         for mismatch in MISMATCHES:
             self.judge(row, mismatch)
@@ -90,7 +90,7 @@ class RowTarget:
         reason = found.fault.partition(": ")[0]
         if reason not in REASONS:
             raise Finding(f"an unknown reason: {found.fault!r}")
-        for channel in meet([found], RULE).values():
+        for channel in evaluate([found], RULE).values():
             for one in channel:
                 if one.reason not in REASONS or (one.claim is None) != bool(one.reason):
                     raise Finding(f"neither an act nor a reason: {one}")

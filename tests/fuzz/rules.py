@@ -60,7 +60,7 @@ class RuleTarget:
         yield from ("when_filter: ", "then_emits: [", "channels:", "multi_valued: [", "limits: {")
         yield from ("on_missed: ", "timeout: ", "start: now", "&a ", "*a", "!!str ", "<<: ", "---")
 
-    def meet(self, given: bytes) -> None:
+    def run_once(self, given: bytes) -> None:
         self._file.write_bytes(given)
         began = time.thread_time()
         try:
@@ -111,7 +111,7 @@ def peak(target: RuleTarget, given: bytes) -> int:
     """Return how many bytes an input takes at most; slow, so not part of each try."""
     tracemalloc.start()
     try:
-        target.meet(given)
+        target.run_once(given)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

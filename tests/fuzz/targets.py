@@ -24,7 +24,7 @@ class Target(Protocol):
         """Return what mutations may put together, ASCII."""
         ...
 
-    def meet(self, given: bytes) -> None:
+    def run_once(self, given: bytes) -> None:
         """Do with an input whatever is done with it.
 
         Raises:

@@ -46,7 +46,7 @@ def kept(name: str) -> list[bytes]:
 
 def test_rows_that_were_kept_still_find_nothing(rows: RowTarget) -> None:
     for given in [*rows.seeds(), *kept("rows")]:
-        rows.meet(given)
+        rows.run_once(given)
 
 
 def of_metadata(metadata: bytes) -> bytes:
@@ -66,7 +66,7 @@ def test_the_oracle_sees_a_decoder_that_stumbles(
     monkeypatch.setattr(episode_rows, "read_object", orjson.loads)
 
     with pytest.raises(AttributeError):
-        rows.meet(of_metadata(b"[]"))
+        rows.run_once(of_metadata(b"[]"))
 
 
 def test_the_oracle_sees_a_decoder_that_takes_one_of_two_keys(
@@ -75,7 +75,7 @@ def test_the_oracle_sees_a_decoder_that_takes_one_of_two_keys(
     monkeypatch.setattr(strict_json, "_has_each_key_once", lambda *_: True)
 
     with pytest.raises(Finding, match="a key is given twice"):
-        rows.meet(of_metadata(b'{"a":1,"a":1}'))
+        rows.run_once(of_metadata(b'{"a":1,"a":1}'))
 
 
 def test_the_oracle_sees_a_decoder_that_rounds(
@@ -84,7 +84,7 @@ def test_the_oracle_sees_a_decoder_that_rounds(
     monkeypatch.setattr(strict_json, "_check_integer", int)
 
     with pytest.raises(Finding, match="another reader reads other metadata"):
-        rows.meet(of_metadata(b'{"a":18446744073709551617}'))
+        rows.run_once(of_metadata(b'{"a":18446744073709551617}'))
 
 
 def test_the_oracle_sees_a_decoder_that_goes_too_deep(
@@ -93,7 +93,7 @@ def test_the_oracle_sees_a_decoder_that_goes_too_deep(
     monkeypatch.setattr(strict_json, "MOST_DEPTH", 900)
 
     with pytest.raises((Finding, TypeError)):
-        rows.meet(of_metadata(b'{"a":' + b"[" * 300 + b"]" * 300 + b"}"))
+        rows.run_once(of_metadata(b'{"a":' + b"[" * 300 + b"]" * 300 + b"}"))
 
 
 # rules
@@ -101,7 +101,7 @@ def test_the_oracle_sees_a_decoder_that_goes_too_deep(
 
 def test_rule_files_that_were_kept_still_find_nothing(rules: RuleTarget) -> None:
     for given in [*rules.seeds(), *kept("rules")]:
-        rules.meet(given)
+        rules.run_once(given)
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_the_oracle_sees_a_loader_that_takes_an_id_twice(
     monkeypatch.setattr(rule_loader, "_find_repeated_ids", lambda _: [])
 
     with pytest.raises(Finding, match=r"rules \['a', 'a'\]"):
-        rules.meet(TWICE)
+        rules.run_once(TWICE)
 
 
 def test_the_oracle_sees_a_loader_that_lets_an_error_pass(
@@ -138,7 +138,7 @@ def test_the_oracle_sees_a_loader_that_lets_an_error_pass(
     monkeypatch.setattr(rule_loader, "_read_sheet", lambda *_: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
-        rules.meet(TWICE)
+        rules.run_once(TWICE)
 
 
 # control
@@ -146,7 +146,7 @@ def test_the_oracle_sees_a_loader_that_lets_an_error_pass(
 
 def test_requests_that_were_kept_still_find_nothing(control: ControlTarget) -> None:
     for given in [*control.seeds(), *kept("control")]:
-        control.meet(given)
+        control.run_once(given)
 
 
 def request(operation: str) -> bytes:
@@ -163,7 +163,7 @@ def test_the_oracle_sees_an_operation_that_stumbles(
     monkeypatch.setitem(control.operations, "fuzz.stumble", stumble)
 
     with pytest.raises(Finding, match="which is a bug"):
-        control.meet(request("fuzz.stumble"))
+        control.run_once(request("fuzz.stumble"))
 
 
 @pytest.mark.parametrize(

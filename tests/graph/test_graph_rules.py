@@ -279,8 +279,8 @@ async def test_a_firing_accounts_for_every_row(facts: SQLiteFactStore) -> None:
     assert graph.closed == 1
     assert [record.kind for record in log.lines] == ["add"] * 4
     explained = await facts.why((await facts.query(FactPattern()))[0].id)
-    assert {line.line.by for line in explained.sayings} == {"rule:team, uid 1000"}
-    assert {line.line.trigger for line in explained.sayings} == {"cron"}
+    assert {line.line.by for line in explained.assertions} == {"rule:team, uid 1000"}
+    assert {line.line.trigger for line in explained.assertions} == {"cron"}
 
 
 async def test_facts_go_to_the_channel_of_the_rule(facts: SQLiteFactStore) -> None:
@@ -351,8 +351,8 @@ async def test_a_row_that_is_not_whole_names_its_rule(facts: SQLiteFactStore) ->
 async def test_a_rehearsal_reports_the_rows_that_it_would_write(facts: SQLiteFactStore) -> None:
     graph = FakeGraphStore(row("a", "is", "x"))
 
-    report = await promoter(facts, graph).rehearse(graph_rule(), START)
+    report = await promoter(facts, graph).preview(graph_rule(), START)
 
     assert [record.kind for record in report.records] == ["firing", "add"]
-    assert (report.rehearsed, report.firing_ids) == (True, [])
+    assert (report.dry_run, report.firing_ids) == (True, [])
     assert await facts.ledger_rows() == 0

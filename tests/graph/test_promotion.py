@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from slumberd import PromoteTriplesToFacts
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.errors import PromotionError, ProvenanceError, UnportableCypherError
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
@@ -107,7 +107,7 @@ async def tell(
     """Let an episode of the same agent, and user, say something."""
     one = version(id, seq=seconds, user=user, agent="rag", timestamp=at(seconds), metadata=said)
     firing = Firing("all", "", "manual", START, Position(), Position(seconds, id))
-    await store.commit(firing, meet([one], rule("all")))
+    await store.commit(firing, evaluate([one], rule("all")))
 
 
 async def test_a_row_becomes_a_fact_that_names_its_triple_and_its_rule(

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from slumberd.errors import ProvenanceError
 from slumberd.model.provenance import (
     ProvenanceBundle,
-    asserted,
+    assertion_document,
+    encode,
     encode_bundle,
-    encoded,
     make_identifier,
 )
 from tests.support.builders import START
@@ -76,8 +76,8 @@ def test_bundle_has_exactly_the_six_keys_of_the_specification() -> None:
     ids=repr,
 )
 def test_value_has_its_plain_form(value: object, plain: object) -> None:
-    assert encoded(value, slot="s") == plain
-    assert type(encoded(value, slot="s")) is type(plain)
+    assert encode(value, slot="s") == plain
+    assert type(encode(value, slot="s")) is type(plain)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_value_has_its_plain_form(value: object, plain: object) -> None:
 )
 def test_value_without_an_exact_form_is_refused_by_name(value: object, reason: str) -> None:
     with pytest.raises(ProvenanceError, match=f"slot 'object': .*{reason}") as caught:
-        encoded(value, slot="object")
+        encode(value, slot="object")
     assert caught.value.slot == "object"
     assert caught.value.exit_code == 65
 
@@ -115,11 +115,11 @@ def test_nesting_without_end_is_refused() -> None:
     deep: list[object] = []
     deep.append(deep)
     with pytest.raises(ProvenanceError, match="is no JSON"):
-        encoded(deep, slot="s")
+        encode(deep, slot="s")
 
 
 def test_assertion_is_the_slots_and_the_six_behind_an_underscore() -> None:
-    assert asserted({"subject": "ada", "seq": 3}, bundle()) == {
+    assert assertion_document({"subject": "ada", "seq": 3}, bundle()) == {
         "subject": "ada",
         "seq": 3,
         "_origin": "consolidation",
@@ -134,14 +134,14 @@ def test_assertion_is_the_slots_and_the_six_behind_an_underscore() -> None:
 @pytest.mark.parametrize("name", ["_origin", "_source", "_timestamp", "_", "_other"])
 def test_callers_slot_never_takes_the_place_of_provenance(name: str) -> None:
     with pytest.raises(ProvenanceError, match="are those of provenance") as caught:
-        asserted({name: "forged"}, bundle())
+        assertion_document({name: "forged"}, bundle())
     assert caught.value.slot == name
 
 
 @pytest.mark.parametrize("name", ["", "a b", "1a", "a\n", "a)", "ä"])
 def test_slot_has_an_identifier_for_a_name(name: str) -> None:
     with pytest.raises(ProvenanceError, match="is no identifier"):
-        asserted({name: "x"}, bundle())
+        assertion_document({name: "x"}, bundle())
 
 
 @pytest.mark.parametrize("key", ["origin", "source"])
@@ -233,7 +233,7 @@ anything = st.recursive(
 @given(st.dictionaries(st.text(st.characters(), max_size=3), anything, max_size=3), anything)
 def test_whatever_is_given_is_stored_exactly_or_refused(slots: dict[str, Any], step: Any) -> None:
     try:
-        told = asserted(slots, bundle(step=step))
+        told = assertion_document(slots, bundle(step=step))
     except ProvenanceError:
         return
     assert told.keys() == slots.keys() | {

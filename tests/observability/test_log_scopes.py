@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import Episode, microseconds
 from slumberd.model.fact import Fact
 from slumberd.model.firing import Firing, Position
@@ -42,7 +42,7 @@ async def fire(store: SQLiteFactStore, name: str, *episodes: Episode) -> Outcome
     ]
     end = Position(len(versions), versions[-1].id)
     firing = Firing(name, "", "manual", START, Position(), end)
-    return await store.commit(firing, meet(versions, rule(name)))
+    return await store.commit(firing, evaluate(versions, rule(name)))
 
 
 def said() -> list[Episode]:

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
-from tests.support.state_directory import StateDirectory, state_directory
 
 from slumberd.model.health import DEGRADED_AFTER
 from slumberd.model.rule import ConsolidationRule
@@ -25,6 +24,7 @@ from tests.support.logql import Entry
 from tests.support.monitoring import MINUTE, alerts, collected
 from tests.support.patience import wait_until
 from tests.support.site import Site
+from tests.support.state_directory import StateDirectory, state_directory
 
 pytestmark = pytest.mark.integration
 

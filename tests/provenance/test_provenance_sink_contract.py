@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slumberd.errors import ProvenanceError
-from slumberd.model.provenance import ProvenanceBundle, asserted
+from slumberd.model.provenance import ProvenanceBundle, assertion_document
 from slumberd.provenance.fathom_sink import FathomSink, open_engine, template_of
 from slumberd.provenance.file_sink import FileSink
 from slumberd.provenance.protocols import ProvenanceSink
@@ -116,7 +116,7 @@ def bundle(**other: object) -> ProvenanceBundle:
 
 
 def told_as(slots: dict[str, object], bundle: ProvenanceBundle) -> dict[str, Any]:
-    return dict(asserted(slots, bundle))
+    return dict(assertion_document(slots, bundle))
 
 
 @on_every_sink

@@ -138,4 +138,8 @@ def test_vectors_that_were_found_until_it_was_late_are_kept() -> None:
 
 def test_a_comparison_ends_when_it_is_late() -> None:
     with pytest.raises(StoppedError):
-        next(WordEmbedder().near(["one text", "two"], first=1, least=0, most=1, late=lambda: True))
+        next(
+            WordEmbedder().near(
+                ["one text", "two"], first=1, least=0, most=1, cancelled=lambda: True
+            )
+        )

@@ -57,4 +57,4 @@ def test_comparison_ends_when_it_must_stop(comparer: TextComparer) -> None:
     unseen = ["this text is in no other test", "and neither is that one"]
 
     with pytest.raises(StoppedError):
-        next(comparer.near(unseen, first=1, least=0.9, most=10, late=lambda: True))
+        next(comparer.near(unseen, first=1, least=0.9, most=10, cancelled=lambda: True))

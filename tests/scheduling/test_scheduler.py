@@ -177,7 +177,7 @@ async def test_rule_that_starts_now_begins_where_the_log_ends_after_a_power_cut_
 
     await den.turn()
 
-    assert "harden" in den.episodes.queries
+    assert "fsync" in den.episodes.queries
 
 
 async def test_unchanged_log_costs_no_query_whatever_the_number_of_rules(den: Den) -> None:

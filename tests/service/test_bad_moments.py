@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.state_directory import StateDirectory, state_directory
 
 from slumberd.consolidation.consolidator import Consolidator
 from slumberd.consolidation.fire_request import FireRequest
@@ -23,6 +22,7 @@ from slumberd.storage.episodes.store import SQLiteMemoryStore
 from tests.support.builders import START, at, rule, triple
 from tests.support.fakes import FakeClock
 from tests.support.house import House, house
+from tests.support.state_directory import StateDirectory, state_directory
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.state_directory import state_directory
 
 from slumberd.model.episode import Episode
 from slumberd.service.control_socket import Peer
@@ -24,6 +23,7 @@ from slumberd.service.requests import (
 )
 from tests.support.builders import rule, triple
 from tests.support.site import CONFIG, Site
+from tests.support.state_directory import state_directory
 
 pytestmark = pytest.mark.integration
 

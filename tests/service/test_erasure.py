@@ -74,7 +74,7 @@ async def live(home: House) -> None:
     )  # fmt: skip
     await home.facts.pin(pinned)
     await home.facts.unpin(f"{CANARY}-pin")
-    fired = await home.facts.marks("all")
+    fired = await home.facts.batch_ends("all")
     assert len(fired) == 3
     await home.facts.undo("all@1", at=at(50), by="me", dry_run=False)
 

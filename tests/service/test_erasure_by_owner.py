@@ -10,13 +10,13 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.state_directory import StateDirectory, state_directory
 
 from slumberd.config.settings import MemorySettings
 from slumberd.model.scope import Scope
 from slumberd.service.control_socket import Peer
 from slumberd.service.requests import ForgetForm
 from tests.support.builders import START, at, rule, triple
+from tests.support.state_directory import StateDirectory, state_directory
 
 pytestmark = pytest.mark.integration
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.state_directory import state_directory
 
 from slumberd.model.rule import ConsolidationRule
 from slumberd.service.control_socket import Peer
 from slumberd.service.requests import BackfillForm
 from tests.support.builders import at, rule, triple
 from tests.support.house import House, house
+from tests.support.state_directory import state_directory
 
 pytestmark = pytest.mark.integration
 

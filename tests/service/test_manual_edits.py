@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slumberd.cli.commands.edit import value_of
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.errors import FactConflictError
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact, FactPattern
@@ -78,7 +78,7 @@ class Story:
             return
         upto = Position(len(self.told), self.told[-1].id)
         firing = Firing(rule_id, "h", "every", at(HAND_AT), Position(), upto)
-        await self.store.commit(firing, meet(versions, RULES[rule_id]))
+        await self.store.commit(firing, evaluate(versions, RULES[rule_id]))
 
     async def pin(self, id: str, what: str) -> None:
         payload = {"subject": "s", "predicate": "is", "object": what}
@@ -557,7 +557,7 @@ async def test_a_correction_of_a_known_id_takes_effect_at_once_whatever_else_its
             metadata = {"subject": "s", "predicate": "likes", "object": what}
             said = version(id, seq=number, timestamp=instant, metadata=metadata)
             firing = Firing("all", "h", "every", at(0), Position(), Position(number, id))
-            await store.commit(firing, meet([said], RULES["all"]))
+            await store.commit(firing, evaluate([said], RULES["all"]))
 
         for id in ("e4", "fresh"):
             payload = {"subject": "s", "predicate": "likes", "object": f"{id} by hand"}

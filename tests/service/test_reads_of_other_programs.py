@@ -113,7 +113,7 @@ def test_a_firing_that_marks_too_late_is_found(tmp_path: Path) -> None:
     assert looking.lost(looking.firing)
 
 
-class Held(Looking):
+class HeldCommits(Looking):
     """The same, when both were held back."""
 
     def __init__(self, folder: Path, plant: Plant | None = None) -> None:
@@ -122,12 +122,12 @@ class Held(Looking):
 
 
 def test_a_host_that_is_killed_anywhere_loses_no_second_look(tmp_path: Path) -> None:
-    looking = Held(tmp_path)
+    looking = HeldCommits(tmp_path)
 
     assert looking.lost(looking.reading) == {}
 
 
 def test_reads_that_are_written_apart_are_found(tmp_path: Path) -> None:
-    looking = Held(tmp_path, reads_first)
+    looking = HeldCommits(tmp_path, reads_first)
 
     assert looking.lost(looking.reading)

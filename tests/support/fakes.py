@@ -13,8 +13,8 @@ from operator import mul
 from slumberd.consolidation.incoming import Candidate
 from slumberd.errors import FilterError, StoppedError
 from slumberd.model.episode import Episode, EpisodeVersion
-from slumberd.model.firing import START, Counts, Firing, Held, Position, Window
-from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, asserted
+from slumberd.model.firing import START, Counts, Firing, HeldBatch, Position, Window
+from slumberd.model.provenance import Lag, Page, Promotion, ProvenanceBundle, assertion_document
 from slumberd.model.record import Checkpoint, Kind, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
@@ -130,15 +130,15 @@ class FakeEpisodeLog:
         self._record("accesses")
         return {eid: self.reads[eid] for eid in eids if eid in self.reads}
 
-    async def hold(self, seen: Mapping[str, int]) -> None:
-        self._record("hold")
+    async def log_again_after_read(self, seen: Mapping[str, int]) -> None:
+        self._record("log_again_after_read")
         known = self._newest()
         self.held |= {id: reads for id, reads in seen.items() if id in known}
         for id in seen:
             self._log_again(id)
 
-    async def harden(self) -> None:
-        self._record("harden")
+    async def fsync(self) -> None:
+        self._record("fsync")
 
     async def changed(self) -> bool:
         self._raise()
@@ -206,7 +206,7 @@ class FakeLedger:
         self.logged = 0
         self.queries: list[str] = []
         self.fault: Exception | None = None
-        self.holds: dict[str, Held] = {}
+        self.holds: dict[str, HeldBatch] = {}
         self.successes: dict[str, datetime] = {}
         self._watermarks: dict[str, Position] = {}
         self._served: dict[str, datetime] = {}
@@ -220,8 +220,8 @@ class FakeLedger:
         self._record("watermarks")
         return {rule: (at, self._served[rule]) for rule, at in self._watermarks.items()}
 
-    async def marks(self, rule_id: str) -> list[Position]:
-        self._record("marks")
+    async def batch_ends(self, rule_id: str) -> list[Position]:
+        self._record("batch_ends")
         return [outcome.firing.upto for outcome in self._batches_of(rule_id)][::-1]
 
     async def rewind(self, rule_id: str, to: Position) -> None:
@@ -251,25 +251,25 @@ class FakeLedger:
     async def commit(
         self,
         firing: Firing,
-        met: Mapping[str, Sequence[Candidate]],
+        candidates: Mapping[str, Sequence[Candidate]],
         *,
-        decided: Callable[[], None] | None = None,
-        late: Callable[[], bool] | None = None,
+        on_decided: Callable[[], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
     ) -> Outcome:
         self._record("commit")
-        if late is not None and late():
+        if cancelled is not None and cancelled():
             raise StoppedError("the fake ledger was stopped")
-        if decided is not None:
-            decided()
-        outcome = self._outcome(firing, met)
+        if on_decided is not None:
+            on_decided()
+        outcome = self._outcome(firing, candidates)
         self.records.extend(outcome.records)
         self.outcomes.append(outcome)
         self._move(firing.rule_id, firing.upto)
-        for candidate in chain.from_iterable(met.values()):
+        for candidate in chain.from_iterable(candidates.values()):
             self._note_quarantine(firing.rule_id, candidate)
         return outcome
 
-    async def held(self) -> Mapping[str, Held]:
+    async def held(self) -> Mapping[str, HeldBatch]:
         self._record("held")
         return self.holds
 
@@ -286,9 +286,11 @@ class FakeLedger:
         added = [row for row in self.records if row.kind == "add" and row.rule_id == rule_id]
         return {row.fact_id for row in added} & set(fact_ids)
 
-    async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
-        self._record("rehearse")
-        return self._outcome(firing, met)
+    async def preview(
+        self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]]
+    ) -> Outcome:
+        self._record("preview")
+        return self._outcome(firing, candidates)
 
     async def unlogged(self, *, limit: int) -> list[Record]:
         self._record("unlogged")
@@ -298,11 +300,11 @@ class FakeLedger:
         self._record("mark_logged")
         self.logged = max(self.logged, seq)
 
-    async def rest(self) -> None:
-        self._record("rest")
+    async def checkpoint_after_backlog(self) -> None:
+        self._record("checkpoint_after_backlog")
 
-    def leave(self) -> None:
-        self._record("leave")
+    def skip_checkpoint_on_close(self) -> None:
+        self._record("skip_checkpoint_on_close")
 
     async def head(self) -> Checkpoint:
         self._record("head")
@@ -324,14 +326,14 @@ class FakeLedger:
         else:
             quarantined.discard(candidate.eid)
 
-    def _outcome(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
+    def _outcome(self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]]) -> Outcome:
         # The instants of a ledger never decrease.
         firing = replace(firing, at=max([firing.at, *(row.at for row in self.records[-1:])]))
         records = [self._firing_row(firing)]
         channels = {}
-        for channel, candidates in met.items():
+        for channel, in_channel in candidates.items():
             counts = Counts()
-            for candidate in candidates:
+            for candidate in in_channel:
                 row = self._row(candidate, records)
                 counts = counts.plus(_COUNTS[row.kind] if row else Counts(read=1, filtered=1))
                 records += [row] if row else []
@@ -442,12 +444,12 @@ class FakeComparer:
         first: int,
         least: float,
         most: int,
-        late: Callable[[], bool] | None = None,
+        cancelled: Callable[[], bool] | None = None,
     ) -> Iterator[list[tuple[int, float]]]:
         known = sorted({word for text in texts for word in _words_of(text)})
         vectors = [_direction([_words_of(text).count(word) for word in known]) for text in texts]
         for number in range(first, len(texts)):
-            if late is not None and late():
+            if cancelled is not None and cancelled():
                 raise StoppedError("the fake comparer was stopped")
             cosines = (
                 (other, min(1.0, sum(map(mul, vectors[number], vectors[other]))))
@@ -549,7 +551,7 @@ class FakeSink:
     async def assert_with_provenance(
         self, template: str, slots: Mapping[str, object], provenance: ProvenanceBundle
     ) -> None:
-        told = asserted(slots, provenance)
+        told = assertion_document(slots, provenance)
         self.asked.set()
         fails = self.fault is not None or self.hangs
         if not (fails and self.deaf):

@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
@@ -94,7 +94,7 @@ class Story:
         versions = [self._version(seq, matches) for seq in window.values()]
         end = Position(upto, self.log[upto - 1]["id"])
         firing = Firing(name, "h", "every", self.clock.now(), Position(), end)
-        outcome = await self.store.commit(firing, meet(versions, fired))
+        outcome = await self.store.commit(firing, evaluate(versions, fired))
         number = outcome.records[0].seq
         for one in versions:
             self._remember(number, name, one)

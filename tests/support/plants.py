@@ -48,7 +48,7 @@ def watermark_first(patch: pytest.MonkeyPatch) -> None:
 
 def held_last(patch: pytest.MonkeyPatch) -> None:
     """Mark what is held back only once the facts say so."""
-    hold, settle = SQLiteMemoryStore.hold, Consolidator._commit
+    hold, settle = SQLiteMemoryStore.log_again_after_read, Consolidator._commit
 
     async def nothing(self: SQLiteMemoryStore, seen: Mapping[str, int]) -> None:
         pass
@@ -59,7 +59,7 @@ def held_last(patch: pytest.MonkeyPatch) -> None:
             await hold(self._episodes, seen)
         return outcome
 
-    patch.setattr(SQLiteMemoryStore, "hold", nothing)
+    patch.setattr(SQLiteMemoryStore, "log_again_after_read", nothing)
     patch.setattr(Consolidator, "_commit", settled)
 
 
@@ -102,7 +102,7 @@ def unhardened(patch: pytest.MonkeyPatch) -> None:
     async def nothing(self: SQLiteMemoryStore) -> None:
         pass
 
-    patch.setattr(SQLiteMemoryStore, "harden", nothing)
+    patch.setattr(SQLiteMemoryStore, "fsync", nothing)
 
 
 def _commit(connection: sqlite3.Connection) -> None:

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.model.delta import NoopDelta
 from slumberd.model.episode import EpisodeVersion, SalienceShortfall
 from slumberd.model.fact import Fact
@@ -36,7 +36,7 @@ async def fire(
     """Let a rule evaluate some versions."""
     upto = Position(versions[-1].seq, versions[-1].id)
     firing = Firing(fired.id, fired.content_hash, "every", at(100), Position(), upto)
-    return await store.commit(firing, meet(versions, fired))
+    return await store.commit(firing, evaluate(versions, fired))
 
 
 async def tell_everything(path: Path, key: bytes | None = None) -> None:

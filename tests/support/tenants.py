@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
-from tests.support.state_directory import StateDirectory, state_directory
 
 from slumberd.config.settings import LimitsSettings
 from slumberd.errors import ForgottenError, NothingKeptError, SlumberdError
@@ -27,6 +26,7 @@ from slumberd.model.scope import Scope
 from slumberd.service.control_socket import Peer
 from slumberd.storage.facts.store import SQLiteFactStore
 from tests.support.builders import at, rule
+from tests.support.state_directory import StateDirectory, state_directory
 
 Step = tuple[Any, ...]
 

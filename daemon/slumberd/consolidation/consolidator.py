@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 from slumberd.clock import Clock
 from slumberd.consolidation.checkpoints import Checkpoints
 from slumberd.consolidation.fire_request import FireRequest
-from slumberd.consolidation.incoming import Candidate, meet, withdraw
+from slumberd.consolidation.incoming import Candidate, evaluate, withdraw
 from slumberd.consolidation.protocols import DeltaLog, EpisodeLog, Ledger
 from slumberd.consolidation.salience_gate import (
     Condition,
@@ -29,7 +29,7 @@ from slumberd.model.firing import (
     START,
     Counts,
     Firing,
-    Held,
+    HeldBatch,
     Limits,
     Position,
 )
@@ -40,7 +40,7 @@ from slumberd.model.spelling import misspellings_in
 Candidates = dict[str, list[Candidate]]
 """A rule's candidates of a window, by channel."""
 
-REHEARSED = 100_000
+MAX_PREVIEWED_ROWS = 100_000
 """A rehearsal resolves at most this many log rows: it holds them and the write lock."""
 
 _GATE_SECONDS = 5.0
@@ -79,16 +79,16 @@ class Report:
     channels: dict[str, Counts]
     run: str = ""
     firing_ids: list[str] = field(default_factory=list)
-    rehearsed: bool = False
+    dry_run: bool = False
     records: list[Record] = field(default_factory=list)
     unread: int = 0
-    held: Held | None = None
+    held: HeldBatch | None = None
     cut_short: bool = False
 
     def add(self, outcome: Outcome) -> None:
         """Add the outcome of one more batch."""
         self.held = outcome.held
-        if self.rehearsed:
+        if self.dry_run:
             self.records.extend(outcome.records)
         elif outcome.held is None:
             self.firing_ids.append(outcome.firing_id)
@@ -186,7 +186,7 @@ class Consolidator:
             else:
                 raise
         if report.cut_short:
-            self._ledger.leave()
+            self._ledger.skip_checkpoint_on_close()
         return report
 
     def _cancellation(self, call: FiringCall) -> Callable[[], bool] | None:
@@ -214,7 +214,7 @@ class Consolidator:
             after = await self._commit_approved(call, after, Position(*held.upto), report)
         await self._consume_backlog(call, (after, last), report)
         if report.firing_ids and not report.cut_short:
-            await self._ledger.rest()
+            await self._ledger.checkpoint_after_backlog()
 
     async def _commit_approved(
         self, call: FiringCall, after: Position, upto: Position, report: Report
@@ -251,16 +251,16 @@ class Consolidator:
                 if report.held:
                     return
 
-    async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
-        """Report what a firing would do now to at most `REHEARSED` log rows; write nothing."""
+    async def preview(self, rule: ConsolidationRule, at: datetime) -> Report:
+        """Report what a firing would do now, to at most `MAX_PREVIEWED_ROWS` log rows."""
         mark = await self._ledger.watermark(rule.id)
         if mark is None:
             mark = START if rule.start == "beginning" else await self._episodes.newest()
         call = FiringCall(FireRequest(rule, "manual", at))
-        firing, candidates = await self._read(call, mark, limit=REHEARSED, whole=True)
+        firing, candidates = await self._read(call, mark, limit=MAX_PREVIEWED_ROWS, whole=True)
         report = self._new_report(rule, rehearsed=True)
         report.unread = max(0, (await self._episodes.newest()).seq - firing.upto.seq)
-        report.add(await self._ledger.rehearse(firing, candidates))
+        report.add(await self._ledger.preview(firing, candidates))
         return report
 
     async def backfill(
@@ -281,7 +281,7 @@ class Consolidator:
             by: Who requested it.
             between: Only episodes of these instants, microseconds: the first inclusive, the
                 second exclusive; None takes all.
-            dry_run: Report the effect on at most `REHEARSED` log rows; write nothing.
+            dry_run: Report the effect on at most `MAX_PREVIEWED_ROWS` log rows; write nothing.
             run: The id that all of its batches share.
 
         Raises:
@@ -290,7 +290,7 @@ class Consolidator:
         call = FiringCall(FireRequest(rule, "backfill", at, by, run=run))
         report = self._new_report(rule, rehearsed=dry_run, run=run)
         mark = await self._ledger.watermark(rule.id) or START
-        limit = REHEARSED if dry_run else self._batch
+        limit = MAX_PREVIEWED_ROWS if dry_run else self._batch
         after = START
         while after.seq < mark.seq:
             window = await self._episodes.select(rule, after=after, limit=limit, upto=mark.seq)
@@ -347,8 +347,8 @@ class Consolidator:
         candidates = await asyncio.to_thread(self._evaluate, versions, call.request.rule)
         candidates |= await self._withdraw(call.request.rule, versions)
         firing = call.firing(mark, mark)
-        if report.rehearsed:
-            report.add(await self._ledger.rehearse(firing, candidates))
+        if report.dry_run:
+            report.add(await self._ledger.preview(firing, candidates))
         else:
             report.add(await self._commit(firing, candidates))
 
@@ -368,12 +368,12 @@ class Consolidator:
     async def _begin(self, rule: ConsolidationRule, at: datetime) -> Position:
         mark = START if rule.start == "beginning" else await self._episodes.newest()
         if mark != START:
-            await self._episodes.harden()
+            await self._episodes.fsync()
         await self._ledger.begin(rule.id, mark, served=at)
         return mark
 
     async def _walk_back(self, rule_id: str, mark: Position) -> Position:
-        for earlier in await self._ledger.marks(rule_id):
+        for earlier in await self._ledger.batch_ends(rule_id):
             if earlier.seq < mark.seq and await self._agrees_with_log(earlier):
                 await self._ledger.rewind(rule_id, earlier)
                 return earlier
@@ -467,7 +467,7 @@ class Consolidator:
         for first in range(0, len(versions), self._sizes.evaluated):
             if cancelled is not None and cancelled():
                 raise StoppedError("the firing was cancelled")
-            for name, candidates in meet(
+            for name, candidates in evaluate(
                 versions[first : first + self._sizes.evaluated], rule
             ).items():
                 found[name] += candidates
@@ -478,7 +478,7 @@ class Consolidator:
     ) -> Report:
         """Return an empty report on a firing of a rule."""
         counts = {channel: Counts() for channel in rule.then_emits}
-        return Report(rule.id, counts, run, rehearsed=rehearsed)
+        return Report(rule.id, counts, run, dry_run=rehearsed)
 
     async def _commit(
         self,
@@ -491,11 +491,13 @@ class Consolidator:
         # Before facts.db records what the gate holds back. In the other order, a crash in between
         # would leave episodes that no read brings before the rule again.
         if seen := _reads_of_held_back(candidates):
-            await self._episodes.hold(seen)
+            await self._episodes.log_again_after_read(seen)
         # The episodes must survive a power cut before their facts do. Otherwise the log would give
         # their numbers to new episodes, which the watermark has passed already.
-        await self._episodes.harden()
-        outcome = await self._ledger.commit(firing, candidates, decided=on_decided, late=cancelled)
+        await self._episodes.fsync()
+        outcome = await self._ledger.commit(
+            firing, candidates, on_decided=on_decided, cancelled=cancelled
+        )
         outcome = replace(outcome, seconds=self._clock.monotonic() - began)
         if cancelled is not None and cancelled():
             self.behind = True  # cancelled: the lines are written later, or at the next start

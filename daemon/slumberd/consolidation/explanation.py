@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from slumberd.consolidation.resolution import Delta
+from slumberd.consolidation.resolution import Effect
 from slumberd.model.episode import EpisodeVersion
 from slumberd.model.fact import Fact
 from slumberd.model.rule import ConsolidationRule
@@ -69,7 +69,7 @@ class Line(NamedTuple):
     seq: int
     first: int
     what: str
-    kind: Delta
+    kind: Effect
     reason: str
     fact_id: str
     replaces: tuple[str, ...]
@@ -138,34 +138,34 @@ class Explanation:
     Attributes:
         fact_id: Its id.
         fact: The fact; None when it is not current.
-        sayings: The rows that assert or restore it, oldest first.
+        assertions: The rows that assert or restore it, oldest first.
         replacing: The rows that removed it, oldest first.
         sources: The episodes that it comes from, by id.
     """
 
     fact_id: str
     fact: Fact | None
-    sayings: list[AssertingRow]
+    assertions: list[AssertingRow]
     replacing: list[Line]
     sources: list[Source]
 
     @property
     def replaced(self) -> list[str]:
         """The ids of the facts that it replaced, oldest first."""
-        gone = (fact_id for saying in self.sayings for fact_id in saying.line.replaces)
+        gone = (fact_id for saying in self.assertions for fact_id in saying.line.replaces)
         return [fact_id for fact_id in dict.fromkeys(gone) if fact_id != self.fact_id]
 
     @property
     def near(self) -> list[Near]:
         """The links of its latest promotion, nearest first."""
-        promoted = [saying.line for saying in self.sayings if saying.line.asserts]
+        promoted = [saying.line for saying in self.assertions if saying.line.asserts]
         return promoted[-1].near if promoted else []
 
     @property
     def declared(self) -> bool:
         """Whether it is a declared fact: its program pinned it, and it competes with no other."""
         return any(
-            saying.counts and saying.line.document.get("declared") for saying in self.sayings
+            saying.counts and saying.line.document.get("declared") for saying in self.assertions
         )
 
     @property
@@ -194,10 +194,10 @@ class Decision:
         rule_id: The rule.
         channel: The channel.
         fact_id: The id of the fact that the episode promotes there, or would promote.
-        became: What became of the episode.
+        outcome: What became of the episode.
         line: The rule's last row about the episode; None without a row.
-        stands: Whether the fact is current, whichever rule promotes it.
-        taken_out: The row that removed the fact; None when it is current or never was.
+        is_current: Whether the fact is current, whichever rule promotes it.
+        removed_by: The row that removed the fact; None when it is current or never was.
         holder: Of a stale assertion, the newer fact.
         rival: The newer claim that took precedence; None when there is none, or it is unknown.
     """
@@ -205,23 +205,23 @@ class Decision:
     rule_id: str
     channel: str
     fact_id: str
-    became: Became
+    outcome: Became
     line: Line | None = None
-    stands: bool = False
-    taken_out: Line | None = None
+    is_current: bool = False
+    removed_by: Line | None = None
     holder: str = ""
     rival: NewerClaim | None = None
 
     @property
     def reason(self) -> str:
         """Why it is a noop or in quarantine, in one word; empty otherwise."""
-        has_reason = self.became in ("noop", "quarantined")
+        has_reason = self.outcome in ("noop", "quarantined")
         return self.line.reason if self.line and has_reason else ""
 
     @property
     def detail(self) -> str:
         """Why it is in quarantine, for a person; empty otherwise."""
-        quarantined = self.became == "quarantined"
+        quarantined = self.outcome == "quarantined"
         return str(self.line.document.get("detail", "")) if self.line and quarantined else ""
 
 
@@ -256,7 +256,7 @@ class Read(NamedTuple):
         return "filtered" if self.version and not self.version.matched else "skipped"
 
 
-def became(line: Line | None, read: Read | None, remaining: Collection[int]) -> Became:
+def outcome_of(line: Line | None, read: Read | None, remaining: Collection[int]) -> Became:
     """Return what became of an episode under one rule, in one channel.
 
     Args:

@@ -50,7 +50,9 @@ class Candidate(NamedTuple):
     reread: bool = False
 
 
-def meet(versions: Sequence[EpisodeVersion], rule: ConsolidationRule) -> dict[str, list[Candidate]]:
+def evaluate(
+    versions: Sequence[EpisodeVersion], rule: ConsolidationRule
+) -> dict[str, list[Candidate]]:
     """Return a rule's candidates by channel; one for each version."""
     return {
         channel: [_evaluate(version, rule.id, channel) for version in versions]

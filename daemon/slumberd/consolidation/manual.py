@@ -52,14 +52,14 @@ def precedence_of(at: int, number: int) -> Precedence:
     return Precedence(at, MANUAL, f"{number:020d}")
 
 
-def owner_in(said: ManualAssertion) -> str:
+def owner_of_assertion(said: ManualAssertion) -> str:
     """Return the owner of a manual assertion's fact: user, agent and channel."""
     return owner_of(said.user, said.agent, channel_of(said.fact_id))
 
 
 def assertion(said: ManualAssertion, precedence: Precedence) -> Claim:
     """Return the claim that pins a fact."""
-    owner = owner_in(said)
+    owner = owner_of_assertion(said)
     return Claim(
         fact_id=said.fact_id,
         owner=owner,
@@ -171,7 +171,7 @@ def newest_instant(
     of_ids = [
         effective.claim.precedence.at
         for fact_id in fact_ids
-        for effective in known_state.counted(fact_id)
+        for effective in known_state.effective_claims(fact_id)
     ]
     heads = [
         head
@@ -179,8 +179,8 @@ def newest_instant(
         for slot, head in known_state.heads.get(key, {}).items()
         if not is_declared_slot(slot)
     ]
-    of_tops = [head.top.precedence.at for head in heads if head.top is not None]
-    of_reach = [precedence.at for head in heads for precedence in head.reach.values()]
+    of_tops = [head.winner.precedence.at for head in heads if head.winner is not None]
+    of_reach = [precedence.at for head in heads for precedence in head.retractions.values()]
     return max([*of_ids, *of_tops, *of_reach], default=None)
 
 

@@ -31,7 +31,7 @@ GRAPH = "@graph/"
 """The prefix of the rule ids of graph promotion; its claims take precedence as manual edits."""
 
 
-def said_by(rule_id: str) -> str:
+def author_of(rule_id: str) -> str:
     """Map a rule id of the ledger to the author that its claims count as."""
     return MANUAL_RULE_ID if rule_id == EXTERNAL or rule_id.startswith(GRAPH) else rule_id
 
@@ -110,7 +110,7 @@ class History(NamedTuple):
             [undo for undo in self.undone if undo.seq not in rows],
         )
 
-    def owner_in(self, firing: int) -> str:
+    def owner_at(self, firing: int) -> str:
         """Return the owner of what a firing evaluated, or withdrew, of this fact id."""
         evaluated = [row.owner for row in self.evaluations if row.firing == firing]
         withdrawn = [row.owner for row in self.undone if row.by == firing]
@@ -155,53 +155,55 @@ class SlotState:
     """The state of a slot: its winner, the retractions above it, and what the winner replaced.
 
     Attributes:
-        top: The winner: the assertion with the highest precedence; None without assertions.
-        reach: The retractions: per object, or `ALL`, the newest one above `top`.
-        trail: What `top` replaced, newest first, one link each; None when it must be
+        winner: The winner: the assertion with the highest precedence; None without assertions.
+        retractions: The retractions: per object, or `ALL`, the newest one above `winner`.
+        replaced: What `winner` replaced, newest first, one link each; None when it must be
             computed from all of the slot's assertions.
     """
 
-    __slots__ = ("reach", "top", "trail")
+    __slots__ = ("replaced", "retractions", "winner")
 
     def __init__(
         self,
-        top: Assertion | None = None,
-        reach: dict[str, Precedence] | None = None,
-        trail: list[Link] | None = None,
+        winner: Assertion | None = None,
+        retractions: dict[str, Precedence] | None = None,
+        replaced: list[Link] | None = None,
     ) -> None:
-        self.top = top
-        self.reach: dict[str, Precedence] = {} if reach is None else reach
-        self.trail = [] if top is None else trail
+        self.winner = winner
+        self.retractions: dict[str, Precedence] = {} if retractions is None else retractions
+        self.replaced = [] if winner is None else replaced
 
-    def asserted(self, said: Assertion, depth: int) -> None:
+    def fold_assertion(self, said: Assertion, depth: int) -> None:
         """Fold an assertion in; keep at most `depth` links to what it replaces."""
-        if self.top is None:
-            self.top = said
-        elif said.precedence > self.top.precedence:
-            if self.trail is not None:
-                self.trail = [link(self.top), *self.trail][:depth]
-            self.top = said
+        if self.winner is None:
+            self.winner = said
+        elif said.precedence > self.winner.precedence:
+            if self.replaced is not None:
+                self.replaced = [link(self.winner), *self.replaced][:depth]
+            self.winner = said
         else:
-            self.trail = None
+            self.replaced = None
             return
-        if self.reach:
-            self.reach = {object_: by for object_, by in self.reach.items() if by > said.precedence}
+        if self.retractions:
+            self.retractions = {
+                object_: by for object_, by in self.retractions.items() if by > said.precedence
+            }
 
-    def retracted(self, what: str, by: Precedence) -> None:
+    def fold_retraction(self, what: str, by: Precedence) -> None:
         """Fold a retraction of one object, or of `ALL`, in."""
-        if self.top is not None and by <= self.top.precedence:
+        if self.winner is not None and by <= self.winner.precedence:
             return
-        if what not in self.reach or by > self.reach[what]:
-            self.reach[what] = by
+        if what not in self.retractions or by > self.retractions[what]:
+            self.retractions[what] = by
 
     @property
-    def standing(self) -> Assertion | None:
+    def current(self) -> Assertion | None:
         """The current assertion: the top, unless a retraction covers it."""
-        if self.top is None or (
-            self.reach and (self.top.object in self.reach or ALL in self.reach)
+        if self.winner is None or (
+            self.retractions and (self.winner.object in self.retractions or ALL in self.retractions)
         ):
             return None
-        return self.top
+        return self.winner
 
 
 def link(replaced: Assertion) -> Link:

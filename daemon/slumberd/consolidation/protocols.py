@@ -8,7 +8,7 @@ from typing import Protocol
 
 from slumberd.consolidation.incoming import Candidate
 from slumberd.model.episode import EpisodeVersion
-from slumberd.model.firing import Firing, Held, Position, Window
+from slumberd.model.firing import Firing, HeldBatch, Position, Window
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.salience import Access
@@ -57,7 +57,7 @@ class EpisodeLog(Protocol):
         """Return how often and when some episodes were read; omit those that never were."""
         ...
 
-    async def hold(self, seen: Mapping[str, int]) -> None:
+    async def log_again_after_read(self, seen: Mapping[str, int]) -> None:
         """Log some episodes again, for every rule, once they are read.
 
         Args:
@@ -65,7 +65,7 @@ class EpisodeLog(Protocol):
         """
         ...
 
-    async def harden(self) -> None:
+    async def fsync(self) -> None:
         """Sync all rows that were read so far to disk, so that they survive a power cut."""
         ...
 
@@ -81,7 +81,7 @@ class Ledger(Protocol):
         """Return the last position that a rule has read; None for a new rule."""
         ...
 
-    async def marks(self, rule_id: str) -> list[Position]:
+    async def batch_ends(self, rule_id: str) -> list[Position]:
         """Return every position at which a batch of the rule ended, newest first."""
         ...
 
@@ -112,27 +112,27 @@ class Ledger(Protocol):
     async def commit(
         self,
         firing: Firing,
-        met: Mapping[str, Sequence[Candidate]],
+        candidates: Mapping[str, Sequence[Candidate]],
         *,
-        decided: Callable[[], None] | None = None,
-        late: Callable[[], bool] | None = None,
+        on_decided: Callable[[], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
     ) -> Outcome:
         """Resolve a batch; write facts, ledger, quarantine and watermark in one transaction.
 
         Args:
             firing: Its ``upto`` becomes the rule's watermark.
-            met: The candidates by channel, in any order.
-            decided: Called, in any thread, when the resolution is done and only writing is left.
-            late: Called often, in any thread; True cancels the batch. None never cancels.
+            candidates: The candidates by channel, in any order.
+            on_decided: Called, in any thread, when the resolution is done and only writing is left.
+            cancelled: Called often, in any thread; True cancels the batch. None never cancels.
 
         Raises:
-            StoppedError: `late` returned True; nothing is written.
+            StoppedError: `cancelled` returned True; nothing is written.
             SupersededError: Another daemon has taken over, or the store was replaced; nothing is
                 written.
         """
         ...
 
-    async def held(self) -> Mapping[str, Held]:
+    async def held(self) -> Mapping[str, HeldBatch]:
         """Return the batches that await approval, or are approved, by rule."""
         ...
 
@@ -148,15 +148,17 @@ class Ledger(Protocol):
         """Return those of some fact ids that a rule has ever promoted."""
         ...
 
-    async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
+    async def preview(
+        self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]]
+    ) -> Outcome:
         """Resolve as `commit` does and return the outcome, but write nothing."""
         ...
 
-    async def rest(self) -> None:
+    async def checkpoint_after_backlog(self) -> None:
         """Checkpoint the write-ahead log after a backlog; do nothing when there was none."""
         ...
 
-    def leave(self) -> None:
+    def skip_checkpoint_on_close(self) -> None:
         """Skip the checkpoint at closing, in the middle of a backlog; the next start does it."""
         ...
 

@@ -23,10 +23,10 @@ from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.firing import DeletionImpact
 from slumberd.model.scope import FORGOTTEN
 
-What = Literal[
+Event = Literal[
     "claim", "withdrawal", "quarantine", "known", "restored", "undone", "erased", "gated"
 ]
-Delta = Literal["add", "update", "delete", "noop", "quarantine"]
+Effect = Literal["add", "update", "delete", "noop", "quarantine"]
 
 KeySlot = tuple[str, str]
 """A key and one of its slots."""
@@ -54,9 +54,9 @@ class Entry(NamedTuple):
     """
 
     seq: int
-    what: What
-    delta: Delta
-    met: Candidate | None
+    event: Event
+    effect: Effect
+    candidate: Candidate | None
     fact_id: str
     key: str
     replaces: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ def keys_to_load(incoming: Sequence[Candidate], known_state: KnownState) -> set[
 def _keys_of_change(
     incoming: Candidate, known_state: KnownState, arriving: dict[str, Claim]
 ) -> set[str]:
-    before = [effective.claim for effective in known_state.counted(incoming.fact_id)]
+    before = [effective.claim for effective in known_state.effective_claims(incoming.fact_id)]
     claims = before if incoming.claim is None else [*before, incoming.claim]
     if incoming.claim is not None and before == [incoming.claim]:
         # The reason of the noop must not depend on which objects happen to be loaded.
@@ -117,15 +117,17 @@ def _keys_of_change(
 
 
 def _clears_whole_key(claim: Claim, known_state: KnownState) -> bool:
-    return claim.clears and claim.object == ALL and claim.key in known_state.multi
+    return claim.clears and claim.object == ALL and claim.key in known_state.multi_valued
 
 
 def _needs_every_claim(claim: Claim, known_state: KnownState) -> bool:
     if not claim.asserts:
         return _clears_whole_key(claim, known_state)
     slots = known_state.heads.get(claim.key)
-    head = slots.get(known_state.multi.slot_of(claim)) if slots else None
-    return head is not None and head.top is not None and claim.precedence < head.top.precedence
+    head = slots.get(known_state.multi_valued.slot_of(claim)) if slots else None
+    return (
+        head is not None and head.winner is not None and claim.precedence < head.winner.precedence
+    )
 
 
 class Resolution:
@@ -137,7 +139,7 @@ class Resolution:
         passed_over: How many candidates were skipped: a read brought them here, and the rule
             does not wait for them.
         dirty: Slots (key, slot) whose fact may have to be written again.
-        gone: Ids of facts that were current before the batch, and that it removed.
+        removed: Ids of facts that were current before the batch, and that it removed.
         known: How many candidates were known, unchanged, and left no row.
     """
 
@@ -147,7 +149,7 @@ class Resolution:
         """Begin a batch.
 
         Args:
-            known_state: What the ledger knows of the batch's keys.
+            known_state: Event the ledger knows of the batch's keys.
             firing: The number of the batch's own row; its entries follow it.
             at: The firing's instant, microseconds since 1970 UTC.
             again: Whether the rule has passed these candidates; then a known one leaves no row.
@@ -161,9 +163,9 @@ class Resolution:
         self.entries: list[Entry] = []
         self.filtered = self.passed_over = 0
         self.dirty: dict[KeySlot, None] = {}
-        self.gone: dict[str, None] = {}
+        self.removed: dict[str, None] = {}
 
-    def meet(self, candidate: Candidate) -> None:
+    def apply(self, candidate: Candidate) -> None:
         """Resolve one candidate: evaluate it against what is known, and add its ledger row."""
         known_state = self._known_state
         prior = known_state.evaluations.get(candidate.fact_id)
@@ -207,9 +209,9 @@ class Resolution:
                 )
             )
             return
-        before = self._known_state.counted(candidate.fact_id)
+        before = self._known_state.effective_claims(candidate.fact_id)
         self._known_state.evaluations[candidate.fact_id] = remaining
-        after = self._known_state.counted(candidate.fact_id)
+        after = self._known_state.effective_claims(candidate.fact_id)
         candidate = candidate._replace(claim=after[-1].claim if after else None)
         if before == after:
             self._add_noop_row(candidate)
@@ -220,25 +222,25 @@ class Resolution:
 
     def rewrite_facts(self) -> None:
         """Mark every fact of the keys that are known in full, to be written again."""
-        self.dirty |= dict.fromkeys(self._current_by_slot(self._known_state.full))
+        self.dirty |= dict.fromkeys(self._current_by_slot(self._known_state.complete_keys))
 
-    def forget(self, left: Mapping[str, list[Evaluation]]) -> None:
+    def erase(self, left: Mapping[str, list[Evaluation]]) -> None:
         """Erase the evaluations of some fact ids, all but those that are left.
 
         Every key of these ids is known in full.
         """
         known_state = self._known_state
         gone = {fact_id for fact_id, evaluations in left.items() if not evaluations}
-        before = self._current_by_slot(known_state.full)
+        before = self._current_by_slot(known_state.complete_keys)
         known_state.evaluations |= left
         for fact_id in gone:
             known_state.evaluations.pop(fact_id, None)
-        for known in (*known_state.full.values(), *known_state.referrers.values()):
+        for known in (*known_state.complete_keys.values(), *known_state.referrers.values()):
             known -= gone
         # A claim that was never made can only restore other facts; it removes none of the rest.
-        _, restored = self._compare(self._refold(sorted(known_state.full), before))
+        _, restored = self._compare(self._refold(sorted(known_state.complete_keys), before))
         self.dirty |= dict.fromkeys(
-            key_slot for key_slot in before if key_slot[0] in known_state.full
+            key_slot for key_slot in before if key_slot[0] in known_state.complete_keys
         )
         self._add_restored_rows(restored)
 
@@ -246,10 +248,10 @@ class Resolution:
         """Fold keys again after a change of multi-valued predicates; add rows of the difference."""
         known_state = self._known_state
         for key in sorted(keys):
-            known_state.multi, current = former, known_state.multi
+            known_state.multi_valued, current = former, known_state.multi_valued
             known_state.fold(key)
             before = self._current_by_slot([key])
-            known_state.multi = current
+            known_state.multi_valued = current
             removed, restored = self._compare(self._refold([key], before))
             for fact_id in removed:
                 self._add_row_without_candidate("delete", fact_id, key)
@@ -259,13 +261,13 @@ class Resolution:
         """Set the number of the next row; recomputed rows keep the numbers that they have."""
         self._next = seq
 
-    def standing(self) -> dict[str, CurrentFact]:
+    def current_facts(self) -> dict[str, CurrentFact]:
         """Return the facts that are now current in every dirty slot, by fact id."""
         found = {}
         known_state = self._known_state
         for key, slot in self.dirty:
             head = known_state.heads[key].get(slot)
-            top = head.standing if head else None
+            top = head.current if head else None
             if top is not None:
                 found[top.fact_id] = known_state.current(key, slot, top)
         return found
@@ -273,7 +275,7 @@ class Resolution:
     def _is_owned_by_another(self, candidate: Candidate) -> bool:
         return any(
             effective.claim.owner != candidate.owner
-            for effective in self._known_state.counted(candidate.fact_id)
+            for effective in self._known_state.effective_claims(candidate.fact_id)
         )
 
     def _find_returning_conflict(
@@ -316,12 +318,12 @@ class Resolution:
 
     def impact(self) -> DeletionImpact:
         """Return how many facts the batch deletes, and how many fewer are current after it."""
-        if all(entry.delta != "delete" for entry in self.entries):
+        if all(entry.effect != "delete" for entry in self.entries):
             return DeletionImpact(0, 0)
         existed: dict[str, bool] = {}
         successors: dict[str, str | None] = {}  # of each fact: itself, the one after it, or None
         for entry in self.entries:
-            asserts = entry.delta in ("add", "update")
+            asserts = entry.effect in ("add", "update")
             for fact_id in entry.replaces:
                 existed.setdefault(fact_id, True)
                 successors[fact_id] = entry.fact_id if asserts else None
@@ -352,9 +354,9 @@ class Resolution:
 
     def _apply_change(self, candidate: Candidate, evaluation: Evaluation) -> None:
         known_state = self._known_state
-        before = known_state.counted(candidate.fact_id)
+        before = known_state.effective_claims(candidate.fact_id)
         known_state.evaluations.setdefault(candidate.fact_id, []).append(evaluation)
-        after = known_state.counted(candidate.fact_id)
+        after = known_state.effective_claims(candidate.fact_id)
         if [effective.claim for effective in before] == [effective.claim for effective in after]:
             self._add_confirmation_row(candidate, after)
         elif before:
@@ -386,7 +388,7 @@ class Resolution:
             self._apply_assertion(candidate, claim)
             return
         targets = known_state.targets(claim) if claim.names else []
-        if claim.clears and claim.object == ALL and claim.key in known_state.multi:
+        if claim.clears and claim.object == ALL and claim.key in known_state.multi_valued:
             self._index(claim)
             self._resolve_keys(candidate, [claim.key], was_current=False)
             return
@@ -395,7 +397,7 @@ class Resolution:
         key_slots = [self._slot_of(touched) for touched in touched_claims]
         if deletes_by_key(claim):
             key_slots += [(claim.key, slot) for slot in known_state.declared_slots(claim.key)]
-        before = {key_slot: known_state.head(*key_slot).standing for key_slot in key_slots}
+        before = {key_slot: known_state.head(*key_slot).current for key_slot in key_slots}
         self._index(claim)
         self._mark_referrers_dirty(claim)
         known_state.fold_in(claim)
@@ -413,20 +415,20 @@ class Resolution:
         """Fold an assertion into its one slot; it names no id, and no claim names its id."""
         known_state = self._known_state
         key, what = claim.key, claim.object
-        key_slot = key, known_state.multi.slot(key, what)
+        key_slot = key, known_state.multi_valued.slot(key, what)
         head = known_state.head(*key_slot)
-        previous = head.standing
-        if known_state.full:
+        previous = head.current
+        if known_state.complete_keys:
             self._index(claim)
         said = Assertion(claim.precedence, claim.fact_id, what)
-        head.asserted(said, known_state.depth)
+        head.fold_assertion(said, known_state.depth)
         self.dirty[key_slot] = None
-        if head.standing is not said:
+        if head.current is not said:
             self._add_rows_of_difference(candidate, {key_slot: previous}, was_current=False)
         elif previous is None:
             self._add_row(candidate, *_event_and_effect(candidate, "add"))
         else:
-            self.gone[previous.fact_id] = None
+            self.removed[previous.fact_id] = None
             self._add_row(
                 candidate, *_event_and_effect(candidate, "update"), removed=(previous.fact_id,)
             )
@@ -472,7 +474,7 @@ class Resolution:
     def _current_by_slot(self, keys: Iterable[str]) -> dict[KeySlot, Assertion | None]:
         heads = self._known_state.heads
         return {
-            (key, slot): head.standing for key in keys for slot, head in heads.get(key, {}).items()
+            (key, slot): head.current for key in keys for slot, head in heads.get(key, {}).items()
         }
 
     def _mark_referrers_dirty(self, claim: Claim) -> None:
@@ -480,19 +482,19 @@ class Resolution:
         if not claim.asserts:
             return
         for referrer in self._known_state.referrers.get(claim.fact_id, ()):
-            for effective in self._known_state.counted(referrer):
+            for effective in self._known_state.effective_claims(referrer):
                 key_slot = self._slot_of(effective.claim)
                 if effective.claim.owner == claim.owner and self._holds_slot(key_slot, referrer):
                     self.dirty[key_slot] = None
 
     def _index(self, claim: Claim) -> None:
-        if claim.key in self._known_state.full:
-            self._known_state.full[claim.key].add(claim.fact_id)
+        if claim.key in self._known_state.complete_keys:
+            self._known_state.complete_keys[claim.key].add(claim.fact_id)
         for name in claim.names:
             self._known_state.referrers.setdefault(name, set()).add(claim.fact_id)
 
     def _slot_of(self, claim: Claim) -> KeySlot:
-        return claim.key, self._known_state.multi.slot_of(claim)
+        return claim.key, self._known_state.multi_valued.slot_of(claim)
 
     def _holds_slot(self, key_slot: KeySlot, fact_id: str) -> bool:
         current = self._current_at(key_slot)
@@ -500,7 +502,7 @@ class Resolution:
 
     def _current_at(self, key_slot: KeySlot) -> Assertion | None:
         head = self._known_state.heads.get(key_slot[0], {}).get(key_slot[1])
-        return None if head is None else head.standing
+        return None if head is None else head.current
 
     def _compare(
         self, before: dict[KeySlot, Assertion | None]
@@ -516,7 +518,7 @@ class Resolution:
             self.dirty[key_slot] = None
             if previous is not None:
                 removed[previous.fact_id] = key_slot[0]
-                self.gone[previous.fact_id] = None
+                self.removed[previous.fact_id] = None
             if current is not None:
                 restored[current.fact_id] = key_slot[0]
         return removed, restored
@@ -570,8 +572,8 @@ class Resolution:
     def _explain_noop(self, claim: Claim) -> str:
         known_state = self._known_state
         if claim.asserts:
-            head = known_state.heads[claim.key][known_state.multi.slot_of(claim)]
-            return "retracted" if head.top and head.top.fact_id == claim.fact_id else "stale"
+            head = known_state.heads[claim.key][known_state.multi_valued.slot_of(claim)]
+            return "retracted" if head.winner and head.winner.fact_id == claim.fact_id else "stale"
         if claim.names:
             reached = [
                 target
@@ -585,7 +587,7 @@ class Resolution:
             heads_in_question = (
                 heads.values() if claim.object == ALL else [known_state.head(*self._slot_of(claim))]
             )
-            return "stale" if any(head.top for head in heads_in_question) else "unresolved"
+            return "stale" if any(head.winner for head in heads_in_question) else "unresolved"
         return "noop"
 
     def _add_restored_rows(self, restored: dict[str, str]) -> None:
@@ -595,8 +597,8 @@ class Resolution:
     def _add_row(
         self,
         candidate: Candidate,
-        what: What,
-        delta: Delta,
+        what: Event,
+        delta: Effect,
         *,
         removed: tuple[str, ...] = (),
         reason: str = "",
@@ -617,7 +619,7 @@ class Resolution:
         )
         self._next += 1
 
-    def _add_row_without_candidate(self, delta: Delta, fact_id: str, key: str) -> None:
+    def _add_row_without_candidate(self, delta: Effect, fact_id: str, key: str) -> None:
         """Add the row of a fact that another claim's change restored or removed."""
         removed = (fact_id,) if delta == "delete" else ()
         self.entries.append(
@@ -626,7 +628,7 @@ class Resolution:
         self._next += 1
 
 
-def _event_and_effect(candidate: Candidate, delta: Delta) -> tuple[What, Delta]:
+def _event_and_effect(candidate: Candidate, delta: Effect) -> tuple[Event, Effect]:
     if candidate.undoes:
         return "undone", delta
     if candidate.reason:

@@ -34,7 +34,7 @@ class CurrentFact(NamedTuple):
     """
 
     fact_id: str
-    counted: EffectiveClaim
+    effective: EffectiveClaim
     trail: tuple[Link, ...]
 
 
@@ -52,23 +52,23 @@ class KnownState:
     """What the ledger knows of a batch's claims and keys.
 
     Attributes:
-        multi: Which keys hold several objects at once.
+        multi_valued: Which keys hold several objects at once.
         depth: At most this many links of lineage are kept of what a fact replaced.
         evaluations: Per fact id every evaluation, oldest first.
         referrers: Per fact id the fact ids of claims that name it, in any version.
         heads: Per key its heads by slot; `ALL` is the only slot of a single-valued key.
-        full: Per key that is known in full, the fact ids of all of its claims.
+        complete_keys: Per key that is known in full, the fact ids of all of its claims.
         waiting: Of the firing rule, per fact id the version that its gate held back, unless the
             rule has evaluated it since.
         until: Claims later than this instant, in microseconds, do not count; None counts all.
     """
 
-    multi: MultiValued
+    multi_valued: MultiValued
     depth: int
     evaluations: dict[str, list[Evaluation]] = field(default_factory=dict)
     referrers: dict[str, set[str]] = field(default_factory=dict)
     heads: dict[str, dict[str, SlotState]] = field(default_factory=dict)
-    full: dict[str, set[str]] = field(default_factory=dict)
+    complete_keys: dict[str, set[str]] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
     until: int | None = None
 
@@ -85,7 +85,7 @@ class KnownState:
                     return candidate._replace(claim=earlier.claim)
         return candidate
 
-    def counted(self, fact_id: str) -> tuple[EffectiveClaim, ...]:
+    def effective_claims(self, fact_id: str) -> tuple[EffectiveClaim, ...]:
         """Return the effective claims of a fact id."""
         found = effective_claims(self.evaluations.get(fact_id, ()))
         if self.until is None:
@@ -96,7 +96,7 @@ class KnownState:
 
     def _effective_claim_of(self, winner: Assertion) -> EffectiveClaim:
         """Return the effective claim of a current assertion."""
-        found = self.counted(winner.fact_id)
+        found = self.effective_claims(winner.fact_id)
         if len(found) == 1:
             return found[0]
         return next(
@@ -110,7 +110,7 @@ class KnownState:
         return [
             effective.claim
             for name in claim.names
-            for effective in self.counted(name)
+            for effective in self.effective_claims(name)
             if effective.claim.asserts and effective.claim.owner == claim.owner
         ]
 
@@ -123,16 +123,16 @@ class KnownState:
             slots[slot] = SlotState()
             # Only deletes by key cover declared facts; the slot DELETIONS holds those.
             own = slot == ALL or slot.startswith(DELETIONS)
-            if not own and ALL in slots and ALL in slots[ALL].reach:
-                slots[slot].retracted(ALL, slots[ALL].reach[ALL])
+            if not own and ALL in slots and ALL in slots[ALL].retractions:
+                slots[slot].fold_retraction(ALL, slots[ALL].retractions[ALL])
         return slots[slot]
 
     def fold(self, key: str) -> None:
         """Compute a key's heads again from all of its claims."""
         claims = [
             effective.claim
-            for fact_id in self.full[key]
-            for effective in self.counted(fact_id)
+            for fact_id in self.complete_keys[key]
+            for effective in self.effective_claims(fact_id)
             if effective.claim.key == key
         ]
         self.heads[key] = {}
@@ -144,58 +144,60 @@ class KnownState:
         if claim.clears:
             self._clear(claim)
         if claim.asserts:
-            head = self.head(claim.key, self.multi.slot_of(claim))
-            head.asserted(Assertion(claim.precedence, claim.fact_id, claim.object), self.depth)
+            head = self.head(claim.key, self.multi_valued.slot_of(claim))
+            head.fold_assertion(
+                Assertion(claim.precedence, claim.fact_id, claim.object), self.depth
+            )
             if claim.declared:
                 self._retract_by_deletions(claim, head)
             self._retract_by_referrers(claim, head)
 
     def retract(self, target: Claim, *, by: Precedence) -> None:
         """Fold a retraction of an asserting claim into its head."""
-        self.head(target.key, self.multi.slot_of(target)).retracted(target.object, by)
+        self.head(target.key, self.multi_valued.slot_of(target)).fold_retraction(target.object, by)
 
     def declared_slots(self, key: str) -> list[str]:
         """Return the loaded slots of a key's declared facts."""
         return [slot for slot in self.heads.get(key, ()) if is_declared_slot(slot)]
 
     def _clear(self, claim: Claim) -> None:
-        self.head(claim.key, self.multi.slot(claim.key, claim.object)).retracted(
+        self.head(claim.key, self.multi_valued.slot(claim.key, claim.object)).fold_retraction(
             claim.object, claim.precedence
         )
         if not deletes_by_key(claim):
             return
-        self.head(claim.key, DELETIONS).retracted(claim.object, claim.precedence)
+        self.head(claim.key, DELETIONS).fold_retraction(claim.object, claim.precedence)
         for slot in self.declared_slots(claim.key):
             head = self.head(claim.key, slot)
-            if claim.object in (ALL, head.top and head.top.object):
-                head.retracted(claim.object, claim.precedence)
+            if claim.object in (ALL, head.winner and head.winner.object):
+                head.fold_retraction(claim.object, claim.precedence)
 
     def _retract_by_deletions(self, claim: Claim, head: SlotState) -> None:
-        for what, by in self.head(claim.key, DELETIONS).reach.items():
+        for what, by in self.head(claim.key, DELETIONS).retractions.items():
             if what in (ALL, claim.object):
-                head.retracted(what, by)
+                head.fold_retraction(what, by)
 
     def _retract_by_referrers(self, claim: Claim, head: SlotState) -> None:
         referrers: Set[str] = self.referrers.get(claim.fact_id, _NO_REFERRERS)
         if len(self.evaluations.get(claim.fact_id, ())) > 1:
             referrers = {*referrers, claim.fact_id}
         for referrer in referrers:
-            for effective in self.counted(referrer):
+            for effective in self.effective_claims(referrer):
                 by = effective.claim
                 if claim.fact_id in by.names and by.owner == claim.owner:
-                    head.retracted(claim.object, by.precedence)
+                    head.fold_retraction(claim.object, by.precedence)
 
-    def standing(self, key: str) -> dict[str, Assertion]:
+    def current_assertions(self, key: str) -> dict[str, Assertion]:
         """Return the current assertions of a key, by slot."""
         heads = self.heads.get(key, {})
-        return {slot: top for slot, head in heads.items() if (top := head.standing) is not None}
+        return {slot: top for slot, head in heads.items() if (top := head.current) is not None}
 
     def fact(self, fact_id: str) -> CurrentFact | None:
         """Return the fact of an id if it is current; the heads of its keys must be loaded."""
-        for effective in self.counted(fact_id):
+        for effective in self.effective_claims(fact_id):
             claim = effective.claim
-            slot = self.multi.slot_of(claim)
-            top = self.standing(claim.key).get(slot)
+            slot = self.multi_valued.slot_of(claim)
+            top = self.current_assertions(claim.key).get(slot)
             if claim.asserts and top == Assertion(claim.precedence, fact_id, claim.object):
                 return self.current(claim.key, slot, top)
         return None
@@ -227,16 +229,20 @@ class KnownState:
     def trail(self, key: str, slot: str) -> list[Link]:
         """Return links to what a slot's top replaced, newest first, at most `depth` links."""
         head = self.heads[key][slot]
-        if head.trail is None:
-            head.trail = self._compute_trail(key, slot)
-        return head.trail
+        if head.replaced is None:
+            head.replaced = self._compute_trail(key, slot)
+        return head.replaced
 
     def _compute_trail(self, key: str, slot: str) -> list[Link]:
-        claims = (effective.claim for id_ in self.full[key] for effective in self.counted(id_))
+        claims = (
+            effective.claim
+            for id_ in self.complete_keys[key]
+            for effective in self.effective_claims(id_)
+        )
         assertions = [
             Assertion(claim.precedence, claim.fact_id, claim.object)
             for claim in claims
-            if claim.key == key and claim.asserts and self.multi.slot_of(claim) == slot
+            if claim.key == key and claim.asserts and self.multi_valued.slot_of(claim) == slot
         ]
         return [link(older) for older in sorted(assertions, reverse=True)[1 : self.depth + 1]]
 

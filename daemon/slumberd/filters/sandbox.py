@@ -173,7 +173,7 @@ class Filter:
         self._start = _SQL[f"select_by_{source}"]
         self._sql = f"{self._start}\n{fragment}\n)"
 
-    def judge(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
+    def select(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
         """Return which rows the filter selects; the connection must have gone through `prepare`.
 
         Raises:
@@ -182,10 +182,10 @@ class Filter:
         """
         deadline = time.monotonic() + self._seconds
 
-        def late() -> bool:
+        def cancelled() -> bool:
             return self._stop.is_set() or time.monotonic() > deadline
 
-        with _restricted(connection, rids, late):
+        with _restricted(connection, rids, cancelled):
             return self.judge_restricted(connection, rids)
 
     def judge_restricted(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict:
@@ -308,19 +308,19 @@ def _fill(connection: sqlite3.Connection, rids: Iterable[int]) -> None:
 
 @contextmanager
 def _restricted(
-    connection: sqlite3.Connection, rids: Iterable[int], late: Callable[[], bool]
+    connection: sqlite3.Connection, rids: Iterable[int], cancelled: Callable[[], bool]
 ) -> Iterator[None]:
     """Allow only filters on a connection, over these rows, and interrupt them once it is late."""
     _fill(connection, rids)
-    with clockless(connection), _confine(connection, late):
+    with clockless(connection), _confine(connection, cancelled):
         yield
 
 
 @contextmanager
-def _confine(connection: sqlite3.Connection, late: Callable[[], bool]) -> Iterator[None]:
+def _confine(connection: sqlite3.Connection, cancelled: Callable[[], bool]) -> Iterator[None]:
     limits = {limit: connection.setlimit(limit, most) for limit, most in _LIMITS.items()}
     connection.set_authorizer(_authorize)
-    connection.set_progress_handler(late, _STEPS)
+    connection.set_progress_handler(cancelled, _STEPS)
     try:
         yield
     finally:

@@ -254,14 +254,14 @@ class Promoter:
         self._log_promotion(rule, rows, promoted, report, self.clock.monotonic() - started)
         return report
 
-    async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
+    async def preview(self, rule: ConsolidationRule, at: datetime) -> Report:
         """Report what a firing would do now; write nothing."""
         rows, facts = await self._query(rule, at, None) or (0, [])
         promoted = await self.facts.promote(
             facts, rule_id=rule.id, rule_hash=rule.content_hash, at=at, dry_run=True
         )
         report = self._report(rule, rows, promoted)
-        report.rehearsed, report.firing_ids = True, []
+        report.dry_run, report.firing_ids = True, []
         report.records = list(promoted.outcome.records) if promoted.outcome else []
         return report
 

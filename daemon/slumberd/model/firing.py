@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from slumberd.model.episode import EpisodeVersion
 
-FEW = 100
+MIN_ALARMING_LOSS = 100
 """A batch that leaves at most this many fewer facts never exceeds `max_delete_fraction`."""
 
 
@@ -30,7 +30,8 @@ class Limits(NamedTuple):
     Attributes:
         max_deletes: At most this many facts; None sets no limit.
         max_delete_fraction: At most this fraction of the current facts, 0 to 1; None sets no
-            limit. Added facts count against deleted ones. The limit applies above `FEW` facts.
+            limit. Added facts count against deleted ones. The limit applies above
+            `MIN_ALARMING_LOSS` facts.
     """
 
     max_deletes: int | None = None
@@ -56,7 +57,11 @@ class Limits(NamedTuple):
             facts = "fact" if impact.lost == 1 else "facts"
             return f"{impact.lost:,} {facts} would go; max_deletes is {self.max_deletes:,}"
         fraction = self.max_delete_fraction
-        if fraction is not None and impact.fewer > FEW and impact.fewer > fraction * stood:
+        if (
+            fraction is not None
+            and impact.fewer > MIN_ALARMING_LOSS
+            and impact.fewer > fraction * stood
+        ):
             left = f"{stood - impact.fewer:,} of {stood:,} facts would be left"
             return f"{left}; max_delete_fraction is {fraction:g}"
         return ""
@@ -65,7 +70,7 @@ class Limits(NamedTuple):
 NO_LIMITS = Limits()
 
 
-class Held(NamedTuple):
+class HeldBatch(NamedTuple):
     """A batch awaiting approval.
 
     Attributes:
@@ -148,7 +153,8 @@ class Firing:
         by: Who requested it, as ``uid 1000``; empty when the rule was due.
         limits: The deletion limits of the batch.
         timing: How late it is for its cron instants.
-        alike: The least cosine at which a new fact is linked with a current one; None links none.
+        min_similarity: The least cosine at which a new fact is linked with a current one; None
+            links none.
         run: The id of the command or the due cadence that the batch belongs to; empty when unknown.
     """
 
@@ -161,7 +167,7 @@ class Firing:
     by: str = ""
     limits: Limits = NO_LIMITS
     timing: Timing = UNTIMED
-    alike: float | None = None
+    min_similarity: float | None = None
     run: str = ""
 
     @property

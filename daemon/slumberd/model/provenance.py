@@ -55,7 +55,9 @@ _KINDS: dict[str, tuple[type, ...]] = {
 """The types that each key of a bundle accepts."""
 
 
-def asserted(slots: Mapping[str, object], provenance: ProvenanceBundle) -> dict[str, Plain]:
+def assertion_document(
+    slots: Mapping[str, object], provenance: ProvenanceBundle
+) -> dict[str, Plain]:
     """Return all that a sink stores for one assertion, provenance under ``_origin`` and so on.
 
     Args:
@@ -66,7 +68,7 @@ def asserted(slots: Mapping[str, object], provenance: ProvenanceBundle) -> dict[
         ProvenanceError: A name or a value cannot be stored unchanged.
     """
     return {
-        **{_slot_name(name): encoded(value, slot=name) for name, value in slots.items()},
+        **{_slot_name(name): encode(value, slot=name) for name, value in slots.items()},
         **encode_bundle(provenance),
     }
 
@@ -93,7 +95,7 @@ def _encode_part(name: str, value: object) -> Plain:
     slot = f"_{name}"
     if not isinstance(value, _KINDS[name]) or isinstance(value, bool):
         raise ProvenanceError(slot, f"cannot be a {type(value).__name__}")
-    plain = encoded(value, slot=slot)
+    plain = encode(value, slot=slot)
     if name == "confidence" and not 0 <= Decimal(plain) <= 1:
         raise ProvenanceError(slot, f"must lie in 0..1, not {plain}")
     if isinstance(plain, str) and not _is_balanced(plain):
@@ -123,7 +125,7 @@ def _is_balanced(text: str) -> bool:
     return open_ == 0
 
 
-def encoded(value: object, *, slot: str) -> Plain:
+def encode(value: object, *, slot: str) -> Plain:
     """Return a value in the plain form that a sink stores.
 
     A member of an enumeration becomes ``Type.NAME``, a bool ``TRUE`` or ``FALSE``, a decimal its

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from slumberd.model.firing import Counts, Firing, Held
+from slumberd.model.firing import Counts, Firing, HeldBatch
 
 Kind = Literal["add", "update", "delete", "noop", "quarantine", "firing"]
 
@@ -64,12 +64,12 @@ class Checkpoint(NamedTuple):
     Attributes:
         rows: The number of its last row.
         head: The chain hash of that row.
-        told: The timestamp of the log line with this checkpoint; empty when it is from no log.
+        logged_at: The timestamp of the log line with this checkpoint; empty when it is from no log.
     """
 
     rows: int
     head: bytes
-    told: str = ""
+    logged_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,5 +91,5 @@ class Outcome:
     channels: dict[str, Counts]
     records: list[Record]
     seconds: float
-    held: Held | None = None
+    held: HeldBatch | None = None
     noticed: list[Record] = field(default_factory=list)

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal
 
 import structlog
 
-from slumberd.model.firing import Held
+from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Checkpoint, Outcome, Record
 from slumberd.model.spelling import Misspelling
 from slumberd.observability.line_format import CHECKPOINT, Event, console_line, json_line, timestamp
@@ -187,7 +187,7 @@ class DeltaLines:
         self._least = _LEVELS[level]
         self._now = now
         self._render = render
-        self._late: tuple[WriteRequest, int] | None = None
+        self._cancelled: tuple[WriteRequest, int] | None = None
 
     @property
     def dropped(self) -> int:
@@ -221,17 +221,17 @@ class DeltaLines:
         events = (_delta_event(record, ts, self._named) for record in claims)
         lines = self._lines(events)
         if lines:
-            self._late = self._sink.write_and_wait(lines), records[-1].seq
+            self._cancelled = self._sink.write_and_wait(lines), records[-1].seq
             self._finish_late()
 
     def _finish_late(self) -> int:
         """Return the last row of the lines that were late and are written now; -1 without any."""
-        if self._late is None:
+        if self._cancelled is None:
             return -1
-        request, seq = self._late
+        request, seq = self._cancelled
         if not request.done:
             raise TimeoutError("the reader of the log is stuck; the lines wait for it")
-        self._late = None
+        self._cancelled = None
         if request.error is not None:
             raise request.error
         return seq
@@ -330,7 +330,7 @@ def _firing_event(outcome: Outcome, ts: str) -> Event:
     return _held_event(outcome.held, ts)
 
 
-def _held_event(held: Held, ts: str) -> Event:
+def _held_event(held: HeldBatch, ts: str) -> Event:
     return {
         "ts": ts,
         "level": "warning",

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import structlog
 
 from slumberd.errors import ConfigurationError, ExtraMissingError, Mistake, ProvenanceError
-from slumberd.model.provenance import ProvenanceBundle, asserted
+from slumberd.model.provenance import ProvenanceBundle, assertion_document
 
 _PROVENANCE = ("_origin", "_source", "_run_id", "_step", "_confidence", "_timestamp")
 _INTEGERS = ("seq", "_step")
@@ -93,7 +93,7 @@ class FathomSink:
             fathom.errors.FathomError: The template or a slot is unknown, or the engine's rules do
                 not terminate.
         """
-        values, name = asserted(slots, provenance), template_of(template)
+        values, name = assertion_document(slots, provenance), template_of(template)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, self._assert, name, values)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from slumberd.model.provenance import ProvenanceBundle, asserted
+from slumberd.model.provenance import ProvenanceBundle, assertion_document
 
 MODE = 0o640
 """Assertions hold personal data, so only owner and group may read the file."""
@@ -46,7 +46,7 @@ class FileSink:
             OSError: The line cannot be written completely.
         """
         line = orjson.dumps(
-            {"template": template, "slots": asserted(slots, provenance)},
+            {"template": template, "slots": assertion_document(slots, provenance)},
             option=orjson.OPT_APPEND_NEWLINE,
         )
         loop = asyncio.get_running_loop()

@@ -15,7 +15,7 @@ import structlog
 
 from slumberd.clock import Clock, set_within
 from slumberd.errors import ProvenanceError, StoreError, SupersededError
-from slumberd.model.provenance import Promotion, asserted, bundle_of, slots_of
+from slumberd.model.provenance import Promotion, assertion_document, bundle_of, slots_of
 from slumberd.provenance.protocols import Promotions, ProvenanceSink
 
 PAGE_ROWS = 200
@@ -155,7 +155,7 @@ class ProvenancePublisher:
             return
         slots, bundle = slots_of(promotion), bundle_of(promotion)
         try:
-            asserted(slots, bundle)
+            assertion_document(slots, bundle)
             async with asyncio.timeout(self._policy.timeout_seconds):
                 await self._sink.assert_with_provenance(self._policy.template, slots, bundle)
         except ProvenanceError as error:

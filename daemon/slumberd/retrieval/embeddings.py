@@ -73,14 +73,14 @@ class WordEmbedder:
         first: int,
         least: float,
         most: int,
-        late: Callable[[], bool] | None = None,
+        cancelled: Callable[[], bool] | None = None,
     ) -> Iterator[list[tuple[int, float]]]:
         """Yield, for each text from `first` on, the near ones of the `most` texts before it.
 
         Raises:
-            StoppedError: `late` returned true; the vectors found until then stay in the cache.
+            StoppedError: `cancelled` returned true; the vectors found until then stay in the cache.
         """
-        directions = self._words.directions(texts, late)
+        directions = self._words.directions(texts, cancelled)
         for begin in range(first, len(texts), _BLOCK):
             low = max(0, begin - most)
             some = directions[begin : begin + _BLOCK]
@@ -101,16 +101,16 @@ class _Words:
         self._kept: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
 
     def directions(
-        self, texts: Sequence[str], late: Callable[[], bool] | None = None
+        self, texts: Sequence[str], cancelled: Callable[[], bool] | None = None
     ) -> NDArray[np.float32]:
         """Return one row of length 1 for each text; a row of zeros for a text without words.
 
         Args:
             texts: Only their first `LONGEST` characters count.
-            late: Returns whether the work must stop; called about every tenth of a second.
+            cancelled: Returns whether the work must stop; called about every tenth of a second.
 
         Raises:
-            StoppedError: `late` returned true; the vectors found until then stay in the cache.
+            StoppedError: `cancelled` returned true; the vectors found until then stay in the cache.
         """
         import numpy as np  # of the extra, and slow to import
 
@@ -119,7 +119,7 @@ class _Words:
             cache = self._kept
             missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in cache}
             for some in _groups(missing):
-                if late is not None and late():
+                if cancelled is not None and cancelled():
                     raise StoppedError("it was too late to go on")
                 cache.update(zip(some, self._embed([missing[key] for key in some]), strict=True))
             found = [cache[key] for key in keys]

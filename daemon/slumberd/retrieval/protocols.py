@@ -40,7 +40,7 @@ class TextComparer(Protocol):
         first: int,
         least: float,
         most: int,
-        late: Callable[[], bool] | None = None,
+        cancelled: Callable[[], bool] | None = None,
     ) -> Iterator[list[tuple[int, float]]]:
         """Yield, for each text from `first` on, the near texts before it.
 
@@ -49,13 +49,13 @@ class TextComparer(Protocol):
             first: The number of the first text to compare, from 0.
             least: Two texts are near from this cosine on.
             most: Each text is compared with at most so many texts before it.
-            late: Returns, in any thread, whether the work must stop.
+            cancelled: Returns, in any thread, whether the work must stop.
 
         Yields:
             Numbers of texts with their cosines, in the order of the texts. A text without words is
             near to no text.
 
         Raises:
-            StoppedError: `late` returned true.
+            StoppedError: `cancelled` returned true.
         """
         ...

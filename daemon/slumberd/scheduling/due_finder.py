@@ -12,7 +12,7 @@ import structlog
 
 from slumberd.consolidation.protocols import EpisodeLog
 from slumberd.model.cadence import Cron, Every
-from slumberd.model.firing import START, Held, Position
+from slumberd.model.firing import START, HeldBatch, Position
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import timestamp
 from slumberd.scheduling import cron
@@ -41,7 +41,7 @@ class Watermarks(Protocol):
         """Return each rule's watermark and the last instant that it has served, by rule id."""
         ...
 
-    async def held(self) -> Mapping[str, Held]:
+    async def held(self) -> Mapping[str, HeldBatch]:
         """Return the batches that await approval, or are approved and not yet done, by rule id."""
         ...
 
@@ -158,7 +158,7 @@ class DueRuleFinder:
     async def _begin(self, rule: ConsolidationRule, view: _View) -> Mark:
         after = START if rule.start == "beginning" else view.newest
         if after != START:
-            await self._episodes.harden()  # after a crash the log must not assign this number again
+            await self._episodes.fsync()  # after a crash the log must not assign this number again
         await self._ledger.begin(rule.id, after, served=view.now)
         _log.info("rule.begun", rule_id=rule.id, after=after.seq)
         return after, view.now

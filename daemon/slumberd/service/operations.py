@@ -16,7 +16,7 @@ from slumberd.consolidation.consolidator import Report
 from slumberd.consolidation.fire_request import FireRequest
 from slumberd.errors import NothingKeptError, NotQuarantinedError, UsageError
 from slumberd.model.episode import microseconds
-from slumberd.model.firing import Held
+from slumberd.model.firing import HeldBatch
 from slumberd.model.record import Outcome, Record
 from slumberd.model.rule import ConsolidationRule
 from slumberd.model.scope import ScopeFilter
@@ -111,7 +111,7 @@ class Operations:
 
     async def _rehearse(self, rules: Sequence[ConsolidationRule]) -> list[Report]:
         now = self._clock.now()
-        return [await self._runner.rehearse(rule, now) for rule in rules]
+        return [await self._runner.preview(rule, now) for rule in rules]
 
     async def _fire(self, rule: ConsolidationRule, peer: Peer, run: str) -> Report:
         return await self._runner.fire(
@@ -332,7 +332,7 @@ class Operations:
         head = (await self._facts.head()).head.hex()
         return {"head_after": head, "write_ahead_log_emptied": emptied}
 
-    async def _held_batch(self, firing_id: str) -> Held:
+    async def _held_batch(self, firing_id: str) -> HeldBatch:
         held = (await self._facts.held()).values()
         waiting = {batch.firing_id: batch for batch in held if not batch.approved}
         if firing_id not in waiting:

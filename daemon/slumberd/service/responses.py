@@ -74,7 +74,7 @@ def report_document(report: Report, *, limit: int = LISTED) -> dict[str, Any]:
     }
     if report.held is not None:
         document["held"] = {"firing_id": report.held.firing_id, "problem": report.held.problem}
-    if report.rehearsed:
+    if report.dry_run:
         document |= listed_deltas(report.records, limit=limit)
         document["unread"] = report.unread
     return document

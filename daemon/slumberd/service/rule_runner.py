@@ -50,13 +50,13 @@ class RuleRunner:
         with self._without_collector():
             return await self._firer_of(request.rule).fire(request)
 
-    async def rehearse(self, rule: ConsolidationRule, at: datetime) -> Report:
+    async def preview(self, rule: ConsolidationRule, at: datetime) -> Report:
         """Report what a firing would do now; write nothing.
 
         Raises:
             UsageError: The rule promotes a graph, and there is none.
         """
-        return await self._firer_of(rule).rehearse(rule, at)
+        return await self._firer_of(rule).preview(rule, at)
 
     def _firer_of(self, rule: ConsolidationRule) -> Consolidator | Promoter:
         if rule.reads_episodes:

@@ -98,7 +98,7 @@ class House:
     async def told_of(self, id: str, one: ConsolidationRule = ALL) -> tuple[str, str]:
         """Return what became of an episode, and what would change that."""
         decision = await self.decision(id, one)
-        return decision.became, would_change(decision, one)
+        return decision.outcome, would_change(decision, one)
 
     async def gone(self, fact_id: str) -> str:
         """Return how a fact went that does not stand."""
@@ -145,7 +145,7 @@ async def test_newer_version_is_pending_whatever_became_of_the_older(home: House
 
     decision = await home.decision("e1")
 
-    assert (decision.became, decision.stands) == ("pending", True)
+    assert (decision.outcome, decision.is_current) == ("pending", True)
     assert decision.line
     assert decision.line.kind == "add"
 
@@ -167,7 +167,7 @@ async def test_batch_that_is_held_waits_for_a_person(home: House) -> None:
 
     decision = await home.decision("e3", braked)
 
-    assert decision.became == "pending"
+    assert decision.outcome == "pending"
     remedy = would_change(decision, braked, held=held)
     assert remedy == (
         "all awaits approval (1 fact would go; max_deletes is 0): `slumberd approve all@3`"
@@ -180,8 +180,8 @@ async def test_episode_that_the_filter_does_not_select_is_filtered(home: House) 
 
     facts, notes = await home.decided("tea", SHORT)
 
-    assert (facts.became, facts.line, facts.stands) == ("filtered", None, False)
-    assert (notes.became, notes.channel, notes.fact_id) == (
+    assert (facts.outcome, facts.line, facts.is_current) == ("filtered", None, False)
+    assert (notes.outcome, notes.channel, notes.fact_id) == (
         "filtered",
         "notes",
         "@notes/tea",
@@ -199,7 +199,7 @@ async def test_quarantined_episode_whose_repair_is_not_selected_is_filtered(home
 
     decision = await home.decision("odd", picky)
 
-    assert (decision.became, decision.reason, decision.detail) == ("filtered", "", "")
+    assert (decision.outcome, decision.reason, decision.detail) == ("filtered", "", "")
 
 
 async def test_stale_episode_that_the_filter_lets_go_of_is_filtered(home: House) -> None:
@@ -213,7 +213,7 @@ async def test_stale_episode_that_the_filter_lets_go_of_is_filtered(home: House)
 
     decision = await home.decision("e0", picky)
 
-    assert decision.became == "filtered"
+    assert decision.outcome == "filtered"
     assert decision.line
     assert (decision.line.what, decision.line.kind) == ("withdrawal", "noop")
 
@@ -231,7 +231,7 @@ async def test_rule_that_starts_now_skips_what_was_there(home: House) -> None:
     assert before == after
     assert before[0] == "skipped"
     assert before[1].endswith("`slumberd backfill late`")
-    assert (await home.decision("e1", late)).became == "add"
+    assert (await home.decision("e1", late)).outcome == "add"
 
 
 async def test_channel_that_a_rule_was_given_later_has_skipped_it(home: House) -> None:
@@ -239,7 +239,7 @@ async def test_channel_that_a_rule_was_given_later_has_skipped_it(home: House) -
 
     facts, notes = await home.decided("e1", rule("all", then_emits=["facts", "notes"]))
 
-    assert (facts.became, notes.became) == ("add", "skipped")
+    assert (facts.outcome, notes.outcome) == ("add", "skipped")
 
 
 async def test_pruned_episode_that_a_rule_never_met_must_be_put_again(home: House) -> None:
@@ -248,8 +248,8 @@ async def test_pruned_episode_that_a_rule_never_met_must_be_put_again(home: Hous
 
     told, skipped = await home.decided("e1", ALL, rule("new"))
 
-    assert (told.became, told.stands) == ("add", True)
-    assert skipped.became == "skipped"
+    assert (told.outcome, told.is_current) == ("add", True)
+    assert skipped.outcome == "skipped"
     assert would_change(skipped, rule("new"), in_memory=False).endswith("put it again")
 
 
@@ -264,7 +264,7 @@ async def test_fact_that_was_replaced_names_what_replaced_it(home: House) -> Non
 
     old, new = await home.decision("e1"), await home.decision("e2")
 
-    assert (old.became, old.stands, new.became, new.stands) == (
+    assert (old.outcome, old.is_current, new.outcome, new.is_current) == (
         "add",
         False,
         "update",
@@ -288,7 +288,7 @@ async def test_fact_that_an_edit_of_another_brings_back_is_as_it_was_said(home: 
 
     decision = await home.decision("e1")
 
-    assert (decision.became, decision.stands) == ("add", True)
+    assert (decision.outcome, decision.is_current) == ("add", True)
     assert decision.line
     assert decision.line.what == "claim"
 
@@ -341,7 +341,7 @@ async def test_noop_tells_its_reason(home: House, reason: str) -> None:
 
     decision = await home.decision("e0")
 
-    assert (decision.became, decision.reason, decision.stands) == ("noop", reason, False)
+    assert (decision.outcome, decision.reason, decision.is_current) == ("noop", reason, False)
     assert would_change(decision, ALL) == remedy
 
 
@@ -352,7 +352,7 @@ async def test_delete_that_comes_too_late_takes_back_nothing(home: House) -> Non
 
     decision = await home.decision("e0")
 
-    assert (decision.became, decision.reason, decision.holder) == ("noop", "stale", "")
+    assert (decision.outcome, decision.reason, decision.holder) == ("noop", "stale", "")
     assert would_change(decision, ALL).startswith("what it retracts is newer")
 
 
@@ -376,7 +376,7 @@ async def test_what_was_met_again_unchanged_is_known(home: House) -> None:
 
     decision = await home.decision("e2")
 
-    assert (decision.became, decision.reason, decision.stands) == ("noop", "known", True)
+    assert (decision.outcome, decision.reason, decision.is_current) == ("noop", "known", True)
 
 
 async def test_quarantined_episode_tells_reason_and_detail(home: House) -> None:
@@ -384,7 +384,7 @@ async def test_quarantined_episode_tells_reason_and_detail(home: House) -> None:
 
     decision = await home.decision("odd")
 
-    assert (decision.became, decision.reason) == ("quarantined", "intent_unknown")
+    assert (decision.outcome, decision.reason) == ("quarantined", "intent_unknown")
     assert decision.detail.startswith("intent is 'remember'")
     assert would_change(decision, ALL).endswith("`slumberd quarantine retry odd`")
 
@@ -394,7 +394,7 @@ async def test_quarantined_edit_of_what_stood_keeps_its_reason(home: House) -> N
 
     decision = await home.decision("e4")
 
-    assert (decision.became, decision.reason) == ("quarantined", "intent_unknown")
+    assert (decision.outcome, decision.reason) == ("quarantined", "intent_unknown")
 
 
 async def test_episode_whose_owner_cannot_be_told_is_found_in_quarantine(home: House) -> None:
@@ -408,7 +408,7 @@ async def test_episode_whose_owner_cannot_be_told_is_found_in_quarantine(home: H
 
     decision = await home.decision("e1")
 
-    assert (decision.became, decision.reason) == ("quarantined", "scope_mismatch")
+    assert (decision.outcome, decision.reason) == ("quarantined", "scope_mismatch")
     assert decision.line
     assert decision.line.fact_id == ""
 
@@ -451,8 +451,8 @@ async def test_id_that_another_holds_does_not_stand_for_it(home: House) -> None:
 
     decision = await home.decision("e1")
 
-    assert (decision.became, decision.reason) == ("quarantined", "id_taken")
-    assert not decision.stands
+    assert (decision.outcome, decision.reason) == ("quarantined", "id_taken")
+    assert not decision.is_current
     assert "holds its id" in would_change(decision, ALL)
 
 
@@ -464,7 +464,7 @@ async def test_undone_episode_is_brought_back_by_a_backfill(home: House) -> None
     await home.backfill()
 
     assert told == ("undone", "`slumberd backfill all`")
-    assert (await home.decision("e1")).stands
+    assert (await home.decision("e1")).is_current
 
 
 async def test_undoing_that_is_undone_counts_for_nothing(home: House) -> None:
@@ -473,7 +473,7 @@ async def test_undoing_that_is_undone_counts_for_nothing(home: House) -> None:
 
     decision = await home.decision("e1")
 
-    assert (decision.became, decision.stands) == ("add", True)
+    assert (decision.outcome, decision.is_current) == ("add", True)
 
 
 async def test_rule_that_is_not_loaded_any_more_is_told_by_the_ledger(home: House) -> None:
@@ -483,9 +483,9 @@ async def test_rule_that_is_not_loaded_any_more_is_told_by_the_ledger(home: Hous
     _, gone = await home.decided("e1", ALL)
     found = await home.decided("odd")
 
-    assert (gone.rule_id, gone.channel, gone.became) == ("gone", "archive", "add")
+    assert (gone.rule_id, gone.channel, gone.outcome) == ("gone", "archive", "add")
     assert gone.fact_id == "@archive/e1"
-    assert [(one.rule_id, one.became) for one in found] == [
+    assert [(one.rule_id, one.outcome) for one in found] == [
         ("all", "quarantined"), ("gone", "quarantined"),
     ]  # fmt: skip
 
@@ -509,9 +509,9 @@ async def test_erased_rows_stop_no_answer(home: House) -> None:
 
     odd, skipped = await home.decision("odd"), await home.decision("e1")
 
-    assert (odd.became, odd.detail) == ("quarantined", "")
-    assert (skipped.became, skipped.line) == ("skipped", None)
-    assert (await home.facts.why("e2")).sayings == []
+    assert (odd.outcome, odd.detail) == ("quarantined", "")
+    assert (skipped.outcome, skipped.line) == ("skipped", None)
+    assert (await home.facts.why("e2")).assertions == []
 
 
 async def test_forgotten_scope_needs_newer_episodes(home: House) -> None:
@@ -542,7 +542,7 @@ async def test_why_tells_rule_version_instant_trigger_and_who_asked(home: House)
 
     explanation = await home.facts.why("e1")
 
-    (saying,) = explanation.sayings
+    (saying,) = explanation.assertions
     line = saying.line
     assert saying.counts
     assert (line.firing_id, line.rule_hash, line.by) == (firing, ALL.content_hash, "uid 7")
@@ -558,7 +558,7 @@ async def test_why_tells_every_rule_that_promoted_it(home: House) -> None:
 
     explanation = await home.facts.why("e1")
 
-    said = [(one.line.rule_id, one.line.kind, one.counts) for one in explanation.sayings]
+    said = [(one.line.rule_id, one.line.kind, one.counts) for one in explanation.assertions]
     assert said == [("all", "add", True), ("short", "update", True)]
     assert (explanation.replaced, explanation.replacing) == ([], [])
 
@@ -579,7 +579,7 @@ async def test_only_the_newest_version_of_an_episode_counts(home: House) -> None
 
     explanation = await home.facts.why("e1")
 
-    said = [(one.line.kind, one.counts) for one in explanation.sayings]
+    said = [(one.line.kind, one.counts) for one in explanation.assertions]
     assert said == [("add", False), ("update", True)]
     assert explanation.replacing == []
 
@@ -684,7 +684,7 @@ async def test_fact_that_came_back_stands_and_tells_both(home: House) -> None:
     assert explanation.fact
     assert explanation.taken_out is None
     assert [line.fact_id for line in explanation.replacing] == ["e2"]
-    assert [one.line.what for one in explanation.sayings] == ["claim", "restored"]
+    assert [one.line.what for one in explanation.assertions] == ["claim", "restored"]
 
 
 async def test_fact_of_another_program_is_shown_though_the_ledger_is_silent(home: House) -> None:
@@ -696,7 +696,7 @@ async def test_fact_of_another_program_is_shown_though_the_ledger_is_silent(home
     explanation = await home.facts.why("x")
 
     assert explanation.fact
-    assert (explanation.sayings, explanation.sources) == ([], [])
+    assert (explanation.assertions, explanation.sources) == ([], [])
 
 
 async def test_unknown_fact_is_an_error(home: House) -> None:
@@ -720,7 +720,7 @@ async def check_every_fact(story: Story) -> None:
 def check_who_counts(explanation: Explanation) -> None:
     if explanation.fact and "rule_id" in explanation.fact.lineage[0]:
         own = [one["rule_id"] for one in explanation.fact.lineage if "rule_id" in one]
-        said = [one.line.rule_id for one in explanation.sayings if one.counts]
+        said = [one.line.rule_id for one in explanation.assertions if one.counts]
         assert sorted({*said} - {"@manual"}) == own
 
 

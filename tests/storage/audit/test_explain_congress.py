@@ -145,11 +145,11 @@ def expected(archive: Archive, one: Episode, rule_id: str, fact_id: str) -> tupl
 def check_decision(archive: Archive, one: Episode, found: Decision) -> None:
     fact_id = one.id if found.channel == "facts" else f"@{found.channel}/{one.id}"
     row = archive.last_row(found.rule_id, fact_id)
-    gone = [] if found.stands else archive.replacing(fact_id)
-    assert (found.became, found.reason) == expected(archive, one, found.rule_id, fact_id), one.id
-    assert (found.fact_id, found.stands) == (fact_id, fact_id in archive.standing)
+    gone = [] if found.is_current else archive.replacing(fact_id)
+    assert (found.outcome, found.reason) == expected(archive, one, found.rule_id, fact_id), one.id
+    assert (found.fact_id, found.is_current) == (fact_id, fact_id in archive.standing)
     assert (found.line and found.line.seq) == (row and row["seq"])
-    assert (found.taken_out and found.taken_out.seq) == (gone[-1] if gone else None)
+    assert (found.removed_by and found.removed_by.seq) == (gone[-1] if gone else None)
 
 
 async def test_every_episode_has_one_decision_a_rule_and_channel(archive: Archive) -> None:
@@ -164,7 +164,7 @@ async def test_every_episode_has_one_decision_a_rule_and_channel(archive: Archiv
         assert [(found.rule_id, found.channel) for found in decisions] == PAIRS, one.id
         for found in decisions:
             check_decision(archive, one, found)
-            became.add(found.became)
+            became.add(found.outcome)
 
     assert became >= {"pending", "filtered", "undone", "add", "update", "delete", "noop"}
 
@@ -176,7 +176,7 @@ def check_rows(archive: Archive, found: Explanation) -> None:
         if row["kind"] in (1, 2) or orjson.loads(row["payload"] or "{}").get("asserts")
     ]
     gone = [id for row in said for id in orjson.loads(row["replaces"] or "[]")]
-    assert [saying.line.seq for saying in found.sayings] == [row["seq"] for row in said]
+    assert [saying.line.seq for saying in found.assertions] == [row["seq"] for row in said]
     assert [line.seq for line in found.replacing] == archive.replacing(found.fact_id)
     assert found.replaced == [id for id in dict.fromkeys(gone) if id != found.fact_id]
 
@@ -188,7 +188,7 @@ def check_fact(found: Explanation, stored: tuple[Any, ...]) -> None:
     assert found.fact.payload == payload
     assert (found.fact.lineage, found.fact.confidence) == (lineage, confidence)
     own = [entry["rule_id"] for entry in lineage if "rule_id" in entry]
-    counts = [one.line for one in found.sayings if one.counts]
+    counts = [one.line for one in found.assertions if one.counts]
     assert sorted((line.rule_id, line.rule_hash) for line in counts) == [
         (rule_id, hashes[rule_id]) for rule_id in own
     ]

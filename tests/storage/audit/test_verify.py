@@ -263,7 +263,7 @@ def test_what_stood_of_a_user_is_that_users_part_of_what_stood(
         for valid_at, believed_at in asked_at(path):
             at = {"valid_at": valid_at, "believed_at": believed_at}
             whole = facts_at(copy, user=None, depth=DEPTH, **at)
-            owners = {one.counted.claim.owner.split("/")[0] for one in whole}
+            owners = {one.effective.claim.owner.split("/")[0] for one in whole}
             parts = [one for user in owners for one in facts_at(copy, user=user, depth=DEPTH, **at)]
 
             assert sorted(parts, key=lambda one: one.fact_id) == whole

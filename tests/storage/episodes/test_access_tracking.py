@@ -276,7 +276,7 @@ async def test_a_file_of_an_older_slumberd_gets_the_table(
 async def test_what_is_held_back_is_logged_again_by_the_read_that_is_written(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:
-    await memory.hold({"e3": 0, "e0": 0, "gone": 0})
+    await memory.log_again_after_read({"e3": 0, "e0": 0, "gone": 0})
     assert written(path) == [("e0", 0, None, 1), ("e3", 0, None, 1)]
 
     await memory.recent("alice", limit=2)
@@ -290,7 +290,7 @@ async def test_whoever_watches_is_told_of_what_is_logged_again(
     memory: SQLiteMemoryStore, path: Path
 ) -> None:
     looked = Event()
-    await memory.hold({"e3": 0})
+    await memory.log_again_after_read({"e3": 0})
     with Watch(path, looked.set, poll_seconds=600) as watch:
         assert await asyncio.to_thread(looked.wait, 60)
         before = watch.told
@@ -302,7 +302,7 @@ async def test_whoever_watches_is_told_of_what_is_logged_again(
         await memory._reads.write()
         assert watch.told == before + 1
 
-        await memory.hold({"e3": 1})
+        await memory.log_again_after_read({"e3": 1})
         assert watch.told == before + 2
 
 

@@ -192,7 +192,7 @@ async def test_held_episode_is_logged_once_more_when_it_is_read(
     provider: Provider, log: EpisodeLog
 ) -> None:
     await provider.put(episode("a"), episode("b"))
-    await log.hold({"a": 0})
+    await log.log_again_after_read({"a": 0})
 
     for _ in range(2):
         await provider.read_all_of_alice()
@@ -214,9 +214,9 @@ async def test_held_episode_with_an_unknown_read_is_logged_at_once(
     await provider.put(episode("a"))
     await provider.read_all_of_alice()
 
-    await log.hold({"a": 1})
+    await log.log_again_after_read({"a": 1})
     assert await log.newest() == Position(1, "a")
-    await log.hold({"a": 0})
+    await log.log_again_after_read({"a": 0})
 
     assert await log.newest() == Position(2, "a")
 
@@ -225,7 +225,7 @@ async def test_edit_of_an_episode_that_was_logged_again_is_a_new_version(
     provider: Provider, log: EpisodeLog
 ) -> None:
     await provider.put(episode("a"))
-    await log.hold({"a": 0})
+    await log.log_again_after_read({"a": 0})
     await provider.read_all_of_alice()
     await provider.put(episode("a", content="x"))
 
@@ -283,7 +283,7 @@ async def test_version_has_what_its_host_wrote(provider: Provider, log: EpisodeL
 async def test_episode_that_the_log_does_not_know_is_not_held(
     provider: Provider, log: EpisodeLog
 ) -> None:
-    await log.hold({"a": 0})
+    await log.log_again_after_read({"a": 0})
     await provider.put(episode("a"))
     await provider.read_all_of_alice()
 
@@ -293,6 +293,6 @@ async def test_episode_that_the_log_does_not_know_is_not_held(
 async def test_log_survives_a_call_to_harden(provider: Provider, log: EpisodeLog) -> None:
     await provider.put(episode("a"))
 
-    await log.harden()
+    await log.fsync()
 
     assert await log.newest() == Position(1, "a")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.errors import (
     ConsolidationRuleError,
     FactConflictError,
@@ -97,7 +97,7 @@ async def promote(store: SQLiteFactStore, *told: Any, seq: int = 1) -> None:
     """Let a rule promote episodes given as `version()` takes them."""
     fired = rule("all")
     upto = Position(seq, told[-1].id)
-    await store.commit(Firing("all", "h", "every", START, Position(), upto), meet(told, fired))
+    await store.commit(Firing("all", "h", "every", START, Position(), upto), evaluate(told, fired))
 
 
 def test_the_store_is_what_the_protocol_asks_for(tmp_path: Path) -> None:
@@ -623,7 +623,7 @@ async def test_two_clocks_tell_what_was_true_from_what_was_held(store: SQLiteFac
     fired = rule("all")
     for told, moment in ((first, early), (late, then)):
         firing = Firing("all", "h", "every", moment, Position(), Position(told.seq, told.id))
-        await store.commit(firing, meet([told], fired))
+        await store.commit(firing, evaluate([told], fired))
 
     async def held(**clocks: Any) -> list[str]:
         return [found.id for found in await store.query(EVERYTHING, **clocks)]

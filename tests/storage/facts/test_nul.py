@@ -62,7 +62,7 @@ async def test_a_hand_takes_no_id_that_could_be_taken_for_anothers(
                 await facts.apply_delta(one)
 
         await facts.forget(ScopeFilter("bob", None, None), moment=1, at=START, by="", dry_run=False)
-        assert (await facts.why("e1")).sayings
+        assert (await facts.why("e1")).assertions
 
 
 async def test_a_key_that_holds_nul_is_the_same_key_in_every_batch(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import pytest
 
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import Fact, FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.storage.facts.store import SQLiteFactStore
@@ -105,7 +105,7 @@ async def fire(store: SQLiteFactStore, *told: Any, seq: int = 1) -> Any:
     metadata = {"subject": "alice", "predicate": "drinks", "object": what}
     said = version(id, seq=seq, timestamp=at(seconds), metadata=metadata, **dict(*overrides))
     firing = Firing("all", "h", "every", at(NOW), Position(), Position(seq, id))
-    return await store.commit(firing, meet([said], rule("all")))
+    return await store.commit(firing, evaluate([said], rule("all")))
 
 
 async def told(store: SQLiteFactStore) -> list[tuple[str, str, tuple[str, ...], str]]:
@@ -537,7 +537,7 @@ async def test_a_rehearsal_records_nothing_and_forgets_nothing(store: SQLiteFact
     said = version("e2", seq=2, metadata={"subject": "a", "predicate": "b", "object": "c"})
     firing = Firing("all", "h", "manual", at(NOW), Position(), Position(2, "e2"))
 
-    await store.rehearse(firing, meet([said], rule("all")))
+    await store.preview(firing, evaluate([said], rule("all")))
 
     assert await told(store) == []
     assert [one.fact_id for one in await store.notice_external()] == ["", "e1"]

@@ -15,7 +15,7 @@ from slumberd.errors import StaleWriterError
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import channel_of
-from slumberd.model.provenance import SLOTS, Lag, Promotion, asserted, bundle_of, slots_of
+from slumberd.model.provenance import SLOTS, Lag, Promotion, assertion_document, bundle_of, slots_of
 from slumberd.model.scope import ScopeFilter
 from slumberd.storage.facts.store import SQLiteFactStore
 from slumberd.storage.ledger.promotion_feed import readers
@@ -119,7 +119,7 @@ async def test_whatever_a_ledger_holds_can_be_asserted(tmp_path: Path) -> None:
     assert {one.rule_id for one in told} >= {"all", "notes", "@manual"}
     assert {one.kind for one in told} == {"add", "update"}
     for one in told:
-        sent = asserted(slots_of(one), bundle_of(one))
+        sent = assertion_document(slots_of(one), bundle_of(one))
         assert tuple(sent)[: len(SLOTS)] == SLOTS
         assert sent["_run_id"] == sent["firing"] == records[one.seq].firing_id
         assert sent["_step"] == sent["seq"] == one.seq
@@ -134,7 +134,7 @@ async def test_source_is_an_identifier_whatever_the_rule_is_called(
         await store.bootstrap()
         await fire(store, rule(rule_id), [said("e1", 1, subject="s", predicate="p", object=1)])
         [told] = await told_by(store)
-    sent = asserted(slots_of(told), bundle_of(told))
+    sent = assertion_document(slots_of(told), bundle_of(told))
     assert sent["rule"] == rule_id
     assert str(sent["_source"]).startswith("rule-")
 

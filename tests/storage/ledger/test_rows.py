@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
 from slumberd.model.record import Break
@@ -37,7 +37,7 @@ async def path(tmp_path: Path) -> Path:
             for n in range(1, ROWS)
         ]
         firing = Firing("all", "h", "every", START, Position(), Position(ROWS - 1, f"e{ROWS - 1}"))
-        await store.commit(firing, meet(told, rule("all")))
+        await store.commit(firing, evaluate(told, rule("all")))
     return tmp_path / "facts.db"
 
 
@@ -164,7 +164,7 @@ async def test_another_depth_of_lineages_is_carried_into_every_fact(tmp_path: Pa
             await store.bootstrap()
             if not await store.ledger_rows():
                 firing = Firing("all", "h", "every", START, Position(), Position(5, "e5"))
-                await store.commit(firing, meet(said, rule("all")))
+                await store.commit(firing, evaluate(said, rule("all")))
             assert (await store.rewrite_facts(at=START) > 0) == (depth != 8)
             assert await store.rewrite_facts(at=START) == 0
             (fact,) = await store.query(FactPattern())

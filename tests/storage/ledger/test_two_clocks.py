@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from slumberd.cli import call
-from slumberd.consolidation.incoming import meet
+from slumberd.consolidation.incoming import evaluate
 from slumberd.model.episode import Episode, instant
 from slumberd.model.fact import FactPattern
 from slumberd.model.firing import Firing, Position
@@ -112,7 +112,9 @@ async def fire(store: SQLiteFactStore, at: datetime, first: int, *episodes: Epis
         for seq, one in enumerate(episodes, start=first)
     ]
     upto = Position(told_[-1].seq, told_[-1].id)
-    await store.commit(Firing("all", "h", "every", at, Position(), upto), meet(told_, rule("all")))
+    await store.commit(
+        Firing("all", "h", "every", at, Position(), upto), evaluate(told_, rule("all"))
+    )
 
 
 async def corrected(folder: Path, late: Episode) -> None:

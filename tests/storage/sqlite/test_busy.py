@@ -46,9 +46,9 @@ def test_many_rows_are_taken_back_however_many_are_to_come(connection: sqlite3.C
 
 @pytest.mark.parametrize("late", [None, lambda: False], ids=["never asked", "never late"])
 def test_what_is_in_time_is_done(
-    connection: sqlite3.Connection, late: Callable[[], bool] | None
+    connection: sqlite3.Connection, cancelled: Callable[[], bool] | None
 ) -> None:
-    with transaction(connection), interrupting_when(connection, late):
+    with transaction(connection), interrupting_when(connection, cancelled):
         connection.executemany("INSERT INTO numbers VALUES (?)", ((n,) for n in range(20_000)))
 
     assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (20_000,)

@@ -13,7 +13,7 @@ from slumberd.consolidation.resolution import ID_TAKEN
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
 from slumberd.model.fact_ids import episode_id_of
-from slumberd.model.firing import Held
+from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import ConsolidationRule
 from slumberd.observability.line_format import printable, timestamp
 
@@ -82,7 +82,7 @@ def would_change(
     rule: ConsolidationRule | None,
     *,
     in_memory: bool = True,
-    held: Held | None = None,
+    held: HeldBatch | None = None,
     latest: int | None = None,
 ) -> str:
     """Return what would change a decision, in one sentence.
@@ -95,7 +95,7 @@ def would_change(
         latest: The latest instant that is not in the future, microseconds since 1970 UTC; None
             to take no claim as one of the future.
     """
-    match decision.became:
+    match decision.outcome:
         case "pending":
             return _pending(decision.rule_id, rule, held)
         case "filtered":
@@ -121,7 +121,7 @@ def _remedy_for_rival(decision: Decision, latest: int | None) -> str:
     return f"{dated}: put that one again with its real timestamp"
 
 
-def _pending(rule_id: str, rule: ConsolidationRule | None, held: Held | None) -> str:
+def _pending(rule_id: str, rule: ConsolidationRule | None, held: HeldBatch | None) -> str:
     if held is not None and not held.approved:
         return f"{rule_id} awaits approval ({held.problem}): `slumberd approve {held.firing_id}`"
     disabled = "" if rule is None or rule.enabled else f"{rule_id} is disabled, but: "
@@ -151,17 +151,17 @@ def _quarantined(decision: Decision) -> str:
 def _resolved(decision: Decision, rule: ConsolidationRule | None, again: str) -> str:
     """Return what would change what the precedence rule made of an episode."""
     line = decision.line
-    if decision.stands:
+    if decision.is_current:
         return f"{NOTHING}: its fact is current"
     if line and line.what == "gated":
         return _gated(line)
     if line and line.what == "withdrawal":
         return _filtered(decision.rule_id, rule)
-    if decision.became == "delete":
+    if decision.outcome == "delete":
         gone = ", ".join(map(printable, line.replaces)) if line else ""
         return f"{NOTHING}: it deleted {gone}"
-    if decision.taken_out:
-        return _removed(decision.taken_out, decision, again)
+    if decision.removed_by:
+        return _removed(decision.removed_by, decision, again)
     if decision.holder:
         return f"a newer episode holds the key: {printable(decision.holder)}; {again}"
     return _NOOPS.get(decision.reason, again).format(again=again)
@@ -220,7 +220,7 @@ class FactExplanation:
             "sources": [self._source_document(source) for source in explanation.sources],
             "promoted": [
                 {**_line_document(saying.line), "counts": saying.counts}
-                for saying in explanation.sayings
+                for saying in explanation.assertions
             ],
             "replaced": explanation.replaced,
             "near": [near._asdict() for near in explanation.near],
@@ -236,9 +236,9 @@ class FactExplanation:
         self._print_fact()
         if explanation.sources:
             self._print_sources()
-        if explanation.sayings:
+        if explanation.assertions:
             print("\npromoted by")
-            print_table(SAYING_COLUMNS, map(_saying_row, explanation.sayings))
+            print_table(SAYING_COLUMNS, map(_saying_row, explanation.assertions))
         if explanation.replacing:
             print("\nreplaced or deleted by")
             print_table(REPLACING_COLUMNS, map(self._replacing_row, explanation.replacing))
@@ -257,7 +257,7 @@ class FactExplanation:
             return None
         if explanation.taken_out:
             return describe_removal(explanation.taken_out, explanation.fact_id)
-        if any(saying.line.kind in ("add", "update") for saying in explanation.sayings):
+        if any(saying.line.kind in ("add", "update") for saying in explanation.assertions):
             return "the row that took it out was erased"
         id = printable(episode_id_of(explanation.fact_id))
         return f"it never was; `slumberd why-not {id}` shows what became of the episode"
@@ -367,8 +367,8 @@ def decision_row(decision: Decision, remedy: str) -> tuple[object, ...]:
     line = decision.line
     reason = ": ".join(filter(None, (decision.reason, decision.detail)))
     return (
-        decision.rule_id, decision.channel, _with_reason(decision.became, reason),
-        line.firing_id if line else None, decision.fact_id, decision.stands, remedy,
+        decision.rule_id, decision.channel, _with_reason(decision.outcome, reason),
+        line.firing_id if line else None, decision.fact_id, decision.is_current, remedy,
     )  # fmt: skip
 
 
@@ -378,15 +378,15 @@ def _with_reason(word: str, reason: str) -> str:
 
 def decision_document(decision: Decision, remedy: str) -> dict[str, Any]:
     """Return the JSON form of a decision; `remedy` is what would change it."""
-    removal = decision.taken_out
+    removal = decision.removed_by
     return {
         "rule_id": decision.rule_id,
         "channel": decision.channel,
-        "became": decision.became,
+        "became": decision.outcome,
         "reason": decision.reason,
         "detail": decision.detail,
         "fact_id": decision.fact_id,
-        "current": decision.stands,
+        "current": decision.is_current,
         "went": describe_removal(removal, decision.fact_id) if removal else None,
         "row": _line_document(decision.line) if decision.line else None,
         "would_change": remedy,

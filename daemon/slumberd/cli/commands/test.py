@@ -139,17 +139,17 @@ def _reasons(verdict: Verdict, finding: Finding) -> Iterator[str]:
     for rule_id, problem in finding.held.items():
         yield f"{rule_id} awaits approval: {problem}"
     for decision in finding.decisions:
-        if not (decision.stands and decision.became in ("add", "update")):
+        if not (decision.is_current and decision.outcome in ("add", "update")):
             yield _reason(verdict, decision)
 
 
 def _reason(verdict: Verdict, decision: Decision) -> str:
     why = ": ".join(filter(None, (decision.reason, decision.detail)))
-    became = decision.became + (f" ({printable(why)})" if why else "")
+    became = decision.outcome + (f" ({printable(why)})" if why else "")
     where = "" if decision.channel == FACTS else f" in {decision.channel}"
     episode_id = printable(episode_id_of(decision.fact_id))
     outcome = f"{episode_id} under {decision.rule_id}{where}: {became}"
-    if decision.became == "quarantined":  # the remedy needs a real store
+    if decision.outcome == "quarantined":  # the remedy needs a real store
         return outcome
     return f"{outcome}; {_remedy(verdict, decision)}"
 

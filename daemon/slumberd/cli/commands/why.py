@@ -24,11 +24,11 @@ from slumberd.cli.options import Config, Json, StateDir
 from slumberd.cli.output import print_json, print_json_lines, print_table
 from slumberd.clock import SystemClock
 from slumberd.config.settings import Settings
-from slumberd.consolidation.explanation import Decision, Explanation, Read, became
+from slumberd.consolidation.explanation import Decision, Explanation, Read, outcome_of
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, microseconds
 from slumberd.model.fact_ids import fact_id_of
-from slumberd.model.firing import Held
+from slumberd.model.firing import HeldBatch
 from slumberd.model.rule import FACTS, ConsolidationRule
 from slumberd.service.composition import rules_of
 
@@ -128,7 +128,7 @@ class _Outcome(NamedTuple):
 
     version: EpisodeVersion | None
     decisions: list[Decision]
-    held: Mapping[str, Held]
+    held: Mapping[str, HeldBatch]
 
 
 def _remedies_for(
@@ -155,7 +155,7 @@ async def _read_outcome(
     newest = await _read_newest(settings, [_EVERYTHING, *rules], [episode_id])
     version = newest.pop(_EVERYTHING.id).get(episode_id)
     versions = {id: found[episode_id] for id, found in newest.items() if episode_id in found}
-    held: Mapping[str, Held] = {}
+    held: Mapping[str, HeldBatch] = {}
     async with reading_facts_or_none(settings) as facts:
         if facts is None:
             decisions = _before_any_firing(episode_id, rules, versions)
@@ -176,7 +176,7 @@ def _before_any_firing(
             rule.id,
             channel,
             fact_id_of(channel, episode_id),
-            became(None, Read(rule, None, versions.get(rule.id)), ()),
+            outcome_of(None, Read(rule, None, versions.get(rule.id)), ()),
         )
         for rule in rules
         for channel in sorted(rule.then_emits)

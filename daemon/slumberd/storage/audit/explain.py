@@ -17,10 +17,10 @@ from slumberd.consolidation.explanation import (
     NewerClaim,
     Read,
     Source,
-    became,
+    outcome_of,
 )
-from slumberd.consolidation.precedence import MANUAL_RULE_ID, effective_claims, said_by
-from slumberd.consolidation.resolution import Delta
+from slumberd.consolidation.precedence import MANUAL_RULE_ID, author_of, effective_claims
+from slumberd.consolidation.resolution import Effect
 from slumberd.errors import NoInputError
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact
@@ -173,7 +173,7 @@ class _Inquiry:
             rule_id,
             channel,
             fact_id,
-            became(line, self._read_rule(rule_id), self._remaining),
+            outcome_of(line, self._read_rule(rule_id), self._remaining),
             line,
             is_current,
             removal,
@@ -251,7 +251,7 @@ def _line_from(row: Sequence[Any]) -> Line:
     ) = row  # fmt: skip
     firing = orjson.loads(own) if own else {}
     # The kind is that of a delta: the row of a firing has no fact id, and is not in quarantine.
-    delta = cast("Delta", KINDS[kind])
+    delta = cast("Effect", KINDS[kind])
     return Line(
         seq, first, WHATS[what], delta, reason, fact_id or "",
         tuple(orjson.loads(replaces)) if replaces else (),
@@ -313,7 +313,7 @@ def _find_sources(sayings: Sequence[AssertingRow]) -> list[Source]:
 
 
 def _sources_of(line: Line) -> list[Source]:
-    if said_by(line.rule_id) == MANUAL_RULE_ID or line.said is None:
+    if author_of(line.rule_id) == MANUAL_RULE_ID or line.said is None:
         return [Source(id, "", None, "") for id in sources_of(line.fact_id, line.document)]
     session = str(line.document.get("session", ""))
     node = str(line.document.get("payload", {}).get("source_node", ""))

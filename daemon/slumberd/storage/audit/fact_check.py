@@ -20,7 +20,7 @@ from slumberd.consolidation.state import CurrentFact, KnownState
 from slumberd.model.record import Break
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import fact_row
-from slumberd.storage.ledger.external_changes import UNREADABLE, said_by, shown
+from slumberd.storage.ledger.external_changes import UNREADABLE, decode_statement, shown
 from slumberd.storage.ledger.history import channels_at, current_facts_on, facts_at
 from slumberd.storage.ledger.rows import evaluation_from, evaluations_from
 from slumberd.storage.ledger.state_loader import summary_rows
@@ -92,11 +92,11 @@ class KeyPages:
                 continue
             if keys.setdefault(number, claim.key) != claim.key:
                 raise MixedKeysError
-            state.full.setdefault(claim.key, set()).add(claim.fact_id)
+            state.complete_keys.setdefault(claim.key, set()).add(claim.fact_id)
         # Python's hash of a text differs in each process; these hashes never leave this one.
         self._key_hashes.extend(map(hash, keys.values()))
         self._load_references(state)
-        for key in state.full:
+        for key in state.complete_keys:
             state.fold(key)
         self.summaries.compare(state, keys)
         return state
@@ -295,5 +295,5 @@ def _exclude_unreadable(connection: sqlite3.Connection, rows: Iterable[_Row]) ->
     return [
         row
         for row in rows
-        if shown(row[0]) not in unreadable or isinstance(said_by(row), ManualAssertion)
+        if shown(row[0]) not in unreadable or isinstance(decode_statement(row), ManualAssertion)
     ]

@@ -43,7 +43,7 @@ _UNFINISHED = statements("unfinished_erasures")
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBatch:
+class HeldFiring:
     """A batch that awaits approval.
 
     Attributes:
@@ -98,7 +98,7 @@ class FactsSeen:
     succeeded: Mapping[str, int] = field(default_factory=dict)
     outcomes: Mapping[str, Counts] = field(default_factory=dict)
     quarantined: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    held: Mapping[str, HeldBatch] = field(default_factory=dict)
+    held: Mapping[str, HeldFiring] = field(default_factory=dict)
     told: Mapping[str, SinkProgress] = field(default_factory=dict)
     unfinished: int = 0
 
@@ -332,9 +332,9 @@ def _sum_channels(counts: bytes) -> Counts:
     return reduce(Counts.plus, channels, Counts())
 
 
-def _read_held(connection: sqlite3.Connection) -> dict[str, HeldBatch]:
+def _read_held(connection: sqlite3.Connection) -> dict[str, HeldFiring]:
     return {
-        rule: HeldBatch(firing_id_of(rule, n), problem)
+        rule: HeldFiring(firing_id_of(rule, n), problem)
         for rule, n, _, _, problem, approved in connection.execute(_LEDGER["held_batches"])
         if not approved
     }

@@ -12,7 +12,7 @@ import orjson
 
 from slumberd.consolidation.claim import MANUAL
 from slumberd.consolidation.incoming import UNREADABLE, Candidate
-from slumberd.consolidation.precedence import MultiValued, said_by
+from slumberd.consolidation.precedence import MultiValued, author_of
 from slumberd.consolidation.resolution import Entry, Resolution
 from slumberd.model.episode import SalienceShortfall
 from slumberd.model.fact_ids import episode_id_of
@@ -161,14 +161,14 @@ class _RecomputedPart:
 
     def change_channels(self, change: ChannelChange, rows: Sequence[LedgerRow]) -> None:
         """Resolve again the keys that a change of channels concerns, in order of key."""
-        before = self._state.multi
-        self._state.multi = change.multi
-        if not self._state.full:
+        before = self._state.multi_valued
+        self._state.multi_valued = change.multi
+        if not self._state.complete_keys:
             self._compare(change.n, rows, ())
             return
         resolution = Resolution(self._state, firing=change.n, at=change.at)
         first = {row.key_id: row.seq for row in reversed(rows)}
-        for key in sorted(self._state.full):
+        for key in sorted(self._state.complete_keys):
             if (key in before) != (key in change.multi):
                 # The rows of one key are adjacent; rows of other parts may precede them.
                 seq = first.get(self._loaded.key_ids.get(key))
@@ -195,17 +195,17 @@ class _RecomputedPart:
             withdraw(resolution, row.fact_id, history, (number, firing), at=row.fired_at)
 
     def _apply(self, resolution: Resolution, rows: Sequence[LedgerRow]) -> None:
-        full = self._state.full
+        full = self._state.complete_keys
         for row in rows:
             restored = row.what == _RESTORED
-            candidate = None if restored else self._candidate_of(row, said_by(row.rule))
+            candidate = None if restored else self._candidate_of(row, author_of(row.rule))
             if candidate is None:
                 continue
             claim = candidate.claim
             if claim is not None:
                 full.setdefault(claim.key, set())
             resolution.skip_to(row.seq)
-            resolution.meet(candidate)
+            resolution.apply(candidate)
             if claim is not None:
                 full[claim.key].add(claim.fact_id)
                 self._loaded.key_ids.setdefault(claim.key, row.key_id or row.seq)
@@ -246,7 +246,7 @@ class _RecomputedPart:
         if last is None:
             return None
         # The ledger writes no fact id when the id belongs to another owner.
-        owner = next((counted.claim.owner for counted in self._state.counted(fact_id)), "")
+        owner = next((counted.claim.owner for counted in self._state.effective_claims(fact_id)), "")
         return Candidate(
             fact_id, owner, rule_id, row.version, row.at or 0, episode_id_of(fact_id), last.claim,
             "" if last.claim else UNREADABLE,
@@ -266,8 +266,8 @@ class _RecomputedPart:
     def _agrees(self, row: LedgerRow, entry: Entry) -> bool:
         return (
             row.seq == entry.seq
-            and KINDS[row.kind] == entry.delta
-            and WHATS[row.what] == entry.what
+            and KINDS[row.kind] == entry.effect
+            and WHATS[row.what] == entry.event
             and (row.fact_id or "") == entry.fact_id
             and row.replaces == _replaced_ids(entry)
             and row.reason == entry.reason
@@ -291,7 +291,7 @@ def _describe_difference(row: LedgerRow | None, entry: Entry | None) -> str:
         recorded = _describe(KINDS[row.kind], row.fact_id or "", row.replaces, row.reason)
     again = "nothing"
     if entry is not None:
-        again = _describe(entry.delta, entry.fact_id, _replaced_ids(entry), entry.reason)
+        again = _describe(entry.effect, entry.fact_id, _replaced_ids(entry), entry.reason)
     return f"recorded as {recorded}, comes out as {again}"
 
 

@@ -53,7 +53,7 @@ from slumberd.storage.sqlite.connection import (
     transaction,
     translate_errors,
 )
-from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, harden
+from slumberd.storage.sqlite.database import Database, Place, TracelessDatabase, fsync_file
 from slumberd.storage.sqlite.recovery import check_after_a_crash
 from slumberd.storage.sqlite.watch import Watch, notify_watches
 
@@ -353,7 +353,7 @@ class SQLiteMemoryStore:
         """Return how often some episodes were read; episodes that were never read are left out."""
         return await self._read(partial(access_tracking.accesses, eids=eids))
 
-    async def hold(self, seen: Mapping[str, int]) -> None:
+    async def log_again_after_read(self, seen: Mapping[str, int]) -> None:
         """Mark episodes that a gate holds back: the next read logs them again for every rule.
 
         Args:
@@ -368,10 +368,10 @@ class SQLiteMemoryStore:
         if await self._database.write(work):
             notify_watches(self._path)
 
-    async def harden(self) -> None:
+    async def fsync(self) -> None:
         """Sync all that was read so far to the disk, whichever program wrote it."""
         with translate_errors(self._path, self._database.pragmas):
-            self._hardened = await asyncio.to_thread(harden, self._path, self._hardened)
+            self._hardened = await asyncio.to_thread(fsync_file, self._path, self._hardened)
 
     async def changed(self) -> bool:
         """Return whether any connection committed since the last call; True at the first call."""
@@ -424,7 +424,7 @@ class SQLiteMemoryStore:
             mismatch=self._mismatch,
         )
         erased = await self._database.write(erase)
-        await self.harden()  # the certificate must stay true after a power cut
+        await self.fsync()  # the certificate must stay true after a power cut
         return erased
 
     async def learn_erased(self, key: bytes, moments: Iterable[Moments]) -> None:

@@ -182,7 +182,7 @@ class Reader:
             raise StoppedError("the store was stopped")
 
     def _judge(self, connection: sqlite3.Connection, rids: Sequence[int]) -> Verdict | None:
-        return None if self._filter is None else self._filter.judge(connection, rids)
+        return None if self._filter is None else self._filter.select(connection, rids)
 
     def _decode_judged(
         self, verdict: Verdict, seq: int, rid: int, row: Sequence[Any]

@@ -15,7 +15,7 @@ from slumberd.consolidation.explanation import Decision, Explanation
 from slumberd.consolidation.multi_valued_hints import MultiValuedHint, find_multi_valued_hints
 from slumberd.model.episode import EpisodeVersion, instant
 from slumberd.model.fact import Fact, FactPattern
-from slumberd.model.firing import Counts, Held, Position
+from slumberd.model.firing import Counts, HeldBatch, Position
 from slumberd.model.provenance import Lag, Page
 from slumberd.model.record import Break, Checkpoint, Record
 from slumberd.model.rule import ConsolidationRule
@@ -96,7 +96,7 @@ class FactReader(FactFile):
         found = await self._fetch_all("watermarks", ())
         return {rule: (Position(seq, eid), instant(served)) for rule, seq, eid, served in found}
 
-    async def marks(self, rule_id: str) -> list[Position]:
+    async def batch_ends(self, rule_id: str) -> list[Position]:
         """Return every position at which a batch of the rule ended, newest first."""
         return [Position(*row) for row in await self._fetch_all("batch_ends", (rule_id,))]
 
@@ -126,10 +126,10 @@ class FactReader(FactFile):
         found = await self._fetch_all("last_firings", ())
         return {rule: (number, instant(at)) for rule, number, at in found}
 
-    async def held(self) -> dict[str, Held]:
+    async def held(self) -> dict[str, HeldBatch]:
         """Return the batches that await approval, or are approved, by rule."""
         return {
-            rule: Held(rule, firing_id_of(rule, n), (seq, eid), problem, bool(approved))
+            rule: HeldBatch(rule, firing_id_of(rule, n), (seq, eid), problem, bool(approved))
             for rule, n, seq, eid, problem, approved in await self._fetch_all("held_batches", ())
         }
 

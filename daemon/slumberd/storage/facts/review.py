@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from slumberd.model.firing import Firing, Held, Position
+from slumberd.model.firing import Firing, HeldBatch, Position
 from slumberd.model.record import Outcome
 from slumberd.sql_statements import statements
 from slumberd.storage.ledger.batch import Batch
@@ -33,12 +33,18 @@ def hold_batch(connection: sqlite3.Connection, firing: Firing, problem: str, dep
     connection.execute(
         _SQL["add_held_batch"], (firing.rule_id, batch.number, *firing.upto, problem)
     )
-    held = Held(firing.rule_id, outcome.firing_id, firing.upto, problem, approved=False)
+    held = HeldBatch(firing.rule_id, outcome.firing_id, firing.upto, problem, approved=False)
     return replace(outcome, held=held)
 
 
 def record_decision(  # each part of the decision
-    connection: sqlite3.Connection, held: Held, *, approve: bool, at: datetime, by: str, depth: int
+    connection: sqlite3.Connection,
+    held: HeldBatch,
+    *,
+    approve: bool,
+    at: datetime,
+    by: str,
+    depth: int,
 ) -> Firing:
     """Record the decision about a held batch, within the caller's transaction.
 

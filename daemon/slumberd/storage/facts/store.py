@@ -16,7 +16,7 @@ from slumberd.errors import ExtraMissingError
 from slumberd.model.delta import Delta, validate_delta
 from slumberd.model.episode import microseconds
 from slumberd.model.fact import Fact, aware
-from slumberd.model.firing import Firing, Held, Trigger
+from slumberd.model.firing import Firing, HeldBatch, Trigger
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import ScopeFilter
 from slumberd.sql_statements import statements
@@ -210,20 +210,20 @@ class SQLiteFactStore(WatermarkTable):
     async def commit(
         self,
         firing: Firing,
-        met: Mapping[str, Sequence[Candidate]],
+        candidates: Mapping[str, Sequence[Candidate]],
         *,
-        decided: Callable[[], None] | None = None,
-        late: Callable[[], bool] | None = None,
+        on_decided: Callable[[], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
     ) -> Outcome:
         """Resolve a rule's candidates: facts, ledger, quarantine, watermark in one transaction.
 
         Raises:
             SupersededError: Another daemon has taken over, or the store was replaced; nothing is
                 written.
-            StoppedError: `late` returned True; nothing is written.
+            StoppedError: `cancelled` returned True; nothing is written.
         """
         self._close_at_once = False
-        backlog = sum(map(len, met.values())) >= _BACKLOG_ROWS
+        backlog = sum(map(len, candidates.values())) >= _BACKLOG_ROWS
         self._catching_up |= backlog
         written = Event()
 
@@ -231,8 +231,11 @@ class SQLiteFactStore(WatermarkTable):
             if backlog:
                 connection.execute(f"PRAGMA wal_autocheckpoint = {_BACKLOG_PAGES:d}")
             try:
-                with self._committing(connection) as noticed, interrupting_when(connection, late):
-                    done = self._resolve(connection, firing, met, late, decided)
+                with (
+                    self._committing(connection) as noticed,
+                    interrupting_when(connection, cancelled),
+                ):
+                    done = self._resolve(connection, firing, candidates, cancelled, on_decided)
                     outcome = replace(done, noticed=noticed)
                     written.set()
             except OverLimitError as over:
@@ -241,19 +244,19 @@ class SQLiteFactStore(WatermarkTable):
                     return hold_batch(connection, firing, str(over), self._depth)
             return outcome
 
-        if not backlog or late is None:
+        if not backlog or cancelled is None:
             return await self._database.write(work)
         # No progress handler ends the checkpoint after the commit of a backlog.
         with self._database.interrupting(
-            lambda: written.is_set() and late(), every_seconds=_LOOK_SECONDS
+            lambda: written.is_set() and cancelled(), every_seconds=_LOOK_SECONDS
         ):
             return await self._database.write(work)
 
-    def leave(self) -> None:
+    def skip_checkpoint_on_close(self) -> None:
         """Make `close` skip the checkpoint, during a backlog; the next start does it."""
         self._close_at_once = True
 
-    async def decide(self, held: Held, *, approve: bool, at: datetime, by: str) -> None:
+    async def decide(self, held: HeldBatch, *, approve: bool, at: datetime, by: str) -> None:
         """Approve or reject a batch that awaits approval; the ledger records the decision.
 
         Args:
@@ -274,7 +277,7 @@ class SQLiteFactStore(WatermarkTable):
 
         await self._database.write(work)
 
-    async def rest(self) -> None:
+    async def checkpoint_after_backlog(self) -> None:
         """Checkpoint after a backlog, and checkpoint as usual from now on."""
 
         def work(connection: sqlite3.Connection) -> None:
@@ -285,22 +288,26 @@ class SQLiteFactStore(WatermarkTable):
             await self._database.write(work)
             self._catching_up = False
 
-    async def rehearse(self, firing: Firing, met: Mapping[str, Sequence[Candidate]]) -> Outcome:
+    async def preview(
+        self, firing: Firing, candidates: Mapping[str, Sequence[Candidate]]
+    ) -> Outcome:
         """Resolve as `commit` does, return the outcome, and write nothing."""
         return await self._transact(
-            lambda connection: self._resolve(connection, firing, met), dry_run=True
+            lambda connection: self._resolve(connection, firing, candidates), dry_run=True
         )
 
     def _resolve(
         self,
         connection: sqlite3.Connection,
         firing: Firing,
-        met: Mapping[str, Sequence[Candidate]],
-        late: Callable[[], bool] | None = None,
-        decided: Callable[[], None] | None = None,
+        candidates: Mapping[str, Sequence[Candidate]],
+        cancelled: Callable[[], bool] | None = None,
+        on_decided: Callable[[], None] | None = None,
     ) -> Outcome:
-        batch = Batch(connection, firing, channels_at(connection), self._depth, late, decided)
-        outcome = batch.commit(met, self._nearness(connection, firing, late))
+        batch = Batch(
+            connection, firing, channels_at(connection), self._depth, cancelled, on_decided
+        )
+        outcome = batch.commit(candidates, self._nearness(connection, firing, cancelled))
         # The watermark moves with the facts: a crash repeats a batch or finishes it, never half.
         self._move_watermark(connection, firing)
         if not firing.again:
@@ -309,13 +316,13 @@ class SQLiteFactStore(WatermarkTable):
         return outcome
 
     def _nearness(
-        self, connection: sqlite3.Connection, firing: Firing, late: Callable[[], bool] | None
+        self, connection: sqlite3.Connection, firing: Firing, cancelled: Callable[[], bool] | None
     ) -> BatchSimilarity | None:
-        if firing.alike is None:
+        if firing.min_similarity is None:
             return None
         if self._comparer is None:
             raise ExtraMissingError("vectors", f"rule {firing.rule_id!r} compares what it adds")
-        return BatchSimilarity(connection, self._comparer(), firing.alike, late)
+        return BatchSimilarity(connection, self._comparer(), firing.min_similarity, cancelled)
 
     async def undo(
         self, firing_id: str, *, at: datetime, by: str, dry_run: bool, run: str = ""

@@ -23,7 +23,7 @@ from slumberd.consolidation.state import CurrentFact
 from slumberd.errors import StoppedError
 from slumberd.model.episode import instant, microseconds
 from slumberd.model.fact_ids import channel_of
-from slumberd.model.firing import FEW, NO_LIMITS, Counts, Firing
+from slumberd.model.firing import MIN_ALARMING_LOSS, NO_LIMITS, Counts, Firing
 from slumberd.model.record import Outcome, Record
 from slumberd.model.scope import FORGOTTEN, ErasedScopes
 from slumberd.sql_statements import statements
@@ -80,11 +80,11 @@ class Batch:
         firing: Firing,
         multi: MultiValued,
         depth: int,
-        late: Callable[[], bool] | None = None,
-        decided: Callable[[], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        on_decided: Callable[[], None] | None = None,
     ) -> None:
-        self._is_cancelled = late
-        self._on_decided = decided
+        self._is_cancelled = cancelled
+        self._on_decided = on_decided
         self._connection = connection
         self._firing = firing
         last = connection.execute(_SQL["last_row"]).fetchone()
@@ -157,7 +157,7 @@ class Batch:
         impact = resolution.impact()
         before = (
             self._connection.execute(_FACTS["count_facts"]).fetchone()[0]
-            if impact.fewer > FEW
+            if impact.fewer > MIN_ALARMING_LOSS
             else 0
         )
         problem = self._firing.limits.exceeded(impact, before)
@@ -184,7 +184,7 @@ class Batch:
         before, filtered = len(resolution.entries), resolution.filtered
         known, passed_over = resolution.known, resolution.passed_over
         for one in self._until_cancelled(sorted(ones, key=order_of)):
-            resolution.meet(one)
+            resolution.apply(one)
         entered = resolution.entries[before:]
         met = len(ones) - (resolution.passed_over - passed_over)
         counts = counts_of(met, resolution.filtered - filtered, entered)
@@ -195,7 +195,7 @@ class Batch:
         entries = resolution.entries
         outcome = self._outcome(entries, counts)
         ledger = [*seal(self._drafts(entries, counts), self.head, self._key)]
-        current = resolution.standing().values()
+        current = resolution.current_facts().values()
         facts = [fact_row(one) for one in self._until_cancelled(current)]
         heads = [*self.loaded.changed()]
         self._check_cancelled()
@@ -204,7 +204,7 @@ class Batch:
         self._write_ledger(ledger, self._firing_row(entries, counts))
         self._write_references(entries)
         self._write_quarantine(entries)
-        self._write_facts(facts, resolution.gone)
+        self._write_facts(facts, resolution.removed)
         self.loaded.save(heads)
         self._check_cancelled()
         return outcome
@@ -263,23 +263,23 @@ class Batch:
         named = [
             (name, entry.fact_id)
             for entry in entries
-            if entry.what == "claim" and entry.met and entry.met.claim
-            for name in entry.met.claim.names
+            if entry.event == "claim" and entry.candidate and entry.candidate.claim
+            for name in entry.candidate.claim.names
         ]
         self._connection.executemany(_SQL["add_reference"], named)
 
     def _write_quarantine(self, entries: Sequence[Entry]) -> None:
         held = self._connection.execute(_SQL["any_quarantine"]).fetchone()[0]
         readable = [
-            (entry.met.rule_id, _channel_of(entry), entry.met.eid)
+            (entry.candidate.rule_id, _channel_of(entry), entry.candidate.eid)
             for entry in entries
-            if held and entry.met and entry.met.version
-            if entry.what not in ("quarantine", "known")
+            if held and entry.candidate and entry.candidate.version
+            if entry.event not in ("quarantine", "known")
         ]
         self._connection.executemany(_SQL["drop_quarantine"], readable)
         self._connection.executemany(
             _SQL["put_quarantine"],
-            [_quarantine_row(one) for one in entries if one.what == "quarantine"],
+            [_quarantine_row(one) for one in entries if one.event == "quarantine"],
         )
 
     def _write_facts(self, current: Sequence[Row], gone: Iterable[str]) -> None:
@@ -306,12 +306,12 @@ class Batch:
         )  # fmt: skip
 
     def _record(self, entry: Entry, firing_id: str, at: datetime) -> Record:
-        claim = entry.met.claim if entry.met else None
+        claim = entry.candidate.claim if entry.candidate else None
         return Record(
             entry.seq,
             firing_id,
             self._firing.rule_id,
-            entry.delta,
+            entry.effect,
             entry.fact_id,
             entry.replaces,
             _sources_of(entry),
@@ -340,7 +340,7 @@ def _without_erased(met: Candidate, erased: ErasedScopes) -> Candidate:
 
 
 def _sources_of(entry: Entry) -> tuple[str, ...]:
-    met = entry.met
+    met = entry.candidate
     if met is not None and met.claim is not None and met.claim.precedence.rank == MANUAL:
         return sources_of(entry.fact_id, document_of(met.claim))
     if met is not None:
@@ -350,18 +350,18 @@ def _sources_of(entry: Entry) -> tuple[str, ...]:
 
 def _owner_of(entry: Entry) -> tuple[str, str]:
     """Return the user and agent of a row; empty when they are unknown."""
-    met = entry.met
+    met = entry.candidate
     if met is not None and met.owner and is_known_whose(entry.fact_id, entry.reason):
         return user_and_agent(met.owner)
     return user_and_agent(entry.key) if entry.key else ("", "")
 
 
 def _channel_of(entry: Entry) -> str:
-    return entry.met.owner.split("/")[2] if entry.met else channel_of(entry.fact_id)
+    return entry.candidate.owner.split("/")[2] if entry.candidate else channel_of(entry.fact_id)
 
 
 def _quarantine_row(entry: Entry) -> tuple[object, ...]:
-    met = entry.met
+    met = entry.candidate
     if met is None:
         raise ValueError(f"quarantine row {entry.seq} has no candidate")
     return (
@@ -372,7 +372,7 @@ def _quarantine_row(entry: Entry) -> tuple[object, ...]:
 
 def counts_of(read: int, filtered: int, entered: Sequence[Entry]) -> Counts:
     """Count what became of the candidates, from their ledger rows."""
-    kinds = Counter(entry.delta for entry in entered if entry.what != "restored")
+    kinds = Counter(entry.effect for entry in entered if entry.event != "restored")
     return Counts(
         read,
         filtered,
@@ -381,7 +381,7 @@ def counts_of(read: int, filtered: int, entered: Sequence[Entry]) -> Counts:
         kinds["delete"],
         kinds["noop"],
         kinds["quarantine"],
-        sum(1 for entry in entered if entry.what == "restored"),
+        sum(1 for entry in entered if entry.event == "restored"),
     )
 
 
@@ -391,7 +391,7 @@ def _counts_json(counts: Mapping[str, Counts]) -> bytes:
 
 def fact_row(current: CurrentFact) -> Row:
     """Return the row of ``facts`` for a current fact."""
-    counted = current.counted
+    counted = current.effective
     claim, _ = counted
     metadata = metadata_of(claim)
     row = (
@@ -433,9 +433,11 @@ def metadata_of(claim: Claim) -> dict[str, Any]:
 
 def lineage_of(current: CurrentFact) -> list[dict[str, Any]]:
     """Return the lineage of a current fact."""
-    claim, promoters = current.counted
+    claim, promoters = current.effective
     own = (
-        list(claim.lineage) if promoters[0][0] == MANUAL_RULE_ID else _own_entries(current.counted)
+        list(claim.lineage)
+        if promoters[0][0] == MANUAL_RULE_ID
+        else _own_entries(current.effective)
     )
     # A pinned fact keeps the lineage of its pin; other facts link the assertions they replaced.
     return own if claim.metadata is not None else [*own, *current.trail]

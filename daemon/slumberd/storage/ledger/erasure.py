@@ -244,8 +244,8 @@ def erase(connection: sqlite3.Connection, asked: Erasing, *, depth: int) -> Eras
     fact_ids = sorted({fact_id for fact_id, _ in found.claims})
     rows = {*found.rows, *_rows_of(connection, reach, found.claims)}
     histories = batch.loaded.load_histories(fact_ids)
-    keys = sorted(batch.loaded.known_state.full)
-    resolution.forget(
+    keys = sorted(batch.loaded.known_state.complete_keys)
+    resolution.erase(
         {fact_id: history.without(rows).remaining() for fact_id, history in histories.items()}
     )
     before = _count_facts(connection)

@@ -18,7 +18,7 @@ import orjson
 
 from slumberd.consolidation.claim import Claim
 from slumberd.consolidation.incoming import Candidate
-from slumberd.consolidation.manual import OWN_IDS, ManualAssertion, owner_in
+from slumberd.consolidation.manual import OWN_IDS, ManualAssertion, owner_of_assertion
 from slumberd.consolidation.precedence import EXTERNAL
 from slumberd.consolidation.resolution import ID_TAKEN
 from slumberd.consolidation.state import CurrentFact
@@ -51,7 +51,7 @@ class _UnreadableError(Exception):
     """A column cannot be read; only this module raises and catches it."""
 
 
-def said_by(row: Sequence[Any]) -> ManualAssertion | Unreadable:
+def decode_statement(row: Sequence[Any]) -> ManualAssertion | Unreadable:
     """Read a row: columns in the order of the table, invalid bytes as surrogates."""
     fact_id, user, agent, payload, lineage, confidence, metadata, pinned_at = row
     try:
@@ -241,7 +241,7 @@ def _read(
 ) -> Iterator[_Change]:
     for fact_id, rowid in changed:
         row = None if rowid is None else connection.execute(_SQL["row"], (rowid,)).fetchone()
-        said = said_by(row) if row else Unreadable("the row was removed")
+        said = decode_statement(row) if row else Unreadable("the row was removed")
         yield _Change(shown(fact_id), row, said)
 
 
@@ -290,9 +290,11 @@ def _said(hand: ManualEdits, change: _Change) -> Claim | Candidate | None:
         owner = owner_of(*claimed(change.row), channel_of(change.fact_id))
         hand.set_aside(_quarantined_candidate(hand, change, owner, UNREADABLE, said.detail))
         return None
-    if hand.is_taken(change.fact_id, owner_in(said)):
+    if hand.is_taken(change.fact_id, owner_of_assertion(said)):
         detail = f"fact id {change.fact_id!r} belongs to another user or agent"
-        hand.set_aside(_quarantined_candidate(hand, change, owner_in(said), ID_TAKEN, detail))
+        hand.set_aside(
+            _quarantined_candidate(hand, change, owner_of_assertion(said), ID_TAKEN, detail)
+        )
         hand.write_back(change.fact_id)
         return None
     if hand.edits_manually(change.fact_id):
@@ -311,7 +313,7 @@ def _quarantined_candidate(
 
 def _instant(hand: ManualEdits, said: ManualAssertion, fact: CurrentFact | None) -> int | None:
     """Return the instant of a change: that of its row, if it is new, and now at the latest."""
-    kept = None if fact is None else fact.counted.pinned_at
+    kept = None if fact is None else fact.effective.pinned_at
     if said.pinned_at is None or said.pinned_at == kept:
         return None
     return min(said.pinned_at, hand.batch.at)

@@ -95,7 +95,7 @@ def readable_facts(rows: Iterable[Sequence[Any]]) -> Iterator[Fact]:
 
 def fact_of(standing: CurrentFact) -> Fact:
     """Return a current fact, equal to `fact_from` of its row."""
-    claim = standing.counted.claim
+    claim = standing.effective.claim
     user, agent = user_and_agent(claim.owner)
     return construct(
         Fact,
@@ -106,7 +106,7 @@ def fact_of(standing: CurrentFact) -> Fact:
             "payload": claim.payload,
             "lineage": lineage_of(standing),
             "confidence": claim.confidence,
-            "pinned_at": instant(standing.counted.pinned_at),
+            "pinned_at": instant(standing.effective.pinned_at),
             "metadata": metadata_of(claim),
         },
     )

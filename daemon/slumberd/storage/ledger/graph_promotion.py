@@ -121,7 +121,7 @@ class _Promoting:
         return self._past is not None and self._past.covers(said.user, "", said.agent, _EVER)
 
     def _declare(self, said: ManualAssertion) -> None:
-        self._edits.resolution.meet(incoming(self._edits.declared(said)))
+        self._edits.resolution.apply(incoming(self._edits.declared(said)))
 
     def _current_facts(self, verdicts: dict[str, Verdict]) -> list[Fact]:
         """Return the current facts that this rule promotes."""

@@ -88,6 +88,6 @@ def _known_of(connection: sqlite3.Connection, user: str, upto: int) -> dict[str,
 
 def current_facts_on(known_state: KnownState) -> Iterator[CurrentFact]:
     """Yield the current facts of every fully loaded key."""
-    for key in known_state.full:
-        for slot, top in known_state.standing(key).items():
+    for key in known_state.complete_keys:
+        for slot, top in known_state.current_assertions(key).items():
             yield known_state.current(key, slot, top)

@@ -109,7 +109,7 @@ class ManualEdits:
         The id must be loaded with `look_up`.
         """
         fact = self.known_state.fact(fact_id)
-        return fact is not None and not fact.counted.claim.declared
+        return fact is not None and not fact.effective.claim.declared
 
     def declared(self, said: ManualAssertion) -> Claim:
         """Return the claim that declares a fact."""
@@ -129,12 +129,14 @@ class ManualEdits:
         If a rule promoted the id too, this returns a retraction, as by a person.
         """
         rivals = [
-            one.claim for one in self.known_state.counted(fact.fact_id) if not one.claim.declared
+            one.claim
+            for one in self.known_state.effective_claims(fact.fact_id)
+            if not one.claim.declared
         ]
-        if rivals or not fact.counted.claim.declared:
+        if rivals or not fact.effective.claim.declared:
             return self.taken_out(fact, ())
         self._claims += 1
-        return withdrawal(fact.counted.claim)
+        return withdrawal(fact.effective.claim)
 
     def take_out(
         self,
@@ -187,7 +189,7 @@ class ManualEdits:
         """Return the claim that retracts a current fact, now."""
         number = self._number()
         precedence = precedence_of(self.batch.at, number)
-        return retraction(fact.counted.claim, precedence, number=number, lineage=lineage)
+        return retraction(fact.effective.claim, precedence, number=number, lineage=lineage)
 
     def _number(self) -> int:
         # Each claim has at least one row, so these numbers are below those of the next batch.
@@ -206,29 +208,29 @@ class ManualEdits:
         self._load_every_object(edits)
         for one in met:
             if one.claim is None or one.claim.declared:
-                self.resolution.meet(one)
+                self.resolution.apply(one)
             else:
-                self.resolution.meet(incoming(self._after_newest(one.claim)))
+                self.resolution.apply(incoming(self._after_newest(one.claim)))
 
     def _load_every_object(self, claims: Sequence[Claim]) -> None:
         """Load multi-valued keys in full: the newest instant of any object counts."""
         targets = [target for claim in claims for target in self.known_state.targets(claim)]
-        keys = {one.key for one in (*claims, *targets) if one.key in self.known_state.multi}
-        self.batch.loaded.load_in_full(keys - self.known_state.full.keys())
+        keys = {one.key for one in (*claims, *targets) if one.key in self.known_state.multi_valued}
+        self.batch.loaded.load_in_full(keys - self.known_state.complete_keys.keys())
 
     def set_aside(self, met: Candidate) -> None:
         """Quarantine a change that cannot be read, or that has the id of another owner."""
         self._claims += 1
-        self.resolution.meet(met)
+        self.resolution.apply(met)
 
     def write_back(self, fact_id: str) -> None:
         """Write the row of a fact id again as the ledger has it."""
         fact = self.known_state.fact(fact_id)
         if fact is None:
-            self.resolution.gone[fact_id] = None
+            self.resolution.removed[fact_id] = None
         else:
-            claim = fact.counted.claim
-            self.resolution.dirty[claim.key, self.known_state.multi.slot_of(claim)] = None
+            claim = fact.effective.claim
+            self.resolution.dirty[claim.key, self.known_state.multi_valued.slot_of(claim)] = None
 
     def _last_manual_claim(self, fact_id: str) -> Claim | None:
         met = reversed(self.known_state.evaluations.get(fact_id, ()))
@@ -236,7 +238,7 @@ class ManualEdits:
 
     def _is_current(self, claim: Claim) -> bool:
         fact = self.known_state.fact(claim.fact_id)
-        return fact is not None and fact.counted.claim.precedence == claim.precedence
+        return fact is not None and fact.effective.claim.precedence == claim.precedence
 
     def _after_newest(self, claim: Claim) -> Claim:
         targets = self.known_state.targets(claim)
@@ -254,7 +256,7 @@ class ManualEdits:
 
     def is_taken(self, fact_id: str, owner: str) -> bool:
         """Return whether another user, agent or channel than the owner holds a fact id."""
-        return any(one.claim.owner != owner for one in self.known_state.counted(fact_id))
+        return any(one.claim.owner != owner for one in self.known_state.effective_claims(fact_id))
 
     def _refuse_foreign(self, claim: Claim) -> None:
         if claim.fact_id.startswith(OWN_IDS):
@@ -269,7 +271,7 @@ class ManualEdits:
     def _refuse_unknown(self, fact_ids: Sequence[str]) -> None:
         self.batch.loaded.load_named(fact_ids)
         for fact_id in fact_ids:
-            if not self.known_state.counted(fact_id):
+            if not self.known_state.effective_claims(fact_id):
                 raise FactConflictError(fact_id, "is replaced, but no fact ever had this id")
 
     def _refuse_unused(self, fact_ids: Sequence[str]) -> None:

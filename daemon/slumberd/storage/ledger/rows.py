@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from slumberd.consolidation.claim import ALL, EPISODE, MANUAL, Claim, Precedence, user_and_agent
-from slumberd.consolidation.precedence import Evaluation, History, UndoneEvaluation, said_by
+from slumberd.consolidation.precedence import Evaluation, History, UndoneEvaluation, author_of
 from slumberd.consolidation.resolution import ID_TAKEN, Entry
 from slumberd.errors import LedgerKeyError
 from slumberd.model.episode import instant
@@ -163,8 +163,8 @@ def draft_of(entry: Entry, *, firing: int, key_id: int | None) -> Draft:
 
 
 def _payload_of(entry: Entry) -> bytes | None:
-    met = entry.met
-    if met is None or (entry.what == "known" and met.claim is not None):
+    met = entry.candidate
+    if met is None or (entry.event == "known" and met.claim is not None):
         return None
     if met.undoes:
         return orjson.dumps({"undoes": met.undoes, "owner": met.owner})
@@ -271,7 +271,7 @@ def evaluation_from(row: Sequence[Any]) -> Evaluation:
     document = orjson.loads(payload) if payload else {}
     claim = claim_from(fact_id, at, document) if what == _CLAIM else None
     owner = claim.owner if claim else document.get("owner", "")
-    return Evaluation(seq, said_by(rule_id), version, claim, promoted_at, firing, owner)
+    return Evaluation(seq, author_of(rule_id), version, claim, promoted_at, firing, owner)
 
 
 def evaluations_from(rows: Iterable[tuple[Any, ...]]) -> dict[str, list[Evaluation]]:

@@ -40,7 +40,7 @@ class BatchSimilarity:
         connection: In the transaction of the batch.
         comparer: Finds texts that are near to each other.
         least: Two texts are near from this cosine on.
-        late: Returns whether the comparison must stop.
+        cancelled: Returns whether the comparison must stop.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class BatchSimilarity:
         connection: sqlite3.Connection,
         comparer: TextComparer,
         least: float,
-        late: Callable[[], bool] | None = None,
+        cancelled: Callable[[], bool] | None = None,
     ) -> None:
-        self._late = late
+        self._cancelled = cancelled
         self._connection = connection
         self._comparer = comparer
         self._least = least
@@ -63,14 +63,14 @@ class BatchSimilarity:
             known_state: Holds the evaluations of every candidate's fact id.
 
         Raises:
-            StoppedError: `late` returned true.
+            StoppedError: `cancelled` returned true.
         """
         new = [one for one in met if _is_new(one, known_state)]
         by_family = sorted(new, key=lambda one: (_family(one), order_of(one)))
         linked = {
             one.eid: one
             for family, ones in groupby(by_family, _family)
-            for one in self._link_family(family, [*ones], known_state.multi)
+            for one in self._link_family(family, [*ones], known_state.multi_valued)
         }
         return [linked.get(one.eid, one) for one in met]
 
@@ -88,11 +88,11 @@ class BatchSimilarity:
             first=len(current),
             least=self._least,
             most=MOST_COMPARED,
-            late=self._late,
+            cancelled=self._cancelled,
         )
         left = _Left(current, multi)
         for one, mine, near in zip(ones, said, found, strict=True):
-            if self._late is not None and self._late():
+            if self._cancelled is not None and self._cancelled():
                 raise StoppedError("it was too late to go on")
             others = [(every[number], round(cosine, _DIGITS)) for number, cosine in near]
             yield _link(one, [*filter(left.is_apart_from(mine), others)])

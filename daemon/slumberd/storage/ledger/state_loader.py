@@ -96,14 +96,14 @@ class LoadedState:
         if not keys:
             return
         self._load_heads((key, ALL) for key in keys)
-        self.known_state.full |= {key: set() for key in keys}
+        self.known_state.complete_keys |= {key: set() for key in keys}
         for fact_id, evaluations in self.known_state.evaluations.items():
             for evaluation in evaluations:
                 if evaluation.claim is not None and evaluation.claim.key in keys:
-                    self.known_state.full[evaluation.claim.key].add(fact_id)
+                    self.known_state.complete_keys[evaluation.claim.key].add(fact_id)
         for key, fact_id in self._ask("facts_of_keys", keys):
-            self.known_state.full[key].add(fact_id)
-        fact_ids = {fact_id for key in keys for fact_id in self.known_state.full[key]}
+            self.known_state.complete_keys[key].add(fact_id)
+        fact_ids = {fact_id for key in keys for fact_id in self.known_state.complete_keys[key]}
         self._load_evaluations(fact_ids)
         self._load_referring_ids(fact_ids)
         self._load_referrers(fact_ids)
@@ -136,8 +136,8 @@ class LoadedState:
         ]
         wanted = {(one.key, ALL) for one in spoken_of}
         for one in spoken_of:
-            if known_state.multi.channels or one.declared or one.clears:
-                wanted |= {(one.key, slot) for slot in known_state.multi.slots_of(one)}
+            if known_state.multi_valued.channels or one.declared or one.clears:
+                wanted |= {(one.key, slot) for slot in known_state.multi_valued.slots_of(one)}
         return wanted
 
     def _ask(self, query: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
@@ -162,7 +162,7 @@ class LoadedState:
 
     def _load_heads(self, slots: Iterable[tuple[str, str]]) -> None:
         # The state of a fully loaded key comes from its claims, not from the stored row.
-        full = self.known_state.full
+        full = self.known_state.complete_keys
         wanted = [one for one in slots if one not in self._stored and one[0] not in full]
         parts = {(key, slot_name(slot)): slot for key, slot in wanted if slot != ALL}
         for row in self._ask("whole_states", [key for key, slot in wanted if slot == ALL]):
@@ -172,7 +172,7 @@ class LoadedState:
 
     def _load_declared(self, keys: set[str]) -> None:
         """Load the slot states of all declared facts of some keys."""
-        for row in self._ask("declared_states", keys - self.known_state.full.keys()):
+        for row in self._ask("declared_states", keys - self.known_state.complete_keys.keys()):
             slot = slot_of_declared(row[6])
             if (row[0], slot) not in self._stored:
                 self._take(row, slot)
@@ -185,12 +185,14 @@ class LoadedState:
 
     def save(self, changed: Sequence[_HeadRow]) -> None:
         """Write the changed slot states, and delete those of slots that no longer exist."""
-        self._connection.executemany(_SQL["drop_states"], [(key,) for key in self.known_state.full])
+        self._connection.executemany(
+            _SQL["drop_states"], [(key,) for key in self.known_state.complete_keys]
+        )
         insert(self._connection, _SQL["put_state"], changed)
 
     def changed(self) -> Iterator[_HeadRow]:
         """Yield the row of each slot state that changed, or that `save` deletes first."""
-        folded = self.known_state.full
+        folded = self.known_state.complete_keys
         for key, key_id in self.key_ids.items():
             slots = self.known_state.heads.setdefault(key, {})
             if ALL not in slots:
@@ -224,7 +226,7 @@ def _head_from(row: _HeadRow) -> SlotState:
 
 
 def _retractions_json(head: SlotState) -> bytes:
-    return written({object_: tuple(precedence) for object_, precedence in head.reach.items()})
+    return written({object_: tuple(precedence) for object_, precedence in head.retractions.items()})
 
 
 def _retractions_from(stored: bytes | None) -> dict[str, Precedence]:
@@ -234,16 +236,16 @@ def _retractions_from(stored: bytes | None) -> dict[str, Precedence]:
 
 
 def _row_of(key: str, slot: str, key_id: int, head: SlotState, known_state: KnownState) -> _HeadRow:
-    retractions = _retractions_json(head) if head.reach else None
-    if head.top is None:
+    retractions = _retractions_json(head) if head.retractions else None
+    if head.winner is None:
         return (key, slot_name(slot), key_id, None, None, None, None, None, retractions, None)
-    links = head.trail if head.trail is not None else known_state.trail(key, slot)
+    links = head.replaced if head.replaced is not None else known_state.trail(key, slot)
     replaced = written(links) if links else None
-    precedence = head.top.precedence
+    precedence = head.winner.precedence
     return (
         key, slot_name(slot), key_id, precedence.at, precedence.rank, precedence.id,
-        head.top.fact_id,
-        head.top.object, retractions, replaced,
+        head.winner.fact_id,
+        head.winner.object, retractions, replaced,
     )  # fmt: skip
 
 
@@ -268,7 +270,7 @@ def whole_known_state(
     for fact_id, met in evaluations.items():
         for evaluation in met:
             if evaluation.claim is not None:
-                known_state.full.setdefault(evaluation.claim.key, set()).add(fact_id)
-    for key in known_state.full:
+                known_state.complete_keys.setdefault(evaluation.claim.key, set()).add(fact_id)
+    for key in known_state.complete_keys:
         known_state.fold(key)
     return known_state

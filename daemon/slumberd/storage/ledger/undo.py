@@ -216,7 +216,7 @@ def withdraw(
         at: The instant of the undo firing, microseconds since 1970 UTC.
     """
     number, by = firings
-    owner = history.owner_in(number)
+    owner = history.owner_at(number)
     left = History(
         history.evaluations, [*history.undone, UndoneEvaluation(by + 1, number, by, owner)]
     )

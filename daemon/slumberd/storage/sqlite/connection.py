@@ -292,18 +292,18 @@ def transaction(connection: sqlite3.Connection, *, keep: bool = True) -> Iterato
 
 @contextmanager
 def interrupting_when(
-    connection: sqlite3.Connection, late: Callable[[], bool] | None
+    connection: sqlite3.Connection, cancelled: Callable[[], bool] | None
 ) -> Iterator[None]:
-    """Interrupt the block's statements once `late` returns True; None never interrupts.
+    """Interrupt the block's statements once `cancelled` returns True; None never interrupts.
 
     Raises:
         StoppedError: A statement was interrupted; the caller must roll back.
     """
-    if late is None:
+    if cancelled is None:
         yield
         return
     # Not interrupt(): executemany goes on after it.
-    connection.set_progress_handler(late, _STEPS_PER_CHECK)
+    connection.set_progress_handler(cancelled, _STEPS_PER_CHECK)
     try:
         yield
     except sqlite3.OperationalError as error:

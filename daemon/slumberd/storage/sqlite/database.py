@@ -121,18 +121,20 @@ class Database:
             self._open["write"].halt()
 
     @contextmanager
-    def interrupting(self, late: Callable[[], bool], *, every_seconds: float) -> Iterator[None]:
-        """Interrupt what writes during the block, even a checkpoint after a commit, once `late`.
+    def interrupting(
+        self, cancelled: Callable[[], bool], *, every_seconds: float
+    ) -> Iterator[None]:
+        """Interrupt writes during the block, even a checkpoint after a commit, once `cancelled`.
 
         Args:
-            late: Called in the event loop.
-            every_seconds: How often `late` is called.
+            cancelled: Called in the event loop.
+            every_seconds: How often `cancelled` is called.
         """
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = []
 
         def check() -> None:
-            if late():
+            if cancelled():
                 self.interrupt()
             timers[:] = [loop.call_later(every_seconds, check)]
 
@@ -168,7 +170,7 @@ class Database:
             connection.release()
 
 
-def harden(path: Path, before: Place | None) -> Place | None:
+def fsync_file(path: Path, before: Place | None) -> Place | None:
     """Sync a database's write-ahead log, so that all commits survive a power cut.
 
     With ``synchronous: normal`` the last commits may be in the cache of the system only. Closing
